@@ -1,0 +1,1 @@
+"""Allocators: who gets how much CPU and memory, and why."""

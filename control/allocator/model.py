@@ -1,0 +1,232 @@
+"""The data that allocators and backends exchange, as structures of arrays.
+
+For: period statistics, OOM events, reclaim reports, limits and decisions. Not for: deciding.
+One NumPy array per quantity over all containers of all applications, in the same order as `ids`.
+
+A container id is issued by the allocator's `Roster` when the container joins: the low 32 bits are
+its slot, the high bits count the slot's occupants. Late telemetry of a container that left is told
+from its successor's by the id alone, and both sides index their arrays by `slot(ids)`.
+
+CPU quantities are in cores: a quota of 20 ms per 100 ms period is 0.2 core, and unused runtime is
+expressed the same way. Memory is whole bytes (int64), so that conservation is exact.
+
+Source: Escra (ICDCS 2022), the telemetry and the limits of a Distributed Container; SPEC.md §1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinbed import InvariantError
+
+Ids = NDArray[np.int64]
+Floats = NDArray[np.float64]
+Bytes = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Reasons = NDArray[np.uint8]
+
+SLOT_BITS = 32
+SLOT_MASK = (1 << SLOT_BITS) - 1
+PAGE_BYTES = 4096
+KERNEL_MIN_QUOTA_S = 0.001
+"""The kernel refuses a CFS quota below 1 ms per period (kernel/sched/core.c, min_cfs_quota_period)."""
+
+
+def slot(ids: Ids) -> NDArray[np.int64]:
+    """Array index (int64[n], 0-based) of each container id (int64[n])."""
+    return ids & SLOT_MASK
+
+
+class Reason(IntEnum):
+    """Why a limit changed; one byte per change, its text in `describe`."""
+
+    NONE = 0
+    INITIAL = 1
+    JOINED = 2
+    MADE_ROOM = 3
+    THROTTLED = 4
+    UNUSED = 5
+    OOM_GRANT = 6
+    RECLAIMED = 7
+    RECOMMENDED = 8
+    OOM_BUMP = 9
+
+    def describe(self) -> str:
+        """The reason as a short clause for a table or a log line."""
+        return _REASON_TEXT[self]
+
+
+_REASON_TEXT = {
+    Reason.NONE: "unchanged",
+    Reason.INITIAL: "initial share at deployment",
+    Reason.JOINED: "share given to a container that joined",
+    Reason.MADE_ROOM: "lowered to make room for a container that joined",
+    Reason.THROTTLED: "throttled in the last period: raised from the unallocated pool",
+    Reason.UNUSED: "left more than the threshold unused: lowered",
+    Reason.OOM_GRANT: "at its memory limit: granted from the pool",
+    Reason.RECLAIMED: "memory above usage plus margin returned to the pool",
+    Reason.RECOMMENDED: "the recommender's new estimate",
+    Reason.OOM_BUMP: "raised after an out-of-memory kill",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """A Distributed Container: all containers of one tenant under two global limits.
+
+    cpu_limit_cores is Ω (cores, > 0), memory_limit_bytes is M (bytes, > 0).
+    """
+
+    name: str
+    cpu_limit_cores: float
+    memory_limit_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Containers that appear: their application, their host's size and, if profiled, their peaks.
+
+    app: int64[k] index into the applications given to `start`; host_cores: float64[k], the largest
+    useful quota; peak_cores/peak_bytes: profiled maxima (float64[k] cores, int64[k] bytes) or None
+    when nobody profiled them (policies that need them say so).
+    """
+
+    app: NDArray[np.int64]
+    host_cores: Floats
+    peak_cores: Floats | None = None
+    peak_bytes: Bytes | None = None
+
+    def __post_init__(self) -> None:
+        _same_length("Join", self.app, self.host_cores, self.peak_cores, self.peak_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodStats:
+    """One CFS period's telemetry of the containers that reported (any subset, any order).
+
+    quota_cores: float64[n] quota in force at the period's end; unused_cores: float64[n] runtime left
+    in the pool then, over the period; throttled: bool[n] a runqueue is throttled at the period's end
+    or was in it; usage_cores: float64[n] CPU time used over the period; memory_bytes: int64[n]
+    usage at the period's end. period_s: length; at_s: the period's end on the backend's
+    time line (data, not a clock).
+    """
+
+    ids: Ids
+    quota_cores: Floats
+    unused_cores: Floats
+    throttled: Flags
+    usage_cores: Floats
+    memory_bytes: Bytes
+    period_s: float
+    at_s: float
+
+    def __post_init__(self) -> None:
+        _same_length(
+            "PeriodStats",
+            self.ids,
+            self.quota_cores,
+            self.unused_cores,
+            self.throttled,
+            self.usage_cores,
+            self.memory_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class OomEvents:
+    """Containers held at their memory limit: ids, and bytes by which the charge overshoots (≥ 1)."""
+
+    ids: Ids
+    needed_bytes: Bytes
+    at_s: float
+
+    def __post_init__(self) -> None:
+        _same_length("OomEvents", self.ids, self.needed_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """Agents' report of a reclaim: the containers whose limit they lowered, and to what (bytes).
+
+    apps: the applications that were asked (int64[m]), including those where nothing could be freed,
+    so that an allocator waiting for memory knows that its wait is over.
+    """
+
+    apps: NDArray[np.int64]
+    ids: Ids
+    limit_bytes: Bytes
+    at_s: float
+
+    def __post_init__(self) -> None:
+        _same_length("Shrunk", self.ids, self.limit_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class CpuLimits:
+    """New CPU limits (cores) of the containers `ids`, each with its `Reason`."""
+
+    ids: Ids
+    quota_cores: Floats
+    reason: Reasons
+
+    def __post_init__(self) -> None:
+        _same_length("CpuLimits", self.ids, self.quota_cores, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLimits:
+    """New memory limits (bytes) of the containers `ids`, each with its `Reason`."""
+
+    ids: Ids
+    limit_bytes: Bytes
+    reason: Reasons
+
+    def __post_init__(self) -> None:
+        _same_length("MemoryLimits", self.ids, self.limit_bytes, self.reason)
+
+
+def _frozen(dtype: type) -> NDArray[Any]:
+    array: NDArray[Any] = np.empty(0, dtype)
+    array.setflags(write=False)
+    return array
+
+
+NO_IDS: Ids = _frozen(np.int64)
+NO_CPU = CpuLimits(NO_IDS, _frozen(np.float64), _frozen(np.uint8))
+NO_MEMORY = MemoryLimits(NO_IDS, NO_IDS, _frozen(np.uint8))
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What the backend is to carry out; empty parts mean "leave it as it is".
+
+    Decreases are to be carried out before increases. restart: containers whose new limits take
+    effect only by a restart (VPA); kill: containers left to the OOM killer; reclaim: applications
+    (int64[m]) whose containers the agents are asked to shrink now, answered by `on_reclaimed`.
+    """
+
+    cpu: CpuLimits = field(default=NO_CPU)
+    memory: MemoryLimits = field(default=NO_MEMORY)
+    restart: Ids = field(default_factory=lambda: NO_IDS)
+    kill: Ids = field(default_factory=lambda: NO_IDS)
+    reclaim: NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
+
+    @property
+    def empty(self) -> bool:
+        """True when there is nothing to carry out."""
+        parts = (self.cpu.ids, self.memory.ids, self.restart, self.kill, self.reclaim)
+        return all(part.size == 0 for part in parts)
+
+
+NOTHING = Decision()
+
+
+def _same_length(what: str, first: NDArray[np.generic], *others: NDArray[np.generic] | None) -> None:
+    for other in others:
+        if other is not None and other.shape != first.shape:
+            raise InvariantError(f"{what}: arrays of {first.shape} and {other.shape} side by side")

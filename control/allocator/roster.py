@@ -1,0 +1,167 @@
+"""Who is there: container ids, their slots, their application, and columns of per-slot state.
+
+For: every allocator's membership. Slots are dense and reused (smallest first), so state stays in
+compact arrays however many containers come and go; an id carries the slot's occupancy count, so
+nothing is ever decided on a container that left. Not for: limits or decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import SLOT_BITS, Application, Ids, Join, slot
+from twinbed import InvariantError, ScenarioError
+
+Index = slice | NDArray[np.int64]
+"""Slots as an array index: a slice when every slot is meant, in order (no copy), else int64[m]."""
+
+_FIRST_CAPACITY = 64
+
+
+class Column:
+    """One quantity over all slots: `values`, shape (capacity, *shape); reset to `fill` on a join."""
+
+    def __init__(self, capacity: int, fill: float, dtype: type, shape: tuple[int, ...]) -> None:
+        self._fill = fill
+        self.values: NDArray[Any] = np.full((capacity, *shape), fill, dtype)
+
+    def _grow(self, capacity: int) -> None:
+        grown = np.full((capacity, *self.values.shape[1:]), self._fill, self.values.dtype)
+        grown[: len(self.values)] = self.values
+        self.values = grown
+
+    def _reset(self, slots: NDArray[np.int64]) -> None:
+        self.values[slots] = self._fill
+
+
+class Roster:
+    """Members of all applications of one allocator.
+
+    `size` is the number of slots ever used (columns are meaningful in [0, size)); `alive`, `app`,
+    `ids` and `host_cores` are views of that length.
+    """
+
+    def __init__(self, applications: Sequence[Application]) -> None:
+        self.applications = tuple(applications)
+        for application in self.applications:
+            if not (application.cpu_limit_cores > 0 and application.memory_limit_bytes > 0):
+                raise ScenarioError(
+                    f"application {application.name!r}: both global limits must be above zero"
+                )
+        self.cpu_limit_cores = np.array([a.cpu_limit_cores for a in applications], np.float64)
+        self.memory_limit_bytes = np.array([a.memory_limit_bytes for a in applications], np.int64)
+        self.members = np.zeros(len(self.applications), np.int64)
+        self.size = 0
+        self._free: list[int] = []
+        self._columns: list[Column] = []
+        self._capacity = _FIRST_CAPACITY
+        self._alive = self.column(False, np.bool_)
+        self._app = self.column(0, np.int64)
+        self._host_cores = self.column(0.0, np.float64)
+        self._ids = np.full(self._capacity, -1, np.int64)
+        self._all: Ids | None = None
+
+    @property
+    def alive(self) -> NDArray[np.bool_]:
+        """bool[size]"""
+        return self._alive.values[: self.size]
+
+    @property
+    def app(self) -> NDArray[np.int64]:
+        """int64[size], the application's index (stale where not alive)"""
+        return self._app.values[: self.size]
+
+    @property
+    def host_cores(self) -> NDArray[np.float64]:
+        """float64[size], cores of the container's host"""
+        return self._host_cores.values[: self.size]
+
+    @property
+    def ids(self) -> Ids:
+        """int64[size], the latest id of each slot"""
+        return self._ids[: self.size]
+
+    def living(self) -> Ids:
+        """Ids of all members, by slot. The same array until membership changes: passing it back in
+        telemetry takes the fast path of `find`. Do not write to it."""
+        if self._all is None:
+            self._all = self.ids[self.alive].copy()
+            self._all.setflags(write=False)
+        return self._all
+
+    def column(self, fill: float, dtype: type, *shape: int) -> Column:
+        """A new per-slot state column that grows and resets with the membership."""
+        column = Column(self._capacity, fill, dtype, shape)
+        self._columns.append(column)
+        return column
+
+    def join(self, containers: Join) -> Ids:
+        """Issues ids (int64[k], in the order given) and resets all columns at their slots."""
+        count = len(containers.app)
+        if count and not (containers.app.min() >= 0 and containers.app.max() < len(self.applications)):
+            raise InvariantError("a container joins an application that does not exist")
+        reused = self._free[:count]
+        del self._free[:count]
+        fresh = np.arange(self.size, self.size + count - len(reused), dtype=np.int64)
+        slots = np.concatenate([np.array(reused, np.int64), fresh])
+        self.size += len(fresh)
+        self._fit()
+        for column in self._columns:
+            column._reset(slots)
+        occupants = np.where(self._ids[slots] < 0, 0, (self._ids[slots] >> SLOT_BITS) + 1)
+        new: Ids = (occupants << SLOT_BITS) | slots
+        self._ids[slots] = new
+        self._alive.values[slots] = True
+        self._app.values[slots] = containers.app
+        self._host_cores.values[slots] = containers.host_cores
+        self.members += np.bincount(containers.app, minlength=len(self.members))
+        self._all = None
+        return new
+
+    def leave(self, ids: Ids) -> NDArray[np.int64]:
+        """Removes members; returns their slots (int64[m]). Ids that are not members are ignored."""
+        slots = slot(ids[self.member(ids)])
+        slots = np.unique(slots)
+        self._alive.values[slots] = False
+        self.members -= np.bincount(self.app[slots], minlength=len(self.members))
+        self._free = sorted([*self._free, *slots.tolist()])
+        self._all = None
+        return slots
+
+    def member(self, ids: Ids) -> NDArray[np.bool_]:
+        """bool[n]: is this id a present member"""
+        slots = slot(ids)
+        known = slots < self.size
+        safe = np.where(known, slots, 0)
+        if self.size == 0:
+            return np.zeros(len(ids), np.bool_)
+        present: NDArray[np.bool_] = known & (self._ids[safe] == ids) & self.alive[safe]
+        return present
+
+    def find(self, ids: Ids) -> tuple[Index, Index]:
+        """(rows, slots): which rows of arrays parallel to `ids` belong to members, and their slots.
+
+        Both are `slice(None)`-like slices when `ids` is `living()` itself and no slot is vacant.
+        """
+        if ids is self._all and len(ids) == self.size:
+            return slice(0, self.size), slice(0, self.size)
+        here = self.member(ids)
+        if here.all():
+            return slice(0, len(ids)), slot(ids)
+        rows = np.flatnonzero(here)
+        return rows, slot(ids[rows])
+
+    def _fit(self) -> None:
+        if self.size <= self._capacity:
+            return
+        while self._capacity < self.size:
+            self._capacity *= 2
+        for column in self._columns:
+            column._grow(self._capacity)
+        grown = np.full(self._capacity, -1, np.int64)
+        grown[: len(self._ids)] = self._ids
+        self._ids = grown

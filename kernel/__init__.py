@@ -1,0 +1,1 @@
+"""The BPF programs and their loader (bcc). Imports nothing of ours."""

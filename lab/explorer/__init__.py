@@ -1,0 +1,1 @@
+"""The pages of the Streamlit explorer; app.py is only its entry."""

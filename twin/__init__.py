@@ -1,0 +1,1 @@
+"""Carries decisions out in virtual time: SimPy owns the time, NumPy arrays own the fleet."""

@@ -1,0 +1,117 @@
+"""What the period-level container twin takes and gives back, as structures of arrays.
+
+For: the workload, the machine's parameters and the recorded series. Not for: the physics (cfs.py,
+memory.py) nor the control loop (simulation.py). Row t is period [t·P, (t+1)·P), column i a container.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Application
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What the containers would do if nothing held them back.
+
+    demand_cores: float64[T, N], CPU work that arrives in the period / P (cores); memory_bytes:
+    int64[T, N], what the container wants to hold at the period's end; present: bool[T, N], False before it
+    starts and after it ends (joins and leaves follow from it); threads: float64[N], how many CPUs it can
+    keep busy at once; host_cores: float64[N]; app: int64[N] index into applications;
+    peak_cores/peak_bytes: float64[N]/int64[N] profiled maxima for policies that need a profile.
+    A negative or non-finite value is an InvariantError: traces are validated before they come here.
+    """
+
+    names: tuple[str, ...]
+    applications: tuple[Application, ...]
+    app: NDArray[np.int64]
+    period_s: float
+    demand_cores: Floats
+    memory_bytes: NDArray[np.int64]
+    present: NDArray[np.bool_]
+    threads: Floats
+    host_cores: Floats
+    peak_cores: Floats
+    peak_bytes: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a calibration measures of a machine; lab reads it from the calibration TOML.
+
+    telemetry_delay_s: period's end → allocator sees it; telemetry_jitter_s: standard deviation of it
+    (seeded, truncated at 0; one draw per period); quota_write_delay_s: decision → quota in force;
+    oom_grant_delay_s: container held → raised limit in force, per grant; reclaim_delay_s: reclaim asked →
+    limits lowered and reported; restart_s: start-up of a container that is restarted or was killed;
+    burst_s: CFS burst credit (cfs_burst), seconds of CPU time that may be carried over.
+    """
+
+    telemetry_delay_s: float
+    telemetry_jitter_s: float
+    quota_write_delay_s: float
+    oom_grant_delay_s: float
+    reclaim_delay_s: float
+    restart_s: float
+    burst_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Series:
+    """The recorded run: [T, N] arrays, one row per period (column order = Workload's).
+
+    demand_cores/usage_cores/quota_cores (float32; quota as in force at the period's end, inf = none);
+    backlog_s: CPU work not yet done at the period's end, core-seconds (float32); throttled: bool;
+    throttled_s: throttled time as cpu.stat counts it, summed over CPUs (float32); memory_bytes,
+    limit_bytes: int64 at the period's end (limit 2^63-1 = none); cpu_reason: uint8 `Reason` of the last
+    CPU limit change that took force in the period; up: bool, present and running.
+    """
+
+    demand_cores: NDArray[np.float32]
+    usage_cores: NDArray[np.float32]
+    quota_cores: NDArray[np.float32]
+    backlog_s: NDArray[np.float32]
+    throttled: NDArray[np.bool_]
+    throttled_s: NDArray[np.float32]
+    memory_bytes: NDArray[np.int64]
+    limit_bytes: NDArray[np.int64]
+    cpu_reason: NDArray[np.uint8]
+    up: NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Events:
+    """Everything rare, one row each: at_s, container (column index), kind, bytes (limit after it, or 0).
+
+    kind is one of EVENT_KINDS: 'oom' held or hit, 'grant', 'kill', 'restart', 'reclaim', 'join', 'leave'.
+    """
+
+    at_s: list[float]
+    container: list[int]
+    kind: list[str]
+    limit_bytes: list[int]
+
+
+EVENT_KINDS = ("oom", "grant", "kill", "restart", "reclaim", "join", "leave")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A finished simulation: series (None when not recorded), events, and counters over the run.
+
+    limit_changes: CPU and memory limits changed by decisions; totals by container (float64[N]):
+    done_s core-seconds served, arrived_s core-seconds arrived, nr_periods and nr_throttled as cpu.stat's.
+    """
+
+    series: Series | None
+    events: Events
+    limit_changes: int
+    arrived_s: Floats
+    done_s: Floats
+    nr_periods: NDArray[np.int64]
+    nr_throttled: NDArray[np.int64]
