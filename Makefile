@@ -1,14 +1,53 @@
 # The commands of the house. `make run` and `make test` need only git, make and Python 3.11.
 PYTHON ?= python3
 EXTRAS ?= dev,testbed
+PORT   ?= 8501
 VENV   := .venv
 BIN    := $(VENV)/bin
+comma  := ,
+MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
-.DEFAULT_GOAL := run
-.PHONY: run test test-fast check bench clean setup system
+.DEFAULT_GOAL := help
+.PHONY: help setup system run test test-fast check bench clean
 
-setup: $(VENV)/.installed-$(EXTRAS)
+help:
+	@printf '%s\n' \
+	  'make run        replay a shipped recording under four policies, then open the explorer' \
+	  '                (HEADLESS=1: start the explorer, check its health, stop it)' \
+	  'make test       lint, types, imports and every test (what needs root is skipped without it)' \
+	  'make test-fast  the quick tests only' \
+	  'make check      lint, types, imports' \
+	  'make bench      one JSON line per performance figure' \
+	  'make clean      remove the environment and everything made by tests and builds'
 
-$(VENV)/.installed-$(EXTRAS): pyproject.toml constraints.txt
-	@tools/setup $(PYTHON) $(VENV) "$(EXTRAS)"
+setup: $(MARK)
+
+$(MARK): pyproject.toml constraints.txt tools/setup
+	@tools/setup "$(PYTHON)" "$(VENV)" "$(EXTRAS)"
 	@touch "$@"
+
+system:
+	@tools/system
+
+run: setup
+	@$(BIN)/twinbed whatif ddp_training --policy escra,autopilot,vpa,static
+	@tools/explorer $(BIN) $(PORT) $(if $(HEADLESS),check,serve)
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+test: setup system check
+	$(BIN)/pytest
+
+test-fast: setup
+	$(BIN)/pytest -m 'not slow and not browser'
+
+bench: setup
+	@$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build artefacts *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,25 @@
+"""`python -m benchmarks [PART…]`: one JSON line per figure: name, value, unit, baseline, ratio, target.
+
+Figures are medians of repeats. They are printed, never asserted: timings decide no test.
+"""
+
+import importlib
+import json
+import sys
+
+PARTS = ("allocator", "twin", "whatif")
+
+
+def main(parts: list[str]) -> int:
+    unknown = [part for part in parts if part not in PARTS]
+    if unknown:
+        print(f"benchmarks: no part {unknown[0]!r}; there are {', '.join(PARTS)}", file=sys.stderr)
+        return 2
+    for part in parts or PARTS:
+        for figure in importlib.import_module(f"benchmarks.bench_{part}").figures():
+            print(json.dumps(figure), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
