@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import datetime
 import json
-import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -28,6 +26,7 @@ from pydantic import (
 )
 
 from lab import policy as policies_
+from lab import strict_yaml
 from lab.calibration import Calibration, load_calibration
 from lab.policy import PolicySpec
 from lab.problems import describe
@@ -56,7 +55,8 @@ class TraceInput(_Strict):
 
     source: str = Field(
         min_length=1,
-        description="A shipped recording's name, or a path (relative to the scenario file, else to the working directory).",
+        description="A shipped recording's name, or a path (relative to the scenario file, else to "
+        "the working directory).",
     )
     format: str | None = Field(None, description="Trace format; sniffed when left out.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the format's reader.")
@@ -218,7 +218,7 @@ def load(path: str | Path) -> Scenario:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
         raise ScenarioError(f"{where}: {reason}") from None
-    raw = _read_yaml(text, str(where))
+    raw = strict_yaml.parse(text, str(where))
     if not isinstance(raw, dict):
         raise ScenarioError(f"{where}: {'empty file' if raw is None else 'expected keys and values'}")
     _anchor(raw, where.parent)
@@ -245,7 +245,7 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
         key, equals, text = assignment.partition("=")
         if not (key and equals):
             raise ScenarioError(f"--set {assignment}: expected KEY=VALUE")
-        value = _read_yaml(text, f"--set {assignment}")
+        value = strict_yaml.parse(text, f"--set {assignment}")
         head, _, rest = key.partition(".")
         if head in policies_.names() and rest:
             raw["policies"] = _set_policy(raw["policies"], head, rest, text, assignment)
@@ -304,34 +304,3 @@ def _set_path(raw: dict[str, Any], key: str, value: Any, assignment: str) -> Non
         if not isinstance(table, dict):
             raise ScenarioError(f"--set {assignment}: {parent} has no keys inside")
     table[last] = value
-
-
-class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key given twice, and reads 1e-3 as the number it is."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        seen: set[str] = set()
-        for key_node, _ in node.value:
-            if key_node.value in seen:
-                line = key_node.start_mark.line + 1
-                raise ScenarioError(f"line {line}: key {key_node.value!r} is given twice")
-            seen.add(key_node.value)
-        return super().construct_mapping(node, deep)
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
-
-
-def _read_yaml(text: str, where: str) -> Any:
-    try:
-        return yaml.load(text, _Loader)  # noqa: S506 - _Loader is a SafeLoader
-    except ScenarioError as error:
-        raise ScenarioError(f"{where}: {error}") from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f"line {mark.line + 1}: " if mark else ""
-        raise ScenarioError(f"{where}: {line}not YAML: {getattr(error, 'problem', error)}") from None

@@ -1,0 +1,78 @@
+"""The Arrow tables of a run, built from the twin's arrays without passing through pandas.
+
+For: periods, events, containers and summary as the store writes them. Not for: writing files
+(lab.store) or the figures' definitions (lab.metrics). Rows of `periods` are container by container: a
+container's series is one contiguous stretch, which compresses better and reads faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lab.metrics import METRICS
+from twin.containers.model import EVENT_KINDS, Events, Series
+
+_SERIES = (
+    "demand_cores",
+    "usage_cores",
+    "quota_cores",
+    "backlog_s",
+    "throttled",
+    "throttled_s",
+    "memory_bytes",
+    "limit_bytes",
+    "cpu_reason",
+    "up",
+)
+
+
+def periods(series: Series, names: tuple[str, ...]) -> pa.Table:
+    """One row per container and period: period (int32), container, and the series' columns."""
+    length, count = series.up.shape
+    columns: dict[str, pa.Array] = {
+        "period": pa.array(np.tile(np.arange(length, dtype=np.int32), count)),
+        "container": _names(np.repeat(np.arange(count, dtype=np.int32), length), names),
+    }
+    for name in _SERIES:
+        columns[name] = pa.array(np.ravel(getattr(series, name), order="F"))
+    return pa.table(columns)
+
+
+def events(rows: Events, names: tuple[str, ...]) -> pa.Table:
+    """One row per event: at_s (float64), container, kind, limit_bytes (int64)."""
+    kinds = [EVENT_KINDS.index(kind) for kind in rows.kind]
+    return pa.table(
+        {
+            "at_s": pa.array(np.array(rows.at_s, np.float64)),
+            "container": _names(np.array(rows.container, np.int32), names),
+            "kind": _names(np.array(kinds, np.int32), EVENT_KINDS),
+            "limit_bytes": pa.array(np.array(rows.limit_bytes, np.int64)),
+        }
+    )
+
+
+def containers(
+    names: tuple[str, ...], apps: tuple[str, ...], figures: Mapping[str, NDArray[np.float64]]
+) -> pa.Table:
+    """One row per container: container, app, and `figures` (key → float64[N])."""
+    columns = {"container": pa.array(names), "app": pa.array(apps)}
+    return pa.table(columns | {key: pa.array(values) for key, values in figures.items()})
+
+
+def summary(values: Mapping[str, float], currency: str) -> pa.Table:
+    """One row per metric, in METRICS' order: metric, value (float64, NaN = not defined), unit."""
+    return pa.table(
+        {
+            "metric": pa.array([metric.key for metric in METRICS]),
+            "value": pa.array(np.array([values[metric.key] for metric in METRICS], np.float64)),
+            "unit": pa.array([currency if metric.unit == "currency" else metric.unit for metric in METRICS]),
+        }
+    )
+
+
+def _names(index: NDArray[np.int32], names: tuple[str, ...]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(index), pa.array(names, pa.string()))

@@ -1,0 +1,226 @@
+"""From what a scenario names to the twin's `Workload`: load, refine, profile, set the ceilings.
+
+For: everything that all policies of a scenario share. Not for: parsing traces (traces), nor for what a
+policy does with the profile. Every assumption made here is a note on the run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+from traces.load import load
+from traces.refine import DEFAULT, refine
+
+from control.allocator.model import KERNEL_MIN_QUOTA_S, PAGE_BYTES, Application
+from lab.scenario import Scenario, SyntheticContainer
+from traces.schema import UsageTrace, select, validate
+from twin.containers.model import Floats, Workload
+from twinbed import ScenarioError
+
+LEAST_HOST_CORES = 4
+"""Smallest host assumed when a trace does not say: a small cloud machine, n1-standard-4 for one."""
+_HOST_KEYS = ("host_cores", "cpus")
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A scenario's workload with one seed, ready for the twin.
+
+    memory_known: bool[N], False where the trace has no memory of the container, so that memory metrics
+    would be about nothing; notes: what was done to the data, one sentence each.
+    """
+
+    workload: Workload
+    memory_known: NDArray[np.bool_]
+    notes: tuple[str, ...]
+
+
+def input_trace(scenario: Scenario) -> UsageTrace:
+    """The scenario's trace, selected and checked, not yet refined; or its synthetic workload as a trace.
+
+    Raises TraceError for what is wrong with the trace, ScenarioError for containers it does not have.
+    """
+    if scenario.workload is not None:
+        return _synthetic(scenario.workload.containers, scenario.period_s)
+    given = scenario.trace
+    if given is None:
+        raise ScenarioError(f"{scenario.name}: neither a trace nor a workload")
+    trace = load(given.source, format=given.format, **given.options)
+    if given.containers is not None or given.start_s is not None or given.end_s is not None:
+        for name in given.containers or []:
+            if name not in trace.containers:
+                raise ScenarioError(f"{given.source}: no container {name!r}{_near(name, trace.containers)}")
+        trace = select(trace, containers=given.containers, start_s=given.start_s, end_s=given.end_s)
+    validate(trace, given.source)
+    return trace
+
+
+def content_sha256(trace: UsageTrace) -> str:
+    """SHA-256 of what the trace says, independent of the file it came from."""
+    digest = hashlib.sha256(repr((trace.containers, trace.apps, trace.start_s, trace.interval_s)).encode())
+    for values in (trace.cpu_cores, trace.memory_bytes, trace.present, trace.throttled_s):
+        digest.update(b"-" if values is None else np.ascontiguousarray(values).data)
+    return digest.hexdigest()
+
+
+def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence) -> Replay:
+    """Brings the trace to the scenario's period and derives threads, hosts, peaks and global limits.
+
+    Raises ScenarioError for a thread count given for a container that is not there.
+    """
+    notes: list[str] = []
+    host_cores = _host_cores(scenario, trace, notes)
+    _note_censoring(trace, notes)
+    given = scenario.refine.model_dump(exclude_none=True)
+    fine = refine(trace, scenario.period_s, seed, replace(DEFAULT, **given), max_cores=host_cores)
+    demand, memory = fine.cpu_cores, np.rint(fine.memory_bytes).astype(np.int64)
+    memory_known = memory.any(axis=0)
+    _note_memory(fine.containers, memory_known, notes)
+    peak_cores = profile_peaks(demand, scenario.period_s, scenario.profile.interval_s)
+    peak_bytes = np.maximum(memory.max(axis=0), PAGE_BYTES)
+    names = tuple(dict.fromkeys(fine.apps))
+    app = np.array([names.index(each) for each in fine.apps], np.int64)
+    workload = Workload(
+        names=fine.containers,
+        applications=_applications(scenario, names, app, peak_cores, peak_bytes),
+        app=app,
+        period_s=scenario.period_s,
+        demand_cores=demand,
+        memory_bytes=memory,
+        present=fine.present,
+        threads=_threads(scenario, fine.containers, demand, host_cores),
+        host_cores=np.full(len(app), host_cores),
+        peak_cores=peak_cores,
+        peak_bytes=peak_bytes,
+    )
+    return Replay(workload, memory_known, (*fine.notes, *notes))
+
+
+def profile_peaks(demand_cores: Floats, period_s: float, interval_s: float) -> Floats:
+    """float64[N]: each container's largest mean CPU use over `interval_s` (cores).
+
+    This is what a profiler sees that samples every `interval_s`: a spike shorter than that is averaged
+    with what surrounds it, so a limit at the "peak" throttles inside the spike.
+    """
+    width = max(1, round(interval_s / period_s))
+    starts = np.arange(0, len(demand_cores), width)
+    lengths = np.diff(np.append(starts, len(demand_cores)))
+    peaks: Floats = (np.add.reduceat(demand_cores, starts, axis=0) / lengths[:, None]).max(axis=0)
+    return peaks
+
+
+def _applications(
+    scenario: Scenario,
+    names: tuple[str, ...],
+    app: NDArray[np.int64],
+    peak_cores: Floats,
+    peak_bytes: NDArray[np.int64],
+) -> tuple[Application, ...]:
+    """Ω and M: as given, else factor × Σ peaks, every peak at least what the kernel can express.
+
+    Memory is rounded up by a page per container, so that limits of factor × peak rounded up to pages
+    fit; CPU by 1e-9 for the rounding of the sum.
+    """
+    if scenario.budget is not None:
+        budget = scenario.budget
+        return tuple(Application(name, budget.cpu_cores, budget.memory_bytes) for name in names)
+    factor = scenario.budget_factor
+    floor = KERNEL_MIN_QUOTA_S / scenario.period_s
+    cores = np.maximum(peak_cores * factor, floor) * (1 + 1e-9)
+    pages = (np.ceil(peak_bytes * factor / PAGE_BYTES).astype(np.int64) + 1) * PAGE_BYTES
+    omega = np.bincount(app, cores, len(names))
+    return tuple(
+        Application(name, float(omega[index]), int(pages[app == index].sum()))
+        for index, name in enumerate(names)
+    )
+
+
+def _host_cores(scenario: Scenario, trace: UsageTrace, notes: list[str]) -> float:
+    if scenario.host_cores is not None:
+        return scenario.host_cores
+    for key in _HOST_KEYS:
+        if key in trace.metadata:
+            return float(trace.metadata[key])
+    cores = max(LEAST_HOST_CORES, ceil(trace.cpu_cores.max()))
+    if scenario.trace is not None:
+        notes.append(
+            f"The trace does not say how large the hosts are: {cores} cores each are assumed "
+            f"(the largest peak rounded up, at least {LEAST_HOST_CORES}); set host_cores to change it."
+        )
+    return float(cores)
+
+
+def _threads(scenario: Scenario, names: tuple[str, ...], demand: Floats, host_cores: float) -> Floats:
+    """As given, else enough to have used the peak that was seen."""
+    threads = np.clip(np.ceil(demand.max(axis=0)), 1.0, max(1.0, host_cores))
+    per_name: dict[str, float] = {}
+    if scenario.workload is not None:
+        per_name = {each.name: each.threads for each in scenario.workload.containers if each.threads}
+    if isinstance(scenario.threads, dict):
+        per_name |= scenario.threads
+    elif scenario.threads is not None:
+        threads[:] = scenario.threads
+    for name, count in per_name.items():
+        if name not in names:
+            raise ScenarioError(f"{scenario.name}: threads.{name}: no such container{_near(name, names)}")
+        threads[names.index(name)] = count
+    return threads
+
+
+def _note_censoring(trace: UsageTrace, notes: list[str]) -> None:
+    if trace.throttled_s is None:
+        return
+    throttled = (trace.throttled_s > 0).any(axis=0)
+    if throttled.any():
+        notes.append(
+            f"{int(throttled.sum())} of {len(throttled)} containers were throttled when the trace was "
+            "recorded: their recorded use is less than they wanted, so the demand replayed is censored."
+        )
+
+
+def _note_memory(names: tuple[str, ...], known: NDArray[np.bool_], notes: list[str]) -> None:
+    if known.all():
+        return
+    if not known.any():
+        notes.append("The trace has no memory: memory metrics are not defined and no OOM can happen.")
+        return
+    missing = [name for name, here in zip(names, known, strict=True) if not here]
+    shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+    notes.append(f"{len(missing)} containers have no memory in the trace and no memory metrics: {shown}.")
+
+
+def _synthetic(containers: list[SyntheticContainer], period_s: float) -> UsageTrace:
+    """The written-down demand at the period itself, so that nothing is left to refine."""
+    names = tuple(each.name for each in containers)
+    for name in names:
+        if names.count(name) > 1:
+            raise ScenarioError(f"workload: container {name!r} appears twice")
+    lengths = [[max(1, round(step.duration_s / period_s)) for step in each.steps] for each in containers]
+    shape = (max(sum(each) for each in lengths), len(containers))
+    cpu, memory, present = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)
+    for index, each in enumerate(containers):
+        count = sum(lengths[index])
+        held = [each.memory_bytes if step.memory_bytes is None else step.memory_bytes for step in each.steps]
+        cpu[:count, index] = np.repeat([step.cpu_cores for step in each.steps], lengths[index])
+        memory[:count, index] = np.repeat(np.array(held, np.float64), lengths[index])
+        present[:count, index] = True
+    return UsageTrace(
+        containers=names,
+        apps=tuple(each.app for each in containers),
+        start_s=0.0,
+        interval_s=period_s,
+        cpu_cores=cpu,
+        memory_bytes=memory,
+        present=present,
+        notes=("The demand is synthetic: written in the scenario, not recorded.",),
+    )
+
+
+def _near(name: str, names: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
