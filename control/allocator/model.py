@@ -75,6 +75,12 @@ _REASON_TEXT = {
 }
 
 
+def _same_length(what: str, first: NDArray[np.generic], *others: NDArray[np.generic] | None) -> None:
+    for other in others:
+        if other is not None and other.shape != first.shape:
+            raise InvariantError(f"{what}: arrays of {first.shape} and {other.shape} side by side")
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
     """A Distributed Container: all containers of one tenant under two global limits.
@@ -224,9 +230,3 @@ class Decision:
 
 
 NOTHING = Decision()
-
-
-def _same_length(what: str, first: NDArray[np.generic], *others: NDArray[np.generic] | None) -> None:
-    for other in others:
-        if other is not None and other.shape != first.shape:
-            raise InvariantError(f"{what}: arrays of {first.shape} and {other.shape} side by side")
