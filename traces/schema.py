@@ -11,10 +11,15 @@ asked to fill it and says so in `notes`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from math import ceil, isfinite
 
 import numpy as np
 from numpy.typing import NDArray
+
+from twinbed import TraceError
 
 Floats = NDArray[np.float64]
 
@@ -54,3 +59,129 @@ class UsageTrace:
     def duration_s(self) -> float:
         """T · interval_s, in seconds."""
         return len(self.cpu_cores) * self.interval_s
+
+
+QUANTITIES = ("cpu_cores", "memory_bytes", "rx_bytes", "tx_bytes", "throttled_s")
+"""The names of the [T, N] quantities of a trace, in the order in which they are written and checked."""
+
+MAX_CELLS = 50_000_000
+"""Intervals × containers beyond which reading and refining refuse: 2 GiB with all five quantities."""
+
+
+def validate(trace: UsageTrace, source: str) -> None:
+    """Checks every promise of `UsageTrace`; `source` (a path or a name) begins the message.
+
+    Raises TraceError naming the interval (counted from 1) with its time stamp, the column and the container
+    of the first value, in time order, that is NaN, infinite, negative, or not zero while its container is
+    absent; or naming the header fact that is wrong (no rows, no containers, a container twice, a length).
+    """
+    _validate_header(trace, source)
+    for name in QUANTITIES:
+        values: Floats | None = getattr(trace, name)
+        if values is None:
+            continue
+        if values.shape != trace.present.shape:
+            raise TraceError(
+                f"{source}: {name} has shape {values.shape}, the trace has {trace.present.shape}"
+            )
+        if values.dtype != np.float64:
+            raise TraceError(f"{source}: {name} is {values.dtype}, expected float64")
+        # NaN fails the first comparison and infinity the second, so one pass finds every bad value.
+        good = (values >= 0) & (values < np.inf) & (trace.present | (values == 0))
+        if not good.all():
+            row, column = (int(i) for i in np.argwhere(~good)[0])
+            raise TraceError(_cell_message(trace, source, name, row, column))
+
+
+def _validate_header(trace: UsageTrace, source: str) -> None:
+    rows, columns = trace.present.shape
+    if rows == 0:
+        raise TraceError(f"{source}: no intervals (0 rows), expected at least one")
+    if columns == 0:
+        raise TraceError(f"{source}: no containers, expected at least one")
+    for what, names in (("container", trace.containers), ("app", trace.apps)):
+        if len(names) != columns:
+            raise TraceError(f"{source}: {len(names)} {what} names for {columns} columns")
+        for index, name in enumerate(names):
+            if not name.strip():
+                raise TraceError(f"{source}: {what} name of column {index + 1} is empty")
+    seen: set[str] = set()
+    for name in trace.containers:
+        if name in seen:
+            raise TraceError(f"{source}: container {name!r} appears twice")
+        seen.add(name)
+    if not (isfinite(trace.interval_s) and trace.interval_s > 0):
+        raise TraceError(f"{source}: interval is {trace.interval_s} s, expected a number above zero")
+    if not isfinite(trace.start_s):
+        raise TraceError(f"{source}: start is {trace.start_s}, expected seconds")
+    if trace.present.dtype != np.bool_:
+        raise TraceError(f"{source}: present is {trace.present.dtype}, expected bool")
+
+
+def _cell_message(trace: UsageTrace, source: str, name: str, row: int, column: int) -> str:
+    value = float(getattr(trace, name)[row, column])
+    expected = "a finite number, zero or above" if trace.present[row, column] else "0: it is absent there"
+    at_s = trace.start_s + row * trace.interval_s
+    return (
+        f"{source}: interval {row + 1} (time {at_s:.10g} s), column {name}, "
+        f"container {trace.containers[column]!r}: {value:g}, expected {expected}"
+    )
+
+
+def select(
+    trace: UsageTrace,
+    containers: Sequence[str] | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+) -> UsageTrace:
+    """A part of a trace: these containers, in this order, and the intervals that begin in [start_s, end_s).
+
+    start_s and end_s count seconds from the trace's own start. A container that is never there in the
+    window stays, absent. Adds a note when anything is left out. Raises TraceError on an unknown
+    container (naming close ones), on one that is named twice and on a window without intervals.
+    """
+    columns = _columns(trace, containers)
+    rows = len(trace.present)
+    # A window edge that misses an interval's start by rounding means that start.
+    first = 0 if start_s is None else max(0, ceil(start_s / trace.interval_s - 1e-6))
+    last = rows if end_s is None else min(rows, ceil(end_s / trace.interval_s - 1e-6))
+    if first >= last:
+        raise TraceError(
+            f"no interval begins in [{start_s}, {end_s}) s: the trace covers [0, {trace.duration_s:g}) s"
+        )
+    if (first, last) == (0, rows) and columns == list(range(len(trace.containers))):
+        return trace
+
+    def part(values: Floats) -> Floats:
+        return np.ascontiguousarray(values[first:last, columns])
+
+    note = (
+        f"Selected {len(columns)} of {len(trace.containers)} containers and intervals "
+        f"{first + 1} to {last} of {rows}."
+    )
+    return replace(
+        trace,
+        containers=tuple(trace.containers[i] for i in columns),
+        apps=tuple(trace.apps[i] for i in columns),
+        start_s=trace.start_s + first * trace.interval_s,
+        present=np.ascontiguousarray(trace.present[first:last, columns]),
+        cpu_cores=part(trace.cpu_cores),
+        memory_bytes=part(trace.memory_bytes),
+        rx_bytes=None if trace.rx_bytes is None else part(trace.rx_bytes),
+        tx_bytes=None if trace.tx_bytes is None else part(trace.tx_bytes),
+        throttled_s=None if trace.throttled_s is None else part(trace.throttled_s),
+        notes=(*trace.notes, note),
+    )
+
+
+def _columns(trace: UsageTrace, containers: Sequence[str] | None) -> list[int]:
+    if containers is None:
+        return list(range(len(trace.containers)))
+    where = {name: i for i, name in enumerate(trace.containers)}
+    for name in containers:
+        if name not in where:
+            close = get_close_matches(name, trace.containers, n=3) or list(trace.containers[:3])
+            raise TraceError(f"no container {name!r} in the trace; close: {', '.join(close)}")
+    if len(set(containers)) != len(containers) or not containers:
+        raise TraceError(f"containers to select must be distinct and at least one: {', '.join(containers)}")
+    return [where[name] for name in containers]

@@ -1,0 +1,158 @@
+"""One door for every trace: a path, a folder of a public data set, or the name of a shipped recording.
+
+For: recognising a format and handing over to its reader. Not for: reading (traces/readers, traces/parquet).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+
+from pydantic import ValidationError, validate_call
+
+from traces import parquet
+from traces.readers import plain_csv, table
+from traces.schema import UsageTrace, select, validate
+from twinbed import TraceError
+
+RECORDED = Path(__file__).parent / "recorded"
+"""The recordings that ship with twinbed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A format: its name, what it is in one line, how to read it and how to know it.
+
+    read: path and keyword options → UsageTrace (options are documented there, checked and coerced by `load`);
+    recognises: the column names of a file → is it this format; is_parquet: False for CSV; files: names
+    under which a public data set comes, in the order in which they are looked for in a folder.
+    """
+
+    name: str
+    description: str
+    read: Callable[..., UsageTrace]
+    recognises: Callable[[list[str]], bool]
+    is_parquet: bool = False
+    files: tuple[str, ...] = ()
+
+
+_READERS = (
+    Reader(
+        "recording",
+        "twinbed's own Parquet (recordings and converted traces)",
+        parquet.read,
+        lambda columns: set(parquet.COLUMNS) <= set(columns),
+        is_parquet=True,
+    ),
+    Reader(
+        "csv",
+        "plain CSV, long or wide (docs/how-to/bring-your-own-trace.md)",
+        plain_csv.read,
+        lambda columns: plain_csv.is_long(columns) or plain_csv.is_wide(columns),
+    ),
+)
+
+FORMATS: Mapping[str, Reader] = {reader.name: reader for reader in _READERS}
+"""Every format by name, in the order in which a file is offered to them."""
+
+
+def shipped() -> list[str]:
+    """Names of the recordings that come with twinbed, sorted."""
+    return sorted(path.stem for path in RECORDED.glob("*.parquet"))
+
+
+def load(
+    source: str | Path,
+    *,
+    format: str | None = None,  # noqa: A002 - the user's word for it
+    containers: Sequence[str] | None = None,
+    max_containers: int | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    **options: object,
+) -> UsageTrace:
+    """The validated trace at `source`: a file, a folder of a public data set, or a shipped recording's name.
+
+    format: a key of FORMATS (None = recognised by the content); containers, start_s, end_s: as in `select`;
+    max_containers: keep the first so many; options: the reader's own, text is converted to its types.
+    Raises TraceError in one line on anything that is not right.
+    """
+    path = _locate(source)
+    if format is None:
+        path, reader = _recognise(path)
+    else:
+        reader = _format(format)
+        path = _file_of(reader, path)
+    trace = _read(reader, path, options)
+    validate(trace, str(path))
+    if max_containers is not None and containers is None:
+        if max_containers < 1:
+            raise TraceError(f"max_containers is {max_containers}, expected at least 1")
+        containers = trace.containers[:max_containers]
+    return select(trace, containers, start_s, end_s)
+
+
+def _locate(source: str | Path) -> Path:
+    path = Path(source)
+    if path.exists():
+        return path
+    if isinstance(source, str) and source in shipped():
+        return RECORDED / f"{source}.parquet"
+    raise TraceError(f"{source}: no such file or folder, and no shipped recording ({', '.join(shipped())})")
+
+
+def _recognise(path: Path) -> tuple[Path, Reader]:
+    if path.is_dir():
+        for reader in _READERS:
+            if any((path / name).exists() for name in reader.files):
+                return _file_of(reader, path), reader
+        raise TraceError(f"{path}: a folder without a known trace; give the file, or one of {_formats()}")
+    is_parquet = _is_parquet(path)
+    columns = parquet.columns(path) if is_parquet else table.header(path)
+    for reader in _READERS:
+        if reader.is_parquet == is_parquet and reader.recognises(columns):
+            return path, reader
+    # Its reader says best what is missing.
+    return path, FORMATS["recording" if is_parquet else "csv"]
+
+
+def _is_parquet(path: Path) -> bool:
+    if path.suffix in {".parquet", ".pq"}:
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(parquet.MAGIC)) == parquet.MAGIC
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def _file_of(reader: Reader, path: Path) -> Path:
+    if not path.is_dir():
+        return path
+    for name in reader.files:
+        if (path / name).exists():
+            return path / name
+    raise TraceError(f"{path}: no file of format {reader.name} in this folder ({', '.join(reader.files)})")
+
+
+def _format(name: str) -> Reader:
+    if name not in FORMATS:
+        close = get_close_matches(name, FORMATS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"there are {_formats()}"
+        raise TraceError(f"no trace format {name!r}; {hint}")
+    return FORMATS[name]
+
+
+def _formats() -> str:
+    return ", ".join(FORMATS)
+
+
+def _read(reader: Reader, path: Path, options: dict[str, object]) -> UsageTrace:
+    try:
+        return validate_call(reader.read)(path, **options)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise TraceError(f"{path}: option {key!r} of format {reader.name}: {first['msg'].lower()}") from None

@@ -1,0 +1,349 @@
+"""A CSV that a user brings, long (one line per container and time) or wide (one column per container).
+
+The format, with examples: docs/how-to/bring-your-own-trace.md. Units come from column names alone
+(`COLUMNS` lists them all) and are never guessed. A line's time is the start of its interval; every
+interval is as long as the others. A container may begin late or end early (long: no lines; wide: empty
+cells); a gap while it is there is an error, as are disorder, duplicates, NaN, infinity and negatives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traces.readers import table
+from traces.schema import MAX_CELLS, QUANTITIES, Floats, UsageTrace
+from twinbed import TraceError
+
+TIME = {"time": 1.0, "time_s": 1.0, "timestamp": 1.0, "time_ms": 1e-3}
+"""Names of the time column and the seconds of one unit; ISO 8601 text is accepted under all but time_ms."""
+
+CONTAINER = ("container", "pod")
+APP = ("app", "application")
+
+COLUMNS: Mapping[str, tuple[str, float]] = {
+    "cpu": ("cpu_cores", 1.0),
+    "cpu_cores": ("cpu_cores", 1.0),
+    "cpu_millicores": ("cpu_cores", 1e-3),
+    "cpu_percent": ("cpu_cores", 1e-2),
+    "memory_bytes": ("memory_bytes", 1.0),
+    "memory_kib": ("memory_bytes", 2.0**10),
+    "memory_mib": ("memory_bytes", 2.0**20),
+    "memory_gib": ("memory_bytes", 2.0**30),
+    "memory_mb": ("memory_bytes", 1e6),
+    "memory_gb": ("memory_bytes", 1e9),
+    "rx_bytes": ("rx_bytes", 1.0),
+    "tx_bytes": ("tx_bytes", 1.0),
+    "throttled_s": ("throttled_s", 1.0),
+}
+"""Value columns: the trace's quantity and what one unit is of it (cpu_percent: of one core)."""
+
+_TOLERANCE = 0.01
+"""By how much of an interval a time stamp may miss its place: rounded decimals do, a lost sample does not."""
+
+_NO_MEMORY = "The source has no memory column: memory is 0 throughout."
+
+
+def is_wide(columns: list[str]) -> bool:
+    """Whether this header is the wide form: a time first, and no container column."""
+    return bool(columns) and columns[0] in TIME and not set(columns) & set(CONTAINER)
+
+
+def is_long(columns: list[str]) -> bool:
+    """Whether this header is the long form: a container column and a time column."""
+    return bool(set(columns) & set(CONTAINER)) and bool(set(columns) & set(TIME))
+
+
+def read(
+    path: Path, *, app: str = "app", interval_s: float | None = None, max_cells: int = MAX_CELLS
+) -> UsageTrace:
+    """The trace in a long or wide CSV (`.gz` too).
+
+    app: application of containers for which the file names none; interval_s: the intervals' length in
+    seconds, needed only when the file has a single time; max_cells: largest intervals × containers accepted.
+    Raises TraceError naming the line and column.
+    """
+    columns = table.header(path)
+    if not is_long(columns) and not is_wide(columns):
+        raise TraceError(
+            f"{path}: not a trace: expected a 'container' and a 'time' column (long form) or 'time' as the "
+            f"first column (wide form); the file has {', '.join(columns[:12])}"
+        )
+    frame = table.read_text(path, max_rows=max_cells)
+    reader = _long if is_long(columns) else _wide
+    return reader(path, frame, app, interval_s, max_cells)
+
+
+def _long(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, max_cells: int) -> UsageTrace:
+    time_name = _only(path, frame, tuple(TIME))
+    container_name = _only(path, frame, CONTAINER)
+    unknown = [c for c in frame if c not in {*TIME, *CONTAINER, *APP, *COLUMNS}]
+    if unknown:
+        raise TraceError(f"{path}: unknown column {unknown[0]!r}; expected some of {', '.join(COLUMNS)}, app")
+    names = frame[container_name].str.strip()
+    if (names == "").any():
+        raise TraceError(
+            f"{path}: line {names.index[int(np.argmax(names == ''))]}: the container has no name"
+        )
+    code, containers = pd.factorize(names)
+    lines = frame.index.to_numpy()
+    times = _times(path, frame[time_name])
+    _check_order(path, times, lines, code, list(containers))
+    grid, interval_s = _grid(path, times, lines, interval_s)
+    _check_cells(path, len(grid), len(containers), max_cells)
+    row = np.searchsorted(grid, times)
+    _check_gaps(path, row, lines, code, list(containers), interval_s)
+    present = np.zeros((len(grid), len(containers)), np.bool_)
+    present[row, code] = True
+    arrays: dict[str, Floats] = {}
+    for name, quantity, unit in _value_columns(path, frame):
+        values = np.zeros(present.shape)
+        values[row, code] = _usage(path, frame[name]) * unit
+        arrays[quantity] = values
+    apps = _apps(path, frame, code, len(containers), app)
+    return _trace(path, tuple(containers), apps, float(grid[0]), interval_s, present, arrays)
+
+
+def _wide(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, max_cells: int) -> UsageTrace:
+    time_name = str(frame.columns[0])
+    targets = [_target(str(name)) for name in frame.columns[1:]]
+    containers = tuple(dict.fromkeys(container for container, _, _ in targets))
+    if not containers:
+        raise TraceError(f"{path}: no container column after {time_name!r}")
+    times = _times(path, frame[time_name])
+    lines = frame.index.to_numpy()
+    _check_order(path, times, lines, np.zeros(len(times), np.int64), None)
+    grid, interval_s = _grid(path, times, lines, interval_s)
+    _check_cells(path, len(grid), len(containers), max_cells)
+    cells: dict[str, Floats] = {}
+    for name, (container, quantity, unit) in zip(frame.columns[1:], targets, strict=True):
+        values = cells.setdefault(quantity, np.full((len(grid), len(containers)), np.nan))
+        column = containers.index(container)
+        if not np.isnan(values[:, column]).all():
+            raise TraceError(
+                f"{path}: container {container!r} has two columns for {quantity}; one is {name!r}"
+            )
+        values[:, column] = _usage(path, frame[name], blank_is_nan=True) * unit
+    if "cpu_cores" not in cells:
+        raise TraceError(f"{path}: no CPU column; expected one column per container, or NAME.cpu_cores")
+    present = ~np.isnan(cells["cpu_cores"])
+    _check_presence(path, frame, containers, present, cells)
+    arrays = {quantity: np.nan_to_num(values, nan=0.0) for quantity, values in cells.items()}
+    return _trace(path, containers, (app,) * len(containers), float(grid[0]), interval_s, present, arrays)
+
+
+def _target(column: str) -> tuple[str, str, float]:
+    """(container, quantity, unit) of a wide column: NAME is CPU in cores, NAME.SUFFIX what SUFFIX says."""
+    name, dot, suffix = column.rpartition(".")
+    if dot and name and suffix in COLUMNS:
+        return (name, *COLUMNS[suffix])
+    return (column, *COLUMNS["cpu_cores"])
+
+
+def _check_presence(
+    path: Path,
+    frame: pd.DataFrame,
+    containers: tuple[str, ...],
+    present: NDArray[np.bool_],
+    cells: dict[str, Floats],
+) -> None:
+    """A container is there from its first CPU value to its last, with every quantity that it ever has."""
+    for column, container in enumerate(containers):
+        there = np.flatnonzero(present[:, column])
+        if not there.size:
+            raise TraceError(f"{path}: container {container!r} has no CPU value")
+        inside = slice(there[0], there[-1] + 1)
+        for quantity, values in cells.items():
+            empty = np.isnan(values[:, column])
+            if empty.all():
+                continue
+            gap = np.flatnonzero(empty[inside])
+            stray = np.flatnonzero(~empty & ~present[:, column])
+            if gap.size:
+                line = frame.index[there[0] + gap[0]]
+                raise TraceError(
+                    f"{path}: line {line}: {quantity} of container {container!r} is empty, expected a number "
+                    "(only cells before a container starts or after it ends may be empty)"
+                )
+            if stray.size:
+                line = frame.index[stray[0]]
+                raise TraceError(f"{path}: line {line}: container {container!r} has {quantity} but no CPU")
+
+
+def _times(path: Path, cells: pd.Series[str]) -> Floats:
+    """Seconds (float64[n]); numbers in the column's unit, or ISO 8601 (UTC where no zone is given)."""
+    name = str(cells.name)
+    if name != "time_ms" and cells.iloc[0].count("-") >= 2 and "e" not in cells.iloc[0].lower():
+        stamps = pd.to_datetime(cells.str.strip(), format="ISO8601", utc=True, errors="coerce")
+        if stamps.isna().any():
+            at = int(np.argmax(stamps.isna()))
+            raise TraceError(
+                f"{path}: line {cells.index[at]}, column {name}: {cells.iloc[at]!r}, "
+                "expected an ISO 8601 time"
+            )
+        return np.asarray((stamps - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), np.float64)
+    return table.numbers(path, cells) * TIME[name]
+
+
+def _check_order(
+    path: Path,
+    times: Floats,
+    lines: NDArray[np.int64],
+    code: NDArray[np.int64],
+    containers: list[str] | None,
+) -> None:
+    """Times of one container must increase from line to line."""
+    order = np.argsort(code, kind="stable")
+    step, same = np.diff(times[order]), np.diff(code[order]) == 0
+    bad = np.flatnonzero(same & (step <= 0))
+    if bad.size:
+        # The earliest offending line of the file, whichever container it belongs to.
+        at = bad[np.argmin(lines[order][bad + 1])]
+        line, before = lines[order][at + 1], lines[order][at]
+        whose = "" if containers is None else f" of container {containers[code[order][at]]!r}"
+        time, time_before = times[order][at + 1], times[order][at]
+        what = "appears twice" if step[at] == 0 else f"is before the {time_before:.10g} s of line {before}"
+        raise TraceError(f"{path}: line {line}: time {time:.10g} s{whose} {what}, expected increasing times")
+
+
+def _grid(
+    path: Path, times: Floats, lines: NDArray[np.int64], interval_s: float | None
+) -> tuple[Floats, float]:
+    """(distinct times, interval) of the one regular grid on which all times lie.
+
+    The interval is the most frequent step between distinct times, made precise over the whole span.
+    """
+    grid, where = np.unique(times, return_index=True)
+    if interval_s is None:
+        if len(grid) < 2:
+            raise TraceError(f"{path}: a single time, so no interval can be inferred; give interval_s")
+        interval_s = _interval(grid)
+    if not interval_s > 0:
+        raise TraceError(f"{path}: interval of {interval_s} s, expected a microsecond or more")
+    steps = np.diff(grid)
+    bad = np.flatnonzero(np.abs(steps / interval_s - 1) > 2 * _TOLERANCE)
+    if bad.size:
+        at = int(bad[0])
+        raise TraceError(
+            f"{path}: line {lines[where[at + 1]]}: time {grid[at + 1]:.10g} s comes {steps[at]:.6g} s after "
+            f"{grid[at]:.10g} s, expected the interval of {interval_s:g} s"
+        )
+    return grid, interval_s
+
+
+def _interval(grid: Floats) -> float:
+    values, counts = np.unique(np.round(np.diff(grid), 6), return_counts=True)
+    common = float(values[np.argmax(counts)])
+    if common <= 0:
+        return common
+    span = float(grid[-1] - grid[0])
+    # Times rounded to a few decimals have steps of 0.333 and 0.334: the span knows better.
+    precise = round(span / max(1, round(span / common)), 6)
+    return precise if abs(precise - common) <= _TOLERANCE * common else common
+
+
+def _check_gaps(
+    path: Path,
+    row: NDArray[np.int64],
+    lines: NDArray[np.int64],
+    code: NDArray[np.int64],
+    containers: list[str],
+    interval_s: float,
+) -> None:
+    """A container's lines must follow each other interval by interval."""
+    order = np.argsort(code, kind="stable")
+    bad = np.flatnonzero((np.diff(code[order]) == 0) & (np.diff(row[order]) != 1))
+    if bad.size:
+        at = bad[np.argmin(lines[order][bad + 1])]
+        lost = row[order][at + 1] - row[order][at] - 1
+        raise TraceError(
+            f"{path}: line {lines[order][at + 1]}: a gap of {lost} intervals of container "
+            f"{containers[code[order][at]]!r} before it, expected a line every {interval_s:g} s"
+        )
+
+
+def _check_cells(path: Path, rows: int, columns: int, max_cells: int) -> None:
+    if rows * columns > max_cells:
+        raise TraceError(
+            f"{path}: {rows} intervals × {columns} containers are more than max_cells = {max_cells}; "
+            "cut the file or raise max_cells"
+        )
+
+
+def _usage(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) -> Floats:
+    values = table.numbers(path, cells, blank_is_nan=blank_is_nan)
+    if (values < 0).any():
+        at = int(np.argmax(values < 0))
+        raise TraceError(
+            f"{path}: line {cells.index[at]}, column {cells.name}: {cells.iloc[at].strip()}, "
+            "expected zero or above"
+        )
+    return values
+
+
+def _value_columns(path: Path, frame: pd.DataFrame) -> list[tuple[str, str, float]]:
+    found = [(str(name), *COLUMNS[str(name)]) for name in frame if name in COLUMNS]
+    for quantity in QUANTITIES:
+        same = [name for name, target, _ in found if target == quantity]
+        if len(same) > 1:
+            raise TraceError(f"{path}: columns {' and '.join(same)} both give {quantity}; keep one")
+    if "cpu_cores" not in {target for _, target, _ in found}:
+        raise TraceError(
+            f"{path}: no CPU column; expected one of cpu, cpu_cores, cpu_millicores, cpu_percent"
+        )
+    return found
+
+
+def _only(path: Path, frame: pd.DataFrame, names: tuple[str, ...]) -> str:
+    found = [name for name in names if name in frame]
+    if len(found) != 1:
+        raise TraceError(f"{path}: columns {' and '.join(found)} mean the same; keep one")
+    return found[0]
+
+
+def _apps(
+    path: Path, frame: pd.DataFrame, code: NDArray[np.int64], count: int, default: str
+) -> tuple[str, ...]:
+    names = [name for name in APP if name in frame]
+    if not names:
+        return (default,) * count
+    cells = frame[_only(path, frame, APP)].str.strip()
+    _, first = np.unique(code, return_index=True)
+    of_container = cells.iloc[first].to_numpy()
+    different = np.flatnonzero(cells.to_numpy() != of_container[code])
+    if different.size:
+        at = int(different[0])
+        raise TraceError(
+            f"{path}: line {cells.index[at]}: app {cells.iloc[at]!r}, but this container's app was "
+            f"{of_container[code[at]]!r}"
+        )
+    return tuple(name or default for name in of_container)
+
+
+def _trace(
+    path: Path,
+    containers: tuple[str, ...],
+    apps: tuple[str, ...],
+    first: float,
+    interval_s: float,
+    present: NDArray[np.bool_],
+    arrays: dict[str, Floats],
+) -> UsageTrace:
+    notes = [f"Read {path.name}: the times are {interval_s:g} s apart, which is taken as the interval."]
+    if "memory_bytes" not in arrays:
+        notes.append(_NO_MEMORY)
+        arrays["memory_bytes"] = np.zeros(present.shape)
+    return UsageTrace(
+        containers=containers,
+        apps=apps,
+        start_s=first,
+        interval_s=interval_s,
+        present=present,
+        metadata={"source": path.name, "format": "plain CSV"},
+        notes=tuple(notes),
+        **arrays,
+    )
