@@ -161,9 +161,7 @@ class Figures:
 
 def figures(replay: Replay, outcome: Outcome, price: Price) -> Figures:
     """All metrics of a finished, recorded run; raises InvariantError when it was not recorded."""
-    if outcome.series is None:
-        raise InvariantError("metrics need a recorded run")
-    series, workload = outcome.series, replay.workload
+    series, workload = recorded(outcome), replay.workload
     duration_s = len(series.up) * workload.period_s
     each = _slacks(series, replay.memory_known)
     each |= _counts(outcome, workload)
@@ -173,6 +171,13 @@ def figures(replay: Replay, outcome: Outcome, price: Price) -> Figures:
     total = {key: value for key, (_, value) in each.items()}
     total["limit_changes_per_s"] = outcome.limit_changes / duration_s
     return Figures({metric.key: float(total[metric.key]) for metric in METRICS}, whole)
+
+
+def recorded(outcome: Outcome) -> Series:
+    """The outcome's series; raises InvariantError when the run was not recorded."""
+    if outcome.series is None:
+        raise InvariantError("the run was simulated without recording its series")
+    return outcome.series
 
 
 def quantiles(values: NDArray[np.float32], wanted: tuple[float, ...] = _QUANTILES) -> list[float]:
@@ -215,8 +220,7 @@ def _spread(key: str, values: NDArray[np.float32], counted: NDArray[np.bool_]) -
 
 
 def _counts(outcome: Outcome, workload: Workload) -> _Pairs:
-    series = outcome.series
-    assert series is not None
+    series = recorded(outcome)
     count = len(workload.names)
     up, throttled = series.up.sum(axis=0), (series.throttled & series.up).sum(axis=0)
     undone = np.maximum(outcome.arrived_s - outcome.done_s, 0.0)

@@ -11,12 +11,14 @@ import typing
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 
 def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
     """The first problem of `error` against `model`, as `where: key.path: problem`, and how many more."""
     problems = error.errors(include_url=False, include_context=False)
-    first = problems[0]
+    # A union reports one problem per branch; the one deepest inside is about the branch that was meant.
+    first = max((each for each in problems if each["loc"][:1] == problems[0]["loc"][:1]), key=_depth)
     path, siblings = _locate(model, first["loc"])
     message = first["msg"].removeprefix("Value error, ").replace("\n", " ")
     if first["type"] == "extra_forbidden":
@@ -31,6 +33,10 @@ def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
     keys = {_locate(model, problem["loc"])[0] for problem in problems}
     more = f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
     return f"{where}: {path + ': ' if path else ''}{message}{more}"
+
+
+def _depth(problem: ErrorDetails) -> int:
+    return len(problem["loc"])
 
 
 def _locate(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, list[str]]:

@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from lab import tables
-from lab.metrics import figures
+from lab.metrics import figures, recorded
 from lab.scenario import RunSpec, Scenario, build, expand, with_overrides
 from lab.store import SCHEMA, Run, RunStore
 from lab.workload import Replay, content_sha256, input_trace, prepare
@@ -168,13 +168,12 @@ def _simulate(
         progress=None if progress is None else lambda fraction: progress(spec.label, fraction),
     )
     result = figures(replay, outcome, spec.scenario.price)
-    assert outcome.series is not None
     apps = tuple(workload.applications[index].name for index in workload.app)
     written = {
         "summary": tables.summary(result.summary, spec.scenario.price.currency),
         "containers": tables.containers(workload.names, apps, result.per_container),
         "events": tables.events(outcome.events, workload.names),
-        "periods": tables.periods(outcome.series, workload.names),
+        "periods": tables.periods(recorded(outcome), workload.names),
     }
     manifest = _manifest(spec, source, replay) | {
         "metrics": {key: None if math.isnan(value) else value for key, value in result.summary.items()},

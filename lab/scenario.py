@@ -58,11 +58,18 @@ class TraceInput(_Strict):
         description="A shipped recording's name, or a path (relative to the scenario file, else to "
         "the working directory).",
     )
-    format: str | None = Field(None, description="Trace format; sniffed when left out.")
+    format: str | None = Field(default=None, description="Trace format; sniffed when left out.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the format's reader.")
-    containers: list[str] | None = Field(None, description="Replay only these containers.", min_length=1)
-    start_s: NonNegativeFloat | None = Field(None, description="Skip this many seconds from the start.")
-    end_s: PositiveFloat | None = Field(None, description="Stop this many seconds after the trace's start.")
+    containers: list[str] | None = Field(
+        default=None, description="Replay only these containers.", min_length=1
+    )
+    max_containers: PositiveInt | None = Field(default=None, description="Replay only the first so many.")
+    start_s: NonNegativeFloat | None = Field(
+        default=None, description="Skip this many seconds from the start."
+    )
+    end_s: PositiveFloat | None = Field(
+        default=None, description="Stop this many seconds after the trace's start."
+    )
 
 
 class Step(_Strict):
@@ -70,16 +77,20 @@ class Step(_Strict):
 
     duration_s: PositiveFloat = Field(description="Length in seconds; rounded to whole periods.")
     cpu_cores: NonNegativeFloat = Field(description="CPU work arriving per second, cores.")
-    memory_bytes: int | None = Field(None, ge=0, description="Working set; the container's when left out.")
+    memory_bytes: int | None = Field(
+        default=None, ge=0, description="Working set; the container's when left out."
+    )
 
 
 class SyntheticContainer(_Strict):
     """A container whose demand is written down instead of recorded."""
 
     name: str = Field(min_length=1)
-    app: str = Field("app", min_length=1, description="Application (tenant) it belongs to.")
-    threads: PositiveInt | None = Field(None, description="CPUs it can keep busy at once.")
-    memory_bytes: int = Field(0, ge=0, description="Working set in bytes; 0 = memory is not simulated.")
+    app: str = Field(default="app", min_length=1, description="Application (tenant) it belongs to.")
+    threads: PositiveInt | None = Field(default=None, description="CPUs it can keep busy at once.")
+    memory_bytes: int = Field(
+        default=0, ge=0, description="Working set in bytes; 0 = memory is not simulated."
+    )
     steps: list[Step] = Field(min_length=1)
 
 
@@ -100,7 +111,7 @@ class Profile(_Strict):
     """How the peaks were profiled that static limits and budgets are made from."""
 
     interval_s: PositiveFloat = Field(
-        1.0,
+        default=1.0,
         description="CPU peaks are maxima of means over this many seconds. The longer, the more of a "
         "spike is averaged away: a policy built on such a peak throttles inside the spike.",
     )
@@ -109,8 +120,10 @@ class Profile(_Strict):
 class Refine(_Strict):
     """Burstiness inside an interval of a trace coarser than the period; defaults come from traces."""
 
-    cv: NonNegativeFloat | None = Field(None, description="Coefficient of variation of CPU use.")
-    correlation_s: PositiveFloat | None = Field(None, description="Correlation time of the bursts, seconds.")
+    cv: NonNegativeFloat | None = Field(default=None, description="Coefficient of variation of CPU use.")
+    correlation_s: PositiveFloat | None = Field(
+        default=None, description="Correlation time of the bursts, seconds."
+    )
 
 
 class MachineOverrides(_Strict):
@@ -143,26 +156,30 @@ class Scenario(_Strict):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="Also begins the run ids.")
     title: str = ""
-    question: str = Field("", description="What the scenario is to answer, in a sentence.")
+    question: str = Field(default="", description="What the scenario is to answer, in a sentence.")
     trace: TraceInput | None = None
     workload: SyntheticWorkload | None = None
     policies: list[PolicyText] = Field(
         default_factory=lambda: list(DEFAULT_POLICIES), min_length=1, description="NAME[:KEY=VALUE]…"
     )
-    period_s: float = Field(0.1, ge=0.01, le=1.0, description="CFS period, seconds.")
+    period_s: float = Field(default=0.1, ge=0.01, le=1.0, description="CFS period, seconds.")
     seeds: list[Annotated[int, Field(ge=0)]] = Field(default_factory=lambda: [0], min_length=1)
-    budget: Budget | None = Field(None, description="Ω and M per application; else from budget_factor.")
-    budget_factor: PositiveFloat = Field(
-        1.5, description="Ω and M = this × the sum of the application's profiled peaks."
+    budget: Budget | None = Field(
+        default=None, description="Ω and M per application; else from budget_factor."
     )
-    host_cores: PositiveFloat | None = Field(None, description="Cores of each host; else from the trace.")
+    budget_factor: PositiveFloat = Field(
+        default=1.5, description="Ω and M = this × the sum of the application's profiled peaks."
+    )
+    host_cores: PositiveFloat | None = Field(
+        default=None, description="Cores of each host; else from the trace."
+    )
     threads: PositiveFloat | dict[str, PositiveFloat] | None = Field(
-        None, description="CPUs a container can keep busy: one number, or one per container name."
+        default=None, description="CPUs a container can keep busy: one number, or one per container name."
     )
     profile: Profile = Profile()
     refine: Refine = Refine()
     machine: MachineOverrides = MachineOverrides()
-    calibration: str | None = Field(None, description="Path of a calibration TOML; else the default.")
+    calibration: str | None = Field(default=None, description="Path of a calibration TOML; else the default.")
     price: Price = Price()
 
     @model_validator(mode="after")
@@ -251,7 +268,6 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
             raw["policies"] = _set_policy(raw["policies"], head, rest, text, assignment)
             continue
         _set_path(raw, key, value, assignment)
-        build(raw, f"--set {assignment}")
     return build(raw, "--set")
 
 

@@ -209,7 +209,7 @@ class RunStore:
             temporary.mkdir()
             sums = {name: _write_table(temporary / f"{name}.parquet", tables[name]) for name in TABLES}
             full = {**manifest, "tables": sums}
-            text = json.dumps(full, indent=1, sort_keys=True, allow_nan=False) + "\n"
+            text = json.dumps(full, indent=1, allow_nan=False) + "\n"
             _write_file(temporary / MANIFEST, text.encode())
             _sync(temporary)
             self._install(temporary, self.root / run_id)

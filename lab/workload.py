@@ -13,18 +13,19 @@ from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
-from traces.load import load
 from traces.refine import DEFAULT, refine
 
 from control.allocator.model import KERNEL_MIN_QUOTA_S, PAGE_BYTES, Application
 from lab.scenario import Scenario, SyntheticContainer
-from traces.schema import UsageTrace, select, validate
+from traces.load import load
+from traces.schema import MAX_CELLS, UsageTrace
 from twin.containers.model import Floats, Workload
 from twinbed import ScenarioError
 
 LEAST_HOST_CORES = 4
 """Smallest host assumed when a trace does not say: a small cloud machine, n1-standard-4 for one."""
 _HOST_KEYS = ("host_cores", "cpus")
+_SELECTION = ("format", "containers", "max_containers", "start_s", "end_s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +44,18 @@ class Replay:
 def input_trace(scenario: Scenario) -> UsageTrace:
     """The scenario's trace, selected and checked, not yet refined; or its synthetic workload as a trace.
 
-    Raises TraceError for what is wrong with the trace, ScenarioError for containers it does not have.
+    Raises TraceError for what is wrong with the trace, ScenarioError for what is wrong with the request.
     """
     if scenario.workload is not None:
         return _synthetic(scenario.workload.containers, scenario.period_s)
     given = scenario.trace
     if given is None:
         raise ScenarioError(f"{scenario.name}: neither a trace nor a workload")
-    trace = load(given.source, format=given.format, **given.options)
-    if given.containers is not None or given.start_s is not None or given.end_s is not None:
-        for name in given.containers or []:
-            if name not in trace.containers:
-                raise ScenarioError(f"{given.source}: no container {name!r}{_near(name, trace.containers)}")
-        trace = select(trace, containers=given.containers, start_s=given.start_s, end_s=given.end_s)
-    validate(trace, given.source)
-    return trace
+    taken = sorted(set(given.options) & set(_SELECTION))
+    if taken:
+        raise ScenarioError(f"{scenario.name}: trace.options.{taken[0]}: write it as trace.{taken[0]}")
+    selection = {key: getattr(given, key) for key in _SELECTION}
+    return load(given.source, **selection, **given.options)
 
 
 def content_sha256(trace: UsageTrace) -> str:
@@ -80,7 +78,7 @@ def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence)
     fine = refine(trace, scenario.period_s, seed, replace(DEFAULT, **given), max_cores=host_cores)
     demand, memory = fine.cpu_cores, np.rint(fine.memory_bytes).astype(np.int64)
     memory_known = memory.any(axis=0)
-    _note_memory(fine.containers, memory_known, notes)
+    _note_memory(fine.containers, memory_known | ~fine.present.any(axis=0), notes)
     peak_cores = profile_peaks(demand, scenario.period_s, scenario.profile.interval_s)
     peak_bytes = np.maximum(memory.max(axis=0), PAGE_BYTES)
     names = tuple(dict.fromkeys(fine.apps))
@@ -157,7 +155,7 @@ def _host_cores(scenario: Scenario, trace: UsageTrace, notes: list[str]) -> floa
 
 def _threads(scenario: Scenario, names: tuple[str, ...], demand: Floats, host_cores: float) -> Floats:
     """As given, else enough to have used the peak that was seen."""
-    threads = np.clip(np.ceil(demand.max(axis=0)), 1.0, max(1.0, host_cores))
+    threads: Floats = np.clip(np.ceil(demand.max(axis=0)), 1.0, max(1.0, host_cores))
     per_name: dict[str, float] = {}
     if scenario.workload is not None:
         per_name = {each.name: each.threads for each in scenario.workload.containers if each.threads}
@@ -175,10 +173,10 @@ def _threads(scenario: Scenario, names: tuple[str, ...], demand: Floats, host_co
 def _note_censoring(trace: UsageTrace, notes: list[str]) -> None:
     if trace.throttled_s is None:
         return
-    throttled = (trace.throttled_s > 0).any(axis=0)
-    if throttled.any():
+    throttled = int(np.count_nonzero((trace.throttled_s > 0).any(axis=0)))
+    if throttled:
         notes.append(
-            f"{int(throttled.sum())} of {len(throttled)} containers were throttled when the trace was "
+            f"{throttled} of {len(trace.containers)} containers were throttled when the trace was "
             "recorded: their recorded use is less than they wanted, so the demand replayed is censored."
         )
 
@@ -202,6 +200,8 @@ def _synthetic(containers: list[SyntheticContainer], period_s: float) -> UsageTr
             raise ScenarioError(f"workload: container {name!r} appears twice")
     lengths = [[max(1, round(step.duration_s / period_s)) for step in each.steps] for each in containers]
     shape = (max(sum(each) for each in lengths), len(containers))
+    if shape[0] * shape[1] > MAX_CELLS:
+        raise ScenarioError(f"workload: {shape[0]} periods × {shape[1]} containers is over {MAX_CELLS:,}")
     cpu, memory, present = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)
     for index, each in enumerate(containers):
         count = sum(lengths[index])
