@@ -13,7 +13,16 @@ from pathlib import Path
 from pydantic import ValidationError, validate_call
 
 from traces import parquet
-from traces.readers import plain_csv, table
+from traces.readers import (
+    bitbrains,
+    deathstarbench,
+    google_jobs,
+    nezha,
+    plain_csv,
+    sockshop,
+    surf,
+    table,
+)
 from traces.schema import UsageTrace, select, validate
 from twinbed import TraceError
 
@@ -45,6 +54,49 @@ _READERS = (
         parquet.read,
         lambda columns: set(parquet.COLUMNS) <= set(columns),
         is_parquet=True,
+    ),
+    Reader(
+        "sockshop",
+        "Sock Shop containers every 1 s, with injected faults (RCD)",
+        sockshop.read,
+        sockshop.recognises,
+        files=sockshop.FILES,
+    ),
+    Reader(
+        "deathstarbench",
+        "DeathStarBench social network pods every 10 s",
+        deathstarbench.read,
+        deathstarbench.recognises,
+        files=deathstarbench.FILES,
+    ),
+    Reader(
+        "nezha",
+        "Online Boutique and TrainTicket pods every minute (Nezha)",
+        nezha.read,
+        nezha.recognises,
+        files=nezha.FILES,
+    ),
+    Reader(
+        "google_jobs",
+        "Google 2011 cluster jobs every 5 minutes, percent of a reservation",
+        google_jobs.read,
+        google_jobs.recognises,
+        files=google_jobs.FILES,
+    ),
+    Reader(
+        "bitbrains",
+        "Bitbrains business VMs every 5 minutes, one month",
+        bitbrains.read,
+        bitbrains.recognises,
+        files=bitbrains.FILES,
+    ),
+    Reader(
+        "surf",
+        "SURF HPC batch jobs every 30 s, one day of a week",
+        surf.read,
+        surf.recognises,
+        is_parquet=True,
+        files=surf.FILES,
     ),
     Reader(
         "csv",

@@ -1,0 +1,65 @@
+"""Nezha: pods of Online Boutique and TrainTicket, once a minute.
+
+Source: FSE 2023, github.com/IntelligentDDS/Nezha (MIT). Two applications × two days with injected faults;
+one application and day is one trace. CPU is millicores, memory MiB. Caveats: light load (a few
+millicores); stamps jitter by a second and some shift by 20–40 s, they are rounded to the minute; Online
+Boutique's adservice has a hole of 51 minutes on 2022-08-22. Whether the network columns are bytes per
+second or per minute is not documented, so they are not read.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from traces.readers import table
+from traces.readers.regular import onto_grid
+from traces.schema import UsageTrace
+
+FILES = ("nezha_pod_metrics_1min.csv.gz",)
+COLUMNS = ("app", "day", "TimeStamp", "PodName", "CpuUsage(m)", "MemoryUsage(Mi)")
+_INTERVAL_S = 60.0
+
+
+def recognises(columns: list[str]) -> bool:
+    """Whether these are the columns of the data set."""
+    return set(COLUMNS) <= set(columns)
+
+
+def read(
+    path: Path, *, app: str = "TrainTicket", day: str | None = None, max_hold_s: float = 300.0
+) -> UsageTrace:
+    """One application's pods on one day.
+
+    app: TrainTicket or OnlineBoutique; day: YYYY-MM-DD, None = the application's first; max_hold_s: the
+    longest hole that is filled with the sample before it (seconds).
+    """
+    frame = table.read_known(path, COLUMNS, app="str", day="str", PodName="str")
+    table.one_of(path, "app", app, frame["app"])
+    frame = frame[frame["app"] == app]
+    day = min(frame["day"]) if day is None else day
+    table.one_of(path, f"day of {app}", day, frame["day"])
+    frame = frame[frame["day"] == day]
+    grid = onto_grid(
+        path,
+        frame["PodName"],
+        frame["TimeStamp"].to_numpy(np.float64),
+        {
+            "cpu_cores": frame["CpuUsage(m)"].to_numpy(np.float64) / 1000,
+            "memory_bytes": frame["MemoryUsage(Mi)"].to_numpy(np.float64) * 2**20,
+        },
+        interval_s=_INTERVAL_S,
+        max_hold_s=max_hold_s,
+    )
+    return UsageTrace(
+        containers=grid.containers,
+        apps=(app,) * len(grid.containers),
+        start_s=grid.start_s,
+        interval_s=_INTERVAL_S,
+        cpu_cores=grid.values["cpu_cores"],
+        memory_bytes=grid.values["memory_bytes"],
+        present=grid.present,
+        metadata={"source": "Nezha", "licence": "MIT", "app": app, "day": day},
+        notes=(f"Nezha, {app} on {day}; stamps rounded to the minute, network not read.", *grid.notes),
+    )

@@ -1,0 +1,121 @@
+"""Samples with jitter, doubles and holes → a dense regular trace, and a sentence on all that was done.
+
+For: monitoring data (one stamp per container and sample). Not for: what a user brings (plain_csv.py
+refuses what is irregular: there nobody stated that filling is wanted).
+
+Rules, the same for all readers: a sample belongs to the nearest multiple of the interval after the first
+stamp; of two in one interval the later counts; a missing CPU value repeats the last one for at most
+max_hold_s; a container with a longer hole is left out; one that appears late or vanishes early is absent
+there, unless max_hold_s reaches the end. Other quantities repeat their last value as long as needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traces.schema import MAX_CELLS, Floats
+from twinbed import TraceError
+
+CPU = "cpu_cores"
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """T × N values by quantity, with the containers (sorted by name), the start (s) and the notes."""
+
+    containers: tuple[str, ...]
+    start_s: float
+    values: dict[str, Floats]
+    present: NDArray[np.bool_]
+    notes: tuple[str, ...]
+
+
+def onto_grid(
+    path: Path,
+    container: pd.Series[Any],
+    time_s: Floats,
+    values: Mapping[str, Floats],
+    *,
+    interval_s: float,
+    max_hold_s: float,
+) -> Grid:
+    """Samples (arrays of one length, any order; NaN = missing) as a Grid; `values` must hold CPU.
+
+    Raises TraceError when nothing is left, or when the grid is larger than MAX_CELLS.
+    """
+    code, names = pd.factorize(container.astype("str"), sort=True)
+    seen = ~np.isnan(values[CPU])
+    if not seen.any():
+        raise TraceError(f"{path}: no CPU sample in the part that was selected")
+    slot = np.rint((time_s - time_s[seen].min()) / interval_s).astype(np.int64)
+    rows = int(slot[seen].max()) + 1
+    if rows * len(names) > MAX_CELLS:
+        raise TraceError(
+            f"{path}: {rows} intervals × {len(names)} containers are more than {MAX_CELLS} cells"
+        )
+    inside = (slot >= 0) & (slot < rows)
+    order = np.flatnonzero(inside)[np.argsort(time_s[inside], kind="stable")]
+    dense = {}
+    for name, samples in values.items():
+        dense[name] = np.full((rows, len(names)), np.nan)
+        dense[name][slot[order], code[order]] = samples[order]
+    doubles = len(order) - len(np.unique(slot[order] * len(names) + code[order]))
+    source, present, kept, filled = _hold(dense[CPU], int(max_hold_s // interval_s))
+    if not kept.any():
+        raise TraceError(f"{path}: every container has a hole longer than max_hold_s = {max_hold_s:g} s")
+    notes = _notes(doubles, filled, int(present[:, kept].sum()), max_hold_s, list(names[~kept]))
+    held = {CPU: np.take_along_axis(dense[CPU], source, axis=0)}
+    for name in values.keys() - {CPU}:
+        held[name] = np.nan_to_num(_repeat(dense[name]), nan=0.0)
+    return Grid(
+        containers=tuple(names[kept]),
+        start_s=float(time_s[seen].min()),
+        values={name: np.where(present, held[name], 0.0)[:, kept] for name in values},
+        present=np.ascontiguousarray(present[:, kept]),
+        notes=notes,
+    )
+
+
+def _hold(cpu: Floats, limit: int) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_], int]:
+    """(row to take each cell from, present, containers without a long hole, cells filled in those)."""
+    valid = ~np.isnan(cpu)
+    rows = np.arange(len(cpu))[:, None]
+    first = np.argmax(valid, axis=0)
+    last = len(cpu) - 1 - np.argmax(valid[::-1], axis=0)
+    begin = np.where(first <= limit, 0, first)
+    end = np.where(len(cpu) - 1 - last <= limit, len(cpu) - 1, last)
+    present = (rows >= begin) & (rows <= end)
+    source = np.maximum.accumulate(np.where(valid, rows, -1), axis=0)
+    source = np.where(source < 0, first, source)
+    too_far = present & (np.abs(rows - source) > limit)
+    kept = np.asarray(valid.any(axis=0) & ~too_far.any(axis=0), np.bool_)
+    return source, present, kept, int((present & ~valid)[:, kept].sum())
+
+
+def _repeat(values: Floats) -> Floats:
+    return np.asarray(pd.DataFrame(values).ffill().bfill(), np.float64)
+
+
+def _notes(doubles: int, filled: int, cells: int, max_hold_s: float, dropped: list[str]) -> tuple[str, ...]:
+    notes = []
+    if doubles:
+        notes.append(f"{doubles} samples shared an interval with a later one and were left out.")
+    if filled:
+        notes.append(
+            f"{filled} missing samples ({100 * filled / cells:.2g} %) repeat the one before "
+            f"(at a start, the one after), for at most {max_hold_s:g} s."
+        )
+    if dropped:
+        shown = ", ".join(dropped[:5]) + (", …" if len(dropped) > 5 else "")
+        notes.append(
+            f"{len(dropped)} containers were left out, without a sample or with a hole longer than "
+            f"{max_hold_s:g} s ({shown})."
+        )
+    return tuple(notes)

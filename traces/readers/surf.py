@@ -1,0 +1,92 @@
+"""SURF HPC cluster, CPU of batch jobs every 30 s for a week.
+
+Source: surf_week of github.com/atlarge-research/opendc (MIT). Two files in one folder:
+surf_fragments.parquet (what each job used, piece by piece, in order) and surf_tasks.csv.gz (when it was
+submitted, its cores and MHz). Fragments are tiled one after the other from the job's submission, rounded
+to the 30 s grid of the week's first one; cores are MHz by the job's MHz per core. One day of the week is
+one trace; jobs come and go. Caveats: a submission stands for the start (no queueing time is told); every
+job has 16 cores; the source has no memory use (memory is 0) and no network.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from traces.readers import table
+from traces.schema import UsageTrace
+from twinbed import TraceError
+
+FILES = ("surf_fragments.parquet",)
+TASKS = "surf_tasks.csv.gz"
+COLUMNS = ("id", "duration_ms", "cpu_usage_mhz")
+_TASK_COLUMNS = ("id", "submission_time_ms", "cpu_count", "cpu_capacity_mhz")
+_INTERVAL_MS = 30_000
+_DAY = 86_400_000 // _INTERVAL_MS
+_DAYS = 7
+
+
+def recognises(columns: list[str]) -> bool:
+    """Whether these are the columns of the fragments file."""
+    return set(columns) == set(COLUMNS)
+
+
+def read(path: Path, *, day: int = 1) -> UsageTrace:
+    """All jobs that run on this day of the week's trace (1 to 7; its tasks file lies beside it)."""
+    table.one_of(path, "day", day, range(1, _DAYS + 1))
+    fragments = _fragments(path)
+    tasks = table.read_known(path.with_name(TASKS), _TASK_COLUMNS).set_index("id")
+    unknown = ~fragments["id"].isin(tasks.index)
+    if unknown.any():
+        raise TraceError(
+            f"{path}: row {int(np.argmax(unknown)) + 1}: job {fragments['id'][np.argmax(unknown)]} is not in "
+            f"{TASKS}"
+        )
+    first_ms = int(tasks["submission_time_ms"].min())
+    start = np.rint((tasks["submission_time_ms"] - first_ms) / _INTERVAL_MS).astype("int64")
+    begin = (day - 1) * _DAY
+    slot = fragments["id"].map(start) + fragments.groupby("id").cumcount() - begin
+    today = fragments[slot.between(0, _DAY - 1)]
+    if today.empty:
+        raise TraceError(f"{path}: no job runs on day {day}")
+    code, jobs = pd.factorize(today["id"], sort=True)
+    row = slot[today.index].to_numpy()
+    core_mhz = (tasks["cpu_capacity_mhz"] / tasks["cpu_count"]).loc[jobs].to_numpy(np.float64)
+    cpu = np.zeros((_DAY, len(jobs)))
+    cpu[row, code] = today["cpu_usage_mhz"].to_numpy(np.float64) / core_mhz[code]
+    present = np.zeros(cpu.shape, np.bool_)
+    present[row, code] = True
+    return UsageTrace(
+        containers=tuple(f"job-{job}" for job in jobs),
+        apps=("surf",) * len(jobs),
+        start_s=(first_ms + begin * _INTERVAL_MS) / 1000,
+        interval_s=_INTERVAL_MS / 1000,
+        cpu_cores=cpu,
+        memory_bytes=np.zeros(cpu.shape),
+        present=present,
+        metadata={"source": "SURF HPC week by way of OpenDC", "licence": "MIT", "day": str(day)},
+        notes=(
+            f"SURF HPC jobs on day {day} of 7; each starts at its submission, rounded to 30 s.",
+            "The source has no memory use: memory is 0 throughout.",
+        ),
+    )
+
+
+def _fragments(path: Path) -> pd.DataFrame:
+    try:
+        frame: pd.DataFrame = pq.read_table(path, columns=list(COLUMNS)).to_pandas()
+    except FileNotFoundError as error:
+        raise TraceError(f"{path}: no such file") from error
+    except (pa.ArrowException, OSError) as error:
+        raise TraceError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+    uneven = frame["duration_ms"] != _INTERVAL_MS
+    if uneven.any():
+        at = int(np.argmax(uneven))
+        raise TraceError(
+            f"{path}: row {at + 1}: a fragment of {frame['duration_ms'][at]} ms, expected {_INTERVAL_MS}"
+        )
+    return frame
