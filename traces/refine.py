@@ -1,0 +1,299 @@
+"""A trace on another interval: coarse to fine by a stated random model, fine to coarse by adding up.
+
+For: replaying a 1 s … 5 min trace at the control period (100 ms). Not for: inventing load; every coarse
+interval keeps its mean CPU use.
+
+The model. Within a coarse interval, CPU use is the interval's mean times exp(σ·g), g a Gaussian AR(1)
+process (Ornstein–Uhlenbeck, correlation time `correlation_s`) per container, σ² = ln(1 + cv²): a
+log-normal, positive, autocorrelated multiplier with coefficient of variation `cv`. It is divided by its
+own mean over the interval, so the interval's mean is kept; what exceeds `max_cores` is cut and given to
+the interval's other moments in proportion to their room. Zero stays zero. Containers are independent; cv
+is the same at every level of use. Memory is the straight line between samples; network bytes follow CPU
+use within the interval (evenly where there is none); throttled time has no honest finer form and is left
+out.
+
+The default parameters (burstiness.toml) are fitted from the recordings that ship with twinbed;
+`python -m traces.refine` fits them again and prints the file.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import exp, isfinite, log, sqrt
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.signal import lfilter
+
+from traces import parquet
+from traces.load import RECORDED, shipped
+from traces.schema import MAX_CELLS, Floats, UsageTrace
+from twinbed import TraceError
+
+FIT_COARSE_S = 10.0
+"""Length over which the default is fitted (seconds): many times the correlation times seen, and still
+short enough that a recording of a minute has several."""
+
+_CHUNK_CELLS = 1 << 19
+"""Fine cells worked on at once: 4 MiB an array stays in the cache and bounds the memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Burstiness:
+    """How CPU use varies within a coarse interval.
+
+    cv: standard deviation / mean of the use at the fine interval (≥ 0; 0 = flat); correlation_s: time in
+    which the autocorrelation of ln(use) falls to 1/e (seconds, ≥ 0; 0 = white).
+    """
+
+    cv: float
+    correlation_s: float
+
+    def __post_init__(self) -> None:
+        for name in ("cv", "correlation_s"):
+            value = getattr(self, name)
+            if not (isfinite(value) and value >= 0):
+                raise TraceError(f"burstiness {name} is {value}, expected a number, zero or above")
+
+
+def _default() -> Burstiness:
+    table = tomllib.loads(Path(__file__).with_name("burstiness.toml").read_text(encoding="utf-8"))
+    return Burstiness(cv=table["default"]["cv"], correlation_s=table["default"]["correlation_s"])
+
+
+DEFAULT = _default()
+"""What the shipped recordings show at 100 ms, each recording with the same weight."""
+
+
+def refine(
+    trace: UsageTrace,
+    interval_s: float,
+    seed: np.random.SeedSequence,
+    burstiness: Burstiness = DEFAULT,
+    max_cores: float | None = None,
+) -> UsageTrace:
+    """The trace on intervals of interval_s, finer (by the model above) or coarser (`aggregate`).
+
+    max_cores: no fine value exceeds it, except where a coarse mean itself does: there use is flat. Same
+    trace, seed and parameters give the same bits. Adds a note. Raises TraceError when neither interval is a
+    multiple of the other, and when the result has more than MAX_CELLS cells.
+    """
+    if not (isfinite(interval_s) and interval_s > 0):
+        raise TraceError(f"interval is {interval_s} s, expected a number above zero")
+    if max_cores is not None and not max_cores > 0:
+        raise TraceError(f"max_cores is {max_cores}, expected above zero")
+    if interval_s > trace.interval_s * 1.5:
+        return aggregate(trace, interval_s)
+    parts = _multiple(trace.interval_s, interval_s)
+    if parts == 1:
+        return trace
+    rows, columns = trace.shape
+    if rows * parts * columns > MAX_CELLS:
+        raise TraceError(
+            f"{rows * parts} intervals of {interval_s:g} s × {columns} containers are more than {MAX_CELLS} "
+            "cells; select fewer containers, a shorter time or a longer period"
+        )
+    cap = np.inf if max_cores is None else max_cores
+    cpu = _burst(trace.cpu_cores, parts, interval_s, seed, burstiness, cap)
+    return replace(
+        trace,
+        interval_s=interval_s,
+        cpu_cores=cpu,
+        memory_bytes=_interpolate(trace.memory_bytes, trace.present, parts),
+        present=np.repeat(trace.present, parts, axis=0),
+        rx_bytes=None if trace.rx_bytes is None else _share_out(trace.rx_bytes, cpu, trace.cpu_cores),
+        tx_bytes=None if trace.tx_bytes is None else _share_out(trace.tx_bytes, cpu, trace.cpu_cores),
+        throttled_s=None,
+        notes=(*trace.notes, _refined_note(trace, interval_s, burstiness, max_cores)),
+    )
+
+
+def aggregate(trace: UsageTrace, interval_s: float) -> UsageTrace:
+    """The trace on longer intervals: mean CPU, last memory, sums of the rest; adds a note.
+
+    A container is present where it is so at any moment. A last interval that is not full is left out.
+    Raises TraceError when interval_s is not a multiple of the trace's, or longer than the trace.
+    """
+    parts = _multiple(interval_s, trace.interval_s)
+    rows = len(trace.present) // parts
+    if rows == 0:
+        raise TraceError(
+            f"the trace lasts {trace.duration_s:g} s, shorter than an interval of {interval_s:g} s"
+        )
+    left_out = len(trace.present) - rows * parts
+
+    def blocks(values: Floats) -> Floats:
+        return values[: rows * parts].reshape(rows, parts, -1)
+
+    def total(values: Floats | None) -> Floats | None:
+        return None if values is None else blocks(values).sum(axis=1)
+
+    there = trace.present[: rows * parts].reshape(rows, parts, -1)
+    last = parts - 1 - np.argmax(there[:, ::-1], axis=1)
+    note = f"Added up from {trace.interval_s:g} s to {interval_s:g} s intervals" + (
+        f"; the last {left_out} of {len(trace.present)} do not fill one and were left out."
+        if left_out
+        else "."
+    )
+    return replace(
+        trace,
+        interval_s=interval_s,
+        cpu_cores=blocks(trace.cpu_cores).mean(axis=1),
+        memory_bytes=np.take_along_axis(blocks(trace.memory_bytes), last[:, None], axis=1)[:, 0],
+        present=np.asarray(there.any(axis=1), np.bool_),
+        rx_bytes=total(trace.rx_bytes),
+        tx_bytes=total(trace.tx_bytes),
+        throttled_s=total(trace.throttled_s),
+        notes=(*trace.notes, note),
+    )
+
+
+def fit(trace: UsageTrace, coarse_interval_s: float) -> Burstiness:
+    """The model's parameters for a fine trace seen through coarse intervals (`fit_all` of one trace)."""
+    return fit_all([trace], coarse_interval_s)
+
+
+def fit_all(traces: Sequence[UsageTrace], coarse_interval_s: float) -> Burstiness:
+    """Parameters by moments, each trace with the same weight whatever its length or number of cores.
+
+    cv² is the variance within coarse intervals over the mean square of their means, so busy intervals
+    count for more than idle ones; the correlation comes from the covariance of neighbouring fine
+    intervals. Raises TraceError when the traces differ in interval, when there is none, or no CPU use.
+    """
+    intervals = {trace.interval_s for trace in traces}
+    if len(intervals) != 1:
+        raise TraceError(f"burstiness is fitted to traces of one interval, not of {sorted(intervals)} s")
+    moments = np.array([_moments(trace, coarse_interval_s) for trace in traces])
+    variance, covariance = moments.mean(axis=0)
+    if variance == 0:
+        return Burstiness(cv=0.0, correlation_s=0.0)
+    # The autocovariance of a log-normal AR(1) of mean 1 is exp(σ²φ) − 1.
+    persistence = log(1 + max(0.0, covariance)) / log(1 + variance)
+    correlation_s = -intervals.pop() / log(persistence) if 0 < persistence < 1 else 0.0
+    return Burstiness(cv=sqrt(variance), correlation_s=correlation_s)
+
+
+def _moments(trace: UsageTrace, coarse_interval_s: float) -> tuple[float, float]:
+    """(variance, lag-one covariance) within coarse intervals, both relative to the means' mean square."""
+    parts = _multiple(coarse_interval_s, trace.interval_s)
+    rows = len(trace.present) // parts
+    cpu = trace.cpu_cores[: rows * parts].reshape(rows, parts, -1)
+    # Only intervals in which the container was there throughout: its start is not a burst.
+    there = trace.present[: rows * parts].reshape(rows, parts, -1).all(axis=1)
+    mean = cpu.mean(axis=1)
+    scale = float((mean[there] ** 2).sum())
+    if parts < 2 or not scale > 0:
+        raise TraceError(f"no CPU use over {coarse_interval_s:g} s or longer to fit burstiness to")
+    deviation = cpu - mean[:, None, :]
+    variance = (deviation**2).mean(axis=1)[there].sum()
+    covariance = (deviation[:, 1:] * deviation[:, :-1]).mean(axis=1)[there].sum()
+    return float(variance) / scale, float(covariance) / scale
+
+
+def _burst(
+    mean: Floats,
+    parts: int,
+    interval_s: float,
+    seed: np.random.SeedSequence,
+    burstiness: Burstiness,
+    cap: float,
+) -> Floats:
+    """float64[T·parts, N] of CPU use; the rows are drawn in order, so the chunk size changes nothing."""
+    rows, columns = mean.shape
+    if burstiness.cv == 0:
+        return np.repeat(mean, parts, axis=0)
+    random = np.random.Generator(np.random.PCG64(seed))
+    sigma = sqrt(log(1 + burstiness.cv**2))
+    keep = exp(-interval_s / burstiness.correlation_s) if burstiness.correlation_s > 0 else 0.0
+    state = keep * random.standard_normal((1, columns))
+    fine = np.empty((rows * parts, columns))
+    step = max(1, _CHUNK_CELLS // (parts * columns))
+    for first in range(0, rows, step):
+        level = mean[first : first + step]
+        shocks = random.standard_normal((len(level) * parts, columns))
+        noise, state = lfilter([sigma * sqrt(1 - keep**2)], [1.0, -keep], shocks, axis=0, zi=state)
+        np.exp(noise, out=noise)
+        block = noise.reshape(len(level), parts, columns)
+        block *= (level / block.mean(axis=1))[:, None, :]
+        if block.max(initial=0.0) > cap:
+            _cut(block, level, cap)
+        fine[first * parts : (first + len(level)) * parts] = noise
+    return fine
+
+
+def _cut(block: Floats, level: Floats, cap: float) -> None:
+    """Brings block (float64[t, parts, N], means `level`) under the cap in place and keeps its means."""
+    over = np.argwhere(block.max(axis=1) > cap)
+    row, column = over[:, 0], over[:, 1]
+    mean = level[row, column][:, None]
+    cut = np.minimum(block[row, :, column], cap)
+    room = cap - cut
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (mean - cut.mean(axis=1, keepdims=True)) / room.mean(axis=1, keepdims=True)
+        filled = np.minimum(cut + share * room, cap)
+    block[row, :, column] = np.where(mean < cap, filled, mean)
+
+
+def _interpolate(memory: Floats, present: NDArray[np.bool_], parts: int) -> Floats:
+    """Memory at the ends of the fine intervals: from the sample before to this one, in a straight line."""
+    before = np.vstack([memory[:1], memory[:-1]])
+    # A container that has just appeared has no sample before.
+    known = np.vstack([present[:1], present[:-1]])
+    before = np.where(known, before, memory)
+    share = (np.arange(1, parts + 1) / parts)[None, :, None]
+    line = before[:, None, :] * (1 - share) + memory[:, None, :] * share
+    line = np.where(present[:, None, :], line, 0.0)
+    low, high = np.minimum(before, memory)[:, None, :], np.maximum(before, memory)[:, None, :]
+    return np.clip(line, np.where(present[:, None, :], low, 0.0), high).reshape(-1, memory.shape[1])
+
+
+def _share_out(total: Floats, cpu: Floats, mean: Floats) -> Floats:
+    """Interval totals over the fine intervals, in proportion to CPU use, or evenly where there is none."""
+    parts = len(cpu) // len(mean)
+    block = cpu.reshape(len(mean), parts, -1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        weight = np.where(mean[:, None, :] > 0, block / mean[:, None, :], 1.0)
+    return np.asarray(weight * (total / parts)[:, None, :]).reshape(cpu.shape)
+
+
+def _multiple(long_s: float, short_s: float) -> int:
+    parts = round(long_s / short_s)
+    if parts < 1 or abs(long_s / short_s - parts) > 1e-6 * parts:
+        raise TraceError(f"an interval of {long_s:g} s is not a whole number of {short_s:g} s intervals")
+    return parts
+
+
+def _refined_note(
+    trace: UsageTrace, interval_s: float, burstiness: Burstiness, max_cores: float | None
+) -> str:
+    note = (
+        f"Refined from {trace.interval_s:g} s to {interval_s:g} s intervals by a random model (log-normal "
+        f"bursts, coefficient of variation {burstiness.cv:.3g}, correlation time {burstiness.correlation_s:.3g} s"
+    )
+    if max_cores is not None:
+        note += f", at most {max_cores:g} cores"
+    note += "); the mean CPU use of every interval is kept, memory is interpolated"
+    if trace.rx_bytes is not None or trace.tx_bytes is not None:
+        note += ", network follows CPU use"
+    if trace.throttled_s is not None:
+        note += ", throttled time is left out"
+    over = 0 if max_cores is None else int((trace.cpu_cores > max_cores).sum())
+    if over:
+        note += f"; {over} intervals have a mean above {max_cores:g} cores and are flat"
+    return note + "."
+
+
+def _print_fit() -> None:
+    traces = {name: parquet.read(RECORDED / f"{name}.parquet") for name in shipped()}
+    default = fit_all(list(traces.values()), FIT_COARSE_S)
+    print("# Printed by `python -m traces.refine`: burstiness of CPU use in the shipped recordings.")
+    print(f"# Within intervals of {FIT_COARSE_S:g} s; the default gives every recording the same weight.")
+    for name, found in {"default": default, **{n: fit(t, FIT_COARSE_S) for n, t in traces.items()}}.items():
+        print(f"\n[{name}]\ncv = {found.cv:.3f}\ncorrelation_s = {found.correlation_s:.3f}")
+
+
+if __name__ == "__main__":
+    _print_fit()
