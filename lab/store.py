@@ -167,7 +167,8 @@ class RunStore:
                     for file in sorted(run.path.iterdir()):
                         archive.write(file, f"{run.id}/{file.name}")
             else:
-                shutil.copytree(run.path, beside)
+                beside.mkdir()
+                shutil.copytree(run.path, beside, dirs_exist_ok=True)
             beside.rename(target)
         except OSError as error:
             raise StoreError(f"{target}: cannot be written: {_one_line(error)}") from None

@@ -1,0 +1,161 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import usage_trace
+
+from lab.runner import run, run_scenario, whatif, whatif_scenario
+from lab.scenario import build, expand, load
+from lab.store import TABLES, RunStore
+from traces import parquet
+from traces.load import shipped
+from twinbed import ScenarioError, TraceError
+
+POLICIES = ["escra", "autopilot:update_interval_s=1", "vpa", "static:factor=1.0"]
+SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.yaml"))
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "runs")
+
+
+def test_whatif_gives_one_stored_run_per_policy_in_the_order_asked(trace_path, store):
+    runs = whatif(trace_path, POLICIES, store=store)
+    assert [each.policy for each in runs] == POLICIES
+    assert sorted(store.ids()) == sorted(each.id for each in runs)
+    for each in runs:
+        assert each.id.startswith(f"small-{each.policy.split(':')[0]}-")
+        assert each.table("periods").num_rows == 900
+        assert each.table("summary").column("metric").to_pylist() == list(each.metrics)
+        assert each.frame("containers")["container"].tolist() == ["c0", "c1", "c2"]
+
+
+def test_the_same_question_gives_the_same_id_and_the_same_bytes(trace_path, tmp_path):
+    one, two = (whatif(trace_path, POLICIES, store=RunStore(tmp_path / name)) for name in ("one", "two"))
+    for first, second in zip(one, two, strict=True):
+        assert first.id == second.id
+        assert first.manifest["tables"] == second.manifest["tables"]
+        for name in TABLES:
+            file = f"{name}.parquet"
+            assert (first.path / file).read_bytes() == (second.path / file).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"seed": 1}, {"overrides": ["machine.restart_s=9"]}, {"containers": ["c0", "c1"]}, {"end_s": 20.0}],
+)
+def test_another_question_has_another_id(trace_path, store, change):
+    plain = whatif(trace_path, ["static"], store=store, name="q")
+    assert whatif(trace_path, ["static"], store=store, name="q", **change)[0].id != plain[0].id
+
+
+def test_moving_the_trace_does_not_change_the_id(trace_path, store, tmp_path):
+    moved = tmp_path / "elsewhere.parquet"
+    moved.write_bytes(trace_path.read_bytes())
+    one, two = (whatif(source, ["static"], store=store, name="q")[0] for source in (trace_path, moved))
+    assert one.id == two.id
+
+
+def test_the_manifest_says_what_went_in(trace_path, store):
+    manifest = whatif(trace_path, ["escra:kappa=0.5"], store=store, seed=4)[0].manifest
+    assert manifest["spec"]["policy"]["parameters"]["kappa"] == 0.5
+    assert len(manifest["spec"]["policy"]["parameters"]) > 2
+    assert manifest["seed"] == 4
+    assert manifest["inputs"][0]["source"] == str(trace_path)
+    assert len(manifest["inputs"][0]["sha256"]) == 64
+    assert manifest["calibration"]["values"]["restart_s"]["source"]
+    assert manifest["workload"]["host_cores"] == 4
+    assert any("4 cores each are assumed" in note for note in manifest["notes"])
+    assert set(manifest["tables"]) == set(TABLES)
+    json.dumps(manifest, allow_nan=False)
+
+
+def test_every_period_keeps_to_the_physics(trace_path, store):
+    for each in whatif(trace_path, POLICIES, store=store):
+        periods = each.frame("periods")
+        assert (periods["usage_cores"] >= 0).all()
+        assert np.isfinite(periods["backlog_s"]).all()
+        first = periods[periods["container"] == "c0"]
+        assert first["period"].tolist() == list(range(300))
+
+
+def test_run_is_one_of_the_scenarios_runs(trace_path, tmp_path):
+    scenario = build(
+        {"name": "s", "trace": {"source": str(trace_path)}, "policies": ["escra", "static"], "seeds": [1, 2]}
+    )
+    together = run_scenario(scenario, RunStore(tmp_path / "all"))
+    assert [(each.policy, each.seed) for each in together] == [
+        ("escra", 1),
+        ("escra", 2),
+        ("static", 1),
+        ("static", 2),
+    ]
+    alone = run(expand(scenario)[1], RunStore(tmp_path / "one"))
+    assert alone.id == together[1].id
+    assert alone.manifest["tables"] == together[1].manifest["tables"]
+
+
+def test_progress_goes_from_0_to_1_for_every_policy(trace_path, store):
+    seen = {}
+    whatif(
+        trace_path,
+        ["escra", "static"],
+        store=store,
+        progress=lambda label, f: seen.setdefault(label, []).append(f),
+    )
+    for fractions in seen.values():
+        assert fractions == sorted(fractions)
+        assert fractions[-1] == 1.0
+
+
+@pytest.mark.parametrize("reason", [KeyboardInterrupt, RuntimeError])
+def test_a_run_that_is_cancelled_leaves_nothing_and_earlier_ones_stay(trace_path, store, reason):
+    def cancel(label, fraction):
+        if label == "static":
+            raise reason
+
+    with pytest.raises(reason):
+        whatif(trace_path, ["escra", "static"], store=store, progress=cancel)
+    assert [store.open(each).policy for each in store.ids()] == ["escra"]
+    assert [each.name for each in store.root.iterdir() if each.name.startswith((".new", ".old"))] == []
+
+
+def test_wrong_questions_are_refused_before_anything_is_written(trace_path, store, tmp_path):
+    with pytest.raises(TraceError, match="gone"):
+        whatif(tmp_path / "gone.parquet", ["escra"], store=store)
+    with pytest.raises(ScenarioError, match=r"policies\.0"):
+        whatif(trace_path, ["escrow"], store=store)
+    with pytest.raises(ScenarioError, match="at least 1"):
+        whatif(trace_path, [], store=store)
+    assert not store.root.exists()
+
+
+def test_a_trace_without_memory_has_no_memory_metrics(tmp_path, store):
+    parquet.write(usage_trace(memory=False), tmp_path / "cpu.parquet")
+    for each in whatif(tmp_path / "cpu.parquet", POLICIES, store=store):
+        assert np.isnan(each.metrics["memory_slack_p50_mib"])
+        assert each.metrics["oom_kills"] == 0
+
+
+def test_the_name_is_made_from_the_source():
+    assert whatif_scenario("some dir/my trace!.csv.gz", ["escra"]).name == "my-trace"
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_every_scenario_that_ships_can_be_expanded(path):
+    scenario = load(path)
+    assert scenario.name == path.stem
+    assert expand(scenario)
+    assert scenario.trace is None or scenario.trace.source in shipped()
+
+
+def test_e1_the_limit_follows_the_use_within_a_few_periods(store):
+    scenario = load(next(path for path in SCENARIOS if path.stem == "E1"))
+    periods = run_scenario(scenario, store)[0].frame("periods")
+    quota, demand = periods["quota_cores"].to_numpy(), periods["demand_cores"].to_numpy()
+    for step in range(5):
+        settled = slice(step * 100 + 50, step * 100 + 100)
+        assert quota[settled].min() > demand[settled][0] * 0.95
+        assert quota[settled].max() < demand[settled][0] + 1.0
