@@ -1,0 +1,319 @@
+"""Autopilot's vertical scaling: limits from recommenders, changed in place every few minutes.
+
+For: sampling, the update interval, the limits in force and OOM kills. Not for: what a limit should be
+(autopilot_window.py, autopilot_ml.py) nor the application's global limits (cap.py).
+
+Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3; SPEC.md §1. CPU usage
+is a histogram of 1 s means over each update interval, memory the interval's peak. The paper does not
+publish the weights, decays and margins of its ML recommender: those here are our choice, made for the
+stated reasons and not fitted to any published figure.
+
+A memory limit is never lowered below the usage last reported: the kernel would refuse it (cgroup v1)
+or kill (v2).
+
+Memory per container: about 6.5 kB with the ML recommender, 1.2 kB with the moving window.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.autopilot_ml import Ensemble, EnsembleRecommender
+from control.allocator.autopilot_window import Average, Peak, Percentile, Statistic, WindowRecommender
+from control.allocator.cap import CappedFleet, reasons
+from control.allocator.histogram import Buckets, exponential
+from control.allocator.model import (
+    NOTHING,
+    Application,
+    Decision,
+    Floats,
+    Ids,
+    Join,
+    OomEvents,
+    PeriodStats,
+    Reason,
+    Shrunk,
+    slot,
+)
+from control.allocator.ports import ReclaimRule
+from control.allocator.roster import Roster
+from control.allocator.settings import check, parameter
+from control.allocator.usage import Interval, UsageSamples
+from twinbed import ScenarioError
+
+Slots = NDArray[np.int64]
+
+_CHOICES = {
+    "recommender": ("ml", "moving_window"),
+    "cpu_statistic": ("percentile", "average", "max"),
+    "memory_statistic": ("percentile", "average", "max"),
+}
+
+
+@dataclass(frozen=True)
+class AutopilotSettings:
+    """Parameters of Autopilot: common ones, then the moving window's, then the ML recommender's."""
+
+    recommender: str = parameter(
+        "ml", unit="ml | moving_window", why="the one that the source compares Escra with"
+    )
+    update_interval_s: float = parameter(300.0, unit="s", low=0.1, why="the paper's: every five minutes")
+    sample_interval_s: float = parameter(
+        1.0, unit="s", low=0.01, why="the paper's raw signal: one per second"
+    )
+    bucket_ratio: float = parameter(
+        1.05,
+        unit="factor",
+        low=1.01,
+        high=2.0,
+        why="candidate limits 5 % apart, the VPA's grid; coarser: less memory, more slack",
+    )
+    initial_factor: float = parameter(
+        1.0, unit="factor", low=0.01, why="a profiled container starts at its peak: what its owner would ask"
+    )
+    oom_factor: float = parameter(
+        1.5,
+        unit="factor",
+        low=1.01,
+        why="our choice: a container that grows to 10× its limit is through after six kills",
+    )
+    least_cores: float = parameter(
+        0.01, unit="core", low=0.001, why="the kernel's least CFS quota: 1 ms per period of 100 ms"
+    )
+
+    cpu_statistic: str = parameter(
+        "percentile", unit="percentile | average | max", why="the paper's for serving jobs (batch: average)"
+    )
+    cpu_percentile: float = parameter(
+        0.95, unit="fraction of load", low=0.01, high=1.0, why="the paper's for latency-sensitive serving"
+    )
+    cpu_half_life_s: float = parameter(43_200.0, unit="s", low=1.0, why="the paper's: 12 h")
+    memory_statistic: str = parameter(
+        "max",
+        unit="percentile | average | max",
+        why="the paper's for jobs that tolerate OOM kills least; percentile for those that tolerate a few",
+    )
+    memory_percentile: float = parameter(
+        0.98, unit="fraction of time", low=0.01, high=1.0, why="the paper's for a low tolerance of OOM kills"
+    )
+    memory_half_life_s: float = parameter(172_800.0, unit="s", low=1.0, why="the paper's: 48 h")
+    max_window_s: float = parameter(
+        86_400.0, unit="s", low=1.0, why="our choice, N is not published: one day-night cycle"
+    )
+    margin: float = parameter(0.15, unit="fraction", low=0.0, why="the paper adds 10-15 %; the cautious end")
+    hold_s: float = parameter(
+        3600.0, unit="s", low=0.0, why="the paper takes the highest recommendation of the last hour"
+    )
+
+    decays: tuple[float, ...] = parameter(
+        (0.5, 0.1, 0.02),
+        unit="per update",
+        low=0.0001,
+        high=1.0,
+        why="our choice: half-lives of 1, 7 and 34 updates, from the last interval to three hours",
+    )
+    margins: tuple[float, ...] = parameter(
+        (0.1, 0.2, 0.4),
+        unit="fraction of the limit",
+        low=0.0,
+        why="our choice: usage cannot exceed the limit that holds it, so a margin below two buckets "
+        "would never see that more is wanted; ties go to the smallest",
+    )
+    overrun_weight: float = parameter(
+        10.0,
+        unit="cost of all time above",
+        low=0.0,
+        why="our choice: a second throttled is worth ten of slack",
+    )
+    memory_overrun_weight: float = parameter(
+        100.0,
+        unit="cost of all time above",
+        low=0.0,
+        why="our choice: an OOM kill loses work, throttling delays it",
+    )
+    underrun_weight: float = parameter(
+        1.0, unit="cost of all time below", low=0.0, why="the unit in which the other weights are given"
+    )
+    limit_change_weight: float = parameter(
+        0.1,
+        unit="cost per change",
+        low=0.0,
+        why="our choice: a change must save a tenth of an interval's slack",
+    )
+    model_change_weight: float = parameter(
+        0.1, unit="cost per change", low=0.0, why="our choice: as for a change of the limit"
+    )
+    cost_decay: float = parameter(
+        0.1,
+        unit="per update",
+        low=0.0001,
+        high=1.0,
+        why="our choice: a model is judged by its last ten updates",
+    )
+
+    def __post_init__(self) -> None:
+        check("autopilot", self)
+        for key, choices in _CHOICES.items():
+            if getattr(self, key) not in choices:
+                raise ScenarioError(
+                    f"autopilot.{key}: {getattr(self, key)!r} is not one of {', '.join(choices)}"
+                )
+        if self.update_interval_s < self.sample_interval_s:
+            raise ScenarioError(
+                f"autopilot.update_interval_s: {self.update_interval_s} s is shorter than "
+                f"sample_interval_s, {self.sample_interval_s} s"
+            )
+        if not (self.decays and self.margins):
+            raise ScenarioError("autopilot.decays, autopilot.margins: each needs at least one value")
+
+
+class Recommender(Protocol):
+    """Recommends limits of one resource."""
+
+    def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
+        """One usage sample (cores or bytes) per slot; slots distinct, at_s never decreasing."""
+        ...
+
+    def recommend(self, slots: Slots, at_s: float) -> Floats:
+        """Limits (float64[n]) at the end of an update interval; NaN: no opinion."""
+        ...
+
+
+class Autopilot:
+    """Autopilot as an allocator."""
+
+    name = "autopilot"
+    traps_oom = False
+    reclaim: ReclaimRule | None = None
+
+    def __init__(self, settings: AutopilotSettings) -> None:
+        self.settings = settings
+
+    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
+        """Initial limits: the profiled peak × initial_factor, or the fair share (see `CappedFleet`)."""
+        s = self.settings
+        self._fleet = CappedFleet(tuple(applications), s.least_cores, s.initial_factor)
+        roster = self._fleet.roster
+        self._usage = UsageSamples(roster)
+        self._peak_bytes = roster.column(np.nan, np.float64)
+        self._sample_interval = Interval(s.sample_interval_s)
+        self._update_interval = Interval(s.update_interval_s)
+        self._cpu = cpu_recommender(roster, s)
+        self._memory = memory_recommender(roster, s)
+        return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
+
+    def on_join(self, containers: Join) -> Decision:
+        """Newcomers start as at `start`; those above the fair share make room."""
+        return self._fleet.join(containers, Reason.JOINED, self._usage.memory_bytes)
+
+    def on_leave(self, ids: Ids) -> Decision:
+        """Nothing is redistributed: the next recommendations may use what has become free."""
+        self._fleet.leave(ids)
+        return NOTHING
+
+    def on_period(self, stats: PeriodStats) -> Decision:
+        """Adds to the running sample; at the end of the update interval changes limits in place."""
+        self._usage.add(stats)
+        if self._sample_interval.over(stats.at_s, stats.period_s):
+            self._sample(stats.at_s)
+        if self._update_interval.over(stats.at_s, stats.period_s):
+            return self._update(stats.at_s)
+        return NOTHING
+
+    def on_oom(self, event: OomEvents) -> Decision:
+        """The kernel killed these: their limit is raised at once, and their peak of this interval is
+        what they asked for, so that the next recommendation covers it."""
+        known = self._fleet.roster.member(event.ids)
+        slots, first = np.unique(slot(event.ids[known]), return_index=True)
+        limit = self._fleet.memory.values[slots]
+        asked = limit + event.needed_bytes[known][first]
+        self._peak_bytes.values[slots] = np.fmax(self._peak_bytes.values[slots], asked)
+        raised = slots[self._fleet.memory.change(slots, np.maximum(limit * self.settings.oom_factor, asked))]
+        return Decision(memory=self._fleet.memory_limits(raised, reasons(len(raised), Reason.OOM_BUMP)))
+
+    def on_reclaimed(self, shrunk: Shrunk) -> Decision:  # noqa: ARG002 - Autopilot reclaims nothing
+        """Autopilot asks for no reclaim."""
+        return NOTHING
+
+    def _sample(self, at_s: float) -> None:
+        slots, cores, peak = self._usage.take()
+        self._cpu.observe(slots, cores, at_s)
+        self._peak_bytes.values[slots] = np.fmax(self._peak_bytes.values[slots], peak)
+
+    def _update(self, at_s: float) -> Decision:
+        fleet = self._fleet
+        peak = self._peak_bytes.values[: fleet.roster.size]
+        slots = np.flatnonzero(fleet.roster.alive & ~np.isnan(peak))
+        self._memory.observe(slots, peak[slots], at_s)
+        self._peak_bytes.values[:] = np.nan
+        cores = np.minimum(self._cpu.recommend(slots, at_s), fleet.roster.host_cores[slots])
+        cores = np.where(np.isnan(cores), fleet.cpu.values[slots], cores)
+        size = np.maximum(self._memory.recommend(slots, at_s), self._usage.memory_bytes[slots])
+        cpu_changed = slots[fleet.cpu.change(slots, cores)]
+        memory_changed = slots[fleet.memory.change(slots, size)]
+        return Decision(
+            cpu=fleet.cpu_limits(cpu_changed, reasons(len(cpu_changed), Reason.RECOMMENDED)),
+            memory=fleet.memory_limits(memory_changed, reasons(len(memory_changed), Reason.RECOMMENDED)),
+        )
+
+
+def cpu_recommender(roster: Roster, s: AutopilotSettings) -> Recommender:
+    """The chosen recommender over CPU buckets of 0.01 core and wider, to 1000 cores."""
+    buckets = exponential(0.01, s.bucket_ratio, 1000.0)
+    if s.recommender == "ml":
+        return EnsembleRecommender(roster, buckets, _ensemble(s, s.overrun_weight))
+    statistic = _statistic(
+        roster, buckets, s.cpu_statistic, s.cpu_half_life_s, s.cpu_percentile, s.max_window_s, of_load=True
+    )
+    return WindowRecommender(roster, statistic, s.margin, s.hold_s)
+
+
+def memory_recommender(roster: Roster, s: AutopilotSettings) -> Recommender:
+    """The chosen recommender over memory buckets of 1 MB and wider, to 1 TB."""
+    buckets = exponential(1e6, s.bucket_ratio, 1e12)
+    if s.recommender == "ml":
+        return EnsembleRecommender(roster, buckets, _ensemble(s, s.memory_overrun_weight))
+    statistic = _statistic(
+        roster,
+        buckets,
+        s.memory_statistic,
+        s.memory_half_life_s,
+        s.memory_percentile,
+        s.max_window_s,
+        of_load=False,
+    )
+    return WindowRecommender(roster, statistic, s.margin, s.hold_s)
+
+
+def _statistic(
+    roster: Roster,
+    buckets: Buckets,
+    name: str,
+    half_life_s: float,
+    fraction: float,
+    span_s: float,
+    *,
+    of_load: bool,
+) -> Statistic:
+    if name == "percentile":
+        return Percentile(roster, buckets, half_life_s, fraction, of_load=of_load)
+    if name == "average":
+        return Average(roster, buckets, half_life_s)
+    return Peak(roster, buckets, span_s)
+
+
+def _ensemble(s: AutopilotSettings, overrun: float) -> Ensemble:
+    return Ensemble(
+        decays=s.decays,
+        margins=s.margins,
+        overrun=overrun,
+        underrun=s.underrun_weight,
+        limit_change=s.limit_change_weight,
+        model_change=s.model_change_weight,
+        cost_decay=s.cost_decay,
+    )

@@ -1,0 +1,150 @@
+"""Autopilot's ML recommender: an ensemble of simple models, the cheapest of which sets the limit.
+
+For: one resource of all containers. Not for: the moving-window recommender (autopilot_window.py) nor
+limits in force (autopilot.py).
+
+Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3.2.3; SPEC.md §1. A
+model m is a decay d_m and a margin M_m. With s_j the share of the update interval's samples in bucket
+j, whose value is its upper end b_j, and every b_k a candidate limit L:
+
+    o(L) ← (1 − d_m)·o(L) + d_m·Σ_{j: b_j > L} s_j        overrun
+    u(L) ← (1 − d_m)·u(L) + d_m·Σ_{j: b_j < L} s_j        underrun
+    L'_m = argmin_L  w_o·o(L) + w_u·u(L) + w_ΔL·[L ≠ L'_m before],     L_m = L'_m + M_m
+    c_m  ← (1 − d)·c_m + d·(w_o·o_t(L_m before) + w_u·u_t(L_m before) + w_ΔL·[L_m ≠ L_m before])
+    the limit is that of argmin_m  c_m + w_Δm·[m ≠ m before] + w_ΔL·[L_m ≠ limit before]
+
+Readings, where the paper leaves a choice:
+- s is normalised to Σ s = 1, so that the weights mean the same at every update interval.
+- M_m is a fraction of L'_m: one ensemble then serves containers of any size, and both resources.
+- A model pays for the limit it recommended *before* the interval on that interval's usage alone
+  (o_t, u_t): it is judged by what it predicted, with one decay d common to all models.
+- Before its first limit neither a model nor the ensemble has a "before": that term is then 0.
+- Ties go to the lower limit and to the model listed first.
+
+Both sums are linear in s, so one decayed histogram per decay is kept and o, u are its cumulative sums:
+models that differ only in their margin share them. Memory per container and resource: 4·K·(D + 1)
+bytes for D decays and K buckets (2.8 kB at K = 176, D = 3) + 4·D·(1 + M) + 12.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.histogram import Buckets
+from control.allocator.model import Floats
+from control.allocator.roster import Roster
+
+Slots = NDArray[np.int64]
+
+_CHUNK_ROWS = 256
+"""Containers per pass: temporaries of 256 × 3 × 176 numbers stay within a core's cache."""
+_NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Ensemble:
+    """The models (every decay with every margin) and the weights of their costs; units: AutopilotSettings."""
+
+    decays: tuple[float, ...]
+    margins: tuple[float, ...]
+    overrun: float
+    underrun: float
+    limit_change: float
+    model_change: float
+    cost_decay: float
+
+
+class EnsembleRecommender:
+    """The ensemble's state for every slot; call `observe` per sample and `recommend` per update."""
+
+    def __init__(self, roster: Roster, buckets: Buckets, ensemble: Ensemble) -> None:
+        self._buckets = buckets
+        self._weights = ensemble
+        self._decays = np.array(ensemble.decays, np.float32)
+        decays, margins = len(ensemble.decays), len(ensemble.margins)
+        self._interval = roster.column(0.0, np.float32, buckets.count)
+        self._history = roster.column(0.0, np.float32, decays, buckets.count)
+        self._choice = roster.column(_NONE, np.int32, decays)
+        self._cost = roster.column(0.0, np.float32, decays, margins)
+        self._model = roster.column(_NONE, np.int32)
+        self._limit = roster.column(np.nan, np.float64)
+        self._limits = buckets.ends[:, None] * (1.0 + np.array(ensemble.margins))
+        self._at_or_below = np.searchsorted(buckets.ends, self._limits, side="right")
+        self._below = np.searchsorted(buckets.ends, self._limits, side="left")
+
+    def observe(self, slots: Slots, values: Floats, at_s: float) -> None:  # noqa: ARG002 - decays count updates
+        """One usage sample (cores or bytes) per slot; slots distinct."""
+        self._interval.values[slots, self._buckets.find(values)] += 1.0
+
+    def recommend(self, slots: Slots, at_s: float) -> Floats:  # noqa: ARG002 - decays count updates
+        """float64[n] at the end of an update interval; NaN: no opinion, there was no sample in it."""
+        answer = np.full(len(slots), np.nan)
+        for start in range(0, len(slots), _CHUNK_ROWS):
+            chunk = slots[start : start + _CHUNK_ROWS]
+            usage = self._interval.values[chunk]
+            total = usage.sum(axis=1)
+            seen = np.flatnonzero(total > 0)
+            answer[start + seen] = self._step(chunk[seen], usage[seen] / total[seen, None])
+            self._interval.values[chunk] = 0.0
+        return answer
+
+    def _step(self, slots: Slots, usage: NDArray[np.float32]) -> Floats:
+        """usage: s, float32[n, K]. Returns the new limits, float64[n]."""
+        before = self._choice.values[slots]
+        after = self._model_choices(slots, usage, before)
+        self._pay(slots, usage, before, after)
+        self._choice.values[slots] = after
+        return self._choose(slots, self._limits[after])
+
+    def _model_choices(
+        self, slots: Slots, usage: NDArray[np.float32], before: NDArray[np.int32]
+    ) -> NDArray[np.int32]:
+        """The bucket whose end is L'_m, int32[n, D]."""
+        w = self._weights
+        history = self._history.values[slots]
+        history += self._decays[:, None] * (usage[:, None, :] - history)
+        self._history.values[slots] = history
+        up_to = np.cumsum(history, axis=2)
+        over = up_to[:, :, -1:] - up_to
+        under = up_to - history
+        cost = np.float32(w.overrun) * over + np.float32(w.underrun) * under
+        rows, columns = np.nonzero(before != _NONE)
+        cost[rows, columns, before[rows, columns]] -= np.float32(w.limit_change)
+        return np.asarray(np.argmin(cost, axis=2), np.int32)
+
+    def _pay(
+        self,
+        slots: Slots,
+        usage: NDArray[np.float32],
+        before: NDArray[np.int32],
+        after: NDArray[np.int32],
+    ) -> None:
+        """Each model's cost of the interval at the limit it had recommended for it."""
+        w = self._weights
+        up_to = np.zeros((len(slots), self._buckets.count + 1), np.float32)
+        np.cumsum(usage, axis=1, out=up_to[:, 1:])
+        row = np.arange(len(slots))[:, None, None]
+        overrun = up_to[:, -1:, None] - up_to[row, self._at_or_below[before]]
+        underrun = up_to[row, self._below[before]]
+        paid = w.overrun * overrun + w.underrun * underrun + w.limit_change * (before != after)[:, :, None]
+        cost = self._cost.values[slots]
+        known = (before != _NONE)[:, :, None]
+        self._cost.values[slots] = np.where(known, cost + w.cost_decay * (paid - cost), cost)
+
+    def _choose(self, slots: Slots, limits: Floats) -> Floats:
+        """The ensemble's limit; limits: L_m, float64[n, D, M]."""
+        w = self._weights
+        candidates = limits.reshape(len(slots), -1)
+        cost = self._cost.values[slots].reshape(candidates.shape).astype(np.float64)
+        limit, model = self._limit.values[slots], self._model.values[slots]
+        others = np.arange(candidates.shape[1]) != model[:, None]
+        cost += w.model_change * (others & (model != _NONE)[:, None])
+        cost += w.limit_change * ((candidates != limit[:, None]) & ~np.isnan(limit)[:, None])
+        best = np.argmin(cost, axis=1)
+        chosen = candidates[np.arange(len(slots)), best]
+        self._model.values[slots] = best
+        self._limit.values[slots] = chosen
+        return np.asarray(chosen, np.float64)

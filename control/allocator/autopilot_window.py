@@ -1,0 +1,153 @@
+"""Autopilot's moving-window recommender: one statistic of an aged usage history, plus a margin.
+
+For: one resource of all containers. Not for: Autopilot's other recommender (autopilot_ml.py) nor
+limits in force (autopilot.py).
+
+Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3.2.2; SPEC.md §1.
+Weights are 2^(−age / half-life). Statistics: the largest usage of the recent windows; the weighted
+average; the j-th percentile, for CPU of the load-adjusted histogram (bucket k weighs b_k · s_k: 95 % of
+the CPU *work* is done at or below the limit, which looks harder at peaks than 95 % of the time).
+Every statistic is a bucket's upper end, so that a limit moves only when usage leaves a bucket.
+Afterwards the margin is added and the largest recommendation of the last hour is taken.
+"""
+
+from __future__ import annotations
+
+from math import floor
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.histogram import Buckets, DecayingHistograms
+from control.allocator.model import Floats
+from control.allocator.roster import Roster
+
+Slots = NDArray[np.int64]
+
+_SEGMENTS = 12
+"""A sliding maximum is kept in this many segments: it looks back between its span and 1/12 more."""
+
+
+class Statistic(Protocol):
+    """A statistic of each container's usage history."""
+
+    def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
+        """One sample (cores or bytes) per slot; slots distinct, at_s never decreasing."""
+        ...
+
+    def value(self, slots: Slots) -> Floats:
+        """float64[n], a bucket's end; NaN without a sample."""
+        ...
+
+
+class Percentile:
+    """Percentile of the decaying histogram; of_load: of the load-adjusted one."""
+
+    def __init__(
+        self, roster: Roster, buckets: Buckets, half_life_s: float, fraction: float, *, of_load: bool
+    ) -> None:
+        column = roster.column(0.0, np.float32, buckets.count)
+        self._histograms = DecayingHistograms(buckets, half_life_s, column)
+        self._fraction = fraction
+        self._of_load = of_load
+
+    def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
+        """See `Statistic`."""
+        self._histograms.add(slots, values, 1.0, at_s)
+
+    def value(self, slots: Slots) -> Floats:
+        """See `Statistic`."""
+        (limits,) = self._histograms.percentiles(slots, (self._fraction,), of_load=self._of_load)
+        return np.asarray(limits, np.float64)
+
+
+class Average:
+    """Weighted average of the samples: 16 bytes per container."""
+
+    def __init__(self, roster: Roster, buckets: Buckets, half_life_s: float) -> None:
+        self._roster = roster
+        self._buckets = buckets
+        self._half_life_s = half_life_s
+        self._sum = roster.column(0.0, np.float64)
+        self._weight = roster.column(0.0, np.float64)
+        self._at_s: float | None = None
+
+    def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
+        """See `Statistic`."""
+        kept = 1.0 if self._at_s is None else 2.0 ** ((self._at_s - at_s) / self._half_life_s)
+        self._at_s = at_s
+        self._sum.values[: self._roster.size] *= kept
+        self._weight.values[: self._roster.size] *= kept
+        self._sum.values[slots] += values
+        self._weight.values[slots] += 1.0
+
+    def value(self, slots: Slots) -> Floats:
+        """See `Statistic`."""
+        weight = self._weight.values[slots]
+        mean = np.divide(self._sum.values[slots], weight, out=np.full(len(slots), np.nan), where=weight > 0)
+        return np.where(weight > 0, self._buckets.at_or_above(mean), np.nan)
+
+
+class SlidingMax:
+    """Largest value of the last span_s seconds per slot: 104 bytes per container."""
+
+    def __init__(self, roster: Roster, span_s: float) -> None:
+        self._segment_s = span_s / _SEGMENTS
+        self._rings = roster.column(np.nan, np.float64, _SEGMENTS + 1)
+        self._start_s: float | None = None
+        self._segment = 0
+
+    def push(self, slots: Slots, values: Floats, at_s: float) -> None:
+        """One value per slot; slots distinct, at_s never decreasing."""
+        if self._start_s is None:
+            self._start_s = at_s
+        segment = floor((at_s - self._start_s) / self._segment_s)
+        passed = min(segment - self._segment, _SEGMENTS + 1)
+        for expired in range(segment - passed + 1, segment + 1):
+            self._rings.values[:, expired % (_SEGMENTS + 1)] = np.nan
+        self._segment = segment
+        place = segment % (_SEGMENTS + 1)
+        self._rings.values[slots, place] = np.fmax(self._rings.values[slots, place], values)
+
+    def value(self, slots: Slots) -> Floats:
+        """float64[n]; NaN where nothing was pushed within the span."""
+        return np.asarray(np.fmax.reduce(self._rings.values[slots], axis=1), np.float64)
+
+
+class Peak:
+    """The largest sample of the last span_s seconds, as its bucket's end."""
+
+    def __init__(self, roster: Roster, buckets: Buckets, span_s: float) -> None:
+        self._buckets = buckets
+        self._max = SlidingMax(roster, span_s)
+
+    def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
+        """See `Statistic`."""
+        self._max.push(slots, values, at_s)
+
+    def value(self, slots: Slots) -> Floats:
+        """See `Statistic`."""
+        peak = self._max.value(slots)
+        return np.where(np.isnan(peak), np.nan, self._buckets.ends[self._buckets.find(peak)])
+
+
+class WindowRecommender:
+    """Statistic + margin, held at its maximum over hold_s seconds (0: not held)."""
+
+    def __init__(self, roster: Roster, statistic: Statistic, margin: float, hold_s: float) -> None:
+        self._statistic = statistic
+        self._margin = margin
+        self._held = SlidingMax(roster, hold_s) if hold_s > 0 else None
+
+    def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
+        """One usage sample (cores or bytes) per slot."""
+        self._statistic.observe(slots, values, at_s)
+
+    def recommend(self, slots: Slots, at_s: float) -> Floats:
+        """float64[n] at the end of an update interval; NaN: no opinion, there was no sample."""
+        limits = self._statistic.value(slots) * (1.0 + self._margin)
+        if self._held is None:
+            return limits
+        self._held.push(slots, limits, at_s)
+        return self._held.value(slots)

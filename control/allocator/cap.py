@@ -1,0 +1,221 @@
+"""Limits of containers under their application's global limits, for policies that know no such limit.
+
+VPA and Autopilot recommend for each container on its own; a Distributed Container promises that
+the sum of its containers' limits never exceeds Ω and M. This module keeps that promise for them:
+recommended decreases are taken in full, increases share what is then unallocated in proportion to
+what each asks, and containers that join are given room. Not for: deciding what a container needs.
+
+Source of the invariants: Escra, SPEC.md §1. The sharing rule treats containers alike and depends on
+no order.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import (
+    PAGE_BYTES,
+    Application,
+    CpuLimits,
+    Decision,
+    Floats,
+    Ids,
+    Join,
+    MemoryLimits,
+    Reason,
+    slot,
+)
+from control.allocator.roster import Roster
+from twinbed import ScenarioError
+
+Slots = NDArray[np.int64]
+
+
+class CappedLimits:
+    """One resource's limits, per slot: `total` (float64[apps]) is never exceeded by an application's sum.
+
+    what: the resource's name in errors. least: what every member has at least; quantum: limits are
+    whole multiples of it (0: any). Values are float64; bytes are exact in them up to 2^53.
+    """
+
+    def __init__(self, roster: Roster, what: str, total: Floats, least: float, quantum: int) -> None:
+        self._roster = roster
+        self._what = what
+        self._total = total
+        self._least = least
+        self._quantum = quantum
+        self._limits = roster.column(0.0, np.float64)
+
+    @property
+    def values(self) -> Floats:
+        """float64[size], 0 where nobody is. Do not write to it."""
+        return self._limits.values[: self._roster.size]
+
+    def check_room(self, apps: NDArray[np.int64]) -> None:
+        """Raises ScenarioError if with newcomers in `apps` (int64[k]) a fair share is below the minimum."""
+        members = self._roster.members + np.bincount(apps, minlength=len(self._total))
+        short = np.flatnonzero(members * self._least > self._total)
+        if short.size:
+            app = int(short[0])
+            raise ScenarioError(
+                f"application {self._roster.applications[app].name!r}: {members[app]} containers do not fit "
+                f"its {self._what} limit: each needs {self._least:g} at least"
+            )
+
+    def fair_share(self, slots: Slots) -> Floats:
+        """float64[n]: the application's limit over its members, for each slot."""
+        app = self._roster.app[slots]
+        return np.asarray(self._total[app] / self._roster.members[app], np.float64)
+
+    def admit(self, new: Slots, wanted: Floats, keep: Floats) -> Slots:
+        """Gives newcomers (slots, already members) what they want or, where the application is short,
+        what there is; returns the slots of older members that were lowered for them, ascending.
+
+        wanted: float64[k]; keep: float64[size], what an older member should not go below (its memory
+        usage). Newcomers together get at least their fair share. Older members above the fair
+        share make the room, each in proportion to what it has above it; `keep` gives way only if
+        newcomers would otherwise not get the minimum.
+        """
+        app = self._roster.app
+        newcomer = np.zeros(self._roster.size, np.bool_)
+        newcomer[new] = True
+        count = np.bincount(app[new], minlength=len(self._total))
+        fair = self._total / np.maximum(self._roster.members, 1)
+        old = np.where(newcomer, 0.0, self.values)
+        kept = self._rounded(np.minimum(old, np.maximum(fair[app], keep)))
+        tight = self._total - self._sums(kept) < count * self._least
+        kept = np.where(tight[app], self._rounded(np.minimum(old, fair[app])), kept)
+        free = self._total - self._sums(old)
+        budget = np.maximum(free, np.minimum(count * fair, self._total - self._sums(kept)))
+        granted = np.zeros(self._roster.size)
+        granted[new] = self._scaled(app[new], np.maximum(wanted, self._least), budget, count)
+        excess = self._sums(granted) - free
+        above = old - kept
+        cut = np.minimum(_ratio(np.maximum(excess, 0.0), self._sums(above)), 1.0)
+        lowered = np.where(cut[app] > 0, np.maximum(self._rounded(old - above * cut[app]), kept), old)
+        self.values[:] = lowered + granted
+        return np.flatnonzero(lowered < old)
+
+    def change(self, slots: Slots, wanted: Floats) -> NDArray[np.bool_]:
+        """Moves limits (distinct slots int64[n], members) towards `wanted` (float64[n]) as far as the
+        totals allow; returns bool[n], which of them changed."""
+        before = self.values[slots]
+        self.values[slots] = self.attainable(slots, wanted)
+        return np.asarray(self.values[slots] != before, np.bool_)
+
+    def attainable(self, slots: Slots, wanted: Floats) -> Floats:
+        """float64[n]: the limits that `change` would set, without setting them."""
+        app = self._roster.app[slots]
+        now = self.values[slots]
+        aim = np.maximum(self._rounded_up(wanted), self._least)
+        more = np.maximum(aim - now, 0.0)
+        after_cuts = self.values.copy()
+        after_cuts[slots] = np.minimum(aim, now)
+        pool = np.maximum(self._total - self._sums(after_cuts), 0.0)
+        share = np.minimum(_ratio(pool, _sums(app, more, len(pool))), 1.0)[app]
+        part = self._rounded(now + more * share)
+        # What is not cut is set exactly: rounding must not leave a limit a hair off its bucket's end.
+        return np.where((aim <= now) | (share >= 1.0), aim, part)
+
+    def vacate(self, slots: Slots) -> None:
+        """Returns the limits of members that left to their applications."""
+        self._limits.values[slots] = 0.0
+
+    def _scaled(self, app: Slots, wanted: Floats, budget: Floats, count: NDArray[np.int64]) -> Floats:
+        """The part above the minimum, scaled so that each application stays within its budget."""
+        base = np.asarray(count * self._least, np.float64)
+        asked = _sums(app, wanted, len(budget)) - base
+        share = np.minimum(_ratio(np.maximum(budget - base, 0.0), asked), 1.0)
+        part = self._rounded(self._least + (wanted - self._least) * share[app])
+        return np.where(share[app] >= 1.0, self._rounded(wanted), part)
+
+    def _sums(self, values: Floats) -> Floats:
+        return _sums(self._roster.app, values, len(self._total))
+
+    def _rounded(self, values: Floats) -> Floats:
+        return np.floor(values / self._quantum) * self._quantum if self._quantum else values
+
+    def _rounded_up(self, values: Floats) -> Floats:
+        return np.ceil(values / self._quantum) * self._quantum if self._quantum else values
+
+
+class CappedFleet:
+    """CPU and memory limits of all members, with the join/leave half of `ports.Allocator`.
+
+    least_cores: the kernel's minimum quota over the period. initial_factor: a profiled container starts
+    at this times its peak (scaled down where the application is short); others start at the fair
+    share Ω/k and M/k, because nothing is known of them.
+    """
+
+    def __init__(
+        self, applications: tuple[Application, ...], least_cores: float, initial_factor: float
+    ) -> None:
+        self.roster = Roster(applications)
+        memory_total = np.floor(self.roster.memory_limit_bytes / PAGE_BYTES) * PAGE_BYTES
+        self.cpu = CappedLimits(self.roster, "CPU", self.roster.cpu_limit_cores, least_cores, 0)
+        self.memory = CappedLimits(self.roster, "memory", memory_total, PAGE_BYTES, PAGE_BYTES)
+        self._initial_factor = initial_factor
+
+    def join(self, containers: Join, reason: Reason, memory_in_use: Floats) -> Decision:
+        """Admits containers; the answer to `ports.Allocator.start` and `on_join`.
+
+        memory_in_use: float64[size before]; a member is not lowered below it if that can be helped.
+        Older members' limits are lowered in place even under a policy that restarts containers to
+        change them: it is the application's limit that acts here, not the policy. ScenarioError when
+        an application's limits cannot give each member the minimum; nothing has changed then.
+        """
+        self.cpu.check_room(containers.app)
+        self.memory.check_room(containers.app)
+        ids = self.roster.join(containers)
+        new = slot(ids)
+        keep = np.zeros(self.roster.size)
+        keep[: len(memory_in_use)] = memory_in_use
+        keep[new] = 0.0
+        cores = self._first(self.cpu, new, containers.peak_cores)
+        cores = np.minimum(cores, containers.host_cores)
+        cpu_lowered = self.cpu.admit(new, cores, np.zeros(self.roster.size))
+        memory_lowered = self.memory.admit(new, self._first(self.memory, new, containers.peak_bytes), keep)
+        return Decision(
+            cpu=self.cpu_limits(*self._entries(cpu_lowered, new, reason)),
+            memory=self.memory_limits(*self._entries(memory_lowered, new, reason)),
+        )
+
+    def leave(self, ids: Ids) -> None:
+        """Forgets members and returns their limits to the applications; unknown ids are ignored."""
+        gone = self.roster.leave(ids)
+        self.cpu.vacate(gone)
+        self.memory.vacate(gone)
+
+    def cpu_limits(self, slots: Slots, reason: NDArray[np.uint8]) -> CpuLimits:
+        """The CPU part of a decision: the present limits of these slots."""
+        return CpuLimits(self.roster.ids[slots], self.cpu.values[slots], reason)
+
+    def memory_limits(self, slots: Slots, reason: NDArray[np.uint8]) -> MemoryLimits:
+        """The memory part of a decision: the present limits of these slots, in whole bytes."""
+        return MemoryLimits(self.roster.ids[slots], self.memory.values[slots].astype(np.int64), reason)
+
+    def _first(self, limits: CappedLimits, new: Slots, peak: NDArray[np.generic] | None) -> Floats:
+        if peak is None:
+            return limits.fair_share(new)
+        return np.asarray(peak, np.float64) * self._initial_factor
+
+    def _entries(self, lowered: Slots, new: Slots, reason: Reason) -> tuple[Slots, NDArray[np.uint8]]:
+        reasons = np.full(len(lowered) + len(new), reason, np.uint8)
+        reasons[: len(lowered)] = Reason.MADE_ROOM
+        return np.concatenate([lowered, new]), reasons
+
+
+def reasons(count: int, reason: Reason) -> NDArray[np.uint8]:
+    """uint8[count] of one reason."""
+    return np.full(count, reason, np.uint8)
+
+
+def _sums(app: Slots, values: Floats, apps: int) -> Floats:
+    """float64[apps]: the sum of the values of each application's containers."""
+    return np.asarray(np.bincount(app, weights=values, minlength=apps), np.float64)
+
+
+def _ratio(part: Floats, whole: Floats) -> Floats:
+    """part / whole, and 0 where the whole is not above 0 (nothing is asked there)."""
+    return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)

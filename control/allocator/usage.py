@@ -1,0 +1,78 @@
+"""From 100 ms period statistics to the samples that a recommender is built on.
+
+For: per-container means of CPU and peaks of memory over sample intervals, and the fleet's interval
+boundaries. Not for: histograms. The policies that use it run every period, so `add` is a handful of
+vector operations and everything else waits for the end of an interval.
+"""
+
+from __future__ import annotations
+
+from math import floor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Floats, PeriodStats
+from control.allocator.roster import Roster
+
+
+class Interval:
+    """Says when an interval of the fleet's time line is over.
+
+    The time line starts with the first period that is reported (at its beginning) and is read from
+    the data alone, so a backend may start at any time and skip any number of periods.
+    """
+
+    def __init__(self, length_s: float) -> None:
+        self._length_s = length_s
+        self._start_s: float | None = None
+        self._end_s = 0.0
+
+    def over(self, at_s: float, period_s: float) -> bool:
+        """True once per interval: for the first period that ends at its end (to half a period) or later."""
+        if self._start_s is None:
+            self._start_s = at_s - period_s
+            self._end_s = self._start_s + self._length_s
+        nearest = at_s + period_s / 2
+        if nearest < self._end_s:
+            return False
+        passed = floor((nearest - self._start_s) / self._length_s)
+        self._end_s = self._start_s + (passed + 1) * self._length_s
+        return True
+
+
+class UsageSamples:
+    """Running sums of one sample interval; 32 bytes per container."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._cpu_s = roster.column(0.0, np.float64)
+        self._seconds = roster.column(0.0, np.float64)
+        self._peak = roster.column(0, np.int64)
+        self._last = roster.column(0, np.int64)
+
+    @property
+    def memory_bytes(self) -> Floats:
+        """float64[size]: memory usage as last reported, 0 before the first report."""
+        return self._last.values[: self._roster.size].astype(np.float64)
+
+    def add(self, stats: PeriodStats) -> None:
+        """One period's usage of the containers that reported it."""
+        rows, slots = self._roster.find(stats.ids)
+        memory = stats.memory_bytes[rows]
+        self._cpu_s.values[slots] += stats.usage_cores[rows] * stats.period_s
+        self._seconds.values[slots] += stats.period_s
+        self._peak.values[slots] = np.maximum(self._peak.values[slots], memory)
+        self._last.values[slots] = memory
+
+    def take(self) -> tuple[NDArray[np.int64], Floats, Floats]:
+        """(slots int64[n] ascending, mean CPU in cores, memory peak in bytes) of every member that
+        reported since the last call; starts the next interval."""
+        size = self._roster.size
+        seconds = self._seconds.values[:size]
+        slots = np.flatnonzero((seconds > 0) & self._roster.alive)
+        cores = self._cpu_s.values[slots] / seconds[slots]
+        peak = self._peak.values[slots].astype(np.float64)
+        for column in (self._cpu_s, self._seconds, self._peak):
+            column.values[:size] = 0
+        return slots, cores, peak

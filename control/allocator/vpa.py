@@ -1,0 +1,329 @@
+"""The Kubernetes Vertical Pod Autoscaler: percentiles of decaying histograms, applied by restarts.
+
+For: recommender and updater as one allocator. Not for: the histograms (histogram.py) nor the
+application's global limits, which Kubernetes does not have (cap.py).
+
+Source: kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender (logic/recommender.go,
+logic/estimator.go, model/container.go, model/aggregations_config.go) and pkg/updater/priority; SPEC.md §1.
+
+Where it differs from Kubernetes, and why:
+- We set the *limit* to the target. Kubernetes sets the request and scales the limit by the pod's own
+  request-to-limit ratio, which a trace does not tell; a ratio of 1 is its "guaranteed" class.
+- Every container is a pod of its own: it has a history of its own and the pod minimum is not divided.
+- The recommendation is cut to what the application's global limits leave, and to the host's cores. A
+  cut target is worth a restart only if it still moves the limits by `update_threshold`.
+
+Memory: 1.5 kB per container (two histograms of 176 float32 buckets and about 130 bytes of state).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.cap import CappedFleet, reasons
+from control.allocator.histogram import DecayingHistograms, exponential
+from control.allocator.model import (
+    NOTHING,
+    Application,
+    Decision,
+    Floats,
+    Ids,
+    Join,
+    OomEvents,
+    PeriodStats,
+    Reason,
+    Shrunk,
+    slot,
+)
+from control.allocator.ports import ReclaimRule
+from control.allocator.settings import check, parameter
+from control.allocator.usage import Interval, UsageSamples
+
+Slots = NDArray[np.int64]
+
+_DAY_S = 86_400.0
+_SAMPLES_PER_DAY = 1440.0
+_MIB = 1 << 20
+
+UPPER_CONFIDENCE = (1.0, 1.0)
+"""(multiplier, exponent): ×3 after 12 h, ×2 after a day: no restart to reclaim on a short history."""
+LOWER_CONFIDENCE = (0.001, -2.0)
+"""×0.6 after 5 min, ×0.95 after an hour: a restart to give more needs little history."""
+
+
+@dataclass(frozen=True)
+class VpaSettings:
+    """Parameters of the VPA; the defaults are Kubernetes' own, whose names are given where they differ."""
+
+    sample_interval_s: float = parameter(
+        60.0, unit="s", low=0.1, why="the metrics server's resolution as the VPA reads it"
+    )
+    update_interval_s: float = parameter(
+        60.0, unit="s", low=0.1, why="the updater's loop (updater-interval) and the recommender's"
+    )
+    min_restart_interval_s: float = parameter(
+        60.0, unit="s", low=0.0, why="at most one restart per container a minute (SPEC.md §1)"
+    )
+    cpu_half_life_s: float = parameter(
+        _DAY_S, unit="s", low=1.0, why="cpu-histogram-decay-half-life: one day-night cycle"
+    )
+    memory_half_life_s: float = parameter(
+        _DAY_S, unit="s", low=1.0, why="memory-histogram-decay-half-life: one day-night cycle"
+    )
+    memory_aggregation_interval_s: float = parameter(
+        _DAY_S, unit="s", low=1.0, why="one memory peak per day: peaks, not averages, cause OOM kills"
+    )
+    target_percentile: float = parameter(
+        0.90, unit="fraction", low=0.01, high=1.0, why="target-cpu-percentile and its memory twin"
+    )
+    lower_percentile: float = parameter(
+        0.50, unit="fraction", low=0.01, high=1.0, why="recommendation-lower-bound-cpu-percentile"
+    )
+    upper_percentile: float = parameter(
+        0.95, unit="fraction", low=0.01, high=1.0, why="recommendation-upper-bound-cpu-percentile"
+    )
+    margin: float = parameter(
+        0.15, unit="fraction", low=0.0, why="recommendation-margin-fraction, on target and both bounds"
+    )
+    min_cores: float = parameter(
+        0.025,
+        unit="core",
+        low=0.0,
+        why="pod-recommendation-min-cpu-millicores; kept above the kernel's 0.01, as it is part of the "
+        "policy that is compared: idle containers wake up into a limit that is not the very least",
+    )
+    min_bytes: float = parameter(
+        250 * _MIB,
+        unit="byte",
+        low=0.0,
+        why="pod-recommendation-min-memory-mb (in MiB); part of the policy compared, though it dominates "
+        "the limits of small containers",
+    )
+    min_sample_weight_cores: float = parameter(
+        0.1, unit="core", low=0.001, why="minSampleWeight: a sample counts as the limit it was taken under"
+    )
+    update_threshold: float = parameter(
+        0.10, unit="fraction", low=0.0, why="pod-update-threshold: smaller changes are not worth a restart"
+    )
+    min_age_s: float = parameter(
+        43_200.0, unit="s", low=0.0, why="in-recommendation-bounds-eviction-lifetime-threshold: 12 h"
+    )
+    oom_bump_ratio: float = parameter(1.2, unit="factor", low=1.0, why="oom-bump-up-ratio")
+    oom_min_bump_bytes: float = parameter(
+        100 * _MIB,
+        unit="byte",
+        low=0.0,
+        why="oom-min-bump-up-bytes: small containers must leave the OOM loop",
+    )
+    initial_factor: float = parameter(
+        1.0, unit="factor", low=0.01, why="a profiled container starts at its peak: what its owner would ask"
+    )
+    least_cores: float = parameter(
+        0.01, unit="core", low=0.001, why="the kernel's least CFS quota: 1 ms per period of 100 ms"
+    )
+
+    def __post_init__(self) -> None:
+        check("vpa", self)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One resource's recommendation, float64[n] each."""
+
+    target: Floats
+    lower: Floats
+    upper: Floats
+
+
+def with_margin(values: Floats, fraction: float) -> Floats:
+    """Each estimate plus a fraction of itself."""
+    return values * (1.0 + fraction)
+
+
+def with_confidence(values: Floats, confidence: Floats, scaling: tuple[float, float]) -> Floats:
+    """values · (1 + multiplier / confidence)^exponent; confidence in days of history (float64[n], ≥ 0).
+
+    Without history the upper bound is infinite and the lower one zero: nothing forces a restart.
+    """
+    multiplier, exponent = scaling
+    with np.errstate(divide="ignore"):
+        return np.asarray(values * (1.0 + multiplier / confidence) ** exponent, np.float64)
+
+
+def estimate(percentiles: Floats, confidence: Floats, margin: float, least: float) -> Estimate:
+    """percentile → margin → confidence → floor. percentiles: float64[3, n], of target, lower, upper."""
+    target, lower, upper = with_margin(percentiles, margin)
+    return Estimate(
+        target=np.maximum(target, least),
+        lower=np.maximum(with_confidence(lower, confidence, LOWER_CONFIDENCE), least),
+        upper=np.maximum(with_confidence(upper, confidence, UPPER_CONFIDENCE), least),
+    )
+
+
+class Vpa:
+    """The VPA as an allocator: samples every minute, and restarts what is outside its bounds."""
+
+    name = "vpa"
+    traps_oom = False
+    reclaim: ReclaimRule | None = None
+
+    def __init__(self, settings: VpaSettings) -> None:
+        self.settings = settings
+
+    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
+        """Initial limits: the profiled peak × initial_factor, or the fair share (see `CappedFleet`)."""
+        s = self.settings
+        self._fleet = CappedFleet(tuple(applications), s.least_cores, s.initial_factor)
+        roster = self._fleet.roster
+        self._usage = UsageSamples(roster)
+        self._sample_interval = Interval(s.sample_interval_s)
+        self._update_interval = Interval(s.update_interval_s)
+        cpu, memory = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
+        self._cpu = DecayingHistograms(cpu, s.cpu_half_life_s, roster.column(0.0, np.float32, cpu.count))
+        self._memory = DecayingHistograms(
+            memory, s.memory_half_life_s, roster.column(0.0, np.float32, memory.count)
+        )
+        self._window_end_s = roster.column(-np.inf, np.float64)
+        self._window_peak = roster.column(0.0, np.float64)
+        self._first_sample_s = roster.column(np.nan, np.float64)
+        self._last_sample_s = roster.column(np.nan, np.float64)
+        self._samples = roster.column(0.0, np.float64)
+        self._started_s = roster.column(np.nan, np.float64)
+        self._restarted_s = roster.column(-np.inf, np.float64)
+        self._bump_bytes = roster.column(0.0, np.float64)
+        return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
+
+    def on_join(self, containers: Join) -> Decision:
+        """Newcomers start as at `start`; those above the fair share make room in place."""
+        return self._fleet.join(containers, Reason.JOINED, self._usage.memory_bytes)
+
+    def on_leave(self, ids: Ids) -> Decision:
+        """Nothing is redistributed: the next recommendations may use what has become free."""
+        self._fleet.leave(ids)
+        return NOTHING
+
+    def on_period(self, stats: PeriodStats) -> Decision:
+        """Adds to the running sample; at the end of an interval samples, and recommends."""
+        self._usage.add(stats)
+        if self._sample_interval.over(stats.at_s, stats.period_s):
+            self._sample(stats.at_s)
+        if self._update_interval.over(stats.at_s, stats.period_s):
+            return self._update(stats.at_s, stats.period_s / 2)
+        return NOTHING
+
+    def on_oom(self, event: OomEvents) -> Decision:
+        """The kernel killed these: a sample of what they would have needed is recorded and they restart
+        with the new target, unless their last restart is too recent: then at the update after that."""
+        s = self.settings
+        slots = np.unique(slot(event.ids[self._fleet.roster.member(event.ids)]))
+        used = self._fleet.memory.values[slots]
+        needed = np.maximum(used * s.oom_bump_ratio, used + s.oom_min_bump_bytes)
+        self._record_peaks(slots, needed, event.at_s)
+        target = self._memory.percentiles(slots, (s.target_percentile,))[0]
+        self._bump_bytes.values[slots] = np.maximum(with_margin(target, s.margin), needed)
+        return self._bump(slots[self._may_restart(slots, event.at_s, 0.0)], event.at_s)
+
+    def on_reclaimed(self, shrunk: Shrunk) -> Decision:  # noqa: ARG002 - the VPA reclaims nothing
+        """The VPA asks for no reclaim."""
+        return NOTHING
+
+    def _sample(self, at_s: float) -> None:
+        slots, cores, peak = self._usage.take()
+        weights = np.maximum(self._fleet.cpu.values[slots], self.settings.min_sample_weight_cores)
+        self._cpu.add(slots, cores, weights, at_s)
+        first = self._first_sample_s.values
+        fresh = slots[np.isnan(first[slots])]
+        first[fresh] = at_s
+        self._started_s.values[fresh] = at_s - self.settings.sample_interval_s
+        self._last_sample_s.values[slots] = at_s
+        self._samples.values[slots] += 1
+        self._record_peaks(slots, peak, at_s)
+
+    def _record_peaks(self, slots: Slots, peak: Floats, at_s: float) -> None:
+        """One peak per container and aggregation window: replaced as it grows within the window."""
+        interval = self.settings.memory_aggregation_interval_s
+        end, present = self._window_end_s.values[slots], self._window_peak.values[slots]
+        end = np.where(np.isneginf(end), at_s, end)
+        over = at_s >= end
+        grown = ~over & (peak > present)
+        self._memory.subtract(slots[grown], present[grown], 1.0, end[grown])
+        end = np.where(over, end + (np.floor((at_s - end) / interval) + 1) * interval, end)
+        added = over | grown
+        self._memory.add(slots[added], peak[added], 1.0, end[added])
+        self._window_end_s.values[slots] = end
+        self._window_peak.values[slots[added]] = peak[added]
+
+    def _may_restart(self, slots: Slots, at_s: float, tolerance_s: float) -> NDArray[np.bool_]:
+        since = at_s - self._restarted_s.values[slots]
+        return np.asarray(since + tolerance_s >= self.settings.min_restart_interval_s, np.bool_)
+
+    def _update(self, at_s: float, tolerance_s: float) -> Decision:
+        roster = self._fleet.roster
+        ready = roster.alive & (self._samples.values[: roster.size] > 0)
+        slots = np.flatnonzero(ready)
+        slots = slots[self._may_restart(slots, at_s, tolerance_s)]
+        bumped = slots[self._bump_bytes.values[slots] > 0]
+        cpu, memory = self._estimates(slots)
+        slots, cores, size = self._worth_restarting(slots, cpu, memory, at_s)
+        bump = self._bump_bytes.values[slots]
+        size = np.maximum(size, bump)
+        reason = np.where(bump > 0, Reason.OOM_BUMP, Reason.RECOMMENDED).astype(np.uint8)
+        cpu_changed = self._fleet.cpu.change(slots, cores)
+        memory_changed = self._fleet.memory.change(slots, size)
+        self._bump_bytes.values[bumped] = 0.0
+        restart = slots[cpu_changed | memory_changed]
+        self._note_restart(restart, at_s)
+        return Decision(
+            cpu=self._fleet.cpu_limits(slots[cpu_changed], reasons(cpu_changed.sum(), Reason.RECOMMENDED)),
+            memory=self._fleet.memory_limits(slots[memory_changed], reason[memory_changed]),
+            restart=roster.ids[restart],
+        )
+
+    def _estimates(self, slots: Slots) -> tuple[Estimate, Estimate]:
+        s = self.settings
+        lifespan = (self._last_sample_s.values[slots] - self._first_sample_s.values[slots]) / _DAY_S
+        confidence = np.minimum(lifespan, self._samples.values[slots] / _SAMPLES_PER_DAY)
+        fractions = (s.target_percentile, s.lower_percentile, s.upper_percentile)
+        cpu = self._cpu.percentiles(slots, fractions)
+        memory = self._memory.percentiles(slots, fractions)
+        return (
+            estimate(cpu, confidence, s.margin, s.min_cores),
+            estimate(memory, confidence, s.margin, s.min_bytes),
+        )
+
+    def _worth_restarting(
+        self, slots: Slots, cpu: Estimate, memory: Estimate, at_s: float
+    ) -> tuple[Slots, Floats, Floats]:
+        """The updater's choice: (slots, target cores, target bytes) of the containers to restart."""
+        fleet, s = self._fleet, self.settings
+        quota, limit = fleet.cpu.values[slots], fleet.memory.values[slots]
+        target = np.minimum(cpu.target, fleet.roster.host_cores[slots])
+        outside = (quota < cpu.lower) | (quota > cpu.upper) | (limit < memory.lower) | (limit > memory.upper)
+        outside |= self._bump_bytes.values[slots] > 0
+        old = at_s - self._started_s.values[slots] > s.min_age_s
+        drift = abs(target - quota) / quota + abs(memory.target - limit) / limit
+        asks = np.flatnonzero(outside | (old & (drift > s.update_threshold)))
+        slots, target, size = slots[asks], target[asks], memory.target[asks]
+        wanted = np.maximum(size, self._bump_bytes.values[slots])
+        cores_got, bytes_got = fleet.cpu.attainable(slots, target), fleet.memory.attainable(slots, wanted)
+        uncut = (cores_got == cpu.target[asks]) & (bytes_got >= wanted)
+        moved = abs(cores_got - quota[asks]) / quota[asks] + abs(bytes_got - limit[asks]) / limit[asks]
+        acts = uncut | (moved > s.update_threshold)
+        return slots[acts], target[acts], size[acts]
+
+    def _bump(self, slots: Slots, at_s: float) -> Decision:
+        changed = slots[self._fleet.memory.change(slots, self._bump_bytes.values[slots])]
+        self._bump_bytes.values[slots] = 0.0
+        self._note_restart(changed, at_s)
+        return Decision(
+            memory=self._fleet.memory_limits(changed, reasons(len(changed), Reason.OOM_BUMP)),
+            restart=self._fleet.roster.ids[changed],
+        )
+
+    def _note_restart(self, slots: Slots, at_s: float) -> None:
+        self._restarted_s.values[slots] = at_s
+        self._started_s.values[slots] = at_s
