@@ -25,7 +25,7 @@ from lab import tables
 from lab.metrics import figures, recorded
 from lab.scenario import RunSpec, Scenario, build, expand, with_overrides
 from lab.store import SCHEMA, Run, RunStore
-from lab.workload import Replay, content_sha256, input_trace, prepare
+from lab.workload import Replay, burstiness, content_sha256, input_trace, prepare
 from traces.schema import UsageTrace
 from twin.containers import simulate
 from twinbed import __version__
@@ -187,6 +187,7 @@ def _manifest(spec: RunSpec, source: _Input, replay: Replay) -> dict[str, Any]:
     """All that is known of a run before it has run; `identity` is hashed into the id."""
     resolved = spec.resolved()
     trace = resolved.pop("trace")
+    resolved["refine"] = asdict(burstiness(spec.scenario))
     identity = {
         "spec": resolved,
         "trace_sha256": source.sha256,

@@ -121,7 +121,7 @@ class Refine(_Strict):
     """Burstiness inside an interval of a trace coarser than the period; defaults come from traces."""
 
     cv: NonNegativeFloat | None = Field(default=None, description="Coefficient of variation of CPU use.")
-    correlation_s: PositiveFloat | None = Field(
+    correlation_s: NonNegativeFloat | None = Field(
         default=None, description="Correlation time of the bursts, seconds."
     )
 

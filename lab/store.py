@@ -208,7 +208,7 @@ class RunStore:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
-            sums = {name: _write_table(temporary / f"{name}.parquet", tables[name]) for name in TABLES}
+            sums = {name: write_table(temporary / f"{name}.parquet", tables[name]) for name in TABLES}
             full = {**manifest, "tables": sums}
             text = json.dumps(full, indent=1, allow_nan=False) + "\n"
             _write_file(temporary / MANIFEST, text.encode())
@@ -292,8 +292,11 @@ def _read_run(path: Path) -> Run:
     return Run(path, manifest)
 
 
-def _write_table(path: Path, table: pa.Table) -> str:
-    """Writes and syncs one table; returns its SHA-256. The same table gives the same bytes."""
+def write_table(path: Path, table: pa.Table) -> str:
+    """Writes and syncs one table; returns its SHA-256. The same table gives the same bytes.
+
+    Raises OSError, also for what Arrow refuses.
+    """
     try:
         with path.open("wb") as handle:
             # Dictionary pages pay off for the container column only; floats compress as well without.
@@ -304,7 +307,7 @@ def _write_table(path: Path, table: pa.Table) -> str:
                 compression="zstd",
                 compression_level=1,
                 use_dictionary=encoded,
-                row_group_size=1 << 20,
+                row_group_size=1 << 18,
             )
             handle.flush()
             os.fsync(handle.fileno())

@@ -13,11 +13,11 @@ from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
-from traces.refine import DEFAULT, refine
 
 from control.allocator.model import KERNEL_MIN_QUOTA_S, PAGE_BYTES, Application
 from lab.scenario import Scenario, SyntheticContainer
 from traces.load import load
+from traces.refine import DEFAULT, Burstiness, refine
 from traces.schema import MAX_CELLS, UsageTrace
 from twin.containers.model import Floats, Workload
 from twinbed import ScenarioError
@@ -74,8 +74,9 @@ def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence)
     notes: list[str] = []
     host_cores = _host_cores(scenario, trace, notes)
     _note_censoring(trace, notes)
-    given = scenario.refine.model_dump(exclude_none=True)
-    fine = refine(trace, scenario.period_s, seed, replace(DEFAULT, **given), max_cores=host_cores)
+    # Network counters are of no use to the twin, and refining them costs as much as the CPU.
+    plain = replace(trace, rx_bytes=None, tx_bytes=None)
+    fine = refine(plain, scenario.period_s, seed, burstiness(scenario), max_cores=host_cores)
     demand, memory = fine.cpu_cores, np.rint(fine.memory_bytes).astype(np.int64)
     memory_known = memory.any(axis=0)
     _note_memory(fine.containers, memory_known | ~fine.present.any(axis=0), notes)
@@ -97,6 +98,11 @@ def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence)
         peak_bytes=peak_bytes,
     )
     return Replay(workload, memory_known, (*fine.notes, *notes))
+
+
+def burstiness(scenario: Scenario) -> Burstiness:
+    """What a coarse trace is refined with: the default of traces, or what the scenario sets."""
+    return replace(DEFAULT, **scenario.refine.model_dump(exclude_none=True))
 
 
 def profile_peaks(demand_cores: Floats, period_s: float, interval_s: float) -> Floats:

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import usage_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from sample_traces import usage_trace
 
 from lab.metrics import METRICS, UNLIMITED_BYTES, figures, quantiles
 from lab.scenario import Price, build

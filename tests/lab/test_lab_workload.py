@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from conftest import usage_trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sample_traces import usage_trace
 
 from lab.scenario import build
 from lab.workload import content_sha256, input_trace, prepare, profile_peaks

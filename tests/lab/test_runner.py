@@ -3,7 +3,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import usage_trace
+from sample_traces import usage_trace
 
 from lab.runner import run, run_scenario, whatif, whatif_scenario
 from lab.scenario import build, expand, load

@@ -1,0 +1,139 @@
+"""`whatif` end to end on an hour of 70 containers at 100 ms, and writing one run's largest table.
+
+Each `whatif` runs in a process of its own, so wall time and peak memory include imports. Baselines, in
+the same run: the four policies asked one by one (nothing shared), and the table through pandas.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pandas as pd
+
+from lab import tables
+from lab.store import write_table
+from traces import parquet
+from traces.schema import UsageTrace
+from twin.containers.model import Series
+
+PERIODS, CONTAINERS = 36_000, 70
+POLICIES = ("escra", "autopilot", "vpa", "static")
+REPEATS = 3
+_ASK = """
+import sys
+from lab.runner import whatif
+from lab.store import RunStore
+whatif(sys.argv[1], sys.argv[3:], store=RunStore(sys.argv[2]))
+"""
+
+
+def figures() -> Iterator[dict[str, object]]:
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "hour.parquet"
+        parquet.write(_trace(), trace)
+        rounds = [_round(trace, folder) for _ in range(REPEATS)]
+        wall, rss, apart_wall, apart_rss = (median(column) for column in zip(*rounds, strict=True))
+        yield _figure("whatif_hour_70_containers_4_policies_wall", wall, "s", apart_wall, 10.0)
+        yield _figure("whatif_hour_70_containers_4_policies_peak_rss", rss, "MB", apart_rss, 1000.0)
+        ours, theirs = _write(Path(folder))
+        yield _figure("store_write_2.5M_period_rows", ours, "s", theirs, 0.6)
+
+
+def _round(trace: Path, folder: str) -> tuple[float, float, float, float]:
+    """Wall seconds and peak MB of one `whatif` with all policies, then of one process per policy."""
+    wall, rss = _ask(trace, POLICIES, folder)
+    apart = [_ask(trace, (policy,), folder) for policy in POLICIES]
+    return wall, rss, sum(each[0] for each in apart), max(each[1] for each in apart)
+
+
+def _figure(name: str, value: float, unit: str, baseline: float, target: float) -> dict[str, object]:
+    return {
+        "name": name,
+        "value": round(value, 3),
+        "unit": unit,
+        "baseline": round(baseline, 3),
+        "ratio": round(baseline / value, 2),
+        "target": target,
+    }
+
+
+def _ask(trace: Path, policies: tuple[str, ...], folder: str) -> tuple[float, float]:
+    """(wall seconds, peak resident MB) of one process that asks `whatif`."""
+    with tempfile.TemporaryDirectory(dir=folder) as store:
+        began = time.perf_counter()
+        process = subprocess.Popen([sys.executable, "-c", _ASK, str(trace), store, *policies])
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(f"whatif {policies} exited with {process.returncode}")
+        return time.perf_counter() - began, usage.ru_maxrss * 1024 / 1e6
+
+
+def _trace() -> UsageTrace:
+    """Bursty use with different levels and slowly growing memory, like the recorded services."""
+    random = np.random.default_rng(0)
+    shape = (PERIODS, CONTAINERS)
+    level = random.choice([0.1, 0.3, 1.0], CONTAINERS)
+    bursts = random.lognormal(-0.2, 0.6, shape)
+    memory = random.uniform(5e7, 5e8, CONTAINERS) + np.cumsum(random.integers(0, 2, shape) * 4096, axis=0)
+    return UsageTrace(
+        containers=tuple(f"service-{i}" for i in range(CONTAINERS)),
+        apps=("shop",) * CONTAINERS,
+        start_s=0.0,
+        interval_s=0.1,
+        cpu_cores=np.minimum(level * bursts, 4.0),
+        memory_bytes=np.floor(memory),
+        present=np.ones(shape, np.bool_),
+    )
+
+
+def _write(folder: Path) -> tuple[float, float]:
+    """Seconds to build and write one run's `periods`: ours, and through one long DataFrame."""
+    trace = _trace()
+    cpu = trace.cpu_cores.astype(np.float32)
+    zeros = np.zeros(cpu.shape, np.float32)
+    memory = trace.memory_bytes.astype(np.int64)
+    series = Series(
+        demand_cores=cpu,
+        usage_cores=cpu,
+        quota_cores=np.broadcast_to(cpu.max(axis=0), cpu.shape),
+        backlog_s=zeros,
+        throttled=zeros > 0,
+        throttled_s=zeros,
+        memory_bytes=memory,
+        limit_bytes=memory + (50 << 20),
+        cpu_reason=np.zeros(cpu.shape, np.uint8),
+        up=trace.present,
+    )
+
+    def arrow() -> None:
+        write_table(folder / "ours.parquet", tables.periods(series, trace.containers))
+
+    def pandas() -> None:
+        columns = {name: np.ravel(getattr(series, name), order="F") for name in Series.__slots__}
+        columns["period"] = np.tile(np.arange(PERIODS, dtype=np.int32), CONTAINERS)
+        columns["container"] = np.repeat(np.array(trace.containers, dtype=object), PERIODS)
+        pd.DataFrame(columns).to_parquet(folder / "theirs.parquet", index=False)
+
+    times: dict[str, list[float]] = {"arrow": [], "pandas": []}
+    for _ in range(REPEATS):
+        for each in (arrow, pandas):
+            began = time.perf_counter()
+            each()
+            times[each.__name__].append(time.perf_counter() - began)
+    return median(times["arrow"]), median(times["pandas"])
+
+
+if __name__ == "__main__":
+    import json
+
+    for figure in figures():
+        print(json.dumps(figure), flush=True)
