@@ -1,1 +1,94 @@
-"""Allocators: who gets how much CPU and memory, and why."""
+"""Allocators: who gets how much CPU and memory, and why.
+
+For: the table of policies and `make`, which builds one from its name and its parameters as they come from
+a scenario, a command line or a form. Not for: the policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any, get_args, get_origin, get_type_hints
+
+from control.allocator.autopilot import Autopilot, AutopilotSettings
+from control.allocator.autopilot import Autopilot, AutopilotSettings
+from control.allocator.escra import Escra, EscraSettings
+from control.allocator.ports import Allocator
+from control.allocator.static import Static, StaticSettings
+from control.allocator.vpa import Vpa, VpaSettings
+from control.allocator.vpa import Vpa, VpaSettings
+from twinbed import ScenarioError
+
+POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
+    "escra": (EscraSettings, Escra),
+    "static": (StaticSettings, Static),
+    "vpa": (VpaSettings, Vpa),
+    "autopilot": (AutopilotSettings, Autopilot),
+    "vpa": (VpaSettings, Vpa),
+    "autopilot": (AutopilotSettings, Autopilot),
+}
+"""Every policy's name, its settings (a frozen dataclass of `settings.parameter`s) and its allocator."""
+
+_BOOLEANS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
+_KIND_NAMES: dict[type[Any], str] = {
+    bool: "switch (true or false)",
+    int: "whole number",
+    float: "number",
+    str: "text",
+}
+
+
+def make(name: str, parameters: Mapping[str, object]) -> Allocator:
+    """A new allocator of policy `name`; what `parameters` does not name keeps its default.
+
+    Values may be of the parameter's type or text that means one: `"0.5"`, `"true"`, and for a parameter
+    with several values `"0.1/0.2"` or a list. Raises ScenarioError naming the policy, parameter or value
+    that is wrong, and the names that come close.
+    """
+    if name not in POLICIES:
+        raise ScenarioError(f"no policy {name!r}; {_there_is(name, list(POLICIES))}")
+    settings_type, allocator = POLICIES[name]
+    known = [spec.name for spec in fields(settings_type)]
+    types = get_type_hints(settings_type)
+    values: dict[str, object] = {}
+    for key, value in parameters.items():
+        if key not in known:
+            raise ScenarioError(f"policy {name!r} has no parameter {key!r}; {_there_is(key, known)}")
+        values[key] = _coerce(f"{name}.{key}", value, types[key])
+    return allocator(settings_type(**values))
+
+
+def _there_is(wrong: str, known: list[str]) -> str:
+    close = get_close_matches(wrong, known, n=3)
+    return f"close: {', '.join(close)}" if close else f"there is {', '.join(known)}"
+
+
+def _coerce(what: str, value: object, kind: Any) -> object:
+    """`value` as the field's type: bool, int, float, str or a tuple of one of them, of any length."""
+    if get_origin(kind) is tuple:
+        several = value.split("/") if isinstance(value, str) else value
+        if not isinstance(several, list | tuple):
+            several = (several,)
+        return tuple(_coerce(what, one, get_args(kind)[0]) for one in several)
+    result: object
+    if kind is bool:
+        result = _BOOLEANS.get(str(value).lower())
+    elif kind in (int, float):
+        result = _number(value, kind)
+    else:
+        result = value if isinstance(value, str) else None
+    if result is None:
+        raise ScenarioError(f"{what}: {value!r} is not a {_KIND_NAMES[kind]}")
+    return result
+
+
+def _number(value: object, kind: type[Any]) -> int | float | None:
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        number: int | float = kind(value)
+    except (ValueError, OverflowError):
+        return None
+    # int() cuts 1.5 to 1 without a word.
+    return number if isinstance(value, str) or number == value or kind is float else None

@@ -17,7 +17,7 @@ from control.allocator.model import SLOT_BITS, Application, Ids, Join, slot
 from twinbed import InvariantError, ScenarioError
 
 Index = slice | NDArray[np.int64]
-"""Slots as an array index: a slice when every slot is meant, in order (no copy), else int64[m]."""
+"""Rows or slots as an array index: a slice when all are meant, in order (no copy), else int64[m]."""
 
 _FIRST_CAPACITY = 64
 
@@ -63,6 +63,7 @@ class Roster:
         self._app = self.column(0, np.int64)
         self._host_cores = self.column(0.0, np.float64)
         self._ids = np.full(self._capacity, -1, np.int64)
+        self._last_row = self.column(0, np.int64)
         self._all: Ids | None = None
 
     @property
@@ -145,15 +146,22 @@ class Roster:
     def find(self, ids: Ids) -> tuple[Index, Index]:
         """(rows, slots): which rows of arrays parallel to `ids` belong to members, and their slots.
 
-        Both are `slice(None)`-like slices when `ids` is `living()` itself and no slot is vacant.
+        An id that occurs more than once counts once, with its last row. `rows` is a slice when every
+        row counts; `slots` is one too when `ids` are all members by slot (`living`) and no slot is vacant.
         """
-        if ids is self._all and len(ids) == self.size:
-            return slice(0, self.size), slice(0, self.size)
-        here = self.member(ids)
-        if here.all():
-            return slice(0, len(ids)), slot(ids)
-        rows = np.flatnonzero(here)
-        return rows, slot(ids[rows])
+        everyone = self.living()
+        # Comparing costs 0.3 ns per id, much less than looking each id up, and backends that
+        # keep their own array of the ids gain as much as those that pass `living` back.
+        if len(ids) == len(everyone) and (ids is everyone or np.array_equal(ids, everyone)):
+            whole = slice(0, len(ids))
+            return whole, whole if len(ids) == self.size else slot(everyone)
+        rows = np.flatnonzero(self.member(ids))
+        slots = slot(ids[rows])
+        self._last_row.values[slots] = rows
+        last = self._last_row.values[slots] == rows
+        if not last.all():
+            rows, slots = rows[last], slots[last]
+        return slice(0, len(ids)) if len(rows) == len(ids) else rows, slots
 
     def _fit(self) -> None:
         if self.size <= self._capacity:

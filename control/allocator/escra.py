@@ -1,0 +1,122 @@
+"""Escra: one pool of CPU and memory per application, moved between its containers every period.
+
+For: the allocator that backends drive through ports.py; the rules themselves are in escra_cpu.py
+and escra_memory.py. Not for: carrying anything out. Source: Escra (ICDCS 2022), SPEC.md §1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from control.allocator.escra_cpu import CpuRule
+from control.allocator.escra_memory import MemoryRule
+from control.allocator.escra_settings import EscraSettings
+from control.allocator.model import (
+    NOTHING,
+    Application,
+    CpuLimits,
+    Decision,
+    Ids,
+    Join,
+    MemoryLimits,
+    OomEvents,
+    PeriodStats,
+    Reason,
+    Shrunk,
+    slot,
+)
+from control.allocator.ports import ReclaimRule
+from control.allocator.roster import Roster
+
+__all__ = ["Escra", "EscraSettings"]
+
+
+class Escra:
+    """Implements `ports.Allocator`; the methods' contract is stated there.
+
+    A container that was left to the OOM killer stays a member with the limits it had: the backend
+    either restarts it in place or reports that it left.
+    """
+
+    name = "escra"
+    traps_oom = True
+
+    def __init__(self, settings: EscraSettings) -> None:
+        self._settings = settings
+        self._set_up(())
+
+    @property
+    def reclaim(self) -> ReclaimRule:
+        """The agents' sweep: every 5 s down to usage + 50 MiB by default."""
+        return ReclaimRule(self._settings.reclaim_interval_s, self._settings.reclaim_margin_bytes)
+
+    @property
+    def roster(self) -> Roster:
+        """The members; not to be changed from outside."""
+        return self._roster
+
+    @property
+    def cpu(self) -> CpuRule:
+        """The books of CPU: what each container holds and each pool has left."""
+        return self._cpu
+
+    @property
+    def memory(self) -> MemoryRule:
+        """The books of memory: limits, pools and who waits for a reclaim."""
+        return self._memory
+
+    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
+        """Ω/k and M·σ/k for each of an application's k containers; forgets any earlier fleet."""
+        self._set_up(applications)
+        return self._admit(containers, Reason.INITIAL)
+
+    def on_join(self, containers: Join) -> Decision:
+        """Newcomers get up to a fair share, for which older containers above theirs make room.
+
+        Raises ScenarioError, with nothing changed, when an application is too small for one more.
+        """
+        return self._admit(containers, Reason.JOINED)
+
+    def on_leave(self, ids: Ids) -> Decision:
+        """Returns quotas and limits to the pools; nothing is decided."""
+        slots = self._roster.leave(ids)
+        self._cpu.release(slots)
+        self._memory.release(slots)
+        return NOTHING
+
+    def on_period(self, stats: PeriodStats) -> Decision:
+        """The CPU rule; memory is not touched. An id that occurs twice counts once, with its last row."""
+        return Decision(cpu=self._cpu.step(stats))
+
+    def on_oom(self, event: OomEvents) -> Decision:
+        """A grant for each held container, or a reclaim of its application."""
+        granted, short = self._memory.on_oom(event)
+        return Decision(memory=granted, reclaim=short)
+
+    def on_reclaimed(self, shrunk: Shrunk) -> Decision:
+        """Answers every container that waits in the applications reported on."""
+        granted, killed = self._memory.on_reclaimed(shrunk)
+        return Decision(memory=granted, kill=killed)
+
+    def _set_up(self, applications: Sequence[Application]) -> None:
+        self._roster = Roster(applications)
+        self._cpu = CpuRule(self._roster, self._settings)
+        self._memory = MemoryRule(self._roster, self._settings)
+
+    def _admit(self, containers: Join, reason: Reason) -> Decision:
+        if containers.app.size == 0:
+            return NOTHING
+        self._cpu.check_room(containers.app)
+        self._memory.check_room(containers.app)
+        ids = self._roster.join(containers)
+        quota, lowered = self._cpu.admit(slot(ids))
+        limit, short = self._memory.admit(slot(ids))
+        why = np.full(len(ids), reason, np.uint8)
+        cpu = CpuLimits(
+            np.concatenate((self._roster.ids[lowered], ids)),
+            np.concatenate((self._cpu.allocated_cores[lowered], quota)),
+            np.concatenate((np.full(len(lowered), Reason.MADE_ROOM, np.uint8), why)),
+        )
+        return Decision(cpu=cpu, memory=MemoryLimits(ids, limit, why), reclaim=short)

@@ -1,0 +1,298 @@
+"""Escra's CPU rule over all containers at once.
+
+For: quotas at deployment, on joins and leaves, and at every period's end. Not for: memory
+(escra_memory.py). Source: Escra (ICDCS 2022), SPEC.md §1, with Υ in percent of the unallocated pool.
+
+Quotas are kept as whole microcores (0.1 µs of a 100 ms period, finer than the kernel's 1 µs) in
+float64, which adds and subtracts whole numbers exactly up to 2^53. So the books are kept
+incrementally without drift, Σ quotas ≤ Ω holds exactly, and no sum depends on the containers' order.
+
+The rule's base is the quota that the report says was in force; what a decision takes from
+the pool is counted against the last quota decided. The two differ only when telemetry is late.
+Then a throttled container is never lowered below what was already decided for it, and an
+unused-runtime report may end above it: it shows a more recent use than that decision knew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.escra_settings import EscraSettings
+from control.allocator.model import (
+    KERNEL_MIN_QUOTA_S,
+    NO_CPU,
+    CpuLimits,
+    Flags,
+    Floats,
+    PeriodStats,
+    Reason,
+    Reasons,
+)
+from control.allocator.roster import Index, Roster
+from control.allocator.windows import Windows
+from twinbed import InvariantError, ScenarioError
+
+Slots = NDArray[np.int64]
+
+MICRO = 1e6
+"""Microcores per core."""
+
+BLOCK = 16384
+"""Containers per pass: about 60 bytes of state and telemetry each fit a core's L2 cache, so the cost per
+container stays the same however many there are."""
+
+_DEFAULT_PERIOD_S = 0.1
+_ROUNDING = 1e-6
+"""Microcores: brings 0.29 · 10^6 = 289999.99999999994 back to the whole number that was meant."""
+
+
+@dataclass(slots=True)
+class _Changes:
+    """Wanted changes of one block: throttled containers first, then those with unused runtime.
+
+    rows: index into the report; allocated, delta: microcores, the last decided and the change wanted.
+    """
+
+    rows: Slots
+    slots: Slots
+    raised: int
+    allocated: Floats
+    delta: Floats
+
+
+class CpuRule:
+    """Quotas of all members of a roster. Amounts inside are whole microcores."""
+
+    def __init__(self, roster: Roster, settings: EscraSettings) -> None:
+        self._roster = roster
+        self._settings = settings
+        self._windows = Windows(roster, settings.window)
+        self._allocated = roster.column(0.0, np.float64)
+        self._cap = roster.column(0.0, np.float64)
+        self._limit: Floats = np.floor(roster.cpu_limit_cores * MICRO + _ROUNDING)
+        self._used: Floats = np.zeros(len(self._limit))
+        self._period_s = _DEFAULT_PERIOD_S
+        self._least = _least(_DEFAULT_PERIOD_S)
+
+    @property
+    def allocated_cores(self) -> Floats:
+        """float64[size]: the last decided quota of each slot (0 where nobody is)."""
+        return self._allocated.values[: self._roster.size] / MICRO
+
+    @property
+    def pool_cores(self) -> Floats:
+        """float64[apps]: what is not allocated, Ω − Σ quotas."""
+        pool: Floats = (self._limit - self._used) / MICRO
+        return pool
+
+    def check_room(self, apps: Slots) -> None:
+        """Raises ScenarioError if with newcomers in `apps` (int64[k]) the kernel's minimum does not fit Ω."""
+        self._check_members(self._roster.members + np.bincount(apps, minlength=len(self._limit)), self._least)
+
+    def admit(self, slots: Slots) -> tuple[Floats, Slots]:
+        """Newcomers get min(Ω/k, host), k counting them. Returns (their quotas in cores, lowered slots).
+
+        What the pool lacks is taken from members that hold more than Ω/k, in proportion to what they
+        hold above it. That is always enough: all others hold at most Ω/k.
+        """
+        app = self._roster.app[slots]
+        # A host smaller than the kernel's minimum cannot exist; one that is said to be gets the minimum.
+        cap = np.maximum(np.floor(self._roster.host_cores[slots] * MICRO + _ROUNDING), self._least)
+        self._cap.values[slots] = cap
+        fair = self._fair()
+        wanted: Floats = np.minimum(fair[app], cap)
+        lowered = self._make_room(self._per_app(app, wanted), fair)
+        self._allocated.values[slots] = wanted
+        self._used += self._per_app(app, wanted)
+        return wanted / MICRO, lowered
+
+    def release(self, slots: Slots) -> None:
+        """Members that left (slots int64[m]) return their quotas."""
+        self._used -= self._per_app(self._roster.app[slots], self._allocated.values[slots])
+        self._allocated.values[slots] = 0.0
+
+    def step(self, stats: PeriodStats) -> CpuLimits:
+        """The rule at a period's end. Raises InvariantError on a quota or unused runtime that is NaN."""
+        rows, slots = self._roster.find(stats.ids)
+        if stats.period_s != self._period_s:
+            divided_anew = self._learn_period(stats.period_s)
+            if divided_anew.ids.size:
+                return divided_anew
+        if isinstance(rows, slice):
+            ids, quota = stats.ids, stats.quota_cores
+            unused, throttled = stats.unused_cores, stats.throttled
+        else:
+            ids, quota = stats.ids[rows], stats.quota_cores[rows]
+            unused, throttled = stats.unused_cores[rows], stats.throttled[rows]
+        if isinstance(slots, slice):
+            self._windows.advance()
+        pool = self._limit - self._used
+        asked = np.zeros_like(pool)
+        blocks: list[_Changes] = []
+        for start in range(0, len(ids), BLOCK):
+            part = slice(start, min(start + BLOCK, len(ids)))
+            where = part if isinstance(slots, slice) else slots[part]
+            changes = self._wanted(where, start, quota[part], unused[part], throttled[part], pool)
+            if changes.rows.size:
+                asked += self._per_app_of(changes.slots, np.maximum(changes.delta, 0.0))
+                blocks.append(changes)
+        if not np.isfinite(asked).all():
+            raise InvariantError("telemetry with a quota or an unused runtime that is not a number")
+        return self._settle(blocks, pool, asked, ids)
+
+    def _wanted(
+        self, where: Index, start: int, quota: Floats, unused: Floats, throttled: Flags, pool: Floats
+    ) -> _Changes:
+        """One block's wanted changes, as if each container were alone with the pool."""
+        settings = self._settings
+        if isinstance(where, slice):
+            self._windows.write(where, unused, throttled)
+        else:
+            self._windows.write_some(where, unused, throttled)
+        ups = throttled.nonzero()[0]
+        # Throttled wins where both hold: sampled out of phase, a report can show both.
+        idle = unused > settings.gamma
+        downs = np.greater(idle, throttled, out=idle).nonzero()[0]
+        rows = np.concatenate((ups, downs))
+        slots = rows + start if isinstance(where, slice) else where.take(rows)
+        target = quota.take(rows)
+        target *= MICRO
+        split = len(ups)
+        target[:split] += self._raise(slots[:split], pool)
+        target[split:] -= self._cut(slots[split:], unused.take(downs))
+        np.minimum(target, self._cap.values.take(slots), out=target)
+        np.maximum(target, self._least, out=target)
+        np.floor(target, out=target)
+        allocated = self._allocated.values.take(slots)
+        target -= allocated
+        np.maximum(target[:split], 0.0, out=target[:split])
+        rows += start
+        return _Changes(rows, slots, split, allocated, target)
+
+    def _raise(self, slots: Slots, pool: Floats) -> Floats:
+        """mean_n(th) · Υ/100 · pool, microcores."""
+        amount = self._windows.throttled_share(slots)
+        amount *= self._settings.upsilon / 100.0
+        amount *= pool[0] if len(pool) == 1 else pool.take(self._roster.app.take(slots))
+        return amount
+
+    def _cut(self, slots: Slots, unused: Floats) -> Floats:
+        """κ · mean_n(q − u), at most κ · (q − u) with the guard, microcores."""
+        amount = self._windows.mean_unused(slots)
+        if self._settings.stale_mean_guard:
+            np.minimum(amount, unused, out=amount)
+        amount *= self._settings.kappa * MICRO
+        return amount
+
+    def _settle(
+        self, blocks: list[_Changes], pool: Floats, asked: Floats, ids: NDArray[np.int64]
+    ) -> CpuLimits:
+        """Shares the pool among all raises, drops changes too small to write, and books the rest.
+
+        Rounding down to whole microcores keeps the shares' sum within the pool: the quotient's own error
+        (2^-53) is less than one part in the pool's microcores.
+        """
+        share = np.divide(pool, asked, out=np.ones_like(pool), where=asked > pool)
+        short = bool((share < 1.0).any())
+        parts: list[tuple[Slots, Floats, Reasons]] = []
+        for changes in blocks:
+            delta = changes.delta
+            if short:
+                rising = (delta > 0.0).nonzero()[0]
+                less = delta.take(rising)
+                less *= (
+                    share[0]
+                    if len(share) == 1
+                    else share.take(self._roster.app.take(changes.slots.take(rising)))
+                )
+                delta[rising] = np.floor(less, out=less)
+            worth = np.abs(delta) >= np.maximum(changes.allocated * self._settings.min_change, 1.0)
+            kept = worth.nonzero()[0]
+            slots = changes.slots.take(kept)
+            delta = delta.take(kept)
+            quota = changes.allocated.take(kept)
+            quota += delta
+            self._allocated.values[slots] = quota
+            self._used += self._per_app_of(slots, delta)
+            quota /= MICRO
+            reason = np.full(len(kept), Reason.UNUSED, np.uint8)
+            reason[: np.searchsorted(kept, changes.raised)] = Reason.THROTTLED
+            parts.append((ids.take(changes.rows.take(kept)), quota, reason))
+        if not parts:
+            return NO_CPU
+        if len(parts) == 1:
+            return CpuLimits(*parts[0])
+        all_ids, all_quotas, all_reasons = zip(*parts, strict=True)
+        return CpuLimits(np.concatenate(all_ids), np.concatenate(all_quotas), np.concatenate(all_reasons))
+
+    def _make_room(self, wanted: Floats, fair: Floats) -> Slots:
+        """Lowers members above the fair share until `wanted` (per application) is in the pool."""
+        missing = wanted - (self._limit - self._used)
+        if not (missing > 0.0).any():
+            return np.empty(0, np.int64)
+        app = self._roster.app
+        allocated = self._allocated.values[: self._roster.size]
+        slots = np.flatnonzero((allocated > fair[app]) & (missing > 0.0)[app])
+        app = app[slots]
+        above = allocated[slots] - fair[app]
+        rate = np.maximum(missing, 0.0) / np.maximum(self._per_app(app, above), 1.0)
+        cut = np.minimum(np.ceil(above * rate[app]), above)
+        self._allocated.values[slots] -= cut
+        self._used -= self._per_app(app, cut)
+        return slots
+
+    def _learn_period(self, period_s: float) -> CpuLimits:
+        """A report of another period length: the kernel's minimum of 1 ms per period becomes another.
+
+        Applications with a member below a higher minimum are divided anew, Ω/k each, and the rule
+        rests for this period. Raises ScenarioError when the new minimum does not fit.
+        """
+        least = _least(period_s)
+        self._check_members(self._roster.members, least)
+        self._period_s, self._least = period_s, least
+        size = self._roster.size
+        np.maximum(self._cap.values[:size], least, out=self._cap.values[:size])
+        alive, app, allocated = self._roster.alive, self._roster.app, self._allocated.values
+        below = alive & (allocated[:size] < least)
+        if not below.any():
+            return NO_CPU
+        concerned = np.zeros(len(self._limit), np.bool_)
+        concerned[app[below]] = True
+        slots = np.flatnonzero(alive & concerned[app])
+        self.release(slots)
+        allocated[slots] = np.minimum(self._fair()[app[slots]], self._cap.values[slots])
+        self._used += self._per_app(app[slots], allocated[slots])
+        reason = np.full(len(slots), Reason.INITIAL, np.uint8)
+        return CpuLimits(self._roster.ids[slots], allocated[slots] / MICRO, reason)
+
+    def _check_members(self, members: NDArray[np.int64], least: float) -> None:
+        short = np.flatnonzero(members * least > self._limit)
+        if short.size:
+            application = self._roster.applications[int(short[0])]
+            count = int(members[short[0]])
+            raise ScenarioError(
+                f"application {application.name!r}: {count} containers need at least "
+                f"{count * least / MICRO:g} cores (1 ms per period each), its limit is "
+                f"{application.cpu_limit_cores:g}"
+            )
+
+    def _fair(self) -> Floats:
+        fair: Floats = np.floor(self._limit / np.maximum(self._roster.members, 1))
+        return fair
+
+    def _per_app_of(self, slots: Slots, amounts: Floats) -> Floats:
+        if len(self._limit) == 1:
+            return np.array([amounts.sum()])
+        return self._per_app(self._roster.app.take(slots), amounts)
+
+    def _per_app(self, app: Slots, amounts: Floats) -> Floats:
+        sums: Floats = np.bincount(app, amounts, len(self._limit)).astype(np.float64, copy=False)
+        return sums
+
+
+def _least(period_s: float) -> float:
+    """The kernel's minimum quota in whole microcores."""
+    return float(np.ceil(KERNEL_MIN_QUOTA_S / period_s * MICRO - _ROUNDING))

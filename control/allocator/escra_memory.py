@@ -1,0 +1,160 @@
+"""Escra's memory rule: a withheld pool, grants to held containers, and what a reclaim brings back.
+
+For: memory limits at deployment, on joins, leaves, OOM events and reclaim reports. Not for: CPU
+(escra_cpu.py), nor for choosing what to shrink (reclaim.py, the agents). Source: Escra, SPEC.md §1.
+
+All amounts are whole bytes (int64): Σ limits + pool = M holds exactly after every call.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.escra_settings import EscraSettings
+from control.allocator.model import PAGE_BYTES, Bytes, Ids, MemoryLimits, OomEvents, Reason, Shrunk, slot
+from control.allocator.roster import Roster
+from twinbed import ScenarioError
+
+Slots = NDArray[np.int64]
+Apps = NDArray[np.int64]
+
+
+class MemoryRule:
+    """Memory limits of all members of a roster, and each application's pool."""
+
+    def __init__(self, roster: Roster, settings: EscraSettings) -> None:
+        self._roster = roster
+        self._settings = settings
+        self._limit = roster.column(0, np.int64)
+        self._waiting = roster.column(0, np.int64)  # bytes needed by a held container; 0: not waiting
+        self._pool: Bytes = roster.memory_limit_bytes.copy()
+
+    @property
+    def limit_bytes(self) -> Bytes:
+        """int64[size]: the limit of each slot (0 where nobody is). Do not write to it."""
+        limits: Bytes = self._limit.values[: self._roster.size]
+        return limits
+
+    @property
+    def pool_bytes(self) -> Bytes:
+        """int64[apps]: what is in no container's limit. Do not write to it."""
+        return self._pool
+
+    @property
+    def waiting(self) -> Ids:
+        """Ids of the held containers that wait for a reclaim, by slot."""
+        return self._roster.ids[self._waiting_slots()]
+
+    def check_room(self, apps: Apps) -> None:
+        """Raises ScenarioError if with newcomers in `apps` (int64[k]) one page each does not fit M."""
+        members = self._roster.members + np.bincount(apps, minlength=len(self._pool))
+        short = np.flatnonzero(members * PAGE_BYTES > self._roster.memory_limit_bytes)
+        if short.size:
+            application = self._roster.applications[int(short[0])]
+            raise ScenarioError(
+                f"application {application.name!r}: {members[short[0]]} containers need at least one page "
+                f"({PAGE_BYTES} bytes) each, its memory limit is {application.memory_limit_bytes} bytes"
+            )
+
+    def admit(self, slots: Slots) -> tuple[Bytes, Apps]:
+        """Newcomers get M·σ/k, k counting them, as far as the pool has it. Returns (limits, short apps).
+
+        Limits are whole pages. Of a pool that is short the newcomers get equal parts, which may be
+        nothing: their first page is then held until the reclaim of the short applications is in.
+        """
+        app = self._roster.app[slots]
+        total = self._roster.memory_limit_bytes
+        initial = (total * self._settings.initial_memory).astype(np.int64)
+        share = np.maximum(_whole(initial // np.maximum(self._roster.members, 1), PAGE_BYTES), PAGE_BYTES)
+        newcomers = np.bincount(app, minlength=len(total))
+        given = np.minimum(share, _whole(self._pool // np.maximum(newcomers, 1), PAGE_BYTES))
+        self._limit.values[slots] = given[app]
+        self._pool -= given * newcomers
+        return given[app], np.flatnonzero((newcomers > 0) & (given < share))
+
+    def release(self, slots: Slots) -> None:
+        """Members that left return their limits and are no longer waited for."""
+        np.add.at(self._pool, self._roster.app[slots], self._limit.values[slots])
+        self._limit.values[slots] = 0
+        self._waiting.values[slots] = 0
+
+    def on_oom(self, event: OomEvents) -> tuple[MemoryLimits, Apps]:
+        """Grants whole steps; returns (grants, applications to reclaim).
+
+        Where a pool is short, smaller requests go first (equal ones by slot) and the rest waits for a
+        reclaim: a pool is refilled before it is handed out in crumbs. A container that waits already
+        goes on waiting.
+        """
+        rows, _ = self._roster.find(event.ids)
+        slots = slot(event.ids[rows])
+        needed = np.maximum(event.needed_bytes[rows], 1)
+        fresh = self._waiting.values[slots] == 0
+        slots, needed = slots[fresh], needed[fresh]
+        amount = -_whole(-needed, self._settings.grant_bytes)
+        fits = self._smallest_first(slots, amount)
+        granted = self._grant(slots[fits], amount[fits])
+        self._waiting.values[slots[~fits]] = needed[~fits]
+        return granted, np.unique(self._roster.app[slots[~fits]])
+
+    def on_reclaimed(self, shrunk: Shrunk) -> tuple[MemoryLimits, Ids]:
+        """Books the freed bytes and answers who waits in `shrunk.apps`: (grants, ids left to the OOM killer).
+
+        What is needed comes first, smaller needs before larger ones; what is then left tops
+        the grants up towards whole steps, in proportion to what each lacks.
+        """
+        self._credit(shrunk)
+        asked = np.zeros(len(self._pool), np.bool_)
+        asked[shrunk.apps] = True
+        slots = self._waiting_slots()
+        slots = slots[asked[self._roster.app[slots]]]
+        needed = self._waiting.values[slots]
+        self._waiting.values[slots] = 0
+        amount = -_whole(-needed, PAGE_BYTES)
+        fits = self._smallest_first(slots, amount)
+        killed = self._roster.ids[slots[~fits]]
+        slots, amount = slots[fits], amount[fits]
+        amount += self._top_up(self._roster.app[slots], amount)
+        return self._grant(slots, amount), killed
+
+    def _credit(self, shrunk: Shrunk) -> None:
+        rows, _ = self._roster.find(shrunk.ids)
+        slots = slot(shrunk.ids[rows])
+        # A report that is not below the books was overtaken by another one: nothing is freed by it.
+        limit = np.minimum(shrunk.limit_bytes[rows], self._limit.values[slots])
+        np.add.at(self._pool, self._roster.app[slots], self._limit.values[slots] - limit)
+        self._limit.values[slots] = limit
+
+    def _grant(self, slots: Slots, amount: Bytes) -> MemoryLimits:
+        np.subtract.at(self._pool, self._roster.app[slots], amount)
+        limit = self._limit.values[slots] + amount
+        self._limit.values[slots] = limit
+        return MemoryLimits(self._roster.ids[slots], limit, np.full(len(slots), Reason.OOM_GRANT, np.uint8))
+
+    def _smallest_first(self, slots: Slots, amount: Bytes) -> NDArray[np.bool_]:
+        """bool[m]: the requests that fit their application's pool when served from the smallest up."""
+        app = self._roster.app[slots]
+        order = np.lexsort((slots, amount, app))
+        app = app[order]
+        running = np.cumsum(amount[order])
+        first = np.searchsorted(app, app)
+        before = np.concatenate((np.zeros(1, np.int64), running))[first]
+        fits = np.empty(len(slots), np.bool_)
+        fits[order] = running - before <= self._pool[app]
+        return fits
+
+    def _top_up(self, app: Apps, amount: Bytes) -> Bytes:
+        """What each grant gets beyond its need (whole pages), from what the pool has left after the needs."""
+        lacking = -_whole(-amount, self._settings.grant_bytes) - amount
+        left = self._pool - np.bincount(app, amount, minlength=len(self._pool)).astype(np.int64)
+        wanted = np.bincount(app, lacking, minlength=len(self._pool))
+        rate = np.minimum(left / np.maximum(wanted, 1.0), 1.0)
+        return _whole((lacking * rate[app]).astype(np.int64), PAGE_BYTES)
+
+    def _waiting_slots(self) -> Slots:
+        return np.flatnonzero(self._waiting.values[: self._roster.size])
+
+
+def _whole(amount: Bytes, unit: int) -> Bytes:
+    """`amount` rounded down to whole units; −_whole(−amount) rounds up."""
+    return amount // unit * unit

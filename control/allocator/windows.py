@@ -1,0 +1,95 @@
+"""The last n reported periods of every container: throttled flags and unused runtime.
+
+For: the two means of Escra's CPU rule. Not for: deciding. A window starts empty when its container
+joins, and means are over what has been reported since, at most n periods.
+
+Layout: one contiguous array per window position, so that a period in which everyone reports writes
+one array at one shared position. Containers that report on their own are counted as `ahead` of the
+shared position and brought back in line at the next period in which everyone reports. Throttled flags
+are the bits of one word per container, newest lowest.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Flags, Floats
+from control.allocator.roster import Roster
+
+Slots = NDArray[np.int64]
+
+MAX_LENGTH = 32
+"""Periods that fit in the word of flags."""
+
+
+class Windows:
+    """Windows of `length` periods (1…MAX_LENGTH) for every slot of a roster."""
+
+    def __init__(self, roster: Roster, length: int) -> None:
+        self._length = length
+        self._mask = np.uint32((1 << length) - 1)
+        self._flags = roster.column(0, np.uint32)
+        self._unused = [roster.column(0.0, np.float64) for _ in range(length)]
+        self._reported = roster.column(0, np.uint8)
+        self._ahead = roster.column(0, np.uint8)
+        self._position = 0
+        self._in_line = True
+
+    def advance(self) -> None:
+        """Every member reports in this period: one `write` per slice of slots follows."""
+        if not self._in_line:
+            self._align()
+        self._position = (self._position + 1) % self._length
+
+    def write(self, slots: slice, unused_cores: Floats, throttled: Flags) -> None:
+        """This period's report of a slice of slots (float64[m], bool[m]), after `advance`."""
+        self._unused[self._position].values[slots] = unused_cores
+        flags = self._flags.values[slots]
+        np.left_shift(flags, 1, out=flags)
+        np.bitwise_or(flags, throttled, out=flags)
+        reported = self._reported.values[slots]
+        np.add(reported, 1, out=reported)
+        np.minimum(reported, self._length, out=reported)
+
+    def write_some(self, slots: Slots, unused_cores: Floats, throttled: Flags) -> None:
+        """A report of some containers only (distinct slots int64[m], float64[m], bool[m]); no `advance`."""
+        self._in_line = False
+        ahead = self._ahead.values[slots] + np.uint8(1)
+        ahead[ahead == self._length] = 0
+        self._ahead.values[slots] = ahead
+        for position, column in enumerate(self._unused):
+            here = np.flatnonzero(ahead == (position - self._position) % self._length)
+            if here.size:
+                column.values[slots[here]] = unused_cores[here]
+        self._flags.values[slots] = (self._flags.values[slots] << np.uint32(1)) | throttled
+        reported = self._reported.values[slots]
+        self._reported.values[slots] = np.minimum(reported + np.uint8(1), np.uint8(self._length))
+
+    def throttled_share(self, slots: Slots) -> Floats:
+        """mean_n(th), float64[m] in [0, 1], of slots that have reported at least once."""
+        count: Floats = np.bitwise_count(self._flags.values[slots] & self._mask).astype(np.float64)
+        count /= self._reported.values[slots]
+        return count
+
+    def mean_unused(self, slots: Slots) -> Floats:
+        """mean_n(q − u) in cores, float64[m], of slots that have reported at least once.
+
+        Summed anew from the window: a running sum would drift and cost every container, not only
+        those that are asked about.
+        """
+        total: Floats = self._unused[0].values.take(slots)
+        for column in self._unused[1:]:
+            total += column.values.take(slots)
+        total /= self._reported.values.take(slots)
+        return total
+
+    def _align(self) -> None:
+        slots = np.flatnonzero(self._ahead.values)
+        ahead = self._ahead.values[slots]
+        old = np.stack([column.values[slots] for column in self._unused])
+        source = (np.arange(self._length)[:, None] + ahead) % self._length
+        for column, values in zip(self._unused, np.take_along_axis(old, source, axis=0), strict=True):
+            column.values[slots] = values
+        self._ahead.values[slots] = 0
+        self._in_line = True
