@@ -12,19 +12,15 @@ from difflib import get_close_matches
 from typing import Any, get_args, get_origin, get_type_hints
 
 from control.allocator.autopilot import Autopilot, AutopilotSettings
-from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.ports import Allocator
 from control.allocator.static import Static, StaticSettings
-from control.allocator.vpa import Vpa, VpaSettings
 from control.allocator.vpa import Vpa, VpaSettings
 from twinbed import ScenarioError
 
 POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
     "escra": (EscraSettings, Escra),
     "static": (StaticSettings, Static),
-    "vpa": (VpaSettings, Vpa),
-    "autopilot": (AutopilotSettings, Autopilot),
     "vpa": (VpaSettings, Vpa),
     "autopilot": (AutopilotSettings, Autopilot),
 }
