@@ -130,10 +130,3 @@ def _write(folder: Path) -> tuple[float, float]:
             each()
             times[each.__name__].append(time.perf_counter() - began)
     return median(times["arrow"]), median(times["pandas"])
-
-
-if __name__ == "__main__":
-    import json
-
-    for figure in figures():
-        print(json.dumps(figure), flush=True)

@@ -6,33 +6,32 @@ policies themselves (control.allocator), whose settings say which parameters exi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 
-from control.allocator import POLICIES, make
+from control.allocator import POLICIES, make, settings
 from control.allocator.ports import Allocator
 from twinbed import ScenarioError
-
-Value = bool | int | float | str
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
     """A policy and the parameters given for it; what is not given keeps the policy's default.
 
-    name: key of control.allocator.POLICIES; parameters: (key, value) pairs, sorted by key.
+    name: key of control.allocator.POLICIES; parameters: (key, value as text) pairs, sorted by key, in
+    canonical form, so that equal policies are equal.
     """
 
     name: str
-    parameters: tuple[tuple[str, Value], ...] = ()
+    parameters: tuple[tuple[str, str], ...] = ()
 
     @property
     def text(self) -> str:
-        """The canonical text form: parameters sorted by name, as given."""
-        return ":".join([self.name, *(f"{key}={_text(value)}" for key, value in self.parameters)])
+        """The canonical text form; `parse` reads it back."""
+        return ":".join([self.name, *(f"{key}={value}" for key, value in self.parameters)])
 
-    def with_parameter(self, key: str, value: Value) -> PolicySpec:
+    def with_parameter(self, key: str, value: str) -> PolicySpec:
         """The same policy with one parameter set; raises ScenarioError when the policy refuses it."""
-        return _checked(self.name, dict(self.parameters) | {key: value})
+        return _spec(self.name, dict(self.parameters) | {key: value})
 
     def make(self) -> Allocator:
         """A fresh allocator of this policy."""
@@ -40,25 +39,22 @@ class PolicySpec:
 
     def resolved(self) -> dict[str, object]:
         """Every parameter with the value it will have, defaults written out; JSON types only."""
-        settings_type, _ = POLICIES[self.name]
-        defaults = settings_type()
-        given = dict(self.parameters)
-        values = {spec.name: given.get(spec.name, getattr(defaults, spec.name)) for spec in fields(defaults)}
+        values = asdict(settings(self.name, dict(self.parameters)))
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 def parse(text: str) -> PolicySpec:
     """The policy that `text` names; raises ScenarioError for an unknown policy, parameter or value."""
     name, *pairs = text.split(":")
-    parameters: dict[str, Value] = {}
+    parameters: dict[str, str] = {}
     for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not (key and equals and value):
+        key, _, value = pair.partition("=")
+        if not (key and value):
             raise ScenarioError(f"policy {text!r}: {pair!r} is not of the form KEY=VALUE")
         if key in parameters:
             raise ScenarioError(f"policy {text!r}: {key} is given twice")
-        parameters[key] = _value(value)
-    return _checked(name, parameters)
+        parameters[key] = value
+    return _spec(name, parameters)
 
 
 def names() -> list[str]:
@@ -66,22 +62,15 @@ def names() -> list[str]:
     return sorted(POLICIES)
 
 
-def _checked(name: str, parameters: dict[str, Value]) -> PolicySpec:
-    make(name, parameters)
-    return PolicySpec(name, tuple(sorted(parameters.items())))
+def _spec(name: str, parameters: dict[str, str]) -> PolicySpec:
+    checked = settings(name, parameters)
+    return PolicySpec(name, tuple((key, _text(getattr(checked, key))) for key in sorted(parameters)))
 
 
-def _value(text: str) -> Value:
-    """Numbers and booleans as such, so that `1`, `1.0` and `true` mean the same however they come."""
-    if text in ("true", "false"):
-        return text == "true"
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _text(value: Value) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(value: object) -> str:
+    """A setting's value as `settings` reads it back: `true`, `2` for 2.0, `0.1/0.2` for several."""
+    if isinstance(value, tuple):
+        return "/".join(_text(each) for each in value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

@@ -304,10 +304,10 @@ def _set_policy(texts: list[str], name: str, key: str, value: str, assignment: s
     if not any(spec.name == name for spec in specs):
         raise ScenarioError(f"--set {assignment}: the scenario has no policy {name}")
     try:
-        parsed = dict(policies_.parse(f"{name}:{key}={value}").parameters)
+        changed = [spec.with_parameter(key, value) if spec.name == name else spec for spec in specs]
     except ScenarioError as error:
         raise ScenarioError(f"--set {assignment}: {error}") from None
-    return [spec.with_parameter(key, parsed[key]).text if spec.name == name else spec.text for spec in specs]
+    return [spec.text for spec in changed]
 
 
 def _set_path(raw: dict[str, Any], key: str, value: Any, assignment: str) -> None:

@@ -78,8 +78,8 @@ def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence)
     plain = replace(trace, rx_bytes=None, tx_bytes=None)
     fine = refine(plain, scenario.period_s, seed, burstiness(scenario), max_cores=host_cores)
     demand, memory = fine.cpu_cores, np.rint(fine.memory_bytes).astype(np.int64)
-    memory_known = memory.any(axis=0)
-    _note_memory(fine.containers, memory_known | ~fine.present.any(axis=0), notes)
+    memory_known = np.asarray(memory.any(axis=0), np.bool_)
+    _note_memory(fine, memory_known, notes)
     peak_cores = profile_peaks(demand, scenario.period_s, scenario.profile.interval_s)
     peak_bytes = np.maximum(memory.max(axis=0), PAGE_BYTES)
     names = tuple(dict.fromkeys(fine.apps))
@@ -187,15 +187,14 @@ def _note_censoring(trace: UsageTrace, notes: list[str]) -> None:
         )
 
 
-def _note_memory(names: tuple[str, ...], known: NDArray[np.bool_], notes: list[str]) -> None:
-    if known.all():
-        return
-    if not known.any():
+def _note_memory(trace: UsageTrace, known: NDArray[np.bool_], notes: list[str]) -> None:
+    there = trace.present.any(axis=0)
+    missing = [name for name, gone in zip(trace.containers, there & ~known, strict=True) if gone]
+    if missing and not known.any():
         notes.append("The trace has no memory: memory metrics are not defined and no OOM can happen.")
-        return
-    missing = [name for name, here in zip(names, known, strict=True) if not here]
-    shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
-    notes.append(f"{len(missing)} containers have no memory in the trace and no memory metrics: {shown}.")
+    elif missing:
+        shown = ", ".join(missing[:3]) + (", …" if len(missing) > 3 else "")
+        notes.append(f"{len(missing)} containers have no memory in the trace and no memory metrics: {shown}.")
 
 
 def _synthetic(containers: list[SyntheticContainer], period_s: float) -> UsageTrace:

@@ -36,7 +36,13 @@ _KIND_NAMES: dict[type[Any], str] = {
 
 
 def make(name: str, parameters: Mapping[str, object]) -> Allocator:
-    """A new allocator of policy `name`; what `parameters` does not name keeps its default.
+    """A new allocator of policy `name`; parameters and errors as in `settings`."""
+    checked = settings(name, parameters)
+    return POLICIES[name][1](checked)
+
+
+def settings(name: str, parameters: Mapping[str, object]) -> Any:
+    """The settings of policy `name`; what `parameters` does not name keeps its default.
 
     Values may be of the parameter's type or text that means one: `"0.5"`, `"true"`, and for a parameter
     with several values `"0.1/0.2"` or a list. Raises ScenarioError naming the policy, parameter or value
@@ -44,7 +50,7 @@ def make(name: str, parameters: Mapping[str, object]) -> Allocator:
     """
     if name not in POLICIES:
         raise ScenarioError(f"no policy {name!r}; {_there_is(name, list(POLICIES))}")
-    settings_type, allocator = POLICIES[name]
+    settings_type = POLICIES[name][0]
     known = [spec.name for spec in fields(settings_type)]
     types = get_type_hints(settings_type)
     values: dict[str, object] = {}
@@ -52,7 +58,7 @@ def make(name: str, parameters: Mapping[str, object]) -> Allocator:
         if key not in known:
             raise ScenarioError(f"policy {name!r} has no parameter {key!r}; {_there_is(key, known)}")
         values[key] = _coerce(f"{name}.{key}", value, types[key])
-    return allocator(settings_type(**values))
+    return settings_type(**values)
 
 
 def _there_is(wrong: str, known: list[str]) -> str:

@@ -6,7 +6,7 @@ from twinbed import ScenarioError
 
 def test_text_names_a_policy_and_its_parameters():
     spec = policy.parse("static:factor=0.75")
-    assert (spec.name, spec.parameters) == ("static", (("factor", 0.75),))
+    assert (spec.name, spec.parameters) == ("static", (("factor", "0.75"),))
     assert spec.text == "static:factor=0.75"
 
 
@@ -20,8 +20,17 @@ def test_resolved_writes_every_default_out():
     assert len(resolved) > 3
 
 
-def test_the_same_number_written_in_two_ways_resolves_alike():
-    assert policy.parse("static:factor=1").resolved() == policy.parse("static:factor=1.0").resolved()
+def test_the_same_number_written_in_two_ways_is_the_same_policy():
+    assert policy.parse("static:factor=1") == policy.parse("static:factor=1.0")
+
+
+@pytest.mark.parametrize(
+    "text", ["escra:stale_mean_guard=false", "static:factor=2", "static:factor=1e-01", "escra:window=5"]
+)
+def test_the_canonical_text_reads_back_to_the_same_policy(text):
+    spec = policy.parse(text)
+    assert policy.parse(spec.text) == spec
+    assert policy.parse(spec.text).resolved() == spec.resolved()
 
 
 @pytest.mark.parametrize("name", policy.names())

@@ -12,7 +12,7 @@ from traces import parquet
 from traces.load import shipped
 from twinbed import ScenarioError, TraceError
 
-POLICIES = ["escra", "autopilot:update_interval_s=1", "vpa", "static:factor=1.0"]
+POLICIES = ["escra", "autopilot:update_interval_s=1", "vpa", "static:factor=1"]
 SCENARIOS = sorted((Path(__file__).resolve().parents[2] / "scenarios").glob("*.yaml"))
 
 

@@ -153,9 +153,9 @@ class TestOverrides:
         assert "\n" not in str(caught.value)
 
 
-def test_the_default_price_reproduces_the_listed_machine_prices(data_directory):
+def test_the_default_price_reproduces_the_listed_machine_prices(public_data):
     price = Price()
-    with gzip.open(data_directory / "prices_gcp_history" / "gcp_price_changes.csv.gz", "rt") as rows:
+    with gzip.open(public_data("prices_gcp_history") / "gcp_price_changes.csv.gz", "rt") as rows:
         listed = {}
         for row in rows:
             date, machine, region, usd_hour, _ = row.rstrip("\n").split(",")
