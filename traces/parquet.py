@@ -160,6 +160,8 @@ def _trace(path: Path, head: dict[str, Any], table: pa.Table) -> UsageTrace:
         apps, metadata, notes = tuple(head["apps"]), dict(head["metadata"]), tuple(head["notes"])
     except (KeyError, TypeError, ValueError) as error:
         raise TraceError(f"{path}: its 'twinbed' metadata lacks or garbles {error}") from error
+    if not interval_s > 0:
+        raise TraceError(f"{path}: interval_s is {interval_s} in its metadata, expected above zero")
     if rows * len(containers) > MAX_CELLS:
         raise TraceError(
             f"{path}: {rows} intervals × {len(containers)} containers are more than {MAX_CELLS} cells"

@@ -37,6 +37,9 @@ FIT_COARSE_S = 10.0
 """Length over which the default is fitted (seconds): many times the correlation times seen, and still
 short enough that a recording of a minute has several."""
 
+_LARGEST_CV = 100.0
+"""Beyond this all of an interval's use falls into one moment anyway."""
+
 _CHUNK_CELLS = 1 << 19
 """Fine cells worked on at once: 4 MiB an array stays in the cache and bounds the memory."""
 
@@ -57,6 +60,8 @@ class Burstiness:
             value = getattr(self, name)
             if not (isfinite(value) and value >= 0):
                 raise TraceError(f"burstiness {name} is {value}, expected a number, zero or above")
+        if self.cv > _LARGEST_CV:
+            raise TraceError(f"burstiness cv is {self.cv:g}, expected at most {_LARGEST_CV:g}")
 
 
 def _default() -> Burstiness:
@@ -161,7 +166,9 @@ def fit_all(traces: Sequence[UsageTrace], coarse_interval_s: float) -> Burstines
 
     cv² is the variance within coarse intervals over the mean square of their means, so busy intervals
     count for more than idle ones; the correlation comes from the covariance of neighbouring fine
-    intervals. Raises TraceError when the traces differ in interval, when there is none, or no CPU use.
+    intervals. What varies over longer than the coarse interval is not seen, so strong, slow bursts come out
+    low (cv 1.34 for 1.5 at a correlation of 0.5 s and 20 s intervals). Raises TraceError when the traces
+    differ in interval, are shorter than the coarse one, or have no CPU use.
     """
     intervals = {trace.interval_s for trace in traces}
     if len(intervals) != 1:
@@ -180,13 +187,18 @@ def _moments(trace: UsageTrace, coarse_interval_s: float) -> tuple[float, float]
     """(variance, lag-one covariance) within coarse intervals, both relative to the means' mean square."""
     parts = _multiple(coarse_interval_s, trace.interval_s)
     rows = len(trace.present) // parts
-    cpu = trace.cpu_cores[: rows * parts].reshape(rows, parts, -1)
+    if parts < 2 or rows == 0:
+        raise TraceError(
+            f"burstiness over {coarse_interval_s:g} s cannot be fitted to {len(trace.present)} intervals of "
+            f"{trace.interval_s:g} s"
+        )
+    cpu = trace.cpu_cores[: rows * parts].reshape(rows, parts, trace.shape[1])
     # Only intervals in which the container was there throughout: its start is not a burst.
     there = trace.present[: rows * parts].reshape(rows, parts, -1).all(axis=1)
     mean = cpu.mean(axis=1)
     scale = float((mean[there] ** 2).sum())
-    if parts < 2 or not scale > 0:
-        raise TraceError(f"no CPU use over {coarse_interval_s:g} s or longer to fit burstiness to")
+    if not scale > 0:
+        raise TraceError("burstiness cannot be fitted to a trace without CPU use")
     deviation = cpu - mean[:, None, :]
     variance = (deviation**2).mean(axis=1)[there].sum()
     covariance = (deviation[:, 1:] * deviation[:, :-1]).mean(axis=1)[there].sum()
@@ -271,7 +283,8 @@ def _refined_note(
 ) -> str:
     note = (
         f"Refined from {trace.interval_s:g} s to {interval_s:g} s intervals by a random model (log-normal "
-        f"bursts, coefficient of variation {burstiness.cv:.3g}, correlation time {burstiness.correlation_s:.3g} s"
+        f"bursts, coefficient of variation {burstiness.cv:.3g}, correlation time "
+        f"{burstiness.correlation_s:.3g} s"
     )
     if max_cores is not None:
         note += f", at most {max_cores:g} cores"
@@ -291,7 +304,8 @@ def _print_fit() -> None:
     default = fit_all(list(traces.values()), FIT_COARSE_S)
     print("# Printed by `python -m traces.refine`: burstiness of CPU use in the shipped recordings.")
     print(f"# Within intervals of {FIT_COARSE_S:g} s; the default gives every recording the same weight.")
-    for name, found in {"default": default, **{n: fit(t, FIT_COARSE_S) for n, t in traces.items()}}.items():
+    each = {name: fit(trace, FIT_COARSE_S) for name, trace in traces.items()}
+    for name, found in {"default": default, **each}.items():
         print(f"\n[{name}]\ncv = {found.cv:.3f}\ncorrelation_s = {found.correlation_s:.3f}")
 
 

@@ -84,6 +84,7 @@ def _long(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, m
     unknown = [c for c in frame if c not in {*TIME, *CONTAINER, *APP, *COLUMNS}]
     if unknown:
         raise TraceError(f"{path}: unknown column {unknown[0]!r}; expected some of {', '.join(COLUMNS)}, app")
+    values_of = _value_columns(path, frame)
     names = frame[container_name].str.strip()
     if (names == "").any():
         raise TraceError(
@@ -93,14 +94,14 @@ def _long(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, m
     lines = frame.index.to_numpy()
     times = _times(path, frame[time_name])
     _check_order(path, times, lines, code, list(containers))
-    grid, interval_s = _grid(path, times, lines, interval_s)
+    grid, interval_s = _grid(path, times, lines, code, interval_s)
     _check_cells(path, len(grid), len(containers), max_cells)
     row = np.searchsorted(grid, times)
     _check_gaps(path, row, lines, code, list(containers), interval_s)
     present = np.zeros((len(grid), len(containers)), np.bool_)
     present[row, code] = True
     arrays: dict[str, Floats] = {}
-    for name, quantity, unit in _value_columns(path, frame):
+    for name, quantity, unit in values_of:
         values = np.zeros(present.shape)
         values[row, code] = _usage(path, frame[name]) * unit
         arrays[quantity] = values
@@ -116,8 +117,9 @@ def _wide(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, m
         raise TraceError(f"{path}: no container column after {time_name!r}")
     times = _times(path, frame[time_name])
     lines = frame.index.to_numpy()
-    _check_order(path, times, lines, np.zeros(len(times), np.int64), None)
-    grid, interval_s = _grid(path, times, lines, interval_s)
+    one = np.zeros(len(times), np.int64)
+    _check_order(path, times, lines, one, None)
+    grid, interval_s = _grid(path, times, lines, one, interval_s)
     _check_cells(path, len(grid), len(containers), max_cells)
     cells: dict[str, Floats] = {}
     for name, (container, quantity, unit) in zip(frame.columns[1:], targets, strict=True):
@@ -211,17 +213,23 @@ def _check_order(
 
 
 def _grid(
-    path: Path, times: Floats, lines: NDArray[np.int64], interval_s: float | None
+    path: Path,
+    times: Floats,
+    lines: NDArray[np.int64],
+    code: NDArray[np.int64],
+    interval_s: float | None,
 ) -> tuple[Floats, float]:
     """(distinct times, interval) of the one regular grid on which all times lie.
 
-    The interval is the most frequent step between distinct times, made precise over the whole span.
+    The interval is the most frequent step of a container, made precise over the whole span.
     """
     grid, where = np.unique(times, return_index=True)
     if interval_s is None:
         if len(grid) < 2:
             raise TraceError(f"{path}: a single time, so no interval can be inferred; give interval_s")
-        interval_s = _interval(grid)
+        order = np.argsort(code, kind="stable")
+        own_steps = np.diff(times[order])[np.diff(code[order]) == 0]
+        interval_s = _interval(own_steps if own_steps.size else np.diff(grid), float(grid[-1] - grid[0]))
     if not interval_s > 0:
         raise TraceError(f"{path}: interval of {interval_s} s, expected a microsecond or more")
     steps = np.diff(grid)
@@ -235,12 +243,11 @@ def _grid(
     return grid, interval_s
 
 
-def _interval(grid: Floats) -> float:
-    values, counts = np.unique(np.round(np.diff(grid), 6), return_counts=True)
+def _interval(steps: Floats, span: float) -> float:
+    values, counts = np.unique(np.round(steps, 6), return_counts=True)
     common = float(values[np.argmax(counts)])
     if common <= 0:
         return common
-    span = float(grid[-1] - grid[0])
     # Times rounded to a few decimals have steps of 0.333 and 0.334: the span knows better.
     precise = round(span / max(1, round(span / common)), 6)
     return precise if abs(precise - common) <= _TOLERANCE * common else common

@@ -115,9 +115,7 @@ def read_known(path: Path, columns: Sequence[str], **types: str) -> pd.DataFrame
     require(path, header(path), columns)
     try:
         with _open(path) as file:
-            frame = pd.read_csv(
-                file, usecols=list(columns), dtype=types or None, float_precision="round_trip"
-            )
+            frame = pd.read_csv(file, usecols=list(columns), dtype=types or None)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise _unreadable(path, error) from error
     if frame.empty:

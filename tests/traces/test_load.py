@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from traces import load as door
+from traces import parquet
+from traces.load import FORMATS, load, shipped
+from traces.schema import UsageTrace
+from twinbed import TraceError
+
+
+@pytest.fixture
+def csv(tmp_path: Path) -> Path:
+    path = tmp_path / "it.csv"
+    path.write_text("time,a,b,c\n0,1,2,3\n1,4,5,6\n2,7,8,9\n")
+    return path
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> Path:
+    usage = np.ones((5, 2))
+    trace = UsageTrace(("a", "b"), ("x", "x"), 0.0, 0.1, usage, usage, usage > 0)
+    parquet.write(trace, tmp_path / "mine.parquet")
+    return tmp_path / "mine.parquet"
+
+
+def test_a_format_is_recognised_by_its_content(csv: Path, recording: Path) -> None:
+    assert load(csv).shape == (3, 3)
+    assert load(str(recording)).shape == (5, 2)
+    unnamed = recording.rename(recording.with_name("mine"))
+    assert load(unnamed).shape == (5, 2)
+
+
+def test_every_shipped_recording_loads_by_its_name() -> None:
+    for name in shipped():
+        trace = load(name)
+        assert trace.interval_s == pytest.approx(0.1)
+
+
+def test_a_shipped_recording_is_found_by_name(recording: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "RECORDED", recording.parent)
+    assert shipped() == ["mine"]
+    assert load("mine").shape == (5, 2)
+    with pytest.raises(TraceError, match=r"yours: no such file or folder, and no shipped recording \(mine\)"):
+        load("yours")
+
+
+def test_selection_works_for_every_format(csv: Path) -> None:
+    assert load(csv, max_containers=2).containers == ("a", "b")
+    assert load(csv, containers=["c"], start_s=1.0, end_s=2.0).cpu_cores.tolist() == [[6.0]]
+    with pytest.raises(TraceError, match="max_containers is 0"):
+        load(csv, max_containers=0)
+
+
+def test_a_wrong_option_is_named_with_its_format(csv: Path) -> None:
+    with pytest.raises(TraceError, match="option 'colour' of format csv: unexpected keyword argument"):
+        load(csv, colour="red")
+    with pytest.raises(TraceError, match="option 'interval_s' of format csv: input should be a valid number"):
+        load(csv, interval_s="often")
+
+
+def test_an_unknown_format_gets_a_suggestion(csv: Path) -> None:
+    with pytest.raises(TraceError, match="no trace format 'bitbrain'; did you mean bitbrains"):
+        load(csv, format="bitbrain")
+
+
+def test_a_file_read_under_the_wrong_format_says_what_is_missing(csv: Path, recording: Path) -> None:
+    with pytest.raises(TraceError, match=r"no column 'app', 'day', .*the file has time, a, b, c"):
+        load(csv, format="nezha")
+    with pytest.raises(TraceError, match="not a readable Parquet file"):
+        load(csv, format="recording")
+    with pytest.raises(TraceError, match="binary data, expected CSV text"):
+        load(recording, format="csv")
+
+
+def test_a_parquet_file_that_nobody_knows_is_named_by_its_columns(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"apples": [1]}), tmp_path / "it.parquet")
+    with pytest.raises(TraceError, match="not a twinbed trace"):
+        load(tmp_path / "it.parquet")
+
+
+def test_a_folder_without_a_trace_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="a folder without a known trace"):
+        load(tmp_path)
+    with pytest.raises(TraceError, match=r"no file of format surf in this folder \(surf_fragments"):
+        load(tmp_path, format="surf")
+
+
+def test_every_format_has_a_line_for_the_list() -> None:
+    for name, reader in FORMATS.items():
+        assert reader.name == name
+        assert reader.description
+        assert "\n" not in reader.description

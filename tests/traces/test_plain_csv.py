@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from traces.load import load
+from twinbed import TraceError
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(content: str | bytes, name: str = "it.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write
+
+
+def test_wide_columns_are_cores_unless_their_name_says_otherwise(write: Write) -> None:
+    trace = load(write("time,web,web.memory_mib,db.1.cpu_percent\n0,0.5,1,50\n0.1,0.25,2,100\n"), app="shop")
+    assert trace.containers == ("web", "db.1")
+    assert trace.apps == ("shop", "shop")
+    assert trace.interval_s == 0.1
+    assert trace.cpu_cores.tolist() == [[0.5, 0.5], [0.25, 1.0]]
+    assert trace.memory_bytes.tolist() == [[2.0**20, 0.0], [2.0**21, 0.0]]
+    assert trace.notes[0] == "Read it.csv: the times are 0.1 s apart, which is taken as the interval."
+
+
+def test_long_lines_may_come_in_any_order_of_containers(write: Write) -> None:
+    trace = load(
+        write(
+            "container,app,time_ms,cpu_millicores,memory_bytes,rx_bytes,tx_bytes,throttled_s\n"
+            "web,shop,1000,100,10,1,2,0.5\nweb,shop,2000,200,20,3,4,0\ndb,store,2000,300,30,5,6,0\n"
+        )
+    )
+    assert (trace.containers, trace.apps) == (("web", "db"), ("shop", "store"))
+    assert (trace.start_s, trace.interval_s) == (1.0, 1.0)
+    assert trace.present.tolist() == [[True, False], [True, True]]
+    assert trace.cpu_cores.tolist() == [[0.1, 0.0], [0.2, 0.3]]
+    assert trace.rx_bytes is not None
+    assert trace.rx_bytes.tolist() == [[1, 0], [3, 5]]
+    assert trace.throttled_s is not None
+    assert trace.throttled_s.tolist() == [[0.5, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        ("2024-01-01T00:00:00Z", "2024-01-01T00:00:30Z"),
+        ("2024-01-01 01:00:00+01:00", "2024-01-01 00:00:30"),
+    ],
+)
+def test_times_may_be_iso_8601(write: Write, times: tuple[str, str]) -> None:
+    trace = load(write(f"timestamp,web\n{times[0]},1\n{times[1]},2\n"))
+    assert (trace.start_s, trace.interval_s) == (1704067200.0, 30.0)
+
+
+def test_rounded_times_are_regular(write: Write) -> None:
+    trace = load(write("time,web\n0.333,1\n0.667,1\n1.000,1\n1.333,1\n"))
+    assert trace.interval_s == pytest.approx(1 / 3, abs=1e-6)
+
+
+def test_numbers_are_read_to_the_bit(write: Write) -> None:
+    values = np.random.default_rng(3).random(200)
+    lines = "".join(f"{i},{v!r}\n" for i, v in enumerate(values.tolist()))
+    assert load(write("time,web\n" + lines)).cpu_cores[:, 0].tolist() == values.tolist()
+
+
+def test_empty_cells_at_the_ends_mean_that_the_container_is_not_there(write: Write) -> None:
+    trace = load(write("time,web,db,db.memory_bytes\n0,1,,\n1,1,2,7\n2,,2,8\n\n"))
+    assert trace.present.tolist() == [[True, False], [True, True], [False, True]]
+    assert trace.memory_bytes[:, 1].tolist() == [0, 7, 8]
+
+
+def test_gzip_and_a_byte_order_mark_are_read(write: Write) -> None:
+    content = "\ufefftime, web\r\n0,1\r\n1,2\r\n".encode()
+    assert load(write(gzip.compress(content), "it.csv.gz")).cpu_cores.tolist() == [[1], [2]]
+
+
+def test_a_single_time_needs_the_interval(write: Write) -> None:
+    path = write("time,web\n0,1\n")
+    with pytest.raises(TraceError, match="give interval_s"):
+        load(path)
+    assert load(path, interval_s="0.5").interval_s == 0.5
+
+
+WIDE = "time,web,db\n"
+LONG = "container,time,cpu\n"
+BAD = {
+    "NaN": (WIDE + "0,1,1\n1,nan,1\n", "line 3, column web: 'nan', expected a finite number"),
+    "infinity": (WIDE + "0,1,inf\n1,1,1\n", "line 2, column db: 'inf', expected a finite number"),
+    "negative": (WIDE + "0,1,1\n1,1,-0.5\n", "line 3, column db: -0.5, expected zero or above"),
+    "word": (WIDE + "0,1,1\n1,lots,1\n", "line 3, column web: 'lots', expected a finite number"),
+    "hole": (WIDE + "0,1,1\n1,,1\n2,1,1\n", "line 3: cpu_cores of container 'web' is empty"),
+    "time that is a word": (WIDE + "0,1,1\nsoon,1,1\n", "line 3, column time: 'soon'"),
+    "ISO time that is wrong": (
+        WIDE + "2024-01-01T00:00:00Z,1,1\n2024-01-41T00:00:00Z,1,1\n",
+        "line 3, column time: '2024-01-41T00:00:00Z', expected an ISO 8601 time",
+    ),
+    "gap": (
+        WIDE + "0,1,1\n1,1,1\n3,1,1\n",
+        "line 4: time 3 s comes 2 s after 1 s, expected the interval of 1 s",
+    ),
+    "irregular": (WIDE + "0,1,1\n1,1,1\n2.5,1,1\n3.5,1,1\n", "line 4: time 2.5 s comes 1.5 s after 1 s"),
+    "disorder": (WIDE + "1,1,1\n0,1,1\n", "line 3: time 0 s is before the 1 s of line 2"),
+    "double time": (WIDE + "0,1,1\n0,1,1\n", "line 3: time 0 s appears twice"),
+    "no rows": (WIDE, "no rows below the header"),
+    "blank rows": (WIDE + "\n\n", "no rows below the header"),
+    "nothing": ("", "the file is empty"),
+    "double column": ("time,web,web\n0,1,1\n", "column 'web' appears twice in the header"),
+    "double column by alias": (
+        "time,web,web.cpu_millicores\n0,1,1\n1,1,1\n",
+        "container 'web' has two columns for cpu_cores",
+    ),
+    "only a time": ("time\n0\n1\n", "no container column after 'time'"),
+    "memory only": ("time,web.memory_mib\n0,1\n1,1\n", "no CPU column"),
+    "memory while absent": (
+        "time,web,web.memory_mib\n0,,5\n1,1,5\n",
+        "line 2: container 'web' has memory_bytes but no CPU",
+    ),
+    "long line": (WIDE + "0,1,1\n1,1,1,1\n", "in line 3, saw 4"),
+    "short line": (WIDE + "0,1,1\n1,1\n2,1,1\n", "line 3: cpu_cores of container 'db' is empty"),
+    "other columns": ("foo,bar\n1,2\n", "not a trace: expected a 'container' and a 'time' column"),
+    "semicolons": ("time;web\n0;1\n", "the file has time;web"),
+    "binary": (b"time,web\n0,\x00\xff\xfe\n", "binary data, expected CSV text"),
+    "Latin-1": (b"time,web\n0,1\n1,\xe9\n", "not UTF-8 text"),
+    "container twice": (
+        LONG + "web,0,1\nweb,1,1\nweb,1,2\n",
+        "line 4: time 1 s of container 'web' appears twice",
+    ),
+    "long disorder": (LONG + "web,1,1\nweb,0,1\n", "line 3: time 0 s of container 'web' is before the 1 s"),
+    "long gap": (
+        LONG + "db,0,1\ndb,1,1\ndb,2,1\nweb,0,1\nweb,2,1\n",
+        "line 6: a gap of 1 intervals of container 'web' before it, expected a line every 1 s",
+    ),
+    "off the grid": (
+        LONG + "db,0,1\ndb,1,1\ndb,2,1\nweb,0.5,1\n",
+        "line 5: time 0.5 s comes 0.5 s after 0 s",
+    ),
+    "nameless": (LONG + "web,0,1\n,1,1\n", "line 3: the container has no name"),
+    "unknown column": ("container,time,cpu,colour\nweb,0,1,2\n", "unknown column 'colour'"),
+    "no CPU": ("container,time,memory_bytes\nweb,0,1\nweb,1,1\n", "no CPU column"),
+    "two units": (
+        "container,time,cpu,cpu_percent\nweb,0,1,1\n",
+        "columns cpu and cpu_percent both give cpu_cores",
+    ),
+    "two time columns": ("container,time,time_ms,cpu\nweb,0,0,1\n", "columns time and time_ms mean the same"),
+    "app that changes": (
+        "container,app,time,cpu\nweb,a,0,1\nweb,b,1,1\n",
+        "line 3: app 'b', but this container's app was 'a'",
+    ),
+    "empty long cell": (LONG + "web,0,1\nweb,1,\n", "line 3, column cpu: an empty cell"),
+}
+
+
+@pytest.mark.parametrize(("content", "words"), BAD.values(), ids=BAD.keys())
+def test_a_file_that_is_wrong_gets_one_line_naming_where(write: Write, content: str, words: str) -> None:
+    path = write(content)
+    with pytest.raises(TraceError) as error:
+        load(path)
+    message = str(error.value)
+    assert message.startswith(f"{path}: ")
+    assert words in message
+    assert "\n" not in message
+
+
+def test_a_damaged_gzip_is_told_from_a_false_one(write: Write) -> None:
+    whole = gzip.compress(("time,web\n" + "".join(f"{i},{i * 0.37}\n" for i in range(9999))).encode())
+    for share in (0.01, 0.5, 0.999):
+        with pytest.raises(TraceError, match="cut short or damaged"):
+            load(write(whole[: int(len(whole) * share)], "it.csv.gz"))
+    with pytest.raises(TraceError, match="it is not gzip data"):
+        load(write("time,web\n0,1\n", "it.csv.gz"))
+
+
+def test_a_file_beyond_the_cell_limit_is_refused(write: Write) -> None:
+    with pytest.raises(TraceError, match="2 intervals × 3 containers are more than max_cells = 5"):
+        load(write("time,a,b,c\n0,1,1,1\n1,1,1,1\n"), max_cells=5)
+    with pytest.raises(TraceError, match="more than 3 rows"):
+        load(write(LONG + "".join(f"web,{i},1\n" for i in range(9))), max_cells=3)
+    # Few lines, but a large grid: each container is there at another time.
+    with pytest.raises(TraceError, match="9 intervals × 9 containers"):
+        load(write(LONG + "".join(f"c{i},{i},1\n" for i in range(9))), max_cells=80)
