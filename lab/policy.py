@@ -6,30 +6,34 @@ policies themselves (control.allocator), whose settings say which parameters exi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from control.allocator import POLICIES, make, settings
 from control.allocator.ports import Allocator
 from twinbed import ScenarioError
 
+Value = bool | int | float | str
+"""A parameter's value, or one of several."""
+
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
     """A policy and the parameters given for it; what is not given keeps the policy's default.
 
-    name: key of control.allocator.POLICIES; parameters: (key, value as text) pairs, sorted by key, in
-    canonical form, so that equal policies are equal.
+    name: key of control.allocator.POLICIES; parameters: (key, value) pairs sorted by key, each value of
+    the settings' own type, so that equal policies are equal however they were written.
     """
 
     name: str
-    parameters: tuple[tuple[str, str], ...] = ()
+    parameters: tuple[tuple[str, Value | tuple[Value, ...]], ...] = ()
 
     @property
     def text(self) -> str:
         """The canonical text form; `parse` reads it back."""
-        return ":".join([self.name, *(f"{key}={value}" for key, value in self.parameters)])
+        return ":".join([self.name, *(f"{key}={_text(value)}" for key, value in self.parameters)])
 
-    def with_parameter(self, key: str, value: str) -> PolicySpec:
+    def with_parameter(self, key: str, value: Value) -> PolicySpec:
         """The same policy with one parameter set; raises ScenarioError when the policy refuses it."""
         return _spec(self.name, dict(self.parameters) | {key: value})
 
@@ -62,9 +66,9 @@ def names() -> list[str]:
     return sorted(POLICIES)
 
 
-def _spec(name: str, parameters: dict[str, str]) -> PolicySpec:
+def _spec(name: str, parameters: Mapping[str, object]) -> PolicySpec:
     checked = settings(name, parameters)
-    return PolicySpec(name, tuple((key, _text(getattr(checked, key))) for key in sorted(parameters)))
+    return PolicySpec(name, tuple((key, getattr(checked, key)) for key in sorted(parameters)))
 
 
 def _text(value: object) -> str:

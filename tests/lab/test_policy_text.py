@@ -6,7 +6,7 @@ from twinbed import ScenarioError
 
 def test_text_names_a_policy_and_its_parameters():
     spec = policy.parse("static:factor=0.75")
-    assert (spec.name, spec.parameters) == ("static", (("factor", "0.75"),))
+    assert (spec.name, spec.parameters) == ("static", (("factor", 0.75),))
     assert spec.text == "static:factor=0.75"
 
 
