@@ -148,7 +148,7 @@ class Price(_Strict):
         "Google Compute Engine, N1 predefined, us-central1, on demand: the rates that give the listed "
         "n1-standard-4 0.189999, n1-highcpu-16 0.5667888 and n1-highmem-8 0.473212 per hour"
     )
-    as_of: datetime.date = datetime.date(2026, 7, 22)
+    as_of: datetime.date | None = datetime.date(2026, 7, 22)
 
 
 class Scenario(_Strict):
