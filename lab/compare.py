@@ -1,0 +1,312 @@
+"""Runs beside each other: one row per run, one per policy over its seeds, and what to mind when reading.
+
+For: the table of `whatif`, `run`, `compare`, the report and the explorer. Not for: the figures
+themselves (lab.metrics) or how they are written out (lab.formats). Reads runs and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from lab.formats import Column, Record, Result, Value
+from lab.metrics import METRICS, Metric
+from lab.store import Run
+from twinbed import StoreError
+
+LEGEND = (
+    "Lower is better in every line, but the lines pull against each other: slack is what is reserved and "
+    "not used, delayed work is what too little slack costs."
+)
+_HEAD = ("label", "run", "name", "policy", "seed", "currency")
+_MOST_DIFFERENCES = 3
+_SECTIONS = {
+    "cpu_slack_p50_cores": "slack",
+    "cpu_slack_p99_cores": "slack",
+    "memory_slack_p50_mib": "slack",
+    "memory_slack_p99_mib": "slack",
+    "throttled_share": "cpu",
+    "lateness_p50_s": "cpu",
+    "lateness_p99_s": "cpu",
+    "undone_core_s": "cpu",
+    "oom_kills": "events",
+    "oom_events": "events",
+    "restarts": "events",
+    "limit_changes_per_s": "events",
+}
+
+
+def comparison(runs: Sequence[Run]) -> pd.DataFrame:
+    """One row per run, in the order given.
+
+    Columns: label (what tells this run's policy and conditions from the others'), run (id), name, policy,
+    seed, currency, and every key of lab.metrics.METRICS (NaN where it has no meaning for the run).
+    Raises StoreError for no runs, and for a run that is given twice.
+    """
+    _check(runs)
+    rows = [
+        {
+            "label": label,
+            "run": run.id,
+            "name": run.manifest["name"],
+            "policy": run.policy,
+            "seed": run.seed,
+            "currency": _price(run)["currency"],
+        }
+        | {metric.key: run.metrics.get(metric.key, math.nan) for metric in METRICS}
+        for run, label in zip(runs, labels(runs), strict=True)
+    ]
+    return pd.DataFrame(rows, columns=[*_HEAD, *(metric.key for metric in METRICS)])
+
+
+def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """One row per label of a `comparison`, in order of appearance: means over its seeds.
+
+    Columns: label, runs (ids, space-separated), name, policy, seeds (their number), currency, and per metric
+    KEY (mean over the seeds where it is defined) and KEY_ci95 (half-width of the 95 % confidence interval
+    of that mean by Student's t; NaN with fewer than two values).
+    """
+    rows = []
+    for label, group in frame.groupby("label", sort=False):
+        row: dict[str, Any] = {
+            "label": label,
+            "runs": " ".join(group["run"]),
+            "name": group["name"].iloc[0],
+            "policy": group["policy"].iloc[0],
+            "seeds": len(group),
+            "currency": group["currency"].iloc[0],
+        }
+        for metric in METRICS:
+            row[metric.key], row[f"{metric.key}_ci95"] = _mean_ci95(group[metric.key].dropna().to_numpy())
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """What tells each run from the others: its policy and, where they differ, name and conditions.
+
+    Runs that differ in the seed alone share a label. Conditions that differ in more than three keys are told
+    apart by name and run id instead.
+    """
+    conditions = [_conditions(run) for run in runs]
+    keys = dict.fromkeys(key for each in conditions for key in each)
+    differing = [key for key in keys if len({each.get(key) for each in conditions}) > 1]
+    if len(differing) > _MOST_DIFFERENCES:
+        texts = [f"{run.policy} {run.id.rsplit('-', 1)[-1]}" for run in runs]
+    else:
+        texts = [
+            " ".join([run.policy, *(f"{key}={each.get(key, 'none')}" for key in differing)])
+            for run, each in zip(runs, conditions, strict=True)
+        ]
+    several = len({run.manifest["name"] for run in runs}) > 1
+    return [
+        f"{run.manifest['name']} {text}" if several else text for run, text in zip(runs, texts, strict=True)
+    ]
+
+
+def as_result(runs: Sequence[Run]) -> Result:
+    """The comparison ready to be written: quantities by policy, legend, remarks, notes, price, run ids."""
+    frame = comparison(runs)
+    repeated = bool(frame["label"].duplicated().any())
+    shown = over_seeds(frame) if repeated else frame
+    heads = ("label", "runs", "name", "policy", "seeds", "currency") if repeated else _HEAD
+    rows = tuple({str(key): _plain(value) for key, value in row.items()} for row in shown.to_dict("records"))
+    columns = [Column(key, key.capitalize()) for key in heads]
+    currencies = sorted(set(frame["currency"]))
+    columns += [_column(metric, "/".join(currencies), repeated=repeated) for metric in METRICS]
+    notes = [*remarks(runs), *notes_of(runs)]
+    if repeated:
+        notes.append("A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t).")
+    notes.append(f"Runs: {', '.join(frame['run'])}.")
+    return Result(tuple(columns), rows, facts(runs), LEGEND, tuple(notes), aside="label")
+
+
+def facts(runs: Sequence[Run]) -> Record:
+    """What the runs are about, for the lines above a table; what differs between them is listed."""
+    return {
+        "workload": "; ".join(_unique(_workload_text(run) for run in runs)),
+        "global limits": "; ".join(_unique(_limits_text(run) for run in runs)),
+        "seed": ", ".join(_unique(str(run.seed) for run in runs)),
+        "machine": "; ".join(_unique(_machine_text(run) for run in runs)),
+    }
+
+
+def notes_of(runs: Sequence[Run]) -> list[str]:
+    """What was done to the data, once each, and the price with its source."""
+    prices = _unique(_price_text(_price(run)) for run in runs)
+    return [*_unique(note for run in runs for note in run.manifest["notes"]), *prices]
+
+
+def remarks(runs: Sequence[Run]) -> list[str]:
+    """What a careful colleague would say about these runs before the table is believed; may be empty.
+
+    Pure: depends on the runs alone. Says what makes runs not comparable, which policy never acted and how to
+    let it, and where containers were killed.
+    """
+    found = _not_comparable(runs)
+    for text in _unique(run.policy for run in runs):
+        same = [run for run in runs if run.policy == text]
+        found += _never_acted(same[0])
+        found += _killed(same)
+    return found
+
+
+def _check(runs: Sequence[Run]) -> None:
+    if not runs:
+        raise StoreError("no runs to compare")
+    seen: set[str] = set()
+    for run in runs:
+        if run.id in seen:
+            raise StoreError(f"run {run.id} is given twice")
+        seen.add(run.id)
+
+
+def _column(metric: Metric, currency: str, *, repeated: bool) -> Column:
+    return Column(
+        metric.key,
+        metric.title,
+        currency if metric.unit == "currency" else metric.unit,
+        metric.decimals,
+        percent=metric.key.endswith("_share"),
+        spread=f"{metric.key}_ci95" if repeated else "",
+        section=_SECTIONS.get(metric.key, "reserved"),
+    )
+
+
+def _mean_ci95(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float]:
+    if values.size == 0:
+        return math.nan, math.nan
+    mean = float(values.mean())
+    if values.size == 1:
+        return mean, math.nan
+    error = float(values.std(ddof=1)) / math.sqrt(values.size)
+    return mean, float(stats.t.ppf(0.975, values.size - 1)) * error
+
+
+def _conditions(run: Run) -> dict[str, str]:
+    """What determined the run besides policy and seed, by dotted key."""
+    spec = {
+        key: value for key, value in run.manifest["spec"].items() if key not in ("policy", "seed", "name")
+    }
+    flat = dict(_flatten(spec, ""))
+    flat["trace"] = run.manifest["inputs"][0]["sha256"][:8]
+    flat["backend"] = str(run.manifest["backend"])
+    return flat
+
+
+def _flatten(table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
+
+
+def _not_comparable(runs: Sequence[Run]) -> list[str]:
+    """Differences in what a comparison of policies takes to be the same."""
+    shared = {
+        "workloads": {run.manifest["inputs"][0]["sha256"] for run in runs},
+        "prices": {json.dumps(_price(run), sort_keys=True) for run in runs},
+        "calibrations": {run.manifest["calibration"]["sha256"] for run in runs},
+        "versions of twinbed": {run.manifest["versions"]["twinbed"] for run in runs},
+        "global limits": {json.dumps(run.manifest["workload"]["applications"]) for run in runs},
+    }
+    different = [what for what, values in shared.items() if len(values) > 1]
+    # Refinement draws each seed's peaks anew, so limits derived from them differ between seeds.
+    if len({run.seed for run in runs}) > 1 and "global limits" in different:
+        different.remove("global limits")
+    if not different:
+        return []
+    return [
+        f"These runs have different {' and '.join(different)}: differences between them are not the "
+        "policies' alone."
+    ]
+
+
+def _never_acted(run: Run) -> list[str]:
+    """A recommender whose first update comes after the trace's end was never more than its first guess."""
+    every_s = run.manifest["spec"]["policy"]["parameters"].get("update_interval_s")
+    lasted_s = _duration_s(run)
+    if not isinstance(every_s, int | float) or run.metrics["limit_changes_per_s"] > 0:
+        return []
+    if every_s <= lasted_s:
+        return [f"{run.policy} changed no limit in this run."]
+    name = run.manifest["spec"]["policy"]["name"]
+    quicker = max(1, math.floor(lasted_s / 20))
+    return [
+        f"{run.policy} updates every {every_s:g} s and the trace is {lasted_s:g} s long: it never updated. "
+        f"Try --policy {name}:update_interval_s={quicker}."
+    ]
+
+
+def _killed(runs: Sequence[Run]) -> list[str]:
+    """Which containers were killed, and how often; the counts of several seeds are added up."""
+    if not any(run.metrics["oom_kills"] > 0 for run in runs):
+        return []
+    tables = [run.frame("containers", ["container", "oom_kills"]) for run in runs]
+    counts = pd.concat(tables).groupby("container", sort=False)["oom_kills"].sum()
+    killed = counts[counts > 0].sort_values(ascending=False, kind="stable")
+    shown = ", ".join(f"{name} {count:.0f}×" for name, count in killed.head(3).items())
+    more = f" and {len(killed) - 3} more containers" if len(killed) > 3 else ""
+    return [f"{runs[0].policy} had containers killed for memory: {shown}{more}."]
+
+
+def _price(run: Run) -> dict[str, Any]:
+    price: dict[str, Any] = run.manifest["spec"]["price"]
+    return price
+
+
+def _price_text(price: Mapping[str, Any]) -> str:
+    as_of = f", as of {price['as_of']}" if price.get("as_of") else ""
+    return (
+        f"Price: {price['cpu_core_hour']:g} {price['currency']} per core-hour and "
+        f"{price['memory_gib_hour']:g} per GiB-hour reserved ({price['source']}{as_of})."
+    )
+
+
+def _workload_text(run: Run) -> str:
+    workload = run.manifest["workload"]
+    count, periods = len(workload["containers"]), workload["periods"]
+    containers = "1 container" if count == 1 else f"{count:,} containers"
+    apps = len(workload["applications"])
+    tenants = f" of {apps} applications" if apps > 1 else ""
+    length = f"{_duration_s(run):,g} s in {periods:,} periods of {workload['period_s'] * 1000:g} ms"
+    return f"{run.manifest['name']}: {containers}{tenants}, {length}"
+
+
+def _limits_text(run: Run) -> str:
+    """Ω and M summed over applications, and where they come from."""
+    applications = run.manifest["workload"]["applications"]
+    cores = sum(each["cpu_limit_cores"] for each in applications)
+    gib = sum(each["memory_limit_bytes"] for each in applications) / 2**30
+    spec = run.manifest["spec"]
+    why = "given" if spec.get("budget") else f"{spec['budget_factor']:g} × the profiled peaks"
+    each = " in all" if len(applications) > 1 else ""
+    return f"{cores:,.2f} cores, {gib:,.2f} GiB{each} ({why})"
+
+
+def _machine_text(run: Run) -> str:
+    calibration = run.manifest["calibration"]
+    cores = run.manifest["workload"]["host_cores"]
+    return f"{cores:g}-core hosts, calibration {calibration['name']} of {calibration['date']}"
+
+
+def _duration_s(run: Run) -> float:
+    workload = run.manifest["workload"]
+    return float(round(workload["periods"] * workload["period_s"], 9))
+
+
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))
+
+
+def _plain(value: Any) -> Value:
+    """A NumPy scalar as its Python type."""
+    plain: Value = value.item() if isinstance(value, np.generic) else value
+    return plain

@@ -1,0 +1,298 @@
+"""One result type and its four written forms: table, json, csv, markdown.
+
+For: everything a verb prints on standard output. Not for: what is in a result (lab.compare, lab.cli).
+People get rounded figures in a readable unit, with notes; machines get every digit under stable keys.
+"""
+
+from __future__ import annotations
+
+import csv as csv_
+import io
+import json as json_
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Value = str | int | float | bool | None
+Record = Mapping[str, Value]
+
+DEFAULT_WIDTH = 100
+"""Columns of a table that is not written to a terminal."""
+
+_GAP = 2
+"""Spaces between two columns of a table."""
+
+_NAME_LENGTH = 44
+"""Text without spaces up to this length is not wrapped; a run id is about as long."""
+
+ABSENT = "–"
+"""How people are shown a figure that has no meaning for its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One quantity of a result's records.
+
+    key: in JSON, CSV and records; title and unit: for people (unit also in JSON; "1" = a pure number);
+    decimals: printed digits after the point (None = text, or a number as it is); percent: people see the
+    share as a percentage; spread: key of the half-width printed as `± x` beside the value; section: in a
+    table of metrics, a gap is left where it changes.
+    """
+
+    key: str
+    title: str
+    unit: str = ""
+    decimals: int | None = None
+    percent: bool = False
+    spread: str = ""
+    section: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Title with the unit that people see."""
+        unit = "%" if self.percent else self.unit
+        return self.title if unit in ("", "1") else f"{self.title} ({unit})"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a verb found out: records over columns, with facts before and notes after them.
+
+    facts: name → value, what the table is about; legend: how to read it, one line; notes: one sentence or
+    two each; aside: key of the column that names the records where they are shown side by side (one
+    record per table column, one quantity per line); None = one record per line.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[Record, ...]
+    facts: Record = field(default_factory=dict)
+    legend: str = ""
+    notes: tuple[str, ...] = ()
+    aside: str | None = None
+
+
+def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) -> str:
+    """For a terminal of `width` columns; color: with ANSI bold and dim, and never any other emphasis."""
+    from rich.console import Console, Group
+    from rich.text import Text
+
+    parts = [*_rich_facts(result.facts)]
+    parts += _rich_rows(result) if result.aside is None else _rich_aside(result, width)
+    if result.legend:
+        parts.append(Text(_clean(result.legend) + "\n", style="dim"))
+    for note in result.notes:
+        lines = textwrap.wrap(_clean(note), width - 2, break_on_hyphens=False, break_long_words=False)
+        parts.append(Text("· " + "\n  ".join(lines)))
+    target = io.StringIO()
+    console = Console(
+        file=target, width=width, force_terminal=color, color_system="standard" if color else None
+    )
+    console.print(Group(*parts), highlight=False, markup=False, emoji=False, soft_wrap=False)
+    return "\n".join(line.rstrip() for line in target.getvalue().splitlines()).strip("\n") + "\n"
+
+
+def json(result: Result) -> str:
+    """One object: facts, columns (key, title, unit), rows (key → value, null where undefined), notes."""
+    units = [{"key": each.key, "title": each.title, "unit": each.unit} for each in result.columns]
+    document = {
+        "facts": {key: _plain(value) for key, value in result.facts.items()},
+        "columns": units,
+        "rows": [{key: _plain(row.get(key)) for key in _keys(result)} for row in result.rows],
+        "notes": list(result.notes),
+    }
+    return json_.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def csv(result: Result) -> str:
+    """The records alone, one per line under their keys, numbers with every digit; undefined = empty."""
+    target = io.StringIO()
+    writer = csv_.writer(target, lineterminator="\n")
+    keys = list(_keys(result))
+    writer.writerow(keys)
+    for row in result.rows:
+        values = [_plain(row.get(key)) for key in keys]
+        writer.writerow(["" if value is None else value for value in values])
+    return target.getvalue()
+
+
+def markdown(result: Result) -> str:
+    """The same view as `table`, to be pasted into an issue or a page."""
+    blocks = []
+    if result.facts:
+        blocks.append("\n".join(f"- {_cell(key)}: {_cell(shown(v))}" for key, v in result.facts.items()))
+    header, right, lines = _grid(result)
+    if lines:
+        rule = ["---:" if each else "---" for each in right]
+        blocks.append(
+            "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in [header, rule, *lines])
+        )
+    if result.legend:
+        blocks.append(f"*{_cell(result.legend)}*")
+    if result.notes:
+        blocks.append("\n".join(f"- {_cell(note)}" for note in result.notes))
+    return "\n\n".join(blocks) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[Result], str]] = {
+    "table": table,
+    "json": json,
+    "csv": csv,
+    "markdown": markdown,
+}
+
+
+def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -> str:
+    """A value as people see it: rounded, a dash where it has no meaning, `<0.001` rather than a false 0."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if decimals is None:
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    number, digits = (100 * value, 2) if percent else (value, decimals)
+    if abs(number) >= 10_000:
+        digits = min(digits, 1)
+    least = 10.0**-digits
+    if number and abs(number) < least / 2:
+        return f"{'<' if number > 0 else '>-'}{least:.{digits}f}"
+    return f"{number:,.{digits}f}"
+
+
+def cell(row: Record, column: Column) -> str:
+    """A record's value under a column as people see it, with its spread where there is one."""
+    text = shown(row.get(column.key), column.decimals, percent=column.percent)
+    half = row.get(column.spread) if column.spread else None
+    if not isinstance(half, int | float) or math.isnan(half) or text == ABSENT:
+        return text
+    return f"{text} ± {shown(float(half), column.decimals, percent=column.percent)}"
+
+
+def _keys(result: Result) -> Iterator[str]:
+    for column in result.columns:
+        yield column.key
+        if column.spread:
+            yield column.spread
+
+
+def _plain(value: Value) -> Value:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _clean(text: str) -> str:
+    """Names come from files that others wrote: nothing in them may steer the terminal."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _cell(text: str) -> str:
+    return _clean(text).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _quantities(result: Result) -> list[Column]:
+    """What is compared where records stand side by side: every column that holds figures."""
+    return [column for column in result.columns if column.decimals is not None]
+
+
+def _grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
+    """(header, right-aligned?, lines) of the view for people."""
+    if result.aside is not None:
+        names = [str(row[result.aside]) for row in result.rows]
+        lines = [[each.heading, *(cell(row, each) for row in result.rows)] for each in _quantities(result)]
+        return ["", *names], [False, *(True for _ in names)], lines
+    header = [column.heading for column in result.columns]
+    lines = [[cell(row, column) for column in result.columns] for row in result.rows]
+    return header, [_is_number(result, column) for column in result.columns], lines
+
+
+def _is_number(result: Result, column: Column) -> bool:
+    """A column is right-aligned when every value in it is a number or missing."""
+    values = [row.get(column.key) for row in result.rows]
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values]
+    return any(numbers) and all(is_n or value is None for is_n, value in zip(numbers, values, strict=True))
+
+
+def _rich_facts(facts: Record) -> Iterator[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    if facts:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for key, value in facts.items():
+            grid.add_row(Text(_clean(key), style="dim"), Text(_clean(shown(value))))
+        yield grid
+        yield Text()
+
+
+def _rich_rows(result: Result) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    header, right, lines = _grid(result)
+    if not lines:
+        yield Text("nothing to show\n", style="dim")
+        return
+    yield _rich_table(header, right, lines, [False] * len(lines))
+    yield Text()
+
+
+def _rich_aside(result: Result, width: int) -> Iterator[RenderableType]:
+    """One table, or several below each other when the records do not fit side by side."""
+    from rich.text import Text
+
+    header, _, lines = _grid(result)
+    sections = [column.section for column in _quantities(result)]
+    ends = [here != after for here, after in zip(sections, [*sections[1:], sections[-1]], strict=True)]
+    for names in _blocks(header, lines, width):
+        part = [[line[0], *(line[index] for index in names)] for line in lines]
+        # A policy's parameters stand below its name: `static` over `factor=1.5`.
+        titles = ["", *(header[index].replace(":", "\n") for index in names)]
+        yield _rich_table(titles, [False, *(True for _ in names)], part, ends)
+        yield Text()
+
+
+def _blocks(header: list[str], lines: list[list[str]], width: int) -> Iterator[list[int]]:
+    """Indices of the records (from 1) of each table that fits into `width`; at least one each."""
+    wide = [
+        _GAP + max(len(text) for text in (*header[index].split(":"), *(line[index] for line in lines)))
+        for index in range(len(header))
+    ]
+    block: list[int] = []
+    for index in range(1, len(header)):
+        if block and wide[0] + sum(wide[each] for each in block) + wide[index] > width:
+            yield block
+            block = []
+        block.append(index)
+    if block:
+        yield block
+
+
+def _is_name(text: str) -> bool:
+    """Ids and names are copied by people: they stay in one piece while prose around them wraps."""
+    return len(text) <= _NAME_LENGTH and " " not in text
+
+
+def _rich_table(
+    header: list[str], right: list[bool], lines: list[list[str]], ends: list[bool]
+) -> RenderableType:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP, 0, 0))
+    for index, (title, is_number) in enumerate(zip(header, right, strict=True)):
+        grid.add_column(
+            Text("\n".join(map(_clean, title.split("\n"))), style="bold"),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=is_number or all(_is_name(line[index]) for line in lines),
+        )
+    for line, end in zip(lines, ends, strict=True):
+        grid.add_row(*(Text(_clean(text)) for text in line), end_section=end)
+    return grid
