@@ -107,8 +107,8 @@ def test_the_result_says_what_was_done_to_it() -> None:
     assert fine.notes == (
         "Refined from 60 s to 0.1 s intervals by a random model (log-normal bursts, coefficient of variation "
         "0.75, correlation time 0.25 s, at most 2 cores); the mean CPU use of every interval is kept, "
-        "memory is interpolated, network follows CPU use, throttled time is left out; 6 intervals have a mean above 2 "
-        "cores and are flat.",
+        "memory is interpolated, network follows CPU use, throttled time is left out; 6 intervals have a "
+        "mean above 2 cores and are flat.",
     )
     assert fine.throttled_s is None
     assert (fine.cpu_cores == 3.0).all()

@@ -122,7 +122,8 @@ def read_known(path: Path, columns: Sequence[str], **types: str) -> pd.DataFrame
         raise TraceError(f"{path}: no rows below the header, expected at least one")
     text = [name for name in columns if name not in types and not pd.api.types.is_numeric_dtype(frame[name])]
     for name in text:
-        numbers(path, frame[name].astype("str").set_axis(range(FIRST_LINE, FIRST_LINE + len(frame))))
+        cells = frame[name].astype("str").set_axis(range(FIRST_LINE, FIRST_LINE + len(frame)))
+        numbers(path, cells, blank_is_nan=True)
     return frame
 
 
