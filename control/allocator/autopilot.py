@@ -82,9 +82,6 @@ class AutopilotSettings:
         low=1.01,
         why="our choice: a container that grows to 10× its limit is through after six kills",
     )
-    least_cores: float = parameter(
-        0.01, unit="core", low=0.001, why="the kernel's least CFS quota: 1 ms per period of 100 ms"
-    )
 
     cpu_statistic: str = parameter(
         "percentile", unit="percentile | average | max", why="the paper's for serving jobs (batch: average)"
@@ -157,6 +154,8 @@ class AutopilotSettings:
     )
 
     def __post_init__(self) -> None:
+        for key in ("decays", "margins"):
+            object.__setattr__(self, key, _numbers(key, getattr(self, key)))
         check("autopilot", self)
         for key, choices in _CHOICES.items():
             if getattr(self, key) not in choices:
@@ -168,8 +167,18 @@ class AutopilotSettings:
                 f"autopilot.update_interval_s: {self.update_interval_s} s is shorter than "
                 f"sample_interval_s, {self.sample_interval_s} s"
             )
-        if not (self.decays and self.margins):
-            raise ScenarioError("autopilot.decays, autopilot.margins: each needs at least one value")
+
+
+def _numbers(key: str, value: object) -> tuple[float, ...]:
+    """A tuple from a sequence of numbers, one number, or text such as "0.5 0.1" (a command line's form)."""
+    parts = value.replace(",", " ").split() if isinstance(value, str) else value
+    try:
+        numbers = np.atleast_1d(np.asarray(parts, np.float64))
+    except (TypeError, ValueError):
+        numbers = np.empty(0)
+    if numbers.ndim != 1 or not numbers.size:
+        raise ScenarioError(f"autopilot.{key}: {value!r} is not one number or more")
+    return tuple(numbers.tolist())
 
 
 class Recommender(Protocol):
@@ -197,7 +206,7 @@ class Autopilot:
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
         """Initial limits: the profiled peak × initial_factor, or the fair share (see `CappedFleet`)."""
         s = self.settings
-        self._fleet = CappedFleet(tuple(applications), s.least_cores, s.initial_factor)
+        self._fleet = CappedFleet(tuple(applications), s.initial_factor)
         roster = self._fleet.roster
         self._usage = UsageSamples(roster)
         self._peak_bytes = roster.column(np.nan, np.float64)
@@ -219,6 +228,9 @@ class Autopilot:
     def on_period(self, stats: PeriodStats) -> Decision:
         """Adds to the running sample; at the end of the update interval changes limits in place."""
         self._usage.add(stats)
+        fitted = self._fleet.fit_period(stats.period_s)
+        if not fitted.empty:
+            return fitted
         if self._sample_interval.over(stats.at_s, stats.period_s):
             self._sample(stats.at_s)
         if self._update_interval.over(stats.at_s, stats.period_s):

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import (
+    KERNEL_MIN_QUOTA_S,
+    NOTHING,
     PAGE_BYTES,
     Application,
     CpuLimits,
@@ -30,6 +32,11 @@ from control.allocator.roster import Roster
 from twinbed import ScenarioError
 
 Slots = NDArray[np.int64]
+
+_USUAL_PERIOD_S = 0.1
+"""Until the first telemetry says otherwise: the kernel's default CFS period."""
+_ROUNDING = 1.0 + 1e-12
+"""Ω / 0.01 containers just fit, whatever the last bit of the product says."""
 
 
 class CappedLimits:
@@ -55,7 +62,7 @@ class CappedLimits:
     def check_room(self, apps: NDArray[np.int64]) -> None:
         """Raises ScenarioError if with newcomers in `apps` (int64[k]) a fair share is below the minimum."""
         members = self._roster.members + np.bincount(apps, minlength=len(self._total))
-        short = np.flatnonzero(members * self._least > self._total)
+        short = np.flatnonzero(members * self._least > self._total * _ROUNDING)
         if short.size:
             app = int(short[0])
             raise ScenarioError(
@@ -96,6 +103,14 @@ class CappedLimits:
         lowered = np.where(cut[app] > 0, np.maximum(self._rounded(old - above * cut[app]), kept), old)
         self.values[:] = lowered + granted
         return np.flatnonzero(lowered < old)
+
+    def require(self, least: float) -> tuple[Slots, Slots]:
+        """A new minimum for every member: (slots lifted to it, slots lowered to make room for them)."""
+        self._least = least
+        self.check_room(np.empty(0, np.int64))
+        below = np.flatnonzero(self._roster.alive & (self.values < least))
+        self.values[below] = 0.0
+        return below, self.admit(below, np.full(len(below), least), np.zeros(self._roster.size))
 
     def change(self, slots: Slots, wanted: Floats) -> NDArray[np.bool_]:
         """Moves limits (distinct slots int64[n], members) towards `wanted` (float64[n]) as far as the
@@ -143,17 +158,16 @@ class CappedLimits:
 class CappedFleet:
     """CPU and memory limits of all members, with the join/leave half of `ports.Allocator`.
 
-    least_cores: the kernel's minimum quota over the period. initial_factor: a profiled container starts
-    at this times its peak (scaled down where the application is short); others start at the fair
-    share Ω/k and M/k, because nothing is known of them.
+    initial_factor: a profiled container starts at this times its peak (scaled down where the
+    application is short); others start at the fair share Ω/k and M/k, because nothing is known of them.
     """
 
-    def __init__(
-        self, applications: tuple[Application, ...], least_cores: float, initial_factor: float
-    ) -> None:
+    def __init__(self, applications: tuple[Application, ...], initial_factor: float) -> None:
         self.roster = Roster(applications)
         memory_total = np.floor(self.roster.memory_limit_bytes / PAGE_BYTES) * PAGE_BYTES
-        self.cpu = CappedLimits(self.roster, "CPU", self.roster.cpu_limit_cores, least_cores, 0)
+        self._period_s = _USUAL_PERIOD_S
+        least = KERNEL_MIN_QUOTA_S / _USUAL_PERIOD_S
+        self.cpu = CappedLimits(self.roster, "CPU", self.roster.cpu_limit_cores, least, 0)
         self.memory = CappedLimits(self.roster, "memory", memory_total, PAGE_BYTES, PAGE_BYTES)
         self._initial_factor = initial_factor
 
@@ -180,6 +194,18 @@ class CappedFleet:
             cpu=self.cpu_limits(*self._entries(cpu_lowered, new, reason)),
             memory=self.memory_limits(*self._entries(memory_lowered, new, reason)),
         )
+
+    def fit_period(self, period_s: float) -> Decision:
+        """Adopts the period of the telemetry: the kernel's minimum of 1 ms is more cores in a shorter one.
+
+        Empty but where the period has just become shorter and a limit is below the new minimum.
+        Raises ScenarioError when an application cannot give each member that minimum.
+        """
+        if period_s == self._period_s:
+            return NOTHING
+        self._period_s = period_s
+        lifted, lowered = self.cpu.require(KERNEL_MIN_QUOTA_S / period_s)
+        return Decision(cpu=self.cpu_limits(*self._entries(lowered, lifted, Reason.INITIAL)))
 
     def leave(self, ids: Ids) -> None:
         """Forgets members and returns their limits to the applications; unknown ids are ignored."""

@@ -110,7 +110,9 @@ class DecayingHistograms:
         return answer
 
     def _aged(self, weights: Floats | float, at_s: Floats | float) -> Floats:
-        latest = float(np.max(at_s)) if np.size(at_s) else 0.0
+        if np.size(at_s) == 0:
+            return np.empty(0)
+        latest = float(np.max(at_s))
         if self._reference_s is None:
             self._reference_s = latest
         exponent = (latest - self._reference_s) / self._half_life_s

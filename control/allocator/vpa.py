@@ -122,9 +122,6 @@ class VpaSettings:
     initial_factor: float = parameter(
         1.0, unit="factor", low=0.01, why="a profiled container starts at its peak: what its owner would ask"
     )
-    least_cores: float = parameter(
-        0.01, unit="core", low=0.001, why="the kernel's least CFS quota: 1 ms per period of 100 ms"
-    )
 
     def __post_init__(self) -> None:
         check("vpa", self)
@@ -177,7 +174,7 @@ class Vpa:
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
         """Initial limits: the profiled peak × initial_factor, or the fair share (see `CappedFleet`)."""
         s = self.settings
-        self._fleet = CappedFleet(tuple(applications), s.least_cores, s.initial_factor)
+        self._fleet = CappedFleet(tuple(applications), s.initial_factor)
         roster = self._fleet.roster
         self._usage = UsageSamples(roster)
         self._sample_interval = Interval(s.sample_interval_s)
@@ -209,6 +206,9 @@ class Vpa:
     def on_period(self, stats: PeriodStats) -> Decision:
         """Adds to the running sample; at the end of an interval samples, and recommends."""
         self._usage.add(stats)
+        fitted = self._fleet.fit_period(stats.period_s)
+        if not fitted.empty:
+            return fitted
         if self._sample_interval.over(stats.at_s, stats.period_s):
             self._sample(stats.at_s)
         if self._update_interval.over(stats.at_s, stats.period_s):

@@ -1,0 +1,128 @@
+"""A fleet driven through an allocator period by period, believing nothing but its decisions.
+
+It plays the backend: limits are what decisions said, usage is demand cut to the quota, and every
+decision is checked against the promises that hold for all policies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from control.allocator.model import Application, Decision, Join, OomEvents, PeriodStats
+from control.allocator.ports import Allocator
+
+Demand = Callable[[float], tuple[float, int]]
+"""Seconds → (cores, bytes) that a container would use."""
+
+
+class DrivenFleet:
+    def __init__(
+        self,
+        allocator: Allocator,
+        applications: list[Application],
+        apps: list[int],
+        *,
+        host_cores: float = 8.0,
+        peaks: tuple[list[float], list[int]] | None = None,
+        period_s: float = 0.1,
+    ) -> None:
+        self.allocator = allocator
+        self.applications = applications
+        self.host_cores = host_cores
+        self.period_s = period_s
+        self.at_s = 0.0
+        self.app: dict[int, int] = {}
+        self.cores: dict[int, float] = {}
+        self.bytes: dict[int, int] = {}
+        self.restarts: list[tuple[float, int]] = []
+        self.decisions: list[tuple[float, Decision]] = []
+        join = self._join(apps, peaks)
+        self.ids = self._admit(apps, allocator.start(applications, join))
+
+    def join(self, apps: list[int], peaks: tuple[list[float], list[int]] | None = None) -> list[int]:
+        ids = self._admit(apps, self.allocator.on_join(self._join(apps, peaks)))
+        self.ids += ids
+        return ids
+
+    def leave(self, ids: list[int]) -> None:
+        for one in ids:
+            for table in (self.app, self.cores, self.bytes):
+                table.pop(one)
+            self.ids.remove(one)
+        self.carry_out(self.allocator.on_leave(np.array(ids, np.int64)))
+
+    def period(self, usage: Mapping[int, tuple[float, int]]) -> Decision:
+        """One period in which `usage` gives (demand in cores, memory in bytes) of those that report."""
+        self.at_s += self.period_s
+        ids = list(usage)
+        quota = np.array([self.cores.get(one, 1.0) for one in ids])
+        used = np.minimum([usage[one][0] for one in ids], quota)
+        decision = self.allocator.on_period(
+            PeriodStats(
+                ids=np.array(ids, np.int64),
+                quota_cores=quota,
+                unused_cores=quota - used,
+                throttled=np.array([usage[one][0] for one in ids]) > quota,
+                usage_cores=used.astype(np.float64),
+                memory_bytes=np.array([usage[one][1] for one in ids], np.int64),
+                period_s=self.period_s,
+                at_s=self.at_s,
+            )
+        )
+        self.carry_out(decision)
+        return decision
+
+    def run(self, seconds: float, demand: Demand) -> None:
+        """Periods in which every member has the same demand."""
+        for _ in range(round(seconds / self.period_s)):
+            now = demand(self.at_s + self.period_s)
+            self.period(dict.fromkeys(self.ids, now))
+
+    def oom(self, ids: list[int], needed_bytes: int = 4096) -> Decision:
+        event = OomEvents(np.array(ids, np.int64), np.full(len(ids), needed_bytes, np.int64), self.at_s)
+        decision = self.allocator.on_oom(event)
+        self.carry_out(decision)
+        return decision
+
+    def carry_out(self, decision: Decision) -> None:
+        self.decisions.append((self.at_s, decision))
+        for one, cores in zip(decision.cpu.ids.tolist(), decision.cpu.quota_cores.tolist(), strict=True):
+            assert one in self.app, "a limit for a container that is not there"
+            self.cores[one] = cores
+        for one, size in zip(decision.memory.ids.tolist(), decision.memory.limit_bytes.tolist(), strict=True):
+            assert one in self.app, "a limit for a container that is not there"
+            self.bytes[one] = size
+        for one in decision.restart.tolist():
+            assert one in self.app, "a restart of a container that is not there"
+            self.restarts.append((self.at_s, one))
+        self.check()
+
+    def check(self) -> None:
+        least = 0.001 / self.period_s
+        for one, cores in self.cores.items():
+            assert least - 1e-12 <= cores <= self.host_cores, (one, cores)
+            assert self.bytes[one] >= 4096
+        for index, application in enumerate(self.applications):
+            members = [one for one in self.app if self.app[one] == index]
+            total = sum(self.cores[one] for one in members)
+            assert total <= application.cpu_limit_cores * (1 + 1e-9), (index, total)
+            assert sum(self.bytes[one] for one in members) <= application.memory_limit_bytes
+
+    def _join(self, apps: list[int], peaks: tuple[list[float], list[int]] | None) -> Join:
+        return Join(
+            app=np.array(apps, np.int64),
+            host_cores=np.full(len(apps), self.host_cores),
+            peak_cores=None if peaks is None else np.array(peaks[0], np.float64),
+            peak_bytes=None if peaks is None else np.array(peaks[1], np.int64),
+        )
+
+    def _admit(self, apps: list[int], decision: Decision) -> list[int]:
+        count = len(apps)
+        new = decision.cpu.ids[len(decision.cpu.ids) - count :].tolist()
+        assert new == decision.memory.ids[len(decision.memory.ids) - count :].tolist()
+        assert not set(new) & set(self.app)
+        self.app.update(zip(new, apps, strict=True))
+        self.carry_out(decision)
+        return new
