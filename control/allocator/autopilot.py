@@ -115,11 +115,11 @@ class AutopilotSettings:
         why="our choice: half-lives of 1, 7 and 34 updates, from the last interval to three hours",
     )
     margins: tuple[float, ...] = parameter(
-        (0.1, 0.2, 0.4),
+        (0.1, 0.2),
         unit="fraction of the limit",
         low=0.0,
-        why="our choice: usage cannot exceed the limit that holds it, so a margin below two buckets "
-        "would never see that more is wanted; ties go to the smallest",
+        why="our choice: usage cannot exceed the limit that holds it, so a margin below two buckets would "
+        "never see that more is wanted; no cost leads back from a larger margin, so the largest stays small",
     )
     overrun_weight: float = parameter(
         10.0,
@@ -154,9 +154,10 @@ class AutopilotSettings:
     )
 
     def __post_init__(self) -> None:
-        for key in ("decays", "margins"):
-            object.__setattr__(self, key, _numbers(key, getattr(self, key)))
         check("autopilot", self)
+        for key in ("decays", "margins"):
+            if not getattr(self, key):
+                raise ScenarioError(f"autopilot.{key}: the ensemble needs at least one")
         for key, choices in _CHOICES.items():
             if getattr(self, key) not in choices:
                 raise ScenarioError(
@@ -167,18 +168,6 @@ class AutopilotSettings:
                 f"autopilot.update_interval_s: {self.update_interval_s} s is shorter than "
                 f"sample_interval_s, {self.sample_interval_s} s"
             )
-
-
-def _numbers(key: str, value: object) -> tuple[float, ...]:
-    """A tuple from a sequence of numbers, one number, or text such as "0.5 0.1" (a command line's form)."""
-    parts = value.replace(",", " ").split() if isinstance(value, str) else value
-    try:
-        numbers = np.atleast_1d(np.asarray(parts, np.float64))
-    except (TypeError, ValueError):
-        numbers = np.empty(0)
-    if numbers.ndim != 1 or not numbers.size:
-        raise ScenarioError(f"autopilot.{key}: {value!r} is not one number or more")
-    return tuple(numbers.tolist())
 
 
 class Recommender(Protocol):

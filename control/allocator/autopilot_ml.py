@@ -10,7 +10,7 @@ j, whose value is its upper end b_j, and every b_k a candidate limit L:
     o(L) ← (1 − d_m)·o(L) + d_m·Σ_{j: b_j > L} s_j        overrun
     u(L) ← (1 − d_m)·u(L) + d_m·Σ_{j: b_j < L} s_j        underrun
     L'_m = argmin_L  w_o·o(L) + w_u·u(L) + w_ΔL·[L ≠ L'_m before],     L_m = L'_m + M_m
-    c_m  ← (1 − d)·c_m + d·(w_o·o_t(L_m before) + w_u·u_t(L_m before) + w_ΔL·[L_m ≠ L_m before])
+    c_m  ← (1 − d)·c_m + d·(w_o·o_t(L_m before) + w_u·u_t(L'_m before) + w_ΔL·[L_m ≠ L_m before])
     the limit is that of argmin_m  c_m + w_Δm·[m ≠ m before] + w_ΔL·[L_m ≠ limit before]
 
 Readings, where the paper leaves a choice:
@@ -18,6 +18,9 @@ Readings, where the paper leaves a choice:
 - M_m is a fraction of L'_m: one ensemble then serves containers of any size, and both resources.
 - A model pays for the limit it recommended *before* the interval on that interval's usage alone
   (o_t, u_t): it is judged by what it predicted, with one decay d common to all models.
+- It pays underrun for L'_m, not for L_m: the margin is headroom kept on purpose. Since u counts samples
+  and not how far below they are, every limit above the largest sample would cost the same, and the
+  ensemble would stay with its slowest model when a load falls.
 - Before its first limit neither a model nor the ensemble has a "before": that term is then 0.
 - Ties go to the lower limit and to the model listed first.
 
@@ -73,7 +76,6 @@ class EnsembleRecommender:
         self._limit = roster.column(np.nan, np.float64)
         self._limits = buckets.ends[:, None] * (1.0 + np.array(ensemble.margins))
         self._at_or_below = np.searchsorted(buckets.ends, self._limits, side="right")
-        self._below = np.searchsorted(buckets.ends, self._limits, side="left")
 
     def observe(self, slots: Slots, values: Floats, at_s: float) -> None:  # noqa: ARG002 - decays count updates
         """One usage sample (cores or bytes) per slot; slots distinct."""
@@ -87,7 +89,8 @@ class EnsembleRecommender:
             usage = self._interval.values[chunk]
             total = usage.sum(axis=1)
             seen = np.flatnonzero(total > 0)
-            answer[start + seen] = self._step(chunk[seen], usage[seen] / total[seen, None])
+            if seen.size:
+                answer[start + seen] = self._step(chunk[seen], usage[seen] / total[seen, None])
             self._interval.values[chunk] = 0.0
         return answer
 
@@ -128,7 +131,7 @@ class EnsembleRecommender:
         np.cumsum(usage, axis=1, out=up_to[:, 1:])
         row = np.arange(len(slots))[:, None, None]
         overrun = up_to[:, -1:, None] - up_to[row, self._at_or_below[before]]
-        underrun = up_to[row, self._below[before]]
+        underrun = up_to[row, before[:, :, None]]
         paid = w.overrun * overrun + w.underrun * underrun + w.limit_change * (before != after)[:, :, None]
         cost = self._cost.values[slots]
         known = (before != _NONE)[:, :, None]
