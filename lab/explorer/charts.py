@@ -1,0 +1,253 @@
+"""The explorer's charts: data frames in, Altair out, every axis with its unit, one look per policy.
+
+For: drawing. Not for: reading runs (lab.explorer.series) or laying out a page (lab.explorer.results). The
+charts name no text or background colour: the page's light or dark theme gives these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import altair as alt
+import pandas as pd
+
+from lab.explorer.palette import EVENTS, THROTTLED, USAGE, Shown
+
+_LEFT = 56
+"""Room for the y axis in every chart, so that charts below each other share their time axis."""
+
+
+def workload(frame: pd.DataFrame) -> alt.Chart:
+    """What will be replayed: at_s, container, cpu_cores as areas, stacked over containers."""
+    base = alt.Chart(frame, height=180).mark_area(interpolate="step", opacity=0.75, line=False)
+    color = alt.Color(
+        "container:N",
+        title=None,
+        sort=None,
+        scale=alt.Scale(scheme="tableau10"),
+        legend=alt.Legend(orient="top", columns=6, labelLimit=180),
+    )
+    chart: alt.Chart = base.encode(
+        x=_Time().of("at_s"),
+        y=_left("cpu_cores", "CPU demand (cores)", stacked=True),
+        color=color,
+        tooltip=[
+            alt.Tooltip("container:N", title="container"),
+            alt.Tooltip("at_s:Q", title="time (s)", format=".1f"),
+            alt.Tooltip("cpu_cores:Q", title="CPU (cores)", format=".3f"),
+        ],
+    )
+    return chart
+
+
+def limit_and_use(
+    frame: pd.DataFrame,
+    spans: pd.DataFrame,
+    events: pd.DataFrame,
+    *,
+    quantity: str,
+    color: str,
+    window: tuple[float, float],
+    top: float,
+    last: bool,
+) -> alt.LayerChart:
+    """One policy's limit (line) over one container's use (area), for `cpu` or `memory`.
+
+    spans: throttled stretches, drawn as a strip on the floor; events: marks at their limit; top: the y
+    axis' end, shared by the policies' charts; last: it shows the time axis for those above it.
+    """
+    use, limit, title, what = _QUANTITIES[quantity]
+    time = _Time(window, labels=last)
+    x = time.of("at_s")
+    base = alt.Chart(frame)
+    y = alt.Scale(domain=[0, top], nice=False)
+    area = base.mark_area(interpolate="step-before", color=USAGE, opacity=0.45, clip=True).encode(
+        x=x, y=_left(use, title, scale=y)
+    )
+    line = base.mark_line(interpolate="step-before", color=color, strokeWidth=2, clip=True).encode(
+        x=x, y=_left(limit, title, scale=y)
+    )
+    layers = [area, line]
+    if len(spans):
+        layers.append(_strip(spans, time))
+    if len(events):
+        layers.append(_marks(events, time, y))
+    layers.extend(_hover(base, x, y, quantity, what, color))
+    # The axis with its labels needs room that the others do not, so that all plots are equally high.
+    chart: alt.LayerChart = alt.LayerChart(layer=layers, height=162 if last else 120)
+    return chart
+
+
+_QUANTITIES = {
+    "cpu": ("usage_cores", "quota_cores", "CPU (cores)", "cores"),
+    "memory": ("memory_mib", "limit_mib", "Memory (MiB)", "MiB"),
+}
+
+
+def _strip(spans: pd.DataFrame, time: _Time) -> alt.Chart:
+    chart: alt.Chart = (
+        alt.Chart(spans)
+        .mark_rect(color=THROTTLED, clip=True, stroke=THROTTLED, strokeWidth=0.6)
+        .encode(
+            x=time.of("from_s"),
+            x2="to_s:Q",
+            y=alt.value("height"),
+            y2=alt.value(alt.expr("height - 6")),
+            tooltip=[
+                alt.Tooltip("from_s:Q", title="throttled from (s)", format=".1f"),
+                alt.Tooltip("to_s:Q", title="to (s)", format=".1f"),
+                alt.Tooltip("throttled:Q", title="periods throttled"),
+                alt.Tooltip("periods:Q", title="of periods"),
+            ],
+        )
+    )
+    return chart
+
+
+def _marks(events: pd.DataFrame, time: _Time, y: alt.Scale) -> alt.Chart:
+    kinds = list(EVENTS)
+    chart: alt.Chart = (
+        alt.Chart(events.assign(what=events["kind"].map({kind: look.text for kind, look in EVENTS.items()})))
+        .mark_point(size=70, filled=True, opacity=0.95, clip=True)
+        .encode(
+            x=time.of("at_s"),
+            y=alt.Y("y:Q", scale=y),
+            color=alt.Color(
+                "kind:N",
+                scale=alt.Scale(domain=kinds, range=[EVENTS[kind].color for kind in kinds]),
+                legend=None,
+            ),
+            shape=alt.Shape(
+                "kind:N",
+                scale=alt.Scale(domain=kinds, range=[EVENTS[kind].shape for kind in kinds]),
+                legend=None,
+            ),
+            tooltip=[
+                alt.Tooltip("what:N", title="event"),
+                alt.Tooltip("at_s:Q", title="time (s)", format=".2f"),
+                alt.Tooltip("limit_mib:Q", title="limit after it (MiB)", format=",.1f"),
+            ],
+        )
+    )
+    return chart
+
+
+def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, what: str, color: str) -> list[alt.Chart]:
+    """A rule at the pointer's period that says use, limit and why the limit is what it is."""
+    use, limit, _, _ = _QUANTITIES[quantity]
+    near = alt.selection_point(
+        nearest=True, on="pointermove", fields=["at_s"], empty=False, clear="pointerout"
+    )
+    form = ",.3f" if quantity == "cpu" else ",.1f"
+    tips = [
+        alt.Tooltip("at_s:Q", title="time (s)", format=".1f"),
+        alt.Tooltip(f"{limit}:Q", title=f"limit ({what})", format=form),
+        alt.Tooltip(f"{use}:Q", title=f"use ({what})", format=form),
+        alt.Tooltip("throttled:N", title="throttled"),
+    ]
+    if quantity == "cpu":
+        tips.append(alt.Tooltip("reason:N", title="limit set because"))
+    shown = alt.when(near)
+    rule = (
+        base.mark_rule(color=USAGE)
+        .encode(x=x, opacity=shown.then(alt.value(0.8)).otherwise(alt.value(0.0)), tooltip=tips)
+        .add_params(near)
+    )
+    dot = base.mark_point(color=color, filled=True, size=45, clip=True).encode(
+        x=x,
+        y=alt.Y(f"{limit}:Q", scale=y),
+        opacity=shown.then(alt.value(1.0)).otherwise(alt.value(0.0)),
+    )
+    return [rule, dot]
+
+
+def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form: str) -> alt.Chart:
+    """CDFs by policy: slack, share, title. The x axis ends where 99.5 % of the widest policy do."""
+    inside = frame.loc[frame["share"] <= 0.995, "slack"]
+    low, high = float(min(0.0, inside.min())), float(max(inside.max(), 1e-6))
+    chart: alt.Chart = (
+        alt.Chart(frame, height=240)
+        .mark_line(clip=True, strokeWidth=2.2)
+        .encode(
+            x=alt.X("slack:Q", title=title, scale=alt.Scale(domain=[low, high])),
+            y=_left("share", "Share of container-periods", percent=True, scale=alt.Scale(domain=[0, 1])),
+            tooltip=[
+                alt.Tooltip("title:N", title="policy"),
+                alt.Tooltip("share:Q", title="share at or below", format=".0%"),
+                alt.Tooltip("slack:Q", title=title, format=form),
+            ],
+            order="share:Q",
+            **_by_title(runs),
+        )
+    )
+    return chart
+
+
+def shares(frame: pd.DataFrame, runs: Sequence[Shown], top: float) -> alt.Chart:
+    """Share of containers throttled over time: at_s, share, title."""
+    chart: alt.Chart = (
+        alt.Chart(frame, height=220)
+        .mark_line(interpolate="step-after", strokeWidth=1.8, clip=True)
+        .encode(
+            x=_Time().of("at_s"),
+            y=_left(
+                "share",
+                "Containers throttled",
+                percent=True,
+                scale=alt.Scale(domain=[0, top]),
+            ),
+            tooltip=[
+                alt.Tooltip("title:N", title="policy"),
+                alt.Tooltip("at_s:Q", title="from (s)", format=".1f"),
+                alt.Tooltip("share:Q", title="throttled", format=".1%"),
+            ],
+            **_by_title(runs),
+        )
+    )
+    return chart
+
+
+def _by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
+    titles = [each.title for each in runs]
+    legend = alt.Legend(orient="top", symbolStrokeWidth=3, symbolSize=300, labelLimit=320)
+    colors = alt.Scale(domain=titles, range=[each.color for each in runs])
+    dashes = alt.Scale(domain=titles, range=[list(each.dash) for each in runs])
+    return {
+        "color": alt.Color("title:N", title=None, sort=titles, scale=colors, legend=legend),
+        "strokeDash": alt.StrokeDash("title:N", title=None, sort=titles, scale=dashes, legend=legend),
+    }
+
+
+@dataclass(frozen=True)
+class _Time:
+    """The time axis: its window (None = that of the data), and whether its labels are shown."""
+
+    window: tuple[float, float] | None = None
+    labels: bool = True
+
+    def of(self, field: str) -> alt.X:
+        """The x channel for a field in seconds."""
+        scale = alt.Scale(nice=False)
+        if self.window is not None:
+            scale = alt.Scale(nice=False, domain=list(self.window))
+        axis = alt.Axis(grid=False)
+        if not self.labels:
+            axis = alt.Axis(grid=False, labels=False, ticks=False, title=None)
+        return alt.X(f"{field}:Q", title="Time (s)" if self.labels else None, scale=scale, axis=axis)
+
+
+def _left(
+    field: str,
+    title: str,
+    *,
+    scale: alt.Scale | None = None,
+    stacked: bool = False,
+    percent: bool = False,
+) -> alt.Y:
+    """The y channel, with the same room for its labels in every chart."""
+    form = "%" if percent else "~g"
+    axis = alt.Axis(minExtent=_LEFT, maxExtent=_LEFT, tickCount=4, format=form, labelOverlap=True)
+    stack: Literal["zero"] | None = "zero" if stacked else None
+    return alt.Y(f"{field}:Q", title=title, axis=axis, stack=stack, scale=scale or alt.Scale())

@@ -1,0 +1,153 @@
+"""The page "Containers": choose a trace and policies, run them in the background, see what comes of it.
+
+For: this page's order of things. Not for: its pieces (chooser, job, results).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+
+from lab.explorer import chooser, results, session
+from lab.explorer.job import Job, Status
+from lab.explorer.selection import Selection
+from lab.store import Run, RunStore
+from twinbed import StoreError, TwinbedError
+
+_EVERY_S = 0.4
+
+
+def page() -> None:
+    """Draws the page."""
+    _take_finished()
+    job = session.job()
+    with st.sidebar:
+        chosen, ready = chooser.choose(running=job is not None)
+        session.change(**{key: getattr(chosen, key) for key in chooser.FIELDS})
+        pressed = st.button(
+            "Run",
+            type="primary",
+            width="stretch",
+            disabled=job is not None or not ready,
+            key="run",
+            help="Replays the trace under each policy and stores the runs.",
+        )
+    if pressed and job is None:
+        job = _start()
+    st.title("Containers", anchor=False)
+    for problem in session.address_problems():
+        st.warning(problem)
+    if job is not None:
+        _progress()
+    elif failed := st.session_state.get("failure"):
+        st.error(failed)
+    _results(running=job is not None)
+    session.publish()
+
+
+def _start() -> Job | None:
+    st.session_state.pop("failure", None)
+    try:
+        session.keep_job(Job(chooser.request(session.selection(), RunStore().root)))
+    except (TwinbedError, OSError) as error:
+        st.session_state["failure"] = str(error)
+        return None
+    # Redrawn at once, so that the button that was pressed is seen to be out of use.
+    st.rerun()
+
+
+def _take_finished() -> None:
+    job = session.job()
+    if job is None:
+        return
+    status = job.status()
+    if status.phase == "running":
+        return
+    session.drop_job()
+    if status.phase == "done":
+        session.change(runs=status.runs)
+        st.session_state.pop("shown_window", None)
+    elif status.phase == "failed":
+        st.session_state["failure"] = status.message
+    else:
+        st.session_state["failure"] = (
+            "Cancelled. Policies that were finished before are stored; nothing half done is."
+        )
+
+
+@st.fragment(run_every=_EVERY_S)
+def _progress() -> None:
+    """Follows the job without redrawing the rest of the page."""
+    job = session.job()
+    if job is None:
+        return
+    status = job.status()
+    if status.phase != "running":
+        st.rerun()
+    bar, button = st.columns([6, 1], vertical_alignment="center")
+    bar.progress(min(1.0, status.fraction), _text(status))
+    if button.button("Cancel", key="cancel", width="stretch"):
+        job.cancel()
+        st.rerun()
+
+
+def _text(status: Status) -> str:
+    if not status.label:
+        return f"Preparing the trace… {status.elapsed_s:.0f} s"
+    return f"{status.label}: {status.fraction:.0%} of all policies, {status.elapsed_s:.0f} s"
+
+
+def _results(*, running: bool) -> None:
+    chosen = session.selection()
+    runs, missing = _open(chosen.runs)
+    if missing:
+        st.warning(
+            f"{len(missing)} of the runs in the address are not stored here: press Run to make them again."
+        )
+    if not runs:
+        if not running:
+            st.markdown(
+                "Choose a recording, or bring your own trace, and press **Run**: each policy replays it, "
+                "and you see what it would reserve, throttle and kill."
+            )
+        chooser.preview(chosen)
+        return
+    if not running and _stale(runs, chosen):
+        st.info(
+            "The choices on the left have changed since these results: press Run to bring them up to date."
+        )
+    results.show(runs, chosen.container, _look_at)
+
+
+def _open(ids: tuple[str, ...]) -> tuple[list[Run], list[str]]:
+    store = RunStore()
+    runs, missing = [], []
+    for run_id in ids:
+        try:
+            runs.append(store.open(run_id))
+        except StoreError:
+            missing.append(run_id)
+    return list({run.id: run for run in runs}.values()), missing
+
+
+def _stale(runs: list[Run], chosen: Selection) -> bool:
+    """Whether the shown runs answer another question than the one that is chosen now."""
+    first = runs[0].manifest
+    price = first["spec"]["price"]
+    source = chooser.source_name(chosen)
+    answered = replace(
+        chosen,
+        policies=tuple(run.policy for run in runs),
+        budget=first["spec"]["budget_factor"],
+        seed=first["seed"],
+        cpu_price=price["cpu_core_hour"],
+        memory_price=price["memory_gib_hour"],
+    )
+    return answered != chosen or (source is not None and first["inputs"][0].get("source") != source)
+
+
+def _look_at(container: str) -> None:
+    if container != session.selection().container:
+        session.change(container=container)
+        session.publish()

@@ -1,0 +1,57 @@
+"""What can be taken away: the comparison and a container's series as CSV, the report as HTML.
+
+For: the buttons and the bytes behind them; a file is made when it is asked for. Not for: what is in a
+comparison (lab.compare) or a report (lab.report).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from lab import formats
+from lab.compare import as_result
+from lab.explorer import cached
+from lab.explorer.palette import Shown
+
+
+def comparison_csv(runs: Sequence[Shown]) -> str:
+    """As `twinbed compare --format csv` writes it: one line per run, every digit."""
+    return formats.csv(as_result([each.run for each in runs]))
+
+
+def series_csv(runs: Sequence[Shown], container: str) -> str:
+    """Every period of one container under every run: run, policy, then the columns of series.container."""
+    frames = []
+    for each in runs:
+        if container in each.run.manifest["workload"]["containers"]:
+            frame = cached.container(each.run, container)
+            frame.insert(0, "policy", each.run.policy)
+            frame.insert(0, "run", each.run.id)
+            frames.append(frame)
+    text: str = pd.concat(frames).to_csv(index=False)
+    return text
+
+
+def buttons(runs: Sequence[Shown], container: str) -> None:
+    """A row of download buttons; pressing one does not redraw the page."""
+    name = runs[0].run.manifest["name"]
+    row = st.container(horizontal=True)
+    row.download_button(
+        "Comparison (CSV)",
+        lambda: comparison_csv(runs),
+        f"{name}-comparison.csv",
+        "text/csv",
+        on_click="ignore",
+        key="download_comparison",
+    )
+    row.download_button(
+        f"Series of {container} (CSV)",
+        lambda: series_csv(runs, container),
+        f"{name}-{container}.csv".replace("/", "-"),
+        "text/csv",
+        on_click="ignore",
+        key="download_series",
+    )

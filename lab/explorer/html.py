@@ -1,0 +1,147 @@
+"""The comparison as HTML: a card per run with what matters first, and the table of all figures.
+
+For: what Streamlit's own table cannot do: colours of the charts in the header, aligned figures, the best
+one of a line marked. Not for: which figures there are (lab.compare). Colours of text and background
+are inherited, so that it reads in light and dark. Everything that is not ours is escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from lab.compare import comparison
+from lab.explorer.palette import Shown
+from lab.formats import shown as as_text
+from lab.metrics import METRICS, Metric
+
+_RULE = "1px solid rgba(128, 128, 128, 0.28)"
+_STYLE = f"""<style>
+.tb-cards {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: 0.75rem; }}
+.tb-card {{ border: {_RULE}; border-top-width: 4px; border-radius: 0.5rem; padding: 0.7rem 0.95rem; }}
+.tb-name {{ font-weight: 600; overflow-wrap: anywhere; }}
+.tb-big {{ font-size: 1.75rem; font-weight: 600; line-height: 1.3; font-variant-numeric: tabular-nums; }}
+.tb-big small, .tb-soft {{ font-size: 0.875rem; font-weight: 400; opacity: 0.72; }}
+.tb-card dl {{ display: grid; grid-template-columns: 1fr auto; gap: 0.1rem 0.75rem; margin: 0.5rem 0 0;
+  font-size: 0.875rem; }}
+.tb-card dt {{ opacity: 0.72; font-weight: 400; }}
+.tb-card dd {{ margin: 0; text-align: right; font-variant-numeric: tabular-nums; }}
+.tb-scroll {{ overflow-x: auto; }}
+.tb-table {{ border-collapse: collapse; width: 100%; font-size: 0.9rem; }}
+.tb-table th, .tb-table td {{ padding: 0.32rem 0.9rem; text-align: right; border: none; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }}
+.tb-table th:first-child {{ text-align: left; font-weight: 400; padding-left: 0; }}
+.tb-table thead th {{ font-weight: 600; border-bottom: {_RULE}; white-space: normal; }}
+.tb-table tr.tb-section td, .tb-table tr.tb-section th {{ border-top: {_RULE}; }}
+.tb-table td.tb-best {{ font-weight: 700; background: rgba(0, 158, 115, 0.13); }}
+.tb-dot {{ display: inline-block; width: 0.7em; height: 0.7em; border-radius: 50%; margin-right: 0.45em; }}
+</style>"""
+
+_CARD = (
+    ("throttled_share", "Throttled periods"),
+    ("lateness_p99_s", "Delayed work p99"),
+    ("memory_slack_p50_mib", "Memory slack p50"),
+    ("oom_kills", "OOM kills"),
+    ("restarts", "Restarts"),
+    ("cost", "Cost of the run"),
+)
+
+_SPECIAL = frozenset("\\`*_{}[]<>()#+!|~$:")
+_BY_KEY = {metric.key: metric for metric in METRICS}
+_FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
+"""Figures before which the table leaves a line: slack, CPU kept waiting, events, what is reserved."""
+
+
+def cards(runs: Sequence[Shown]) -> str:
+    """One card per run: mean reserved CPU, against the first static run's, and what that costs."""
+    baseline = next((each for each in runs if each.run.policy.split(":", 1)[0] == "static"), None)
+    return _STYLE + f'<div class="tb-cards">{"".join(_card(each, baseline) for each in runs)}</div>'
+
+
+def _card(shown: Shown, baseline: Shown | None) -> str:
+    reserved = shown.run.metrics["mean_reserved_cores"]
+    versus = ""
+    if baseline is not None and baseline is not shown:
+        change = reserved / baseline.run.metrics["mean_reserved_cores"] - 1
+        versus = f'<div class="tb-soft">{change:+.0%} against {escape(baseline.title)}</div>'
+    elif baseline is shown:
+        versus = '<div class="tb-soft">what the others are measured against</div>'
+    lines = "".join(
+        f"<dt>{name}</dt><dd>{escape(_with_unit(shown, _BY_KEY[key]))}</dd>" for key, name in _CARD
+    )
+    return (
+        f'<div class="tb-card" style="border-top-color:{shown.color}">'
+        f'<div class="tb-name">{escape(shown.title)}</div>'
+        f'<div class="tb-big">{reserved:,.2f} <small>cores reserved on average</small></div>'
+        f"{versus}<dl>{lines}</dl></div>"
+    )
+
+
+def heading(shown: Shown, remark: str) -> str:
+    """The line above one run's chart."""
+    return (
+        f'{_STYLE}<div><span class="tb-dot" style="background:{shown.color}"></span>'
+        f'<span class="tb-name">{escape(shown.title)}</span> '
+        f'<span class="tb-soft">{escape(remark)}</span></div>'
+    )
+
+
+def markdown(text: str) -> str:
+    """Text as Markdown that shows it literally: notes quote names that others chose."""
+    return "".join(f"\\{char}" if char in _SPECIAL else char for char in text)
+
+
+def table(runs: Sequence[Shown]) -> str:
+    """All figures, a line each, a column per run; the best of a line is marked where they differ."""
+    frame = comparison([each.run for each in runs])
+    head = "".join(
+        f'<th scope="col"><span class="tb-dot" style="background:{each.color}"></span>'
+        f"{escape(each.title)}</th>"
+        for each in runs
+    )
+    lines = "".join(_line(metric, frame[metric.key].tolist(), _currency(runs)) for metric in METRICS)
+    return (
+        f'{_STYLE}<div class="tb-scroll"><table class="tb-table"><thead><tr><th></th>{head}</tr></thead>'
+        f"<tbody>{lines}</tbody></table></div>"
+    )
+
+
+def _line(metric: Metric, values: list[float], currency: str) -> str:
+    known = [value for value in values if not math.isnan(value)]
+    differ = len(set(known)) > 1
+    best = (min if metric.better == "lower" else max)(known) if differ else None
+    cells = "".join(
+        f'<td class="tb-best">{_text(metric, value)}</td>'
+        if value == best
+        else f"<td>{_text(metric, value)}</td>"
+        for value in values
+    )
+    unit = _unit(metric, currency)
+    heading = f"{metric.title} ({unit})" if unit else metric.title
+    kind = ' class="tb-section"' if metric.key in _FIRST_OF_GROUP else ""
+    return f'<tr{kind} title="{escape(metric.definition)}"><th scope="row">{escape(heading)}</th>{cells}</tr>'
+
+
+def _text(metric: Metric, value: float) -> str:
+    return escape(as_text(value, metric.decimals, percent=_is_share(metric)))
+
+
+def _with_unit(shown: Shown, metric: Metric) -> str:
+    value = shown.run.metrics[metric.key]
+    unit = "" if math.isnan(value) else _unit(metric, _currency([shown]))
+    return f"{as_text(value, metric.decimals, percent=_is_share(metric))} {unit}".strip()
+
+
+def _is_share(metric: Metric) -> bool:
+    return metric.key.endswith("_share")
+
+
+def _unit(metric: Metric, currency: str) -> str:
+    if metric.unit == "currency":
+        return currency
+    return "%" if _is_share(metric) else metric.unit.removeprefix("1") if metric.unit == "1" else metric.unit
+
+
+def _currency(runs: Sequence[Shown]) -> str:
+    return "/".join(dict.fromkeys(str(each.run.manifest["spec"]["price"]["currency"]) for each in runs))

@@ -1,0 +1,147 @@
+"""A run in the background of a page: a child process with progress, an end, and a way to cancel it.
+
+For: starting `lab.explorer.worker`, following it across a page's reruns, ending it by its own pid. Not for:
+what it does. A `Job` lives in the session's state; when the session goes, or the explorer ends, the
+child is ended with it and waited for, so that no process and no temporary file stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from lab.explorer.worker import Request
+
+_GRACE_S = 5.0
+"""From SIGTERM, which lets the store tidy up, to SIGKILL, after which the next opening of it tidies up."""
+
+Phase = Literal["running", "done", "failed", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """phase; label: the policy that is simulated now; fraction: of the whole request, 0..1; runs: ids, once
+    done; message: one line, once failed; elapsed_s: seconds since the start, up to the end."""
+
+    phase: Phase = "running"
+    label: str = ""
+    fraction: float = 0.0
+    runs: tuple[str, ...] = ()
+    message: str = ""
+    elapsed_s: float = 0.0
+
+
+class _Followed:
+    """What the reading thread knows; apart from Job, so that the thread does not keep a Job alive."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._status = Status()
+        self._began = time.monotonic()
+        self.cancelled = False
+
+    def read(self) -> Status:
+        with self._lock:
+            if self._status.phase == "running":
+                return replace(self._status, elapsed_s=time.monotonic() - self._began)
+            return self._status
+
+    def change(self, **values: Any) -> None:
+        with self._lock:
+            self._status = replace(self._status, **values, elapsed_s=time.monotonic() - self._began)
+
+
+class Job:
+    """One request being carried out by a child process; `pid` is the child's.
+
+    Raises OSError when the machine cannot start a process.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self._followed = _Followed()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "lab.explorer.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.pid = self._process.pid
+        self._finalizer = weakref.finalize(self, _end, self._process)
+        assert self._process.stdin is not None
+        # A child that died at once says why through its exit status.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(request.to_json() + "\n")
+            self._process.stdin.flush()
+        self._reader = threading.Thread(
+            target=_follow, args=(self._process, self._followed, request.folder), daemon=True
+        )
+        self._reader.start()
+
+    def status(self) -> Status:
+        """How far it is; never blocks."""
+        return self._followed.read()
+
+    def cancel(self) -> None:
+        """Ends the child and waits until it is gone; nothing half written stays. No effect once it ended."""
+        self._followed.cancelled = True
+        _end(self._process)
+        self._reader.join()
+
+    def wait(self, timeout_s: float) -> Status:
+        """Blocks until the child has ended, at most `timeout_s` seconds."""
+        self._reader.join(timeout_s)
+        return self.status()
+
+
+def _follow(process: subprocess.Popen[str], followed: _Followed, folder: str) -> None:
+    """Reads the child's messages to the end, reaps the child and removes what it was lent."""
+    assert process.stdout is not None
+    assert process.stdin is not None
+    outcome: dict[str, Any] = {}
+    with process.stdout:
+        for line in process.stdout:
+            message = json.loads(line)
+            if "label" in message:
+                followed.change(label=message["label"], fraction=message["fraction"])
+            else:
+                outcome = message
+    code = process.wait()
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+    if "runs" in outcome:
+        followed.change(phase="done", fraction=1.0, runs=tuple(outcome["runs"]))
+    elif followed.cancelled:
+        followed.change(phase="cancelled")
+    else:
+        followed.change(phase="failed", message=outcome.get("error") or _death(code))
+
+
+def _death(code: int) -> str:
+    if code == -signal.SIGKILL:
+        return "The simulation was killed by the system, most likely for want of memory."
+    how = f"by {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+    return f"The simulation ended {how} before it was finished; the explorer's own output says more."
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """SIGTERM, time to tidy up, then SIGKILL; returns when the child is gone."""
+    if process.poll() is not None:
+        return
+    os.kill(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_GRACE_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -1,0 +1,84 @@
+"""One colour and one dash pattern per policy, the same in every chart and table of the explorer.
+
+For: names and looks. Not for: drawing (lab.explorer.charts). Colours are Okabe and Ito's (Color
+Universal Design, 2008), which stay apart for the common kinds of colour blindness; dashes say the
+same once more for print and for anyone to whom the colours look alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lab.compare import labels
+from lab.store import Run
+
+_BASE = {"escra": "#0072B2", "autopilot": "#E69F00", "vpa": "#009E73", "static": "#CC79A7"}
+_FURTHER = ("#56B4E9", "#D55E00", "#8C8C8C", "#B8A800")
+_DASHES: tuple[tuple[int, ...], ...] = (
+    (1, 0),
+    (8, 3),
+    (3, 2),
+    (8, 3, 2, 3),
+    (12, 4),
+    (5, 2),
+    (2, 4),
+    (14, 3, 3, 3),
+)
+
+THROTTLED = "#D55E00"
+USAGE = "#7F8790"
+
+
+@dataclass(frozen=True, slots=True)
+class EventLook:
+    """How an event of a container is marked, and what it is called."""
+
+    color: str
+    shape: str
+    text: str
+
+
+EVENTS = {
+    "kill": EventLook("#D55E00", "cross", "killed: out of memory"),
+    "oom": EventLook("#E69F00", "triangle-up", "at its memory limit"),
+    "grant": EventLook("#009E73", "circle", "granted more memory"),
+    "restart": EventLook("#CC79A7", "diamond", "restarted"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A run as the explorer shows it: its title among the others, its colour and its dash pattern."""
+
+    run: Run
+    title: str
+    color: str
+    dash: tuple[int, ...]
+
+
+def title(policy: str) -> str:
+    """A policy's text form for people: `static:factor=1.5` → `Static · factor=1.5`."""
+    name, *parameters = policy.split(":")
+    return " · ".join([name.upper() if name == "vpa" else name.capitalize(), *parameters])
+
+
+def shown(runs: Sequence[Run]) -> list[Shown]:
+    """Each run with a title that no other has. The first of a policy has the policy's own colour."""
+    texts = labels(runs)
+    found: list[Shown] = []
+    taken: set[str] = set()
+    further = 0
+    for run, text in zip(runs, texts, strict=True):
+        name = run.policy.split(":", 1)[0]
+        full = text.replace(run.policy, title(run.policy), 1)
+        if texts.count(text) > 1:
+            full += f" · seed {run.seed}"
+        if name in _BASE and name not in taken:
+            taken.add(name)
+            color, dash = _BASE[name], _DASHES[list(_BASE).index(name)]
+        else:
+            color, dash = _FURTHER[further % len(_FURTHER)], _DASHES[4 + further % len(_FURTHER)]
+            further += 1
+        found.append(Shown(run, full, color, dash))
+    return found

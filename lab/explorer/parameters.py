@@ -1,0 +1,98 @@
+"""Fields for a policy's parameters, made from the settings' own metadata.
+
+For: label, unit, range, default and its reason as a widget per parameter; back to the policy's text form.
+Not for: what a parameter does or which values are right: the settings say that (control.allocator).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import Field, fields
+from typing import Any
+
+import streamlit as st
+
+from control.allocator import POLICIES
+from lab import policy
+from lab.policy import PolicySpec, Value
+
+_UNIT_SUFFIXES = ("_s", "_bytes", "_cores")
+_BIG = 1e15
+"""Streamlit refuses numbers that JavaScript cannot hold exactly."""
+
+
+def edit(spec: PolicySpec, key: str) -> PolicySpec:
+    """Shows every parameter of the policy; the policy with what was entered.
+
+    key: begins the widgets' keys. A value equal to the default is left out of the policy's text. Raises
+    ScenarioError for a value that the policy refuses.
+    """
+    settings_type, _ = POLICIES[spec.name]
+    given = dict(spec.parameters)
+    defaults = settings_type()
+    columns = st.columns(2)
+    texts: list[str] = []
+    for place, parameter in enumerate(fields(defaults)):
+        default = getattr(defaults, parameter.name)
+        now = given.get(parameter.name, default)
+        with columns[place % 2]:
+            entered = _widget(parameter, now, default, f"{key}-{parameter.name}")
+        if entered != _plain(default):
+            texts.append(f"{parameter.name}={policy_text(entered)}")
+    return policy.parse(":".join([spec.name, *texts]))
+
+
+def policy_text(value: Value) -> str:
+    """A value as it stands in a policy's text form."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _plain(value: Any) -> Value:
+    """Several numbers are written as one text, `0.1/0.2`."""
+    if isinstance(value, tuple | list):
+        return "/".join(str(each) for each in value)
+    plain: Value = value
+    return plain
+
+
+def _widget(parameter: Field[Any], now: Any, default: Any, key: str) -> Value:
+    unit = parameter.metadata["unit"]
+    why = parameter.metadata["why"]
+    name = parameter.name
+    for suffix in _UNIT_SUFFIXES:
+        name = name.removesuffix(suffix)
+    label = name.replace("_", " ").capitalize()
+    reason = f"Default {policy_text(_plain(default))}: {why}."
+    if isinstance(default, bool):
+        return st.checkbox(label, value=bool(now), key=key, help=reason)
+    if isinstance(default, str) and "|" in unit:
+        choices = [each.strip() for each in unit.split("|")]
+        place = choices.index(now) if now in choices else 0
+        return str(st.selectbox(label, choices, index=place, key=key, help=reason))
+    if isinstance(default, int | float):
+        return _number(parameter, f"{label} ({unit})", now, default, key, reason)
+    return str(st.text_input(f"{label} ({unit})", value=str(_plain(now)), key=key, help=reason))
+
+
+def _number(parameter: Field[Any], label: str, now: Any, default: float, key: str, reason: str) -> Value:
+    low, high = parameter.metadata["low"], parameter.metadata["high"]
+    kind = int if isinstance(default, int) else float
+    limits = [None if bound is None else kind(max(-_BIG, min(_BIG, bound))) for bound in (low, high)]
+    text = f"{reason} Allowed: {_range(low, high)}."
+    step = kind(1) if kind is int else _step(default)
+    shape = "%d" if kind is int else "%.6g"
+    entered = st.number_input(label, limits[0], limits[1], kind(now), step, shape, key=key, help=text)
+    return kind(default if entered is None else entered)
+
+
+def _step(default: float) -> float:
+    """A tenth of the default's order of magnitude: 0.2 → 0.01, 60 → 1."""
+    return float(10.0 ** (math.floor(math.log10(abs(default))) - 1)) if default else 0.1
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return "any number"
+    if high is None:
+        return f"{low:g} or more"
+    return f"up to {high:g}" if low is None else f"{low:g} to {high:g}"

@@ -1,0 +1,144 @@
+"""The page "Runs": what is stored; compare several, take one away as a zip file, delete.
+
+For: this page. Not for: the store (lab.store) or the comparison (lab.explorer.results).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+from lab.explorer import results, session
+from lab.explorer.palette import title
+from lab.explorer.selection import MAX_POLICIES
+from lab.metrics import METRICS
+from lab.store import RunStore
+from twinbed import StoreError
+
+_COLUMNS = ("mean_reserved_cores", "throttled_share", "lateness_p99_s", "oom_kills", "restarts", "cost")
+
+
+def page() -> None:
+    """Draws the page."""
+    store = RunStore()
+    st.title("Runs", anchor=False)
+    if notice := st.session_state.pop("runs_notice", ""):
+        st.success(notice)
+    stored = store.list()
+    _damaged(stored)
+    healthy = stored[stored["problem"] == ""].reset_index(drop=True)
+    if healthy.empty:
+        st.markdown("Nothing is stored yet: make a run on the page **Containers**, or with `twinbed whatif`.")
+        return
+    found = _filtered(healthy)
+    st.caption(f"{len(found)} of {len(healthy)} runs in {store.root}. Tick several to compare them.")
+    picked = _table(found)
+    session.change(runs=tuple(picked) or session.selection().runs)
+    if picked:
+        _actions(store, picked)
+        _compare(store, picked)
+
+
+def _damaged(stored: pd.DataFrame) -> None:
+    for _, row in stored[stored["problem"] != ""].iterrows():
+        st.warning(f"{row['id']}: {row['problem']}")
+
+
+def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
+    text, names = st.columns([3, 2])
+    wanted = text.text_input("Name or id contains", key="runs_text").strip().lower()
+    kinds = runs["policy"].str.split(":").str[0]
+    chosen = names.multiselect("Policy", sorted(kinds.unique()), format_func=title, key="runs_policies")
+    inside = runs["id"].str.lower().str.contains(wanted, regex=False)
+    return runs[inside & (kinds.isin(chosen) if chosen else True)].reset_index(drop=True)
+
+
+def _table(found: pd.DataFrame) -> list[str]:
+    """The runs, newest first; ids of those that are ticked."""
+    shown = found[["name", "policy", "seed", "created_at", *_COLUMNS, "id"]].assign(
+        created_at=pd.to_datetime(found["created_at"])
+    )
+    config = {
+        "name": st.column_config.TextColumn("Name"),
+        "policy": st.column_config.TextColumn("Policy"),
+        "seed": st.column_config.NumberColumn("Seed"),
+        "created_at": st.column_config.DatetimeColumn("Made at (UTC)", format="YYYY-MM-DD HH:mm:ss"),
+        "id": st.column_config.TextColumn("Run id"),
+    }
+    for metric in METRICS:
+        if metric.key in _COLUMNS:
+            share = metric.key.endswith("_share")
+            unit = "" if metric.unit in ("1", "currency") else f" ({metric.unit})"
+            config[metric.key] = st.column_config.NumberColumn(
+                metric.title + unit,
+                format="percent" if share else f"%.{metric.decimals}f",
+                help=metric.definition,
+            )
+    event = st.dataframe(
+        shown,
+        hide_index=True,
+        column_config=config,
+        on_select="rerun",
+        selection_mode="multi-row",
+        key="runs_table",
+        height=min(420, 36 * (len(shown) + 1) + 3),
+    )
+    rows: list[int] = event["selection"]["rows"]
+    return [str(found["id"].iloc[row]) for row in rows if row < len(found)]
+
+
+def _actions(store: RunStore, picked: list[str]) -> None:
+    row = st.container(horizontal=True)
+    for run_id in picked[:MAX_POLICIES]:
+        row.download_button(
+            f"Export {run_id}.zip",
+            partial(_zipped, store, run_id),
+            f"{run_id}.zip",
+            "application/zip",
+            on_click="ignore",
+            key=f"export-{run_id}",
+        )
+    if row.button(f"Delete {_runs(len(picked))}…", key="delete"):
+        _confirm(store, picked)
+
+
+@st.dialog("Delete runs")
+def _confirm(store: RunStore, picked: list[str]) -> None:
+    st.markdown(f"Delete {_runs(len(picked))} from {store.root}? This cannot be undone.")
+    st.code("\n".join(picked), language=None)
+    if st.button(f"Delete {_runs(len(picked))}", type="primary", key="delete_confirmed"):
+        try:
+            for run_id in picked:
+                store.remove(run_id)
+        except StoreError as error:
+            st.error(str(error))
+            return
+        st.session_state["runs_notice"] = f"Deleted {_runs(len(picked))}."
+        st.session_state.pop("runs_table", None)
+        st.rerun()
+
+
+def _zipped(store: RunStore, run_id: str) -> bytes:
+    with tempfile.TemporaryDirectory(prefix="twinbed-export-") as folder:
+        return store.export(run_id, Path(folder) / f"{run_id}.zip").read_bytes()
+
+
+def _compare(store: RunStore, picked: list[str]) -> None:
+    if len(picked) > MAX_POLICIES:
+        st.info(f"{len(picked)} runs are ticked; the first {MAX_POLICIES} are compared.")
+    runs = []
+    for run_id in picked[:MAX_POLICIES]:
+        try:
+            runs.append(store.open(run_id))
+        except StoreError as error:
+            st.error(str(error))
+    if runs:
+        results.show(runs, session.selection().container, lambda name: session.change(container=name))
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count} runs"

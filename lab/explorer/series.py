@@ -1,0 +1,163 @@
+"""A run's series made small enough to draw, with nothing that matters lost.
+
+For: one container's periods, thinned to a few thousand rows that keep every extreme; throttled spans;
+distributions and shares over all containers. Not for: drawing (lab.explorer.charts) or figures (lab.metrics).
+DuckDB reads from the run's Parquet only the columns and the rows that are asked for.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from control.allocator.model import Reason
+from lab.store import Run
+from twinbed import StoreError
+
+MIB = float(1 << 20)
+UNLIMITED_BYTES = (1 << 63) - 1
+_CDF_POINTS = np.unique(np.concatenate([np.linspace(0, 1, 101), np.linspace(0.9, 1, 51)]))
+
+
+def duration_s(run: Run) -> float:
+    """Length of the run in simulated seconds."""
+    workload = run.manifest["workload"]
+    return float(workload["periods"] * workload["period_s"])
+
+
+def container(run: Run, name: str) -> pd.DataFrame:
+    """Every period of one container: at_s (the period's end), usage_cores, quota_cores, memory_mib, limit_mib
+    (the limits NaN where there is none), throttled, up, reason (why the CPU limit is what it is)."""
+    frame = _query(
+        run,
+        """SELECT period, usage_cores, quota_cores, demand_cores, memory_bytes, limit_bytes, throttled, up,
+           cpu_reason FROM periods WHERE container = ? ORDER BY period""",
+        [name],
+    )
+    frame["at_s"] = (frame.pop("period") + 1) * run.manifest["workload"]["period_s"]
+    frame["quota_cores"] = frame["quota_cores"].where(np.isfinite(frame["quota_cores"]))
+    limit = frame.pop("limit_bytes")
+    frame["limit_mib"] = (limit / MIB).where(limit < UNLIMITED_BYTES)
+    frame["memory_mib"] = frame.pop("memory_bytes") / MIB
+    # A limit stays for the reason for which it was last set, however long ago.
+    reason = frame.pop("cpu_reason").to_numpy()
+    last = np.maximum.accumulate(np.where(reason != Reason.NONE, np.arange(len(reason)), 0))
+    texts = np.array([each.describe() for each in Reason])
+    frame["reason"] = texts[reason[last]] if len(reason) else np.array([], dtype=str)
+    return frame
+
+
+def thin(frame: pd.DataFrame, columns: list[str], buckets: int) -> pd.DataFrame:
+    """The rows of `frame` that hold the first, smallest and largest value of `columns` in each of `buckets`
+    equal stretches, and the last row: what a chart of that many pixels would show of the whole."""
+    length = len(frame)
+    if length <= buckets * (1 + 2 * len(columns)):
+        return frame
+    edges = np.linspace(0, length, buckets + 1).astype(np.int64)
+    keep = [edges[:-1], np.array([length - 1])]
+    for column in columns:
+        values = frame[column].to_numpy(np.float64)
+        keep += [_extreme(values, edges, np.inf), _extreme(-values, edges, np.inf)]
+    return frame.iloc[np.unique(np.concatenate(keep))]
+
+
+def _extreme(values: NDArray[np.float64], edges: NDArray[np.int64], missing: float) -> NDArray[np.int64]:
+    """Index of the smallest value in each stretch; NaN counts as `missing`."""
+    filled = np.where(np.isnan(values), missing, values)
+    return np.array([start + int(np.argmin(filled[start:end])) for start, end in pairwise(edges)], np.int64)
+
+
+def throttled_spans(frame: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Stretches in which the container was throttled: from_s, to_s, periods throttled in it (`throttled` of
+    `periods`). Neighbours closer than the window's length / `most` are drawn as one."""
+    columns = ["from_s", "to_s", "throttled", "periods"]
+    at_s, hit = frame["at_s"].to_numpy(), frame["throttled"].to_numpy(bool)
+    where = np.flatnonzero(hit)
+    if where.size == 0:
+        return pd.DataFrame(columns=columns)
+    period_s = at_s[1] - at_s[0] if len(at_s) > 1 else at_s[0]
+    gap = max(1, len(at_s) // most)
+    breaks = np.flatnonzero(np.diff(where) > gap)
+    first = where[np.concatenate([[0], breaks + 1])]
+    last = where[np.concatenate([breaks, [where.size - 1]])]
+    counted = np.concatenate([[0], np.cumsum(hit)])
+    return pd.DataFrame(
+        {
+            "from_s": at_s[first] - period_s,
+            "to_s": at_s[last],
+            "throttled": counted[last + 1] - counted[first],
+            "periods": last - first + 1,
+        }
+    )
+
+
+def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
+    """The CDF of `cpu` (cores) or `memory` (MiB) slack over all container-periods: slack, share.
+
+    As lab.metrics counts it: while up, where there is a limit, and for memory only where the trace has
+    any. Empty when there is none such.
+    """
+    if quantity == "cpu":
+        value, counted = "quota_cores - usage_cores", "isfinite(quota_cores)"
+    else:
+        value, counted = f"(limit_bytes - memory_bytes) / {MIB}", f"limit_bytes < {UNLIMITED_BYTES}"
+        known = run.frame("containers", ["container", "memory_slack_p50_mib"])
+        names = known.loc[known["memory_slack_p50_mib"].notna(), "container"].tolist()
+        counted += f" AND container IN ({_texts(names)})" if names else " AND false"
+    points = ", ".join(f"{point:.4f}" for point in _CDF_POINTS)
+    found = _query(run, f"SELECT quantile_cont({value}, [{points}]) AS q FROM periods WHERE up AND {counted}")
+    quantiles = found["q"].iloc[0]
+    if quantiles is None or np.ndim(quantiles) == 0:
+        return pd.DataFrame(columns=["slack", "share"])
+    return pd.DataFrame({"slack": np.asarray(quantiles, np.float64), "share": _CDF_POINTS})
+
+
+def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
+    """Share of containers throttled over time, in at most `buckets` equal stretches: at_s, share (0..1)."""
+    workload = run.manifest["workload"]
+    width = max(1, -(-int(workload["periods"]) // buckets))
+    frame = _query(
+        run,
+        """SELECT period // ? AS bucket, count(*) FILTER (throttled AND up) / count(*) FILTER (up) AS share
+           FROM periods GROUP BY bucket HAVING count(*) FILTER (up) > 0 ORDER BY bucket""",
+        [width],
+    )
+    frame["at_s"] = frame.pop("bucket") * width * workload["period_s"]
+    return frame
+
+
+def events(run: Run, name: str) -> pd.DataFrame:
+    """The container's OOM events, grants, kills and restarts: at_s, kind, limit_mib (NaN where none)."""
+    frame = run.frame("events")
+    frame = frame[(frame["container"] == name) & frame["kind"].isin(["oom", "grant", "kill", "restart"])]
+    limit = frame["limit_bytes"]
+    limited = (limit > 0) & (limit < UNLIMITED_BYTES)
+    return pd.DataFrame(
+        {
+            "at_s": frame["at_s"],
+            "kind": frame["kind"].astype(str),
+            "limit_mib": (limit / MIB).where(limited),
+        }
+    ).reset_index(drop=True)
+
+
+def _query(run: Run, sql: str, values: list[Any] | None = None) -> pd.DataFrame:
+    path = str(run.path / "periods.parquet").replace("'", "''")
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 2")
+        try:
+            return connection.execute(
+                f"WITH periods AS (SELECT * FROM read_parquet('{path}')) {sql}", values
+            ).df()
+        except duckdb.Error as error:
+            first = str(error).split("\n", 1)[0]
+            raise StoreError(f"run {run.id}: its periods cannot be read: {first}") from None
+
+
+def _texts(names: list[str]) -> str:
+    return ", ".join("'" + name.replace("'", "''") + "'" for name in names)

@@ -1,0 +1,134 @@
+"""The child process that simulates for the explorer: `python -m lab.explorer.worker`.
+
+For: one request (a JSON line on standard input), its runs into the store, and what happens as JSON lines on
+standard output. Not for: starting or watching it (lab.explorer.job). It ends itself, leaving nothing
+half written, on SIGTERM and when its standard input closes, which is how it notices that the explorer died.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from types import FrameType
+from typing import Any, TextIO
+
+from lab.runner import run_scenario, whatif_scenario
+from lab.scenario import expand
+from lab.store import RunStore
+from twinbed import TwinbedError
+
+_MOST_OFTEN_S = 0.1
+
+
+class _CancelledError(BaseException):
+    """SIGTERM as an exception, so that the store's clean-up runs; no `except Exception` may eat it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to run. source: a shipped recording's name or a path, relative to `folder` where that is given;
+    policies: text forms; overrides: as of lab.scenario.with_overrides; store: the run store's root;
+    folder: holds an uploaded trace and is removed at the end ("" = none)."""
+
+    source: str
+    policies: tuple[str, ...]
+    seed: int
+    overrides: tuple[str, ...]
+    store: str
+    folder: str = ""
+
+    def to_json(self) -> str:
+        """One line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, line: str) -> Request:
+        """What `to_json` wrote."""
+        raw: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(line).items()
+        }
+        return cls(**raw)
+
+
+class _Channel:
+    """Messages to the explorer, one JSON object a line; anything else that prints goes to stderr."""
+
+    def __init__(self) -> None:
+        self._out: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
+        os.dup2(2, 1)
+
+    def send(self, **message: Any) -> None:
+        self._out.write(json.dumps(message) + "\n")
+        self._out.flush()
+
+
+def main() -> int:
+    """Carries out the request; 0 when its runs are stored, 1 otherwise (the reason is a message)."""
+    # Ctrl-C in the terminal reaches the explorer, which then ends its children in its own order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    channel = _Channel()
+    folder = ""
+    try:
+        signal.signal(signal.SIGTERM, _cancel)
+        request = Request.from_json(sys.stdin.readline())
+        folder = request.folder
+        threading.Thread(target=_watch_parent, daemon=True).start()
+        channel.send(runs=_run(request, channel))
+    except _CancelledError:
+        return 1
+    except TwinbedError as error:
+        channel.send(error=" ".join(str(error).split()))
+    except MemoryError:
+        channel.send(error="There is not enough memory for this trace: choose fewer containers or less time.")
+    except Exception as error:
+        traceback.print_exc()
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        channel.send(error=f"twinbed failed, which is our bug: {what}")
+    else:
+        return 0
+    finally:
+        if folder:
+            shutil.rmtree(folder, ignore_errors=True)
+    return 1
+
+
+def _run(request: Request, channel: _Channel) -> list[str]:
+    if request.folder:
+        # So that messages and the manifest say the file's name, not where it lay for a minute.
+        os.chdir(request.folder)
+    scenario = whatif_scenario(
+        request.source, request.policies, seed=request.seed, overrides=request.overrides
+    )
+    labels = [spec.label for spec in expand(scenario)]
+    sent_at = -_MOST_OFTEN_S
+
+    def progress(label: str, fraction: float) -> None:
+        nonlocal sent_at
+        if fraction < 1 and time.monotonic() - sent_at < _MOST_OFTEN_S:
+            return
+        sent_at = time.monotonic()
+        channel.send(label=label, fraction=(labels.index(label) + fraction) / len(labels))
+
+    runs = run_scenario(scenario, RunStore(request.store), progress=progress)
+    return [run.id for run in runs]
+
+
+def _cancel(_signal: int, _frame: FrameType | None) -> None:
+    raise _CancelledError
+
+
+def _watch_parent() -> None:
+    while sys.stdin.read(1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
