@@ -94,20 +94,31 @@ def labels(runs: Sequence[Run]) -> list[str]:
     Runs that differ in the seed alone share a label. Conditions that differ in more than three keys are told
     apart by name and run id instead.
     """
-    conditions = [_conditions(run) for run in runs]
-    keys = dict.fromkeys(key for each in conditions for key in each)
-    differing = [key for key in keys if len({each.get(key) for each in conditions}) > 1]
+    found = [conditions(run) for run in runs]
+    keys = dict.fromkeys(key for each in found for key in each)
+    differing = [key for key in keys if len({each.get(key) for each in found}) > 1]
     if len(differing) > _MOST_DIFFERENCES:
         texts = [f"{run.policy} {run.id.rsplit('-', 1)[-1]}" for run in runs]
     else:
         texts = [
             " ".join([run.policy, *(f"{key}={each.get(key, 'none')}" for key in differing)])
-            for run, each in zip(runs, conditions, strict=True)
+            for run, each in zip(runs, found, strict=True)
         ]
     several = len({run.manifest["name"] for run in runs}) > 1
     return [
         f"{run.manifest['name']} {text}" if several else text for run, text in zip(runs, texts, strict=True)
     ]
+
+
+def conditions(run: Run) -> dict[str, str]:
+    """What determined the run besides policy, seed and name: dotted key → value as text."""
+    spec = {
+        key: value for key, value in run.manifest["spec"].items() if key not in ("policy", "seed", "name")
+    }
+    flat = dict(_flatten(spec, ""))
+    flat["trace"] = run.manifest["inputs"][0]["sha256"][:8]
+    flat["backend"] = str(run.manifest["backend"])
+    return flat
 
 
 def as_result(runs: Sequence[Run]) -> Result:
@@ -172,7 +183,8 @@ def _column(metric: Metric, currency: str, *, repeated: bool) -> Column:
         metric.key,
         metric.title,
         currency if metric.unit == "currency" else metric.unit,
-        metric.decimals,
+        # The mean of a count over seeds is no count.
+        max(metric.decimals, 1) if repeated else metric.decimals,
         percent=metric.key.endswith("_share"),
         spread=f"{metric.key}_ci95" if repeated else "",
         section=_SECTIONS.get(metric.key, "reserved"),
@@ -187,17 +199,6 @@ def _mean_ci95(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, fl
         return mean, math.nan
     error = float(values.std(ddof=1)) / math.sqrt(values.size)
     return mean, float(stats.t.ppf(0.975, values.size - 1)) * error
-
-
-def _conditions(run: Run) -> dict[str, str]:
-    """What determined the run besides policy and seed, by dotted key."""
-    spec = {
-        key: value for key, value in run.manifest["spec"].items() if key not in ("policy", "seed", "name")
-    }
-    flat = dict(_flatten(spec, ""))
-    flat["trace"] = run.manifest["inputs"][0]["sha256"][:8]
-    flat["backend"] = str(run.manifest["backend"])
-    return flat
 
 
 def _flatten(table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
@@ -247,11 +248,11 @@ def _never_acted(run: Run) -> list[str]:
 
 def _killed(runs: Sequence[Run]) -> list[str]:
     """Which containers were killed, and how often; the counts of several seeds are added up."""
-    if not any(run.metrics["oom_kills"] > 0 for run in runs):
-        return []
     tables = [run.frame("containers", ["container", "oom_kills"]) for run in runs]
     counts = pd.concat(tables).groupby("container", sort=False)["oom_kills"].sum()
     killed = counts[counts > 0].sort_values(ascending=False, kind="stable")
+    if killed.empty:
+        return []
     shown = ", ".join(f"{name} {count:.0f}×" for name, count in killed.head(3).items())
     more = f" and {len(killed) - 3} more containers" if len(killed) > 3 else ""
     return [f"{runs[0].policy} had containers killed for memory: {shown}{more}."]

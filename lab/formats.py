@@ -125,7 +125,7 @@ def markdown(result: Result) -> str:
     blocks = []
     if result.facts:
         blocks.append("\n".join(f"- {_cell(key)}: {_cell(shown(v))}" for key, v in result.facts.items()))
-    header, right, lines = _grid(result)
+    header, right, lines = grid(result)
     if lines:
         rule = ["---:" if each else "---" for each in right]
         blocks.append(
@@ -144,6 +144,17 @@ FORMATS: Mapping[str, Callable[[Result], str]] = {
     "csv": csv,
     "markdown": markdown,
 }
+
+
+def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
+    """(header, right-aligned?, lines) of the view for people, as `table` and `markdown` show it."""
+    if result.aside is not None:
+        names = [str(row[result.aside]) for row in result.rows]
+        lines = [[each.heading, *(cell(row, each) for row in result.rows)] for each in _quantities(result)]
+        return ["", *names], [False, *(True for _ in names)], lines
+    header = [column.heading for column in result.columns]
+    lines = [[cell(row, column) for column in result.columns] for row in result.rows]
+    return header, [_is_number(result, column) for column in result.columns], lines
 
 
 def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -> str:
@@ -199,17 +210,6 @@ def _quantities(result: Result) -> list[Column]:
     return [column for column in result.columns if column.decimals is not None]
 
 
-def _grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
-    """(header, right-aligned?, lines) of the view for people."""
-    if result.aside is not None:
-        names = [str(row[result.aside]) for row in result.rows]
-        lines = [[each.heading, *(cell(row, each) for row in result.rows)] for each in _quantities(result)]
-        return ["", *names], [False, *(True for _ in names)], lines
-    header = [column.heading for column in result.columns]
-    lines = [[cell(row, column) for column in result.columns] for row in result.rows]
-    return header, [_is_number(result, column) for column in result.columns], lines
-
-
 def _is_number(result: Result, column: Column) -> bool:
     """A column is right-aligned when every value in it is a number or missing."""
     values = [row.get(column.key) for row in result.rows]
@@ -222,19 +222,19 @@ def _rich_facts(facts: Record) -> Iterator[RenderableType]:
     from rich.text import Text
 
     if facts:
-        grid = Table.grid(padding=(0, 2))
-        grid.add_column(no_wrap=True)
-        grid.add_column(overflow="fold")
+        pairs = Table.grid(padding=(0, 2))
+        pairs.add_column(no_wrap=True)
+        pairs.add_column(overflow="fold")
         for key, value in facts.items():
-            grid.add_row(Text(_clean(key), style="dim"), Text(_clean(shown(value))))
-        yield grid
+            pairs.add_row(Text(_clean(key), style="dim"), Text(_clean(shown(value))))
+        yield pairs
         yield Text()
 
 
 def _rich_rows(result: Result) -> Iterator[RenderableType]:
     from rich.text import Text
 
-    header, right, lines = _grid(result)
+    header, right, lines = grid(result)
     if not lines:
         yield Text("nothing to show\n", style="dim")
         return
@@ -246,7 +246,7 @@ def _rich_aside(result: Result, width: int) -> Iterator[RenderableType]:
     """One table, or several below each other when the records do not fit side by side."""
     from rich.text import Text
 
-    header, _, lines = _grid(result)
+    header, _, lines = grid(result)
     sections = [column.section for column in _quantities(result)]
     ends = [here != after for here, after in zip(sections, [*sections[1:], sections[-1]], strict=True)]
     for names in _blocks(header, lines, width):
@@ -285,14 +285,14 @@ def _rich_table(
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP, 0, 0))
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP, 0, 0))
     for index, (title, is_number) in enumerate(zip(header, right, strict=True)):
-        grid.add_column(
+        drawn.add_column(
             Text("\n".join(map(_clean, title.split("\n"))), style="bold"),
             justify="right" if is_number else "left",
             overflow="fold",
             no_wrap=is_number or all(_is_name(line[index]) for line in lines),
         )
     for line, end in zip(lines, ends, strict=True):
-        grid.add_row(*(Text(_clean(text)) for text in line), end_section=end)
-    return grid
+        drawn.add_row(*(Text(_clean(text)) for text in line), end_section=end)
+    return drawn

@@ -1,0 +1,99 @@
+"""The command `twinbed`: its verbs, and how a failure ends it.
+
+For: registering the verbs and turning every expected failure into one line and an exit code (0 done, 1
+done and a problem was found, 2 could not be done, 130 interrupted). Not for: any verb's work. Verbs
+import what is heavy inside their functions.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Annotated, NoReturn
+
+import typer
+
+from lab.cli import compare, policies, report, run, runs, traces, whatif
+from twinbed import InvariantError, TwinbedError, __version__
+
+OK, PROBLEM, FAILED = 0, 1, 2
+INTERRUPTED = 128 + signal.SIGINT
+
+# Typer keeps its copy of click private; the base of its public exception is the usage error itself.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+app = typer.Typer(
+    name="twinbed",
+    help="Ask what-if of the infrastructure under AI workloads: record a workload, replay it under other "
+    "policies, compare.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("whatif")(whatif.whatif)
+app.command("run")(run.run)
+app.command("compare")(compare.compare)
+app.command("report")(report.report)
+app.add_typer(runs.app, name="runs")
+app.add_typer(traces.app, name="traces")
+app.command("policies")(policies.policies)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"twinbed {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    del version
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Runs the command line and returns its exit code; standard error gets at most one line of ours."""
+    try:
+        code = app(args=list(arguments), prog_name="twinbed", standalone_mode=False)
+    except InvariantError as error:
+        return _fail(f"{error} (this is a defect of twinbed itself; please report it)")
+    except TwinbedError as error:
+        return _fail(str(error))
+    except _UsageError as error:
+        # A verb group without a verb has shown its help and says nothing more.
+        message = _usage(error)
+        return _fail(message) if message else FAILED
+    except MemoryError:
+        return _fail("out of memory; select a part of the trace (--container, --start, --end)")
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(f"{where}{error.strerror or error}")
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
+    if code == INTERRUPTED:
+        sys.stderr.write("twinbed: interrupted\n")
+    return code if isinstance(code, int) else OK
+
+
+def main() -> NoReturn:
+    """Entry point of the console script."""
+    sys.exit(call(sys.argv[1:]))
+
+
+def _usage(error: Exception) -> str:
+    """A wrong option or argument, with the command whose help says more; empty for no arguments at all."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "twinbed"
+    message: str = getattr(error, "format_message", error.__str__)()
+    message = message.replace("Value error, ", "").rstrip(".")
+    return f"{message}; see {command} --help" if message else ""
+
+
+def _fail(message: str) -> int:
+    sys.stderr.write(f"twinbed: {' '.join(message.split())}\n")
+    return FAILED

@@ -1,0 +1,88 @@
+"""`twinbed policies`: every policy and each of its parameters, from the settings themselves.
+
+For: the verb. Not for: the policies (control.allocator) or the reference page (lab.reference).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.formats import Column, Result, Value
+from twinbed import ScenarioError
+
+_COLUMNS = (
+    Column("policy", "Policy"),
+    Column("parameter", "Parameter"),
+    Column("default", "Default"),
+    Column("unit", "Unit"),
+    Column("range", "Range"),
+    Column("why", "Why this default"),
+)
+_FOR_PEOPLE = (
+    Column("full", "Parameter"),
+    Column("default", "Default"),
+    Column("range", "Range"),
+    Column("meaning", "Unit — why this default"),
+)
+
+
+def policies(
+    name: Annotated[str | None, typer.Argument(help="Only this policy. Default: all of them.")] = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """List the policies and their parameters: unit, default, range and why the default is what it is."""
+    del no_progress
+    from control.allocator import POLICIES
+
+    if name is not None and name not in POLICIES:
+        raise ScenarioError(f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
+    chosen = [name] if name is not None else sorted(POLICIES)
+    rows = tuple(row for each in chosen for row in _rows(each, POLICIES[each][0]))
+    if form in (Format.JSON, Format.CSV):
+        emit(Result(_COLUMNS, rows), form)
+        return
+    readable = tuple(
+        row | {"full": f"{row['policy']}.{row['parameter']}", "meaning": f"{row['unit']} — {row['why']}"}
+        for row in rows
+    )
+    policy, key, default = (rows[0][column] for column in ("policy", "parameter", "default"))
+    notes = (
+        f"Set one behind the policy's name, --policy {policy}:{key}={default}, or for a whole scenario, "
+        f"--set {policy}.{key}={default}.",
+    )
+    emit(Result(_FOR_PEOPLE, readable, notes=notes), form)
+
+
+def _rows(name: str, settings: type) -> list[dict[str, Value]]:
+    from dataclasses import fields
+
+    return [
+        {
+            "policy": name,
+            "parameter": spec.name,
+            "default": _text(getattr(settings(), spec.name)),
+            "unit": spec.metadata["unit"],
+            "range": _range(spec.metadata["low"], spec.metadata["high"]),
+            "why": spec.metadata["why"],
+        }
+        for spec in fields(settings)
+    ]
+
+
+def _range(low: float | None, high: float | None) -> str:
+    if low is None and high is None:
+        return "any"
+    if high is None:
+        return f"≥ {low:g}"
+    return f"≤ {high:g}" if low is None else f"{low:g} to {high:g}"
+
+
+def _text(value: object) -> str:
+    """As it would be written behind `--policy`."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

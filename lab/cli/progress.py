@@ -1,0 +1,75 @@
+"""A progress bar on standard error for work that takes longer than a glance.
+
+For: verbs that simulate. Not for: standard output, which carries results alone.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+PATIENCE_S = 2.0
+"""Work that is done within this time needs no bar; a bar that flashes by is noise."""
+
+
+class Bar:
+    """Progress over several runs: call it with (label, fraction of that run), as lab.runner does.
+
+    Shows itself only on a terminal, only after PATIENCE_S, and clears itself when left.
+    """
+
+    def __init__(self, runs: int, *, wanted: bool) -> None:
+        self._runs = runs
+        self._wanted = wanted and sys.stderr.isatty()
+        self._labels: dict[str, None] = {}
+        self._began = time.monotonic()
+        self._live: _Live | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, label: str, fraction: float) -> None:
+        """Shows that the run `label` has come to `fraction` (0..1)."""
+        self._labels[label] = None
+        if not self._wanted:
+            return
+        if self._live is None:
+            if time.monotonic() - self._began < PATIENCE_S:
+                return
+            self._live = _Live(self._runs)
+        done = len(self._labels) - 1 + fraction
+        self._live.show(f"{label} ({len(self._labels)} of {self._runs})", done)
+
+
+class _Live:
+    """The bar itself, once it is on the screen."""
+
+    def __init__(self, runs: int) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+        text = TextColumn("{task.description}", markup=False)
+        self._progress = Progress(
+            text,
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task("", total=float(runs))
+        self._progress.start()
+
+    def show(self, text: str, done: float) -> None:
+        self._progress.update(self._task, description=text, completed=done)
+
+    def stop(self) -> None:
+        self._progress.stop()

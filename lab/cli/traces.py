@@ -1,0 +1,162 @@
+"""`twinbed traces`: which recordings and formats there are, what is in a trace, and converting one.
+
+For: the verbs; the package `traces` reads and checks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lab.cli.options import (
+    Format,
+    FormatOption,
+    NoProgressOption,
+    TraceArgument,
+    TraceFormatOption,
+    TraceOptionOption,
+    assignments,
+    emit,
+)
+from lab.formats import Column, Record, Result
+from twinbed import TraceError
+
+if TYPE_CHECKING:
+    from traces.schema import UsageTrace
+
+app = typer.Typer(help="List, inspect and convert traces.", no_args_is_help=True)
+
+_MIB = 1 << 20
+_SHOWN = 30
+"""Containers that people are shown; machines get all of them."""
+
+
+@app.command("list")
+def list_(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False) -> None:
+    """List the recordings that ship with twinbed and the formats that it reads."""
+    del no_progress
+    from traces.load import FORMATS, load, shipped
+
+    rows = [{"kind": "recording", "name": name, "about": _about(load(name))} for name in shipped()]
+    rows += [{"kind": "format", "name": each.name, "about": each.description} for each in FORMATS.values()]
+    columns = (Column("kind", "Kind"), Column("name", "Name"), Column("about", "What it is"))
+    emit(Result(columns, tuple(rows)), form)
+
+
+@app.command()
+def inspect(
+    trace: TraceArgument,
+    trace_format: TraceFormatOption = None,
+    trace_option: TraceOptionOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Show a trace's shape, its usage per container, and what was done to it on reading."""
+    del no_progress
+    loaded = _load(trace, trace_format, trace_option)
+    rows = _usage(loaded)
+    notes = list(loaded.notes)
+    if form in (Format.TABLE, Format.MARKDOWN) and len(rows) > _SHOWN:
+        notes.insert(
+            0, f"The {_SHOWN} of {len(rows):,} containers with the largest mean CPU; --format csv has all."
+        )
+        rows = sorted(rows, key=lambda row: -float(row["cpu_mean_cores"] or 0))[:_SHOWN]
+    emit(Result(_USAGE, tuple(rows), _facts(trace, loaded), notes=tuple(notes)), form)
+
+
+@app.command()
+def convert(
+    trace: TraceArgument,
+    out: Annotated[
+        Path, typer.Argument(help="File to write: .parquet (a twinbed trace) or .csv (long form).")
+    ],
+    trace_format: TraceFormatOption = None,
+    trace_option: TraceOptionOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Convert a trace of any known format; the file is written whole or not at all."""
+    del no_progress
+    if out.suffix not in (".parquet", ".csv"):
+        raise TraceError(f"{out}: a trace is written as .parquet or .csv; name the file so")
+    loaded = _load(trace, trace_format, trace_option)
+    notes: tuple[str, ...] = ()
+    if out.suffix == ".csv":
+        from lab.files import write_whole
+        from lab.trace_csv import write_long
+
+        write_whole(out, lambda file: write_long(loaded, file))
+        notes = ("CSV has no place for the trace's metadata and notes; .parquet keeps them.",)
+    else:
+        from traces import parquet
+
+        parquet.write(loaded, out)
+    columns = (Column("trace", "Trace"), Column("about", "What it is"), Column("bytes", "Size", "bytes"))
+    row: Record = {"trace": str(out), "about": _about(loaded), "bytes": out.stat().st_size}
+    emit(Result(columns, (row,), notes=notes), form)
+
+
+_USAGE = (
+    Column("container", "Container"),
+    Column("app", "App"),
+    Column("present_s", "There", "s", 1),
+    *(Column(f"cpu_{key}_cores", f"CPU {key}", "cores", 3) for key in ("mean", "p50", "p99", "max")),
+    *(Column(f"memory_{key}_mib", f"Mem {key}", "MiB", 1) for key in ("mean", "p50", "p99", "max")),
+)
+
+
+def _load(source: str, trace_format: str | None, options: list[str] | None) -> UsageTrace:
+    from traces.load import load
+
+    return load(source, format=trace_format, **assignments(options, "--trace-option"))  # type: ignore[arg-type]
+
+
+def _usage(trace: UsageTrace) -> list[dict[str, str | float | None]]:
+    """Per container: how long it is there, and mean, quantiles and maximum while it is."""
+    import numpy as np
+
+    rows = []
+    memory_known = np.asarray(trace.memory_bytes.any(axis=0))
+    for column, name in enumerate(trace.containers):
+        here = trace.present[:, column]
+        row: dict[str, str | float | None] = {
+            "container": name,
+            "app": trace.apps[column],
+            "present_s": float(here.sum() * trace.interval_s),
+        }
+        for key, values, known in (
+            ("cpu_{}_cores", trace.cpu_cores[here, column], True),
+            ("memory_{}_mib", trace.memory_bytes[here, column] / _MIB, bool(memory_known[column])),
+        ):
+            figures = [values.mean(), *np.quantile(values, [0.5, 0.99, 1.0])] if here.any() and known else []
+            for what, figure in zip(("mean", "p50", "p99", "max"), figures or [None] * 4, strict=True):
+                row[key.format(what)] = None if figure is None else float(figure)
+        rows.append(row)
+    return rows
+
+
+def _facts(source: str, trace: UsageTrace) -> Record:
+    carried = ["CPU"]
+    carried += ["memory"] if trace.memory_bytes.any() else []
+    carried += ["network"] if trace.rx_bytes is not None or trace.tx_bytes is not None else []
+    carried += ["throttled time"] if trace.throttled_s is not None else []
+    together = trace.cpu_cores.sum(axis=1)
+    return {
+        "trace": source,
+        "shape": _about(trace),
+        "has": ", ".join(carried),
+        "all together": f"{together.mean():,.3f} cores mean, {together.max():,.3f} cores peak",
+        **{key: value for key, value in trace.metadata.items() if len(value) <= 200},
+    }
+
+
+def _about(trace: UsageTrace) -> str:
+    count, apps = len(trace.containers), len(set(trace.apps))
+    containers = "1 container" if count == 1 else f"{count:,} containers"
+    tenants = f" of {apps} apps" if apps > 1 else ""
+    return (
+        f"{containers}{tenants}, {len(trace.present):,} intervals of {trace.interval_s:g} s "
+        f"({trace.duration_s:,g} s)"
+    )

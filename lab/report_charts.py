@@ -1,0 +1,160 @@
+"""The report's charts: what all containers together reserved and used, slack, throttling.
+
+For: lab.report. Not for: looking into one container (the explorer does that, with the same looks and, for
+slack and throttling, the same charts). Figures over time are means over equal stretches, so that a week and
+a minute make a picture of the same size; the caption says how long a stretch is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import altair as alt
+import duckdb
+import pandas as pd
+
+from lab.explorer import charts, series
+from lab.explorer.palette import USAGE, Shown, shown
+from lab.metrics import GIB, UNLIMITED_BYTES
+from lab.store import Run
+from twinbed import StoreError
+
+_STRETCHES = 400
+_WIDTH = 400
+_FONT = "system-ui, sans-serif"
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A chart with what to call it and how to read it."""
+
+    title: str
+    caption: str
+    chart: alt.TopLevelMixin
+
+
+def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
+    """The report's charts of these runs, in order; one without data is left out."""
+    looks = shown(runs)
+    yield Figure(
+        "Reserved and used over time",
+        f"All containers together, means over {_stretch_s(runs):g} s. Line: sum of limits; grey: use; "
+        "dashed: global limit.",
+        _finished(_totals(looks)),
+    )
+    slacks = [
+        ("cpu", "CPU slack: limit − use (cores)", ".3f"),
+        ("memory", "Memory slack: limit − use (MiB)", ",.1f"),
+    ]
+    sides = []
+    for quantity, title, form in slacks:
+        frame = _by_title(looks, [series.slack_distribution(each.run, quantity) for each in looks])
+        if len(frame):
+            sides.append(charts.distribution(frame, looks, title=title, form=form).properties(width=_WIDTH))
+    if sides:
+        yield Figure(
+            "How much slack, how often",
+            "Share of container-periods with at most this slack. Left of another policy's line: less is "
+            "reserved in vain; at zero: nothing is left.",
+            _finished(alt.hconcat(*sides)),
+        )
+    shares = _by_title(looks, [series.throttled_share(each.run, _STRETCHES) for each in looks])
+    if len(shares) and shares["share"].any():
+        top = min(1.0, 1.08 * float(shares["share"].max()))
+        yield Figure(
+            "Throttling over time",
+            f"Share of containers throttled in a period, means over {_stretch_s(runs):g} s.",
+            _finished(charts.shares(shares, looks, top).properties(width=2 * _WIDTH)),
+        )
+
+
+def totals(run: Run, stretches: int) -> pd.DataFrame:
+    """Over time, all containers of a run together, in at most `stretches` equal stretches.
+
+    Columns: at_s (the stretch's start), reserved_cores, used_cores, reserved_gib, used_gib: means over the
+    stretch. Containers without a limit, or whose trace has no memory, are left out of what they do not have.
+    """
+    workload = run.manifest["workload"]
+    width = _width(run, stretches)
+    known = run.frame("containers", ["container", "reserved_gib_h"])
+    names = known.loc[known["reserved_gib_h"].notna(), "container"].tolist()
+    path = str(run.path / "periods.parquet")
+    sql = f"""
+        SELECT period // $width AS stretch,
+               sum(quota_cores) FILTER (up AND isfinite(quota_cores)) AS reserved_cores,
+               sum(usage_cores) AS used_cores,
+               sum(limit_bytes / {GIB}) FILTER (up AND known AND limit_bytes < {UNLIMITED_BYTES})
+               AS reserved_gib,
+               sum(memory_bytes / {GIB}) FILTER (up AND known) AS used_gib
+        FROM (SELECT *, list_contains($names, container) AS known FROM read_parquet($path))
+        GROUP BY stretch ORDER BY stretch"""
+    with duckdb.connect() as connection:
+        try:
+            frame = connection.execute(sql, {"width": width, "names": names, "path": path}).df()
+        except duckdb.Error as error:
+            first = str(error).split("\n", 1)[0]
+            raise StoreError(f"run {run.id}: its periods cannot be read: {first}") from None
+    start = frame.pop("stretch") * width
+    frame = frame.fillna(0.0).div((workload["periods"] - start).clip(upper=width), axis=0)
+    frame.insert(0, "at_s", start * workload["period_s"])
+    return frame
+
+
+def _totals(looks: Sequence[Shown]) -> alt.VConcatChart:
+    """One line of charts per policy: CPU and, if any is known, memory, on the same scales."""
+    frames = [totals(each.run, _STRETCHES) for each in looks]
+    quantities = [("cores", "CPU (cores)", "cpu_limit_cores", 1.0)]
+    if any(frame["used_gib"].any() for frame in frames):
+        quantities.append(("gib", "Memory (GiB)", "memory_limit_bytes", GIB))
+    rows = []
+    for each, frame in zip(looks, frames, strict=True):
+        sides = []
+        for key, title, limit, unit in quantities:
+            ceiling = _ceiling(each.run, limit) / unit
+            top = max(_ceiling(other.run, limit) / unit for other in looks)
+            top = max(top, *(float(other[f"reserved_{key}"].max()) for other in frames)) * 1.03
+            sides.append(_total(each, frame, key, title, ceiling, top))
+        rows.append(alt.hconcat(*sides))
+    return alt.vconcat(*rows)
+
+
+def _total(
+    look: Shown, frame: pd.DataFrame, key: str, axis: str, ceiling: float, top: float
+) -> alt.LayerChart:
+    y = alt.Scale(domain=[0, top], nice=False)
+    at_s = alt.X("at_s:Q", title="Time (s)", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False))
+    base = alt.Chart(frame).encode(x=at_s)
+    used = base.mark_area(interpolate="step-after", color=USAGE, opacity=0.45)
+    reserved = base.mark_line(interpolate="step-after", color=look.color, strokeWidth=2)
+    rule = alt.Chart(pd.DataFrame({"y": [ceiling]})).mark_rule(color="#57606a", strokeDash=[4, 4])
+    layers = [
+        used.encode(y=alt.Y(f"used_{key}:Q", title=axis, scale=y)),
+        reserved.encode(y=alt.Y(f"reserved_{key}:Q", title=axis, scale=y)),
+        rule.encode(y=alt.Y("y:Q", title=axis, scale=y)),
+    ]
+    title = alt.Title(look.title, anchor="start", color=look.color)
+    return alt.LayerChart(layer=layers, width=_WIDTH, height=110, title=title)
+
+
+def _finished(chart: alt.VConcatChart | alt.HConcatChart | alt.Chart) -> alt.TopLevelMixin:
+    finished: alt.TopLevelMixin = chart.configure(font=_FONT, background="white").configure_view(stroke=None)
+    return finished
+
+
+def _ceiling(run: Run, limit: str) -> float:
+    return float(sum(each[limit] for each in run.manifest["workload"]["applications"]))
+
+
+def _width(run: Run, stretches: int) -> int:
+    """Periods per stretch."""
+    return max(1, -(-int(run.manifest["workload"]["periods"]) // stretches))
+
+
+def _stretch_s(runs: Sequence[Run]) -> float:
+    return float(max(_width(run, _STRETCHES) * run.manifest["workload"]["period_s"] for run in runs))
+
+
+def _by_title(looks: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    parts = [frame.assign(title=each.title) for each, frame in zip(looks, frames, strict=True) if len(frame)]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["share"])
