@@ -68,6 +68,8 @@ class EnsembleRecommender:
         self._weights = ensemble
         self._decays = np.array(ensemble.decays, np.float32)
         decays, margins = len(ensemble.decays), len(ensemble.margins)
+        self._used = 1
+        """Buckets up to the highest that was ever hit: all work is done on these alone."""
         self._interval = roster.column(0.0, np.float32, buckets.count)
         self._history = roster.column(0.0, np.float32, decays, buckets.count)
         self._choice = roster.column(_NONE, np.int32, decays)
@@ -79,23 +81,25 @@ class EnsembleRecommender:
 
     def observe(self, slots: Slots, values: Floats, at_s: float) -> None:  # noqa: ARG002 - decays count updates
         """One usage sample (cores or bytes) per slot; slots distinct."""
-        self._interval.values[slots, self._buckets.find(values)] += 1.0
+        found = self._buckets.find(values)
+        self._interval.values[slots, found] += 1.0
+        self._used = max(self._used, int(found.max(initial=0)) + 1)
 
     def recommend(self, slots: Slots, at_s: float) -> Floats:  # noqa: ARG002 - decays count updates
         """float64[n] at the end of an update interval; NaN: no opinion, there was no sample in it."""
         answer = np.full(len(slots), np.nan)
         for start in range(0, len(slots), _CHUNK_ROWS):
             chunk = slots[start : start + _CHUNK_ROWS]
-            usage = self._interval.values[chunk]
+            usage = self._interval.values[chunk, : self._used]
             total = usage.sum(axis=1)
             seen = np.flatnonzero(total > 0)
             if seen.size:
                 answer[start + seen] = self._step(chunk[seen], usage[seen] / total[seen, None])
-            self._interval.values[chunk] = 0.0
+            self._interval.values[chunk, : self._used] = 0.0
         return answer
 
     def _step(self, slots: Slots, usage: NDArray[np.float32]) -> Floats:
-        """usage: s, float32[n, K]. Returns the new limits, float64[n]."""
+        """usage: s, float32[n, used]. Returns the new limits, float64[n]."""
         before = self._choice.values[slots]
         after = self._model_choices(slots, usage, before)
         self._pay(slots, usage, before, after)
@@ -107,9 +111,9 @@ class EnsembleRecommender:
     ) -> NDArray[np.int32]:
         """The bucket whose end is L'_m, int32[n, D]."""
         w = self._weights
-        history = self._history.values[slots]
+        history = self._history.values[slots, :, : self._used]
         history += self._decays[:, None] * (usage[:, None, :] - history)
-        self._history.values[slots] = history
+        self._history.values[slots, :, : self._used] = history
         up_to = np.cumsum(history, axis=2)
         over = up_to[:, :, -1:] - up_to
         under = up_to - history
@@ -127,10 +131,10 @@ class EnsembleRecommender:
     ) -> None:
         """Each model's cost of the interval at the limit it had recommended for it."""
         w = self._weights
-        up_to = np.zeros((len(slots), self._buckets.count + 1), np.float32)
+        up_to = np.zeros((len(slots), self._used + 1), np.float32)
         np.cumsum(usage, axis=1, out=up_to[:, 1:])
         row = np.arange(len(slots))[:, None, None]
-        overrun = up_to[:, -1:, None] - up_to[row, self._at_or_below[before]]
+        overrun = up_to[:, -1:, None] - up_to[row, np.minimum(self._at_or_below[before], self._used)]
         underrun = up_to[row, before[:, :, None]]
         paid = w.overrun * overrun + w.underrun * underrun + w.limit_change * (before != after)[:, :, None]
         cost = self._cost.values[slots]
