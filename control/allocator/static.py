@@ -134,8 +134,9 @@ class Static:
         roster = self._roster
         apps = len(roster.applications)
         held = slice(0, roster.size)  # vacant slots hold 0
-        cores = np.bincount(roster.app, self._quota.values[held], apps)
-        cores += np.bincount(containers.app, quota, apps)
+        cores = np.zeros(apps)
+        np.add.at(cores, roster.app, self._quota.values[held])
+        np.add.at(cores, containers.app, quota)
         memory = np.zeros(apps, np.int64)
         np.add.at(memory, roster.app, self._limit.values[held])
         np.add.at(memory, containers.app, limit)

@@ -1,0 +1,84 @@
+from dataclasses import dataclass, fields
+
+import pytest
+
+from control.allocator import POLICIES, make
+from twinbed import ScenarioError
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_is_made_from_its_defaults_and_knows_its_name(name):
+    assert make(name, {}).name == name
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_parameter_states_its_unit_and_the_reason_for_its_default(name):
+    settings, _ = POLICIES[name]
+    for spec in fields(settings):
+        assert spec.metadata["unit"], spec.name
+        assert spec.metadata["why"], spec.name
+
+
+def test_the_four_policies_of_the_comparison_are_there():
+    assert set(POLICIES) == {"escra", "static", "vpa", "autopilot"}
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("esca", {}, "no policy 'esca'; close: escra"),
+        ("firm", {}, "no policy 'firm'; there is escra"),
+        ("escra", {"upsilom": 1}, "policy 'escra' has no parameter 'upsilom'; close: upsilon"),
+        ("static", {"zzz": 1}, "has no parameter 'zzz'; there is factor"),
+        ("static", {"factor": "much"}, "static.factor: 'much' is not a number"),
+        ("static", {"factor": True}, "static.factor: True is not a number"),
+        ("static", {"factor": None}, "static.factor: None is not a number"),
+        ("static", {"factor": "-1"}, "static.factor: -1.0"),
+        ("escra", {"window": 5.5}, "escra.window: 5.5 is not a whole number"),
+        ("escra", {"window": float("inf")}, "escra.window: inf is not a whole number"),
+        ("escra", {"stale_mean_guard": "maybe"}, "escra.stale_mean_guard: 'maybe' is not a switch"),
+        ("autopilot", {"recommender": 5}, "autopilot.recommender: 5 is not a text"),
+    ],
+)
+def test_what_is_wrong_is_named_with_what_comes_close(name, parameters, message):
+    with pytest.raises(ScenarioError) as raised:
+        make(name, parameters)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@dataclass(frozen=True)
+class ToySettings:
+    rate: float = 1.0
+    count: int = 1
+    switch: bool = True
+    word: str = "a"
+    several: tuple[float, ...] = (1.0,)
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """A policy whose allocator is its settings, so that they can be looked at."""
+    monkeypatch.setitem(POLICIES, "toy", (ToySettings, lambda settings: settings))
+    return lambda **parameters: make("toy", parameters)
+
+
+def test_text_means_the_parameters_own_type(toy):
+    made = toy(rate="35", count="7", switch="off", word="b", several="0.1/2")
+    assert made == ToySettings(35.0, 7, False, "b", (0.1, 2.0))
+    assert [type(made.rate), type(made.count), type(made.several[1])] == [float, int, float]
+
+
+def test_numbers_become_the_parameters_own_type(toy):
+    made = toy(rate=35, count=8192.0)
+    assert made == ToySettings(rate=35.0, count=8192)
+    assert [type(made.rate), type(made.count)] == [float, int]
+
+
+@pytest.mark.parametrize("value", ["0.1/0.2", [0.1, "0.2"], (0.1, 0.2)])
+def test_a_parameter_with_several_values_takes_a_list_or_text(toy, value):
+    assert toy(several=value).several == (0.1, 0.2)
+
+
+def test_one_value_stands_for_a_list_of_one(toy):
+    assert toy(several=2).several == (2.0,)

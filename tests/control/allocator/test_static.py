@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+from fleets import MIB, application, join, oom, period, shrunk
+
+from control.allocator.model import PAGE_BYTES, Reason
+from control.allocator.static import Static, StaticSettings
+from twinbed import ScenarioError
+
+
+def profiled(cores, memory, apps=None, host_cores=8.0):
+    return join(apps or [0] * len(cores), host_cores, peak_cores=cores, peak_bytes=memory)
+
+
+def test_limits_are_the_factor_times_the_peak_in_whole_pages():
+    decision = Static(StaticSettings(factor=1.5)).start(
+        [application(10.0)], profiled([1.0, 2.0], [100 * MIB, PAGE_BYTES + 1])
+    )
+    assert decision.cpu.quota_cores.tolist() == [1.5, 3.0]
+    # 1.5 · 4097 = 6145.5: two pages
+    assert decision.memory.limit_bytes.tolist() == [150 * MIB, 2 * PAGE_BYTES]
+    assert set(decision.cpu.reason) == set(decision.memory.reason) == {Reason.INITIAL}
+
+
+def test_quotas_stay_between_the_kernels_minimum_and_the_host():
+    decision = Static(StaticSettings()).start(
+        [application(10.0)], profiled([0.0, 4.0], [0, 0], host_cores=4.0)
+    )
+    assert decision.cpu.quota_cores.tolist() == [0.01, 4.0]
+    assert decision.memory.limit_bytes.tolist() == [PAGE_BYTES] * 2
+
+
+def test_nothing_is_decided_afterwards():
+    static = Static(StaticSettings())
+    ids = static.start([application()], profiled([1.0], [MIB])).cpu.ids
+    assert static.on_period(period(ids, [1.5], [1.4])).empty
+    assert static.on_oom(oom(ids, [1])).empty
+    assert static.on_reclaimed(shrunk([0])).empty
+    assert not static.traps_oom
+    assert static.reclaim is None
+
+
+@pytest.mark.parametrize(
+    ("fleet", "missing"),
+    [(join([0]), "CPU"), (join([0], peak_cores=[1.0]), "memory"), (join([0], peak_bytes=[1]), "CPU")],
+)
+def test_containers_that_nobody_profiled_are_refused(fleet, missing):
+    with pytest.raises(ScenarioError, match=f"static: the containers have no {missing} profile"):
+        Static(StaticSettings()).start([application()], fleet)
+
+
+def test_a_plan_above_the_cpu_limit_is_refused_with_its_sum():
+    with pytest.raises(
+        ScenarioError, match=r"'shop': 1\.5 × the profiled peaks sum to 4\.5 cores.* limit of 4"
+    ):
+        Static(StaticSettings()).start([application(4.0)], profiled([1.0, 2.0], [MIB, MIB]))
+
+
+def test_a_plan_above_the_memory_limit_is_refused_with_its_sum():
+    with pytest.raises(ScenarioError, match="sum to 3145728 bytes of memory"):
+        Static(StaticSettings()).start([application(4.0, 2 * MIB)], profiled([1.0, 1.0], [MIB, MIB]))
+
+
+def test_a_plan_that_uses_the_limit_up_fits_whatever_the_order_of_adding():
+    peaks = [0.1] * 10 + [0.2, 0.7]
+    omega = 1.5 * float(np.sum(peaks[::-1]))
+    Static(StaticSettings()).start([application(omega)], profiled(peaks, [MIB] * 12))
+
+
+def test_a_newcomer_needs_the_place_that_the_departed_left():
+    static = Static(StaticSettings())
+    first = static.start([application(4.0)], profiled([1.0, 1.0], [MIB, MIB]))
+    newcomer = profiled([1.5], [MIB])
+    with pytest.raises(ScenarioError, match=r"5\.25 cores"):
+        static.on_join(newcomer)
+    static.on_leave(first.cpu.ids[:1])
+    decision = static.on_join(newcomer)
+    assert decision.cpu.quota_cores.tolist() == [2.25]
+    assert decision.cpu.reason.tolist() == [Reason.JOINED]
+    assert decision.cpu.ids[0] not in first.cpu.ids
