@@ -55,7 +55,7 @@ def write(trace: UsageTrace, path: str | Path) -> None:
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with hidden.open("xb") as file:
-            pq.write_table(table, file, compression="zstd")
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
             file.flush()
             os.fsync(file.fileno())
         hidden.replace(path)
@@ -79,8 +79,10 @@ def read(path: str | Path) -> UsageTrace:
     path = Path(path)
     head = _head(path, _schema(path))
     try:
-        table = pq.read_table(path, columns=list(COLUMNS)).cast(_SCHEMA)
-    except (pa.ArrowException, OSError) as error:
+        # A flipped bit in a page would otherwise be another plausible number.
+        table = pq.read_table(path, columns=list(COLUMNS), page_checksum_verification=True).cast(_SCHEMA)
+        table.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise TraceError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
     trace = _trace(path, head, table)
     validate(trace, str(path))
@@ -128,7 +130,7 @@ def _schema(path: Path) -> pa.Schema:
         return pq.read_schema(path)
     except FileNotFoundError as error:
         raise TraceError(f"{path}: no such file") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise TraceError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
 
 

@@ -126,6 +126,8 @@ BAD = {
         "line 2: container 'web' has memory_bytes but no CPU",
     ),
     "long line": (WIDE + "0,1,1\n1,1,1,1\n", "in line 3, saw 4"),
+    "all lines long": (WIDE + "0,1,1,1\n1,1,1,1\n", "line 2 has more fields than the header"),
+    "open quote": (LONG + 'web,0,1\n"web,1,1\n', "EOF inside string"),
     "short line": (WIDE + "0,1,1\n1,1\n2,1,1\n", "line 3: cpu_cores of container 'db' is empty"),
     "other columns": ("foo,bar\n1,2\n", "not a trace: expected a 'container' and a 'time' column"),
     "semicolons": ("time;web\n0;1\n", "the file has time;web"),

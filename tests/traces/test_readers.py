@@ -149,3 +149,9 @@ def test_surf_pieces_that_do_not_fit_are_named(surf: Path) -> None:
     frame.assign(id=[5, 5, 6, 9]).to_parquet(path)
     with pytest.raises(TraceError, match=r"row 4: job 9 is not in surf_tasks\.csv\.gz"):
         load(surf)
+
+
+def test_surplus_fields_never_shift_the_columns(tmp_path: Path) -> None:
+    path = gz(tmp_path / "n.csv.gz", NEZHA + "T,d1,0,p,1,1,9\nT,d1,60,p,1,1,9\n")
+    with pytest.raises(TraceError, match="line 2 has more fields than the header"):
+        load(path, app="T")

@@ -123,6 +123,17 @@ def test_a_truncated_file_is_refused(tmp_path: Path, trace: UsageTrace, share: f
         parquet.read(path)
 
 
+def test_a_flipped_bit_in_the_values_is_noticed(tmp_path: Path, trace: UsageTrace) -> None:
+    path = tmp_path / "it.parquet"
+    parquet.write(trace, path)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(3)
+    damaged = bytearray(path.read_bytes())
+    damaged[column.data_page_offset + column.total_compressed_size // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(TraceError, match="not a readable Parquet file"):
+        parquet.read(path)
+
+
 def test_a_foreign_parquet_file_is_told_by_its_columns(tmp_path: Path) -> None:
     pq.write_table(pa.table({"apples": [1]}), tmp_path / "it.parquet")
     with pytest.raises(TraceError, match=r"not a twinbed trace .*apples"):

@@ -187,7 +187,7 @@ def _times(path: Path, cells: pd.Series[str]) -> Floats:
                 f"{path}: line {cells.index[at]}, column {name}: {cells.iloc[at]!r}, "
                 "expected an ISO 8601 time"
             )
-        return np.asarray((stamps - pd.Timestamp(0, tz="UTC")).dt.total_seconds(), np.float64)
+        return np.asarray(stamps.dt.as_unit("us").astype("int64"), np.float64) / 1e6
     return table.numbers(path, cells) * TIME[name]
 
 

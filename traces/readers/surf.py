@@ -81,7 +81,7 @@ def _fragments(path: Path) -> pd.DataFrame:
         frame: pd.DataFrame = pq.read_table(path, columns=list(COLUMNS)).to_pandas()
     except FileNotFoundError as error:
         raise TraceError(f"{path}: no such file") from error
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise TraceError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
     uneven = frame["duration_ms"] != _INTERVAL_MS
     if uneven.any():

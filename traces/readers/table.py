@@ -5,6 +5,7 @@ For: all text readers. Not for: what the columns mean (each reader says that), n
 
 from __future__ import annotations
 
+import csv
 import gzip
 import zlib
 from collections.abc import Iterable, Sequence
@@ -43,7 +44,7 @@ def header(path: Path) -> list[str]:
         line = start.splitlines()[0].decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TraceError(f"{path}: not UTF-8 text (byte {error.start} of the header)") from error
-    return [name.strip().strip('"') for name in line.split(",")]
+    return [name.strip() for name in next(csv.reader([line], skipinitialspace=True))]
 
 
 def read_text(path: Path, max_rows: int) -> pd.DataFrame:
@@ -66,12 +67,12 @@ def read_text(path: Path, max_rows: int) -> pd.DataFrame:
                 na_filter=False,
                 skip_blank_lines=False,
                 skipinitialspace=True,
-                index_col=False,
                 nrows=max_rows + 1,
                 encoding="utf-8-sig",
             )
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, pd.errors.ParserError) as error:
         raise _unreadable(path, error) from error
+    _refuse_surplus(path, frame)
     frame.index = pd.RangeIndex(FIRST_LINE, FIRST_LINE + len(frame))
     if len(frame) > max_rows:
         raise TraceError(f"{path}: more than {max_rows} rows; select a part, or raise max_rows")
@@ -115,9 +116,11 @@ def read_known(path: Path, columns: Sequence[str], **types: str) -> pd.DataFrame
     require(path, header(path), columns)
     try:
         with _open(path) as file:
-            frame = pd.read_csv(file, usecols=list(columns), dtype=types or None)
+            frame = pd.read_csv(file, dtype=types or None)
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise _unreadable(path, error) from error
+    _refuse_surplus(path, frame)
+    frame = frame[list(columns)]
     if frame.empty:
         raise TraceError(f"{path}: no rows below the header, expected at least one")
     text = [name for name in columns if name not in types and not pd.api.types.is_numeric_dtype(frame[name])]
@@ -142,6 +145,12 @@ def one_of(path: Path, what: str, value: object, known: Iterable[object]) -> Non
     options = sorted(set(known), key=str)
     if value not in options:
         raise TraceError(f"{path}: no {what} {value!r}; there are {', '.join(map(str, options[:20]))}")
+
+
+def _refuse_surplus(path: Path, frame: pd.DataFrame) -> None:
+    """pandas takes surplus fields of the first row for row labels and shifts the columns: not here."""
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise TraceError(f"{path}: line {FIRST_LINE} has more fields than the header")
 
 
 def _number(cell: str) -> float:
