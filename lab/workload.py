@@ -24,7 +24,8 @@ from twinbed import ScenarioError
 
 LEAST_HOST_CORES = 4
 """Smallest host assumed when a trace does not say: a small cloud machine, n1-standard-4 for one."""
-_HOST_KEYS = ("host_cores", "cpus")
+_HOST_KEY = "cpus"
+"""The recorder's name for the machine's logical CPUs in a trace's metadata."""
 _SELECTION = ("format", "containers", "max_containers", "start_s", "end_s")
 
 
@@ -147,9 +148,9 @@ def _applications(
 def _host_cores(scenario: Scenario, trace: UsageTrace, notes: list[str]) -> float:
     if scenario.host_cores is not None:
         return scenario.host_cores
-    for key in _HOST_KEYS:
-        if key in trace.metadata:
-            return float(trace.metadata[key])
+    said = trace.metadata.get(_HOST_KEY, "")
+    if said.isdecimal() and int(said) > 0:
+        return float(said)
     cores = max(LEAST_HOST_CORES, ceil(trace.cpu_cores.max()))
     if scenario.trace is not None:
         notes.append(

@@ -63,7 +63,7 @@ def test_a_longer_profile_never_shows_a_higher_peak_than_the_periods_do(periods,
 
 def test_host_cores_come_from_the_request_then_the_trace_then_an_assumption_that_is_noted():
     trace = usage_trace()
-    known = replace(trace, metadata={"host_cores": "16"})
+    known = replace(trace, metadata={"cpus": "16"})
     assert prepare(scenario(host_cores=3.0), known, SEED).workload.host_cores.tolist() == [3.0] * 3
     assert prepare(scenario(), known, SEED).workload.host_cores.tolist() == [16.0] * 3
     assumed = prepare(scenario(), trace, SEED)
