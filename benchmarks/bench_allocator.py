@@ -1,0 +1,119 @@
+"""How long one step of the Escra allocator takes, at 1,000 to 1,000,000 containers.
+
+Telemetry is synthetic and steady: 5 % of the containers throttled, 20 % with more unused than γ as far as
+their quota has it, in patterns from a fixed seed; quotas are what the allocator decided. The hard case has
+half of the containers throttled and half with runtime to give back. Baseline: benchmarks/plain_escra.py
+on the same telemetry at 1,000 containers, measured between the other figures of the same run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import median
+from time import perf_counter
+
+import numpy as np
+
+from benchmarks import plain_escra
+from control.allocator.escra import Escra, EscraSettings
+from control.allocator.model import Application, Join, PeriodStats
+
+OMEGA_PER_CONTAINER, HOST_CORES, PERIOD_S = 1.5, 4.0, 0.1
+BASELINE_CONTAINERS = 1000
+WARM_UP, PATTERNS = 10, 4
+TARGETS_MS = {100_000: 5.0, 1_000_000: 50.0}
+
+
+class Telemetry:
+    """A few periods' throttled flags and unused runtime, repeated in turn."""
+
+    def __init__(self, containers: int, throttled: float, unused: float) -> None:
+        rng = np.random.default_rng(20)
+        self._patterns = []
+        for _ in range(PATTERNS):
+            kind = rng.random(containers)
+            held = kind < throttled
+            above = (kind >= throttled) & (kind < throttled + unused)
+            left = np.where(above, 0.2 + 0.2 * rng.random(containers), 0.2 * rng.random(containers))
+            self._patterns.append((held, np.where(held, 0.0, left)))
+
+    def period(self, number: int, quota: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """(unused, throttled) of a period; nobody leaves more unused than its quota."""
+        held, left = self._patterns[number % PATTERNS]
+        return np.minimum(left, quota), held
+
+
+def figures() -> Iterator[dict[str, object]]:
+    """One figure per size, then the hard case and many applications."""
+    plain = plain_step_s() / BASELINE_CONTAINERS
+    baseline = f"plain Python loop, {plain * 1e9:.0f} ns per container"
+    for containers in (1000, 10_000, 100_000, 1_000_000):
+        yield figure(f"allocator step, {containers:,} containers", containers, baseline, plain)
+    yield figure("allocator step, hard case", 1_000_000, baseline, plain, throttled=0.5, unused=0.5)
+    yield figure("allocator step, 20,000 applications", 1_000_000, baseline, plain, applications=20_000)
+    yield figure("allocator step, telemetry in any order", 100_000, baseline, plain, shuffled=True)
+
+
+def figure(
+    name: str,
+    containers: int,
+    baseline: str,
+    plain: float,
+    *,
+    applications: int = 1,
+    throttled: float = 0.05,
+    unused: float = 0.2,
+    shuffled: bool = False,
+) -> dict[str, object]:
+    seconds, changed = step(containers, applications, throttled, unused, shuffled)
+    return {
+        "name": name,
+        "value": round(seconds * 1e3, 4),
+        "unit": "ms",
+        "per_container_ns": round(seconds / containers * 1e9, 1),
+        "baseline": baseline,
+        "ratio": round(plain / (seconds / containers), 1),
+        "limits_changed": round(changed, 3),
+        "target": f"≤ {TARGETS_MS[containers]:g} ms" if containers in TARGETS_MS else None,
+    }
+
+
+def step(
+    containers: int, applications: int, throttled: float, unused: float, shuffled: bool
+) -> tuple[float, float]:
+    """Medians of Escra.on_period: (seconds, share of the containers whose quota it changed)."""
+    escra = Escra(EscraSettings())
+    each = containers / applications
+    specs = [Application(f"a{i}", OMEGA_PER_CONTAINER * each, int(each) << 28) for i in range(applications)]
+    fleet = Join(np.arange(containers) % applications, np.full(containers, HOST_CORES))
+    ids = escra.start(specs, fleet).cpu.ids
+    order = np.random.default_rng(1).permutation(containers) if shuffled else np.arange(containers)
+    ids = ids[order]
+    telemetry = Telemetry(containers, throttled, unused)
+    memory = np.zeros(containers, np.int64)
+    times, changed = [], []
+    for number in range(WARM_UP + max(15, 300_000 // containers)):
+        quota = escra.cpu.allocated_cores[order]
+        left, held = telemetry.period(number, quota)
+        stats = PeriodStats(ids, quota, left, held, quota - left, memory, PERIOD_S, number * PERIOD_S)
+        begin = perf_counter()
+        decision = escra.on_period(stats)
+        times.append(perf_counter() - begin)
+        changed.append(len(decision.cpu.ids) / containers)
+    return median(times[WARM_UP:]), median(changed[WARM_UP:])
+
+
+def plain_step_s() -> float:
+    """Median seconds of the plain loop on the same telemetry, given as the lists that it would have."""
+    omega = OMEGA_PER_CONTAINER * BASELINE_CONTAINERS
+    fleet = plain_escra.start(BASELINE_CONTAINERS, omega, HOST_CORES)
+    telemetry = Telemetry(BASELINE_CONTAINERS, 0.05, 0.2)
+    times = []
+    for number in range(WARM_UP + 200):
+        quota = [container.quota for container in fleet]
+        left, held = telemetry.period(number, np.array(quota))
+        lists = (quota, left.tolist(), held.tolist())
+        begin = perf_counter()
+        plain_escra.step(fleet, omega, *lists)
+        times.append(perf_counter() - begin)
+    return median(times[WARM_UP:])
