@@ -1,0 +1,308 @@
+"""CFS bandwidth of a whole fleet: exact inside a period, one compiled pass over all containers at its end.
+
+For: the fleet's state and the kernels that move it through time. Not for: when that happens
+(simulation.py) nor for what a container at its memory limit is answered (memory.py).
+
+Inside a period the model is fluid: work arrives evenly, joins the backlog and is served at up to
+`cap` CPUs while the runtime pool lasts. From backlog w and arrival rate a, the work done by time t is
+min(cap · t, w + a · t), so the pool r is empty at max(r / cap, (r − w) / a): no sub-steps. A period's
+boundary and a quota write fill the pool by the same rule, min(left + q · P, q · P + burst).
+
+Source: kernel/sched/fair.c (__refill_cfs_bandwidth_runtime, do_sched_cfs_period_timer, throttle_cfs_rq)
+and what was measured of quota writes: a write refills and unthrottles, even when the value is unchanged.
+Not modelled: runtime slices (5 ms) and tick debt, by which the kernel is off by a few ms either way.
+"""
+
+from __future__ import annotations
+
+from math import ceil
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import SLOT_MASK
+from twin.containers.compiled import kernel
+from twin.containers.model import Floats, Series, Workload
+
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+Bytes8 = NDArray[np.uint8]
+
+UP, HELD, DOWN, ABSENT = 0, 1, 2, 3
+"""Status: running; held at its memory limit; starting up again; not there. Only UP makes progress."""
+
+NANOSECOND = 1e-9
+"""CPU time below the kernel's resolution (seconds): a pool this short of what is wanted is not exhausted."""
+
+
+class Fleet(NamedTuple):
+    """State of N containers, one array per quantity; times and CPU work in seconds, quotas in cores.
+
+    cap: CPUs it can keep busy; quota: inf = none; pool: runtime left; backlog: arrived, not done; since:
+    offset in the period up to which it is integrated; used: done in this period; stalled: CPUs
+    throttled now (0 = not throttled); throttled, throttled_s: this period's; reason: of the last quota
+    change not yet recorded; cpu_order, memory_order: the decision last carried out; wanted_bytes: what
+    it holds or tries to hold; arrived_s … nr_throttled: totals of finished periods.
+    """
+
+    status: Bytes8
+    cap: Floats
+    quota: Floats
+    pool: Floats
+    backlog: Floats
+    since: Floats
+    used: Floats
+    stalled: Floats
+    throttled: Flags
+    throttled_s: Floats
+    reason: Bytes8
+    cpu_order: Whole
+    memory_order: Whole
+    limit_bytes: Whole
+    wanted_bytes: Whole
+    arrived_s: Floats
+    done_s: Floats
+    nr_periods: Whole
+    nr_throttled: Whole
+
+
+class Report(NamedTuple):
+    """One period's telemetry of all columns; [N] arrays as PeriodStats has them, and throttled seconds."""
+
+    quota_cores: Floats
+    unused_cores: Floats
+    throttled: Flags
+    usage_cores: Floats
+    memory_bytes: Whole
+    throttled_s: Floats
+
+
+class Rows(NamedTuple):
+    """The recorded series' arrays, in the order of `Series` (float32, bool, int64 or uint8; [T, N])."""
+
+    demand_cores: NDArray[np.float32]
+    usage_cores: NDArray[np.float32]
+    quota_cores: NDArray[np.float32]
+    backlog_s: NDArray[np.float32]
+    throttled: Flags
+    throttled_s: NDArray[np.float32]
+    memory_bytes: Whole
+    limit_bytes: Whole
+    cpu_reason: Bytes8
+    up: Flags
+
+
+def new_fleet(workload: Workload) -> Fleet:
+    """All N containers of a workload, none of them there yet."""
+    count = len(workload.names)
+    kinds: dict[str, type] = {"status": np.uint8, "reason": np.uint8, "throttled": np.bool_}
+    whole = ("cpu_order", "memory_order", "limit_bytes", "wanted_bytes", "nr_periods", "nr_throttled")
+    kinds |= dict.fromkeys(whole, np.int64)
+    fleet = Fleet(**{name: np.zeros(count, kinds.get(name, np.float64)) for name in Fleet._fields})
+    fleet.status[:] = ABSENT
+    fleet.cap[:] = np.minimum(workload.threads, workload.host_cores)
+    return fleet
+
+
+def new_report(count: int) -> Report:
+    """An uninitialised report of `count` containers."""
+    kinds: dict[str, type] = {"throttled": np.bool_, "memory_bytes": np.int64}
+    return Report(**{name: np.empty(count, kinds.get(name, np.float64)) for name in Report._fields})
+
+
+def new_series(periods: int, count: int) -> Series:
+    """Series of `periods` × `count`, to be filled row by row by `record`."""
+    kinds: dict[str, type] = {"cpu_reason": np.uint8}
+    kinds |= dict.fromkeys(("throttled", "up"), np.bool_)
+    kinds |= dict.fromkeys(("memory_bytes", "limit_bytes"), np.int64)
+    return Series(**{name: np.zeros((periods, count), kinds.get(name, np.float32)) for name in Rows._fields})
+
+
+@kernel
+def serve(
+    backlog: float, pool: float, stalled: float, rate: float, cap: float, wall_s: float
+) -> tuple[float, float, float, float, float]:
+    """One container over `wall_s` seconds in which nothing but its own consumption changes its pool.
+
+    rate: cores of work arriving. Returns (done, backlog, pool, stalled, throttled_s). A runqueue per
+    CPU with runnable work is throttled at exhaustion: all of `cap` when there is a backlog, else as
+    many as the arriving work keeps busy; throttled_s sums over them, as cpu.stat's throttled_time.
+    """
+    offered = backlog + rate * wall_s
+    if stalled > 0.0:
+        return 0.0, offered, pool, stalled, stalled * wall_s
+    wanted = min(cap * wall_s, offered)
+    if wanted <= pool + NANOSECOND:
+        done = min(wanted, pool)
+        return done, offered - done, pool - done, 0.0, 0.0
+    at = pool / cap
+    cpus = ceil(cap)
+    if pool - backlog > rate * at:
+        at = (pool - backlog) / rate
+        cpus = ceil(rate)
+    return pool, offered - pool, 0.0, float(cpus), cpus * (wall_s - at)
+
+
+@kernel
+def _advance_one(fleet: Fleet, i: int, offset: float, rate: float) -> None:
+    wall_s = offset - fleet.since[i]
+    if wall_s <= 0.0:
+        return
+    fleet.since[i] = offset
+    if fleet.status[i] == UP:
+        done, backlog, pool, stalled, throttled_s = serve(
+            fleet.backlog[i], fleet.pool[i], fleet.stalled[i], rate, fleet.cap[i], wall_s
+        )
+        fleet.backlog[i] = backlog
+        fleet.pool[i] = pool
+        fleet.used[i] += done
+        if stalled > 0.0:
+            fleet.stalled[i] = stalled
+            fleet.throttled[i] = True
+            fleet.throttled_s[i] += throttled_s
+    elif fleet.status[i] != ABSENT:
+        fleet.backlog[i] += rate * wall_s
+
+
+@kernel
+def advance(fleet: Fleet, columns: Whole, offset: float, demand: Floats, row: int) -> None:
+    """Integrates the containers `columns` (int64[m]) up to `offset` seconds into period `row`.
+
+    demand: float64[T, N], cores. Needed before anything but time changes them: a status, a quota.
+    """
+    for column in columns:
+        _advance_one(fleet, column, offset, demand[row, column])
+
+
+@kernel
+def write_quotas(
+    fleet: Fleet,
+    issued: Whole,
+    column_of: Whole,
+    ids: Whole,
+    quotas: Floats,
+    reasons: Bytes8,
+    order: int,
+    offset: float,
+    demand: Floats,
+    row: int,
+    period_s: float,
+    burst_s: float,
+) -> int:
+    """Quota writes at `offset` of period `row`; returns how many values changed, −1 if one is not > 0.
+
+    issued: int64[N] current id per column; column_of: int64[slots] column per slot (−1 = none). Ids
+    that are no longer issued are skipped, and containers to which a decision later than `order` was
+    applied already.
+    """
+    changed = 0
+    for j in range(len(ids)):
+        slot = ids[j] & SLOT_MASK
+        if slot >= len(column_of):
+            continue
+        i = column_of[slot]
+        if i < 0 or issued[i] != ids[j] or fleet.cpu_order[i] > order:
+            continue
+        quota = quotas[j]
+        if not quota > 0.0:
+            return -1
+        _advance_one(fleet, i, offset, demand[row, i])
+        full = quota * period_s
+        fleet.pool[i] = min(fleet.pool[i] + full, full + burst_s)
+        fleet.stalled[i] = 0.0
+        fleet.cpu_order[i] = order
+        fleet.reason[i] = reasons[j]
+        if quota != fleet.quota[i]:
+            fleet.quota[i] = quota
+            changed += 1
+    return changed
+
+
+@kernel
+def end_period(
+    fleet: Fleet,
+    demand: Floats,
+    want: Whole,
+    row: int,
+    period_s: float,
+    burst_s: float,
+    report: Report,
+    over: Whole,
+) -> int:
+    """Finishes period `row` for everyone, fills `report`, and refills the pools for the next period.
+
+    demand: float64[T, N]; want: int64[T, N], bytes wanted at the period's end. Running containers that
+    want more than their limit are written to `over` (int64[N]); returns how many, or −1 − i if
+    container i breaks an invariant: input negative or not finite, or more done than its CPUs can do.
+    """
+    found = 0
+    for i in range(len(fleet.status)):
+        status = fleet.status[i]
+        rate = demand[row, i]
+        _advance_one(fleet, i, period_s, rate)
+        fleet.since[i] = 0.0
+        used = fleet.used[i]
+        quota = fleet.quota[i]
+        pool = fleet.pool[i]
+        throttled = fleet.throttled[i]
+        if not (0.0 <= rate < np.inf and used <= fleet.cap[i] * period_s + NANOSECOND and pool >= 0.0):
+            return -1 - i
+        report.quota_cores[i] = quota
+        report.unused_cores[i] = min(pool / period_s, quota)
+        report.usage_cores[i] = used / period_s
+        report.throttled[i] = throttled
+        report.throttled_s[i] = fleet.throttled_s[i]
+        fleet.done_s[i] += used
+        if status != ABSENT:
+            fleet.arrived_s[i] += rate * period_s
+        if quota < np.inf:
+            fleet.nr_periods[i] += (used > 0.0) | throttled
+            fleet.nr_throttled[i] += throttled
+        if status <= HELD:
+            wanted = want[row, i]
+            if wanted < 0:
+                return -1 - i
+            fleet.wanted_bytes[i] = wanted
+            if status == UP and wanted > fleet.limit_bytes[i]:
+                over[found] = i
+                found += 1
+        report.memory_bytes[i] = min(fleet.wanted_bytes[i], fleet.limit_bytes[i])
+        full = quota * period_s
+        fleet.pool[i] = min(pool + full, full + burst_s)
+        fleet.used[i] = 0.0
+        fleet.stalled[i] = 0.0
+        fleet.throttled[i] = False
+        fleet.throttled_s[i] = 0.0
+    return found
+
+
+@kernel
+def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -> None:
+    """Writes period `row`, just ended, into the series and forgets the reasons it recorded."""
+    for i in range(len(fleet.status)):
+        status = fleet.status[i]
+        rows.demand_cores[row, i] = 0.0 if status == ABSENT else demand[row, i]
+        rows.usage_cores[row, i] = report.usage_cores[i]
+        rows.quota_cores[row, i] = report.quota_cores[i]
+        rows.backlog_s[row, i] = fleet.backlog[i]
+        rows.throttled[row, i] = report.throttled[i]
+        rows.throttled_s[row, i] = report.throttled_s[i]
+        rows.memory_bytes[row, i] = report.memory_bytes[i]
+        rows.limit_bytes[row, i] = fleet.limit_bytes[i]
+        rows.cpu_reason[row, i] = fleet.reason[i]
+        rows.up[row, i] = status <= HELD
+        fleet.reason[i] = 0
+
+
+@kernel
+def changed_rows(present: Flags) -> Flags:
+    """bool[T]: rows of `present` (bool[T, N]) that differ from the row before; False for row 0."""
+    periods, count = present.shape
+    changed = np.zeros(periods, np.bool_)
+    for row in range(1, periods):
+        for i in range(count):
+            if present[row, i] != present[row - 1, i]:
+                changed[row] = True
+                break
+    return changed

@@ -1,0 +1,65 @@
+"""Which container of the allocator is which column of the workload.
+
+For: ids ↔ columns, and the order in which columns report. Not for: the containers' state (cfs.Fleet).
+The allocator issues an id when a container joins; a column that comes back is a new container to it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Ids, slot
+from twinbed import InvariantError
+
+Columns = NDArray[np.int64]
+
+
+class Members:
+    """The containers that are there, of `count` columns.
+
+    issued: int64[N], each column's id (−1: not there); column_of: int64[slots], each slot's column (−1:
+    vacant). columns and ids: int64[k] of all members by slot, the same arrays until membership changes, which
+    is the order that allocators handle fastest; in_order: columns are 0 … N−1, all there.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.issued: Ids = np.full(count, -1, np.int64)
+        self.column_of: Columns = np.full(count, -1, np.int64)
+        self._sort()
+
+    def add(self, columns: Columns, ids: Ids) -> None:
+        """Columns that joined with the ids they got; InvariantError if an id is not a fresh one."""
+        slots = slot(ids)
+        if len(ids) != len(columns) or len(np.unique(slots)) != len(slots) or (slots < 0).any():
+            raise InvariantError(f"{len(columns)} containers joined and the allocator gave other ids")
+        if slots.size and slots.max() >= len(self.column_of):
+            grown = np.full(int(slots.max()) + 1, -1, np.int64)
+            grown[: len(self.column_of)] = self.column_of
+            self.column_of = grown
+        if (self.column_of[slots] >= 0).any():
+            raise InvariantError("the allocator gave a container an id whose slot is taken")
+        self.issued[columns] = ids
+        self.column_of[slots] = columns
+        self._sort()
+
+    def remove(self, columns: Columns) -> Ids:
+        """Columns that left; returns the ids they had."""
+        ids = self.issued[columns]
+        self.column_of[slot(ids)] = -1
+        self.issued[columns] = -1
+        self._sort()
+        return ids
+
+    def find(self, ids: Ids) -> tuple[NDArray[np.int64], Columns]:
+        """(rows, columns) of those of `ids` (int64[n]) that are members."""
+        slots = slot(ids)
+        columns = self.column_of[np.minimum(slots, len(self.column_of) - 1)]
+        rows = np.flatnonzero((slots < len(self.column_of)) & (columns >= 0) & (self.issued[columns] == ids))
+        return rows, columns[rows]
+
+    def _sort(self) -> None:
+        self.columns: Columns = self.column_of[self.column_of >= 0]
+        self.ids: Ids = self.issued[self.columns]
+        self.ids.setflags(write=False)
+        self.in_order = np.array_equal(self.columns, np.arange(len(self.issued)))

@@ -1,0 +1,88 @@
+"""Memory limits of the fleet: who is at its limit, what a new limit does, what agents can shrink.
+
+For: the state changes of a few containers at one instant, as NumPy on subsets. Not for: when they happen and
+who is asked (simulation.py); the check of everyone at a period's end is part of `cfs.end_period`.
+
+A container wants what its trace says at each period's end. Above its limit it holds the limit and
+is stopped (held) or killed. Lowering a limit below what is held has the effect of an attempt to
+charge it (cgroup v2's memory.max). Source: SPEC.md §1, memory rule; control/allocator/reclaim.py.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from control.allocator.model import Bytes, Ids
+from control.allocator.reclaim import shrink
+from twin.containers.cfs import DOWN, HELD, UP, Fleet
+from twin.containers.members import Columns, Members
+from twinbed import InvariantError
+
+
+class Written(NamedTuple):
+    """What new limits did. changed: how many differ from the old; held: columns that were held and got
+    one; fitting: those of them that fit now; short: columns that want more than their new limit."""
+
+    changed: int
+    held: Columns
+    fitting: Columns
+    short: Columns
+
+
+def excess(fleet: Fleet, columns: Columns) -> Bytes:
+    """int64[m]: by how much columns want more than their limit (≤ 0: not at all)."""
+    return fleet.wanted_bytes[columns] - fleet.limit_bytes[columns]
+
+
+def write_limits(fleet: Fleet, columns: Columns, limits: Bytes, order: int, *, answer: bool) -> Written:
+    """Sets limits (int64[m]) by decision `order`, except where a later one was carried out already.
+
+    Held containers stay held: the caller releases `fitting`. answer: the limits answer a trap, so held
+    containers that still do not fit are `short` again; InvariantError if such a grant raised nothing,
+    because asking again would never end. Otherwise they go on waiting for their answer.
+    """
+    if (limits < 0).any():
+        raise InvariantError("the allocator decided a negative memory limit")
+    current = fleet.memory_order[columns] <= order
+    columns, limits = columns[current], limits[current]
+    before = fleet.limit_bytes[columns]
+    fleet.limit_bytes[columns] = limits
+    fleet.memory_order[columns] = order
+    fits = fleet.wanted_bytes[columns] <= limits
+    status = fleet.status[columns]
+    held = status == HELD
+    short = (status == UP) & ~fits
+    if answer:
+        again = held & ~fits
+        if (limits <= before)[again].any():
+            raise InvariantError("the allocator answered a held container with a grant that raises nothing")
+        short |= again
+    changed = int(np.count_nonzero(limits != before))
+    return Written(changed, columns[held], columns[held & fits], columns[short])
+
+
+def shrink_running(
+    fleet: Fleet, members: Members, chosen: Columns, margin_bytes: int, order: int
+) -> tuple[Columns, Ids, Bytes]:
+    """The agents' reclaim over the running ones of the columns `chosen`; lowers their limits.
+
+    Returns the shrunk containers as (columns, ids, new limits). Held containers are at their limit and
+    those that start up have nothing to measure: neither is touched.
+    """
+    columns = chosen[fleet.status[chosen] == UP]
+    usage = np.minimum(fleet.wanted_bytes[columns], fleet.limit_bytes[columns])
+    ids, limits = shrink(members.issued[columns], fleet.limit_bytes[columns], usage, margin_bytes)
+    _, lowered = members.find(ids)
+    fleet.limit_bytes[lowered] = limits
+    fleet.memory_order[lowered] = order
+    return lowered, ids, limits
+
+
+def stop(fleet: Fleet, columns: Columns, status: int) -> None:
+    """Columns, integrated up to now, become HELD or DOWN: nothing of theirs is runnable any more."""
+    fleet.status[columns] = status
+    fleet.stalled[columns] = 0.0
+    if status == DOWN:
+        fleet.wanted_bytes[columns] = 0
