@@ -118,9 +118,9 @@ def _write(folder: Path) -> tuple[float, float]:
         write_table(folder / "ours.parquet", tables.periods(series, trace.containers))
 
     def pandas() -> None:
-        columns = {name: np.ravel(getattr(series, name), order="F") for name in Series.__slots__}
-        columns["period"] = np.tile(np.arange(PERIODS, dtype=np.int32), CONTAINERS)
-        columns["container"] = np.repeat(np.array(trace.containers, dtype=object), PERIODS)
+        columns = {name: np.ravel(getattr(series, name)) for name in Series.__slots__}
+        columns["period"] = np.repeat(np.arange(PERIODS, dtype=np.int32), CONTAINERS)
+        columns["container"] = np.tile(np.array(trace.containers, dtype=object), PERIODS)
         pd.DataFrame(columns).to_parquet(folder / "theirs.parquet", index=False)
 
     times: dict[str, list[float]] = {"arrow": [], "pandas": []}
