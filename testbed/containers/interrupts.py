@@ -1,0 +1,51 @@
+"""Ctrl-C and SIGTERM while something must be left tidy.
+
+For: ending a `with` block once and letting its clean-up finish. Not for: what the clean-up does.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Self
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """The first SIGINT or SIGTERM raises KeyboardInterrupt; later ones set `hurry` and raise nothing.
+
+    `shield()` has the same effect without a signal. Signals that were ignored before stay ignored.
+    Outside the main thread, where Python delivers no signals, it does nothing.
+    """
+
+    def __init__(self) -> None:
+        self.hurry = False
+        self._shielded = False
+        self._before: dict[signal.Signals, signal._HANDLER] = {}
+
+    def shield(self) -> None:
+        """From here on signals only set `hurry`."""
+        self._shielded = True
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._shielded:
+            self.hurry = True
+            return
+        self._shielded = True
+        raise KeyboardInterrupt

@@ -1,0 +1,188 @@
+"""A network of its own for each container: a namespace on a bridge of the run, and its byte counters.
+
+For: making and removing namespaces, veth pairs and the bridge, and reading how much crossed each. Not
+for: emulating links or routes to the outside: the containers of a run reach each other and nothing else.
+Made with the `ip` command (iproute2), once per run and before anything is measured, so that what is
+done is what a reader can type; counters come from sysfs. The bridge has no address, so no
+route of the host changes, and addresses are from 198.18.0.0/16, set aside for benchmarks (RFC 2544).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.containers.ownership import LINK_PREFIX, MARK, is_alive, is_run
+from twinbed import BackendError
+
+MAX_CONTAINERS = 1_000
+"""What a Linux bridge takes: 1,024 ports."""
+
+_NETNS = Path("/run/netns")
+_CLASS = Path("/sys/class/net")
+_CLONE_NEWNET = 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that a container received and sent since its network was made."""
+
+    rx_bytes: int
+    tx_bytes: int
+
+
+class Endpoint:
+    """One container's end: its namespace, its address, its counters (files kept open)."""
+
+    def __init__(self, namespace: str, link: str, address: str) -> None:
+        self.namespace = namespace
+        self.address = address
+        statistics = _CLASS / link / "statistics"
+        # The host's end of the pair counts the other way round.
+        self._rx = os.open(statistics / "tx_bytes", os.O_RDONLY | os.O_CLOEXEC)
+        self._tx = os.open(statistics / "rx_bytes", os.O_RDONLY | os.O_CLOEXEC)
+        self._door = os.open(_NETNS / namespace, os.O_RDONLY | os.O_CLOEXEC)
+
+    def enter(self) -> None:
+        """Moves the calling process into the namespace; for use between fork and exec."""
+        if _libc.setns(self._door, _CLONE_NEWNET) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+
+    def read(self) -> Traffic:
+        """The counters now."""
+        return Traffic(int(os.pread(self._rx, 32, 0)), int(os.pread(self._tx, 32, 0)))
+
+    def close(self) -> None:
+        """Closes the files."""
+        for descriptor in (self._rx, self._tx, self._door):
+            os.close(descriptor)
+
+
+class Network:
+    """The bridge of one run and the endpoints on it, one per container, in order.
+
+    Raises BackendError when `ip` is missing or the kernel refuses; what was made by then is removed.
+    """
+
+    def __init__(self, run: str, names: Sequence[str]) -> None:
+        if len(names) > MAX_CONTAINERS:
+            raise BackendError(f"{len(names)} containers: one bridge takes {MAX_CONTAINERS}")
+        self._run = run
+        self.endpoints: list[Endpoint] = []
+        try:
+            self._make(names)
+        except BaseException:
+            self.remove()
+            raise
+
+    def _make(self, names: Sequence[str]) -> None:
+        stem = _link_stem(self._run)
+        self._make_link(stem, "type bridge stp_state 0 mcast_snooping 0", "")
+        for index, name in enumerate(names):
+            namespace, link = f"{LINK_PREFIX}{self._run}-{name}", f"{stem}-{index}"
+            address = f"198.18.{(index + 1) // 256}.{(index + 1) % 256}"
+            _ip(f"netns add {namespace}")
+            self._make_link(link, f"type veth peer name eth0 netns {namespace}", f"master {stem}")
+            _ip(
+                "link set lo up",
+                "link set eth0 addrgenmode none up",
+                f"address add {address}/16 dev eth0",
+                namespace=namespace,
+            )
+            self.endpoints.append(Endpoint(namespace, link, address))
+
+    def _make_link(self, link: str, kind: str, master: str) -> None:
+        # The kernel ignores an alias given at creation, so the mark is set in the same batch.
+        _ip(f"link add {link} {kind}", f"link set {link} alias {MARK}:{self._run} {master}")
+        # A host's end that speaks IPv6 announces itself, and its bytes would be the containers'.
+        if (quiet := Path(f"/proc/sys/net/ipv6/conf/{link}/disable_ipv6")).exists():
+            quiet.write_text("1")
+        _ip(f"link set {link} up")
+
+    def remove(self) -> None:
+        """Closes the counters, removes links and namespaces. Idempotent."""
+        while self.endpoints:
+            self.endpoints.pop().close()
+        _remove(self._run)
+
+
+def sweep() -> list[str]:
+    """Removes links and namespaces of runs whose recorder is dead; the names of those runs, sorted."""
+    runs = {_run_of_link(link) for link in _our_links()} | {
+        _run_of_namespace(each) for each in _our_namespaces()
+    }
+    dead = sorted(run for run in runs if is_run(run) and not is_alive(run))
+    for run in dead:
+        _remove(run)
+    return dead
+
+
+def _remove(run: str) -> None:
+    """Links first: a namespace's own end goes with the host's, at once and not when the kernel gets to it."""
+    commands = [f"link delete {each}" for each in _links_of(run)]
+    commands += [f"netns delete {each}" for each in _namespaces_of(run)]
+    if not commands:
+        return
+    try:
+        _ip(*commands)
+    except BackendError:
+        # The kernel may have removed a link on its own by now; only what is still there is a failure.
+        if left := _links_of(run) + _namespaces_of(run):
+            raise BackendError(f"{left[0]}: cannot be removed; the next recording tries again") from None
+
+
+def _links_of(run: str) -> list[str]:
+    return [link for link in _our_links() if _run_of_link(link) == run]
+
+
+def _namespaces_of(run: str) -> list[str]:
+    return [each for each in _our_namespaces() if _run_of_namespace(each) == run]
+
+
+def _our_links() -> list[str]:
+    return sorted(each.name for each in _CLASS.glob(f"{LINK_PREFIX}*"))
+
+
+def _our_namespaces() -> list[str]:
+    return sorted(each.name for each in _NETNS.glob(f"{LINK_PREFIX}*"))
+
+
+def _run_of_link(link: str) -> str:
+    """The run in the link's alias; empty for a link that does not carry our mark."""
+    try:
+        alias = (_CLASS / link / "ifalias").read_text().strip()
+    except OSError:
+        return ""
+    return alias.removeprefix(f"{MARK}:") if alias.startswith(f"{MARK}:") else ""
+
+
+def _run_of_namespace(namespace: str) -> str:
+    """`tb-run-<pid>-<start>-<count>-<name>` → `run-<pid>-<start>-<count>`."""
+    return "-".join(namespace.removeprefix(LINK_PREFIX).split("-")[:4])
+
+
+def _link_stem(run: str) -> str:
+    """A name for the bridge, short enough (IFNAMSIZ is 16) to take a number for each container."""
+    return LINK_PREFIX + hashlib.blake2s(run.encode(), digest_size=3).hexdigest()
+
+
+def _ip(*commands: str, namespace: str | None = None) -> None:
+    """Runs `ip` commands in one batch, in a namespace if given."""
+    program = shutil.which("ip")
+    if program is None:
+        raise BackendError("network 'own' needs the command ip; install it: sudo apt install iproute2")
+    where = ["-netns", namespace] if namespace else []
+    batch = "\n".join(commands) + "\n"
+    done = subprocess.run(
+        [program, *where, "-force", "-batch", "-"], input=batch, capture_output=True, text=True, check=False
+    )
+    if done.returncode != 0:
+        reason = (done.stderr.strip() or "no reason given").splitlines()[0]
+        raise BackendError(f"ip {commands[0]}: {reason}; own networks need root and CAP_NET_ADMIN")
