@@ -26,6 +26,8 @@ LEGEND = (
 )
 _HEAD = ("label", "run", "name", "policy", "seed", "currency")
 _MOST_DIFFERENCES = 3
+_BRISK_S = (1, 2, 5, 10, 20, 30, 60)
+"""Update intervals to propose to who has a short trace, seconds."""
 _SECTIONS = {
     "cpu_slack_p50_cores": "slack",
     "cpu_slack_p99_cores": "slack",
@@ -231,19 +233,26 @@ def _not_comparable(runs: Sequence[Run]) -> list[str]:
 
 
 def _never_acted(run: Run) -> list[str]:
-    """A recommender whose first update comes after the trace's end was never more than its first guess."""
-    every_s = run.manifest["spec"]["policy"]["parameters"].get("update_interval_s")
-    lasted_s = _duration_s(run)
+    """A recommender that changed nothing was never more than its first guess: why, and how to let it act."""
+    policy = run.manifest["spec"]["policy"]
+    every_s = policy["parameters"].get("update_interval_s")
     if not isinstance(every_s, int | float) or run.metrics["limit_changes_per_s"] > 0:
         return []
-    if every_s <= lasted_s:
-        return [f"{run.policy} changed no limit in this run."]
-    name = run.manifest["spec"]["policy"]["name"]
-    quicker = max(1, math.floor(lasted_s / 20))
+    lasted_s = _duration_s(run)
+    if every_s < lasted_s:
+        kept = f"{run.policy} changed no limit: it kept its initial {_initial(policy)}."
+        why = " Its bounds are wide while its history is short; they narrow over days."
+        return [kept + (why if policy["name"] == "vpa" else "")]
+    quicker = max((each for each in _BRISK_S if each <= lasted_s / 15), default=_BRISK_S[0])
     return [
-        f"{run.policy} updates every {every_s:g} s and the trace is {lasted_s:g} s long: it never updated. "
-        f"Try --policy {name}:update_interval_s={quicker}."
+        f"{run.policy} updates every {every_s:g} s and the trace is {lasted_s:g} s long: it never updated "
+        f"and kept its initial {_initial(policy)}. Try --policy {policy['name']}:update_interval_s={quicker}."
     ]
+
+
+def _initial(policy: Mapping[str, Any]) -> str:
+    factor = policy["parameters"].get("initial_factor")
+    return "limits" if factor is None else f"limits of {factor:g} × the profiled peak"
 
 
 def _killed(runs: Sequence[Run]) -> list[str]:

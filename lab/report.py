@@ -8,6 +8,7 @@ Vega here and stand in it as images.
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -19,6 +20,8 @@ from lab.compare import LEGEND, as_result, conditions, facts, labels, notes_of, 
 from lab.formats import grid, shown
 from lab.metrics import METRICS
 from lab.store import Run
+
+_CLIP = re.compile(r'(id="clip|url\(#clip)(\d+)')
 
 _STYLE = """
 :root { color-scheme: light; }
@@ -113,12 +116,18 @@ def _table(header: Sequence[str], right: Sequence[bool], lines: Iterable[Sequenc
 
 
 def _figure(figure: report_charts.Figure) -> str:
-    svg = vl_convert.vegalite_to_svg(figure.chart.to_json())
-    data = base64.b64encode(svg.encode()).decode()
+    svg = vl_convert.vegalite_to_svg(figure.chart.to_json(), allowed_base_urls=[])
+    data = base64.b64encode(_renumbered(svg).encode()).decode()
     return (
         f'<figure><img src="data:image/svg+xml;base64,{data}" alt="{escape(figure.title)}">'
         f"<figcaption>{escape(figure.caption)}</figcaption></figure>"
     )
+
+
+def _renumbered(svg: str) -> str:
+    """Vega numbers clipping paths on and on over all charts of a process; here each chart starts at 0."""
+    numbers: dict[str, int] = {}
+    return _CLIP.sub(lambda found: f"{found[1]}{numbers.setdefault(found[2], len(numbers))}", svg)
 
 
 def _policies(runs: Sequence[Run]) -> str:

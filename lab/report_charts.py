@@ -61,11 +61,10 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
         )
     shares = _by_title(looks, [series.throttled_share(each.run, _STRETCHES) for each in looks])
     if len(shares) and shares["share"].any():
-        top = min(1.0, 1.08 * float(shares["share"].max()))
         yield Figure(
             "Throttling over time",
             f"Share of containers throttled in a period, means over {_stretch_s(runs):g} s.",
-            _finished(charts.shares(shares, looks, top).properties(width=2 * _WIDTH)),
+            _finished(charts.shares(shares, looks).properties(width=2 * _WIDTH)),
         )
 
 

@@ -97,3 +97,7 @@ def _usage(error: Exception) -> str:
 def _fail(message: str) -> int:
     sys.stderr.write(f"twinbed: {' '.join(message.split())}\n")
     return FAILED
+
+
+if __name__ == "__main__":
+    main()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.formats import DEFAULT_WIDTH, FORMATS, Result, table
-from twinbed import ScenarioError
+from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
     from lab.store import RunStore
@@ -111,10 +111,12 @@ def write(text: str) -> None:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
         # What is still buffered must not fail once more when Python shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(CLOSED_PIPE_EXIT) from None
+        if isinstance(error, BrokenPipeError):
+            raise typer.Exit(CLOSED_PIPE_EXIT) from None
+        raise BackendError(f"standard output: {error.strerror}") from None
 
 
 def assignments(texts: list[str] | None, option: str) -> dict[str, str]:

@@ -1,0 +1,176 @@
+"""What bad input gets: one clear line, exit code 2 (130 on Ctrl-C), and nothing half-written."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from sample_traces import usage_trace
+
+from lab.store import RunStore
+from traces import parquet
+
+TWINBED = (sys.executable, "-m", "lab.cli.main")
+HEADER = "container,time_s,cpu_cores,memory_mib\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "wanted"),
+    [
+        pytest.param(HEADER + "web,0,nan,1\nweb,1,1,1\n", ["line 2", "cpu_cores", "nan"], id="NaN usage"),
+        pytest.param(HEADER + "web,0,-1,1\nweb,1,1,1\n", ["line 2", "cpu_cores", "-1"], id="negative usage"),
+        pytest.param(
+            HEADER + "web,0,1,1\nweb,1,1,1\nweb,2,1,1\nweb,5,1,1\n",
+            ["line 5", "5 s comes 3 s after 2 s"],
+            id="gap in time",
+        ),
+        pytest.param(
+            HEADER + "web,0,1,1\nweb,2,1,1\nweb,1,1,1\n", ["line 4", "increasing"], id="disorder in time"
+        ),
+        pytest.param(HEADER, ["no rows"], id="0 rows"),
+        pytest.param("", ["empty"], id="empty file"),
+        pytest.param("time,web,web\n0,1,1\n1,1,1\n", ["'web'", "twice"], id="container twice, wide"),
+        pytest.param(
+            HEADER + "web,0,1,1\nweb,0,1,1\n", ["line 3", "'web'", "twice"], id="container twice, long"
+        ),
+        pytest.param("colour,price\nred,1\n", ["not a trace"], id="another table"),
+        pytest.param("\0\1\2\3", ["binary"], id="binary data"),
+    ],
+)
+def test_a_bad_trace_is_refused_with_file_and_place(twinbed, tmp_path, store_path, content, wanted):
+    path = tmp_path / "bad.csv"
+    path.write_text(content)
+    refused = twinbed("whatif", path).refused
+    assert refused.startswith(f"{path}: ")
+    for text in wanted:
+        assert text in refused
+    assert not store_path.exists()
+
+
+def test_a_csv_that_says_it_is_parquet_is_refused(twinbed, tmp_path):
+    path = tmp_path / "bad.parquet"
+    path.write_text(HEADER + "web,0,1,1\n")
+    assert "not a readable Parquet file" in twinbed("whatif", path).refused
+
+
+def test_a_parquet_file_that_is_cut_short_is_refused(twinbed, tmp_path):
+    path = tmp_path / "cut.parquet"
+    parquet.write(usage_trace(), path)
+    path.write_bytes(path.read_bytes()[:2000])
+    assert "not a readable Parquet file" in twinbed("whatif", path).refused
+
+
+def test_a_trace_of_another_format_than_said_is_refused(twinbed, csv_path):
+    assert str(csv_path) in twinbed("whatif", csv_path, "--trace-format", "sockshop").refused
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        pytest.param("polices: [escra]", ["polices", "did you mean 'policies'?"], id="unknown key"),
+        pytest.param(
+            "budget: {cpu_cores: -1, memory_bytes: 1000}", ["budget.cpu_cores", "-1"], id="negative limit"
+        ),
+        pytest.param("period_s: .nan", ["period_s"], id="NaN"),
+        pytest.param("policies: [oracle]", ["policies.0", "no policy 'oracle'"], id="unknown policy"),
+        pytest.param("policies: ['escra:kapa=1']", ["kapa", "kappa"], id="unknown parameter"),
+        pytest.param("calibration: nowhere.toml", ["nowhere.toml", "No such file"], id="no calibration"),
+    ],
+)
+def test_a_bad_scenario_is_refused_with_file_and_key(twinbed, tmp_path, csv_path, text, wanted):
+    path = tmp_path / "bad.yaml"
+    path.write_text(f"name: bad\ntrace: {{source: {csv_path.name}}}\n{text}\n")
+    refused = twinbed("run", path).refused
+    assert "bad.yaml" in refused or "nowhere.toml" in refused
+    for each in wanted:
+        assert each in refused
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["--policy", "oracle"], "no policy 'oracle'"),
+        (["--policy", "escra,,static"], "policy"),
+        (["--policy", "static:factor=-1"], "static.factor"),
+        (["--policy", "escra,escra"], "must not repeat"),
+        (["--container", "wob"], "no container 'wob' in the trace; close: web"),
+        (["--start", "1000"], "no interval begins"),
+        (["--budget-factor", "-1"], "budget_factor"),
+        (["--set", "budgetfactor=1"], "did you mean 'budget_factor'?"),
+        (["--set", "nonsense"], "expected KEY=VALUE"),
+        (["--price", "1"], "--price 1: expected"),
+        (["--price", "1,-2"], "price.memory_gib_hour"),
+        (["--name", "../up"], "name"),
+        (["--trace-format", "exel"], "no trace format 'exel'"),
+    ],
+)
+def test_a_bad_option_is_refused_and_named(twinbed, csv_path, store_path, arguments, wanted):
+    assert wanted in twinbed("whatif", csv_path, *arguments).refused
+    assert not store_path.exists()
+
+
+def test_a_trace_that_is_not_there_is_named_with_the_shipped_ones(twinbed):
+    assert twinbed("whatif", "nowhere.csv").refused.startswith("nowhere.csv: no such file")
+
+
+def test_a_store_that_cannot_be_made_is_named(twinbed, csv_path):
+    refused = twinbed("whatif", csv_path, "--policy", "static", "--store", "/proc/nowhere").refused
+    assert refused.startswith("/proc/nowhere/mine-static-")
+    assert "cannot be written" in refused
+
+
+def test_standard_output_that_is_full_is_one_line():
+    with Path("/dev/full").open("w") as full:
+        process = subprocess.run([*TWINBED, "policies"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert process.returncode == 2
+    assert process.stderr == "twinbed: standard output: No space left on device\n"
+
+
+@pytest.mark.root
+def test_a_full_disk_leaves_no_run_and_no_temporary_file(twinbed, csv_path, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("mounting a tiny file system needs root")
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)], capture_output=True, text=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"no tmpfs can be mounted here: {mounted.stderr.strip()}")
+    try:
+        (disk / "filler").write_bytes(bytes(52 << 10))
+        refused = twinbed("whatif", csv_path, "--policy", "escra", "--store", disk / "store").refused
+        assert refused.startswith(f"{disk}/store/mine-escra-")
+        assert "No space left on device" in refused
+        left = sorted(path.name for path in (disk / "store").iterdir())
+        assert [name for name in left if name != ".lock"] == []
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_the_middle_ends_with_130_and_leaves_no_half_written_run(tmp_path):
+    trace, root = tmp_path / "long.parquet", tmp_path / "store"
+    parquet.write(usage_trace(periods=60_000, count=40), trace)
+    process = subprocess.Popen(
+        [*TWINBED, "whatif", str(trace), "--policy", "static,escra", "--store", str(root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # As an interactive shell starts it; a runner in the background may ignore the signal.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    deadline = time.monotonic() + 120
+    # The first run is being written: the middle of the middle.
+    while not list(root.glob(".new-*")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "twinbed: interrupted\n")
+    assert list(root.glob(".new-*")) == []
+    # The one that was being written is gone, unless it was whole before the signal came.
+    store = RunStore(root)
+    assert [problem for each in store.ids() for problem in store.open(each).verify()] == []

@@ -1,0 +1,81 @@
+"""How the command starts: quickly, and with nothing but what works in its help."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from twinbed import __version__
+
+HEAVY = [
+    "altair",
+    "duckdb",
+    "numba",
+    "pandas",
+    "pyarrow",
+    "scipy",
+    "simpy",
+    "streamlit",
+    "torch",
+    "vl_convert",
+]
+
+
+def test_the_command_line_imports_nothing_heavy_before_a_verb_runs():
+    code = f"import sys, lab.cli.main; print(sorted(set({HEAVY}) & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_version_is_printed(twinbed):
+    ended = twinbed("--version")
+    assert (ended.code, ended.out) == (0, f"twinbed {__version__}\n")
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [[], ["whatif"], ["run"], ["compare"], ["report"], ["policies"], ["runs"], ["runs", "query"], ["traces"]],
+)
+def test_every_verb_explains_itself(twinbed, verb):
+    ended = twinbed(*verb, "--help")
+    assert ended.code == 0
+    assert "Usage: twinbed" in ended.out
+
+
+def test_no_verb_at_all_shows_the_help_and_no_error(twinbed):
+    ended = twinbed()
+    assert ended.code == 2
+    assert "whatif" in ended.out
+    assert ended.err == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["frobnicate"], "No such command 'frobnicate'; see twinbed --help"),
+        (["whatif"], "Missing argument 'TRACE'; see twinbed whatif --help"),
+        (["runs", "list", "--format", "xml"], "Invalid value for '--format'"),
+        (["whatif", "x", "--seed", "-1"], "Invalid value for '--seed'"),
+        (["whatif", "x", "--nonsense"], "No such option"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_names_the_help(twinbed, arguments, message):
+    refused = twinbed(*arguments).refused
+    assert message in refused
+    assert "--help" in refused
+
+
+def test_a_reader_that_leaves_ends_the_program_without_a_word(store_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "lab.cli.main", "policies"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 141

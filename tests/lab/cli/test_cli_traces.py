@@ -1,0 +1,109 @@
+"""`twinbed traces` and `twinbed policies`."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+
+from control.allocator import POLICIES
+from traces import parquet
+from traces.load import FORMATS, load, shipped
+
+
+def test_formats_and_shipped_recordings_are_listed(twinbed):
+    rows = json.loads(twinbed("traces", "list", "--format", "json").out)["rows"]
+    assert [row["name"] for row in rows] == [*shipped(), *FORMATS]
+
+
+def test_a_trace_is_inspected_with_usage_per_container(twinbed, csv_path):
+    document = json.loads(twinbed("traces", "inspect", csv_path, "--format", "json").out)
+    assert document["facts"]["shape"] == "2 containers, 30 intervals of 1 s (30 s)"
+    web = document["rows"][0]
+    # 6 of 30 intervals at 0.8 core, the others at 0.2.
+    assert web["cpu_mean_cores"] == pytest.approx(0.32)
+    assert (web["cpu_p50_cores"], web["cpu_max_cores"]) == (0.2, 0.8)
+    assert web["memory_max_mib"] == 129.0
+
+
+def test_a_container_without_memory_has_no_memory_figures(twinbed, tmp_path):
+    path = tmp_path / "cpu.csv"
+    path.write_text("time,web\n0,1\n1,2\n")
+    (row,) = json.loads(twinbed("traces", "inspect", path, "--format", "json").out)["rows"]
+    assert row["memory_mean_mib"] is None
+    assert "–" in twinbed("traces", "inspect", path).out
+
+
+def test_of_many_containers_people_see_the_busiest_and_machines_all(twinbed, tmp_path):
+    path = tmp_path / "many.csv"
+    names = [f"c{i}" for i in range(50)]
+    path.write_text(
+        f"time,{','.join(names)}\n" + "".join(f"{t},{','.join(map(str, range(50)))}\n" for t in (0, 1))
+    )
+    table = twinbed("traces", "inspect", path).out
+    assert "c49" in table
+    assert "c5 " not in table
+    assert "The 30 of 50 containers" in table
+    assert (
+        len(list(csv.DictReader(io.StringIO(twinbed("traces", "inspect", path, "--format", "csv").out))))
+        == 50
+    )
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv"])
+def test_a_converted_trace_reads_back_the_same(twinbed, csv_path, tmp_path, name):
+    target = tmp_path / name
+    assert twinbed("traces", "convert", csv_path, target).code == 0
+    before, after = load(csv_path), load(target)
+    assert after.containers == before.containers
+    assert after.interval_s == before.interval_s
+    np.testing.assert_array_equal(after.cpu_cores, before.cpu_cores)
+    np.testing.assert_array_equal(after.memory_bytes, before.memory_bytes)
+
+
+def test_containers_that_come_and_go_survive_a_csv(twinbed, tmp_path):
+    path = tmp_path / "late.csv"
+    path.write_text(
+        'container,app,time_s,cpu_cores,rx_bytes\na,x,0,1,5\na,x,1,2,6\na,x,2,0.1,7\n"b,1",y,1,3,8\n'
+    )
+    twinbed("traces", "convert", path, tmp_path / "out.csv")
+    before, after = load(path), load(tmp_path / "out.csv")
+    assert (after.containers, after.apps) == (before.containers, before.apps)
+    np.testing.assert_array_equal(after.present, before.present)
+    np.testing.assert_array_equal(after.rx_bytes, before.rx_bytes)
+
+
+def test_an_older_file_survives_a_conversion_that_fails(twinbed, tmp_path):
+    broken, target = tmp_path / "broken.csv", tmp_path / "out.csv"
+    broken.write_text("time,web\n0,nan\n")
+    target.write_text("precious")
+    assert twinbed("traces", "convert", broken, target).code == 2
+    assert target.read_text() == "precious"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_a_target_of_another_kind_is_refused(twinbed, csv_path, tmp_path):
+    assert (
+        "written as .parquet or .csv" in twinbed("traces", "convert", csv_path, tmp_path / "out.xlsx").refused
+    )
+
+
+def test_reader_options_reach_the_reader(twinbed, csv_path, tmp_path):
+    twinbed("traces", "convert", csv_path, tmp_path / "o.parquet", "--trace-option", "app=shop")
+    assert set(parquet.read(tmp_path / "o.parquet").apps) == {"shop"}
+    assert "expected KEY=VALUE" in twinbed("traces", "inspect", csv_path, "--trace-option", "app").refused
+    assert "'colour'" in twinbed("traces", "inspect", csv_path, "--trace-option", "colour=red").refused
+
+
+def test_every_parameter_of_every_policy_is_listed_with_unit_default_range_and_reason(twinbed):
+    rows = json.loads(twinbed("policies", "--format", "json").out)["rows"]
+    assert {row["policy"] for row in rows} == set(POLICIES)
+    assert all(row["unit"] and row["why"] and row["range"] and row["default"] for row in rows)
+
+
+def test_one_policy_is_listed_alone_and_an_unknown_one_is_refused(twinbed):
+    assert "vpa." not in twinbed("policies", "escra").out
+    assert (
+        "no policy 'oracle'; there are autopilot, escra, static, vpa" in twinbed("policies", "oracle").refused
+    )
