@@ -21,7 +21,7 @@ _LEFT = 56
 
 def workload(frame: pd.DataFrame) -> alt.Chart:
     """What will be replayed: at_s, container, cpu_cores as areas, stacked over containers."""
-    base = alt.Chart(frame, height=180).mark_area(interpolate="step", opacity=0.75, line=False)
+    base = alt.Chart(frame, height=300).mark_area(interpolate="step", opacity=0.75, line=False)
     color = alt.Color(
         "container:N",
         title=None,
@@ -61,7 +61,7 @@ def limit_and_use(
     use, limit, title, what = _QUANTITIES[quantity]
     time = _Time(window, labels=last)
     x = time.of("at_s")
-    base = alt.Chart(frame)
+    base = alt.Chart(frame.assign(was_throttled=frame["throttled"].map({True: "yes", False: "no"})))
     y = alt.Scale(domain=[0, top], nice=False)
     area = base.mark_area(interpolate="step-before", color=USAGE, opacity=0.45, clip=True).encode(
         x=x, y=_left(use, title, scale=y)
@@ -76,7 +76,7 @@ def limit_and_use(
         layers.append(_marks(events, time, y))
     layers.extend(_hover(base, x, y, quantity, what, color))
     # The axis with its labels needs room that the others do not, so that all plots are equally high.
-    chart: alt.LayerChart = alt.LayerChart(layer=layers, height=162 if last else 120)
+    chart: alt.LayerChart = alt.LayerChart(layer=layers, height=178 if last else 132)
     return chart
 
 
@@ -145,7 +145,7 @@ def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, what: str, co
         alt.Tooltip("at_s:Q", title="time (s)", format=".1f"),
         alt.Tooltip(f"{limit}:Q", title=f"limit ({what})", format=form),
         alt.Tooltip(f"{use}:Q", title=f"use ({what})", format=form),
-        alt.Tooltip("throttled:N", title="throttled"),
+        alt.Tooltip("was_throttled:N", title="throttled"),
     ]
     if quantity == "cpu":
         tips.append(alt.Tooltip("reason:N", title="limit set because"))
@@ -168,7 +168,7 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
     inside = frame.loc[frame["share"] <= 0.995, "slack"]
     low, high = float(min(0.0, inside.min())), float(max(inside.max(), 1e-6))
     chart: alt.Chart = (
-        alt.Chart(frame, height=240)
+        alt.Chart(frame, height=320)
         .mark_line(clip=True, strokeWidth=2.2)
         .encode(
             x=alt.X("slack:Q", title=title, scale=alt.Scale(domain=[low, high])),
@@ -185,25 +185,37 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
     return chart
 
 
-def shares(frame: pd.DataFrame, runs: Sequence[Shown], top: float) -> alt.Chart:
-    """Share of containers throttled over time: at_s, share, title."""
+def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
+    """Share of containers throttled over time: at_s, to_s, share, title; a row per run, fuller is more."""
+    titles = [each.title for each in runs]
+    colors = alt.Scale(domain=titles, range=[each.color for each in runs])
+    strength = alt.Scale(domain=[0, float(frame["share"].max())], range=[0, 1])
+    rows = alt.Axis(labelLimit=160, ticks=False, domain=False)
     chart: alt.Chart = (
-        alt.Chart(frame, height=220)
-        .mark_line(interpolate="step-after", strokeWidth=1.8, clip=True)
+        alt.Chart(frame, height=90 + 34 * len(runs))
+        .mark_rect()
         .encode(
             x=_Time().of("at_s"),
-            y=_left(
-                "share",
-                "Containers throttled",
-                percent=True,
-                scale=alt.Scale(domain=[0, top]),
+            x2="to_s:Q",
+            y=alt.Y("title:N", title=None, sort=titles, scale=alt.Scale(paddingInner=0.15), axis=rows),
+            color=alt.Color("title:N", sort=titles, scale=colors, legend=None),
+            opacity=alt.Opacity(
+                "share:Q",
+                scale=strength,
+                legend=alt.Legend(
+                    title="Containers throttled",
+                    format=".0%",
+                    orient="top",
+                    tickCount=4,
+                    symbolFillColor=USAGE,
+                ),
             ),
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
                 alt.Tooltip("at_s:Q", title="from (s)", format=".1f"),
-                alt.Tooltip("share:Q", title="throttled", format=".1%"),
+                alt.Tooltip("to_s:Q", title="to (s)", format=".1f"),
+                alt.Tooltip("share:Q", title="container-periods throttled", format=".1%"),
             ],
-            **_by_title(runs),
         )
     )
     return chart
@@ -247,7 +259,6 @@ def _left(
     percent: bool = False,
 ) -> alt.Y:
     """The y channel, with the same room for its labels in every chart."""
-    form = "%" if percent else "~g"
-    axis = alt.Axis(minExtent=_LEFT, maxExtent=_LEFT, tickCount=4, format=form, labelOverlap=True)
+    axis = alt.Axis(minExtent=_LEFT, maxExtent=_LEFT, tickCount=4, format="%" if percent else ",~r")
     stack: Literal["zero"] | None = "zero" if stacked else None
     return alt.Y(f"{field}:Q", title=title, axis=axis, stack=stack, scale=scale or alt.Scale())

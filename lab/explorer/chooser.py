@@ -11,12 +11,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from lab import policy
 from lab.explorer import cached, charts, parameters, session, uploads
 from lab.explorer.palette import title
 from lab.explorer.selection import MAX_POLICIES, Selection
 from lab.explorer.worker import Request
+from lab.policy import PolicySpec
 from traces.load import shipped
 from traces.schema import UsageTrace
 from twinbed import ScenarioError, TraceError
@@ -32,13 +34,20 @@ _PREVIEW_POINTS = 400
 _PREVIEW_CONTAINERS = 12
 
 
-def choose(*, running: bool) -> tuple[Selection, bool]:
-    """Shows the widgets, out of use while a job is running; what is chosen, and whether it can be run."""
+def choose(*, running: bool) -> tuple[Selection, bool, DeltaGenerator]:
+    """Shows the widgets, out of use while a job is running.
+
+    What is chosen, whether it can be run, and the place for a button: above the settings, so that it stays
+    where it is when they are unfolded.
+    """
     before = session.selection()
     recording, have_trace = _trace(before, running)
-    texts, good = _policies(before, running)
-    chosen = _conditions(replace(before, recording=recording, policies=texts), running)
-    return chosen, have_trace and good and bool(texts)
+    specs = _policies(before, running)
+    below = st.container()
+    texts = None if specs is None else _settings(specs)
+    kept = before.policies if texts is None else texts
+    chosen = _conditions(replace(before, recording=recording, policies=kept), running)
+    return chosen, have_trace and bool(texts), below
 
 
 def request(chosen: Selection, store: Path) -> Request:
@@ -153,7 +162,8 @@ def _chosen_trace(chosen: Selection) -> UsageTrace | None:
         return None
 
 
-def _policies(before: Selection, running: bool) -> tuple[tuple[str, ...], bool]:
+def _policies(before: Selection, running: bool) -> list[PolicySpec] | None:
+    """The policies that are picked, before their settings are looked at; None when one cannot be used."""
     if "policies" not in st.session_state:
         st.session_state["policies"] = list(before.policies)
     now: list[str] = st.session_state["policies"]
@@ -167,32 +177,36 @@ def _policies(before: Selection, running: bool) -> tuple[tuple[str, ...], bool]:
         on_change=_forget_parameters,
         disabled=running,
         placeholder="Choose policies",
-        help="One policy with other settings beside itself: type it as on the command line, "
-        "for example static:factor=1.0",
+        help="The same policy once more with other settings: type it as on the command line, for example "
+        "static:factor=1.0",
     )
-    specs, good = [], True
-    for text in texts:
-        try:
-            specs.append(policy.parse(text.strip()))
-        except ScenarioError as error:
-            st.error(str(error))
-            good = False
+    try:
+        specs = [policy.parse(text.strip()) for text in texts]
+    except ScenarioError as error:
+        st.error(str(error))
+        return None
     if not texts:
         st.caption("Choose at least one policy.")
-    edited: list[str] = []
+    return specs
+
+
+def _settings(specs: list[PolicySpec]) -> tuple[str, ...] | None:
+    """Every policy's settings as fields; the policies' texts, None when a value cannot be used."""
+    texts: list[str] = []
+    problems: list[str] = []
     with st.expander("Policy settings"):
-        for place, spec in enumerate(specs):
-            st.markdown(f"**{title(spec.name)}**")
-            try:
-                edited.append(parameters.edit(spec, f"parameter-{place}-{spec.name}").text)
-            except ScenarioError as error:
-                st.error(str(error))
-                edited.append(spec.text)
-                good = False
-    unique = tuple(dict.fromkeys(edited))
-    if len(unique) < len(edited):
-        st.error("Two of the policies are the same: change a setting of one, or take one away.")
-    return unique, good and len(unique) == len(edited)
+        tabs = st.tabs([title(spec.name) for spec in specs]) if specs else []
+        for place, (tab, spec) in enumerate(zip(tabs, specs, strict=True)):
+            with tab:
+                try:
+                    texts.append(parameters.edit(spec, f"parameter-{place}-{spec.name}").text)
+                except ScenarioError as error:
+                    problems.append(str(error))
+    if len(set(texts)) < len(texts):
+        problems.append("Two of the policies are the same: change a setting of one, or take one away.")
+    for problem in problems:
+        st.error(problem)
+    return None if problems else tuple(texts)
 
 
 def _forget_parameters() -> None:

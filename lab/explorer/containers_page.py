@@ -11,6 +11,7 @@ import streamlit as st
 
 from lab.explorer import chooser, results, session
 from lab.explorer.job import Job, Status
+from lab.explorer.palette import title
 from lab.explorer.selection import Selection
 from lab.store import Run, RunStore
 from twinbed import StoreError, TwinbedError
@@ -23,9 +24,9 @@ def page() -> None:
     _take_finished()
     job = session.job()
     with st.sidebar:
-        chosen, ready = chooser.choose(running=job is not None)
+        chosen, ready, below = chooser.choose(running=job is not None)
         session.change(**{key: getattr(chosen, key) for key in chooser.FIELDS})
-        pressed = st.button(
+        pressed = below.button(
             "Run",
             type="primary",
             width="stretch",
@@ -95,7 +96,7 @@ def _progress() -> None:
 def _text(status: Status) -> str:
     if not status.label:
         return f"Preparing the trace… {status.elapsed_s:.0f} s"
-    return f"{status.label}: {status.fraction:.0%} of all policies, {status.elapsed_s:.0f} s"
+    return f"{title(status.label)}: {status.fraction:.0%} of all policies, {status.elapsed_s:.0f} s"
 
 
 def _results(*, running: bool) -> None:

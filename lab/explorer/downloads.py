@@ -15,6 +15,7 @@ from lab import formats
 from lab.compare import as_result
 from lab.explorer import cached
 from lab.explorer.palette import Shown
+from lab.report import document
 
 
 def comparison_csv(runs: Sequence[Shown]) -> str:
@@ -54,4 +55,12 @@ def buttons(runs: Sequence[Shown], container: str) -> None:
         "text/csv",
         on_click="ignore",
         key="download_series",
+    )
+    row.download_button(
+        "Report (HTML)",
+        lambda: document([each.run for each in runs]),
+        f"{name}-report.html",
+        "text/html",
+        on_click="ignore",
+        key="download_report",
     )

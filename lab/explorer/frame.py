@@ -5,10 +5,22 @@ For: navigation and errors. Not for: what is on a page.
 
 from __future__ import annotations
 
+import logging
+
 import streamlit as st
 
 from lab.explorer import containers_page, runs_page
 from twinbed import TwinbedError
+
+_LOG = logging.getLogger(__name__)
+
+# The framework leaves a hand's breadth of empty page above the title and between the sections.
+_STYLE = """<style>
+[data-testid="stMainBlockContainer"] { padding-top: 4rem; padding-bottom: 4rem; max-width: 100rem; }
+[data-testid="stSidebarUserContent"] { padding-top: 0; }
+[data-testid="stMainBlockContainer"] h1 { font-size: 1.75rem; padding: 0; }
+[data-testid="stMainBlockContainer"] h3 { font-size: 1.2rem; padding: 1.2rem 0 0.2rem; }
+</style>"""
 
 
 def show() -> None:
@@ -20,7 +32,11 @@ def show() -> None:
         ],
         position="top",
     )
+    st.html(_STYLE)
     try:
         page.run()
     except TwinbedError as error:
         st.error(str(error))
+    except Exception as error:
+        _LOG.exception("page %s failed", page.title)
+        st.error(f"The page failed, which is our bug: {type(error).__name__}: {error}")

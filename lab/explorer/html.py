@@ -24,9 +24,10 @@ _STYLE = f"""<style>
 .tb-big {{ font-size: 1.75rem; font-weight: 600; line-height: 1.3; font-variant-numeric: tabular-nums; }}
 .tb-big small, .tb-soft {{ font-size: 0.875rem; font-weight: 400; opacity: 0.72; }}
 .tb-card dl {{ display: grid; grid-template-columns: 1fr auto; gap: 0.1rem 0.75rem; margin: 0.5rem 0 0;
-  font-size: 0.875rem; }}
-.tb-card dt {{ opacity: 0.72; font-weight: 400; }}
-.tb-card dd {{ margin: 0; text-align: right; font-variant-numeric: tabular-nums; }}
+  padding: 0; font-size: 0.875rem; }}
+.tb-card dt {{ opacity: 0.72; font-weight: 400; margin: 0; padding: 0; white-space: nowrap; }}
+.tb-card dd {{ margin: 0; padding: 0; text-align: right; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }}
 .tb-scroll {{ overflow-x: auto; }}
 .tb-table {{ border-collapse: collapse; width: 100%; font-size: 0.9rem; }}
 .tb-table th, .tb-table td {{ padding: 0.32rem 0.9rem; text-align: right; border: none; white-space: nowrap;
@@ -39,12 +40,12 @@ _STYLE = f"""<style>
 </style>"""
 
 _CARD = (
-    ("throttled_share", "Throttled periods"),
-    ("lateness_p99_s", "Delayed work p99"),
-    ("memory_slack_p50_mib", "Memory slack p50"),
+    ("throttled_share", "Throttled"),
+    ("lateness_p99_s", "Work delayed, p99"),
+    ("memory_slack_p50_mib", "Memory slack, p50"),
     ("oom_kills", "OOM kills"),
     ("restarts", "Restarts"),
-    ("cost", "Cost of the run"),
+    ("cost", "Cost"),
 )
 
 _SPECIAL = frozenset("\\`*_{}[]<>()#+!|~$:")
@@ -64,18 +65,23 @@ def _card(shown: Shown, baseline: Shown | None) -> str:
     versus = ""
     if baseline is not None and baseline is not shown:
         change = reserved / baseline.run.metrics["mean_reserved_cores"] - 1
-        versus = f'<div class="tb-soft">{change:+.0%} against {escape(baseline.title)}</div>'
+        versus = f'<div class="tb-soft">{_signed(change)} against {escape(baseline.title)}</div>'
     elif baseline is shown:
-        versus = '<div class="tb-soft">what the others are measured against</div>'
+        versus = '<div class="tb-soft">the others are measured against it</div>'
     lines = "".join(
         f"<dt>{name}</dt><dd>{escape(_with_unit(shown, _BY_KEY[key]))}</dd>" for key, name in _CARD
     )
     return (
         f'<div class="tb-card" style="border-top-color:{shown.color}">'
         f'<div class="tb-name">{escape(shown.title)}</div>'
-        f'<div class="tb-big">{reserved:,.2f} <small>cores reserved on average</small></div>'
+        f'<div class="tb-big">{reserved:,.2f} <small>cores reserved</small></div>'
         f"{versus}<dl>{lines}</dl></div>"
     )
+
+
+def _signed(change: float) -> str:
+    """A relative change with a real minus: −54 %."""
+    return f"{change:+.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
 
 
 def heading(shown: Shown, remark: str) -> str:
@@ -108,15 +114,13 @@ def table(runs: Sequence[Shown]) -> str:
 
 
 def _line(metric: Metric, values: list[float], currency: str) -> str:
+    texts = [_text(metric, value) for value in values]
     known = [value for value in values if not math.isnan(value)]
-    differ = len(set(known)) > 1
-    best = (min if metric.better == "lower" else max)(known) if differ else None
-    cells = "".join(
-        f'<td class="tb-best">{_text(metric, value)}</td>'
-        if value == best
-        else f"<td>{_text(metric, value)}</td>"
-        for value in values
-    )
+    # What reads the same is equally good: nobody is to look for a difference in hidden digits.
+    differ = len({_text(metric, value) for value in known}) > 1
+    best = _text(metric, (min if metric.better == "lower" else max)(known)) if differ else None
+    marks = [' class="tb-best"' if text == best else "" for text in texts]
+    cells = "".join(f"<td{mark}>{text}</td>" for mark, text in zip(marks, texts, strict=True))
     unit = _unit(metric, currency)
     heading = f"{metric.title} ({unit})" if unit else metric.title
     kind = ' class="tb-section"' if metric.key in _FIRST_OF_GROUP else ""

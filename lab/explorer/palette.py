@@ -1,8 +1,8 @@
 """One colour and one dash pattern per policy, the same in every chart and table of the explorer.
 
 For: names and looks. Not for: drawing (lab.explorer.charts). Colours are Okabe and Ito's (Color
-Universal Design, 2008), which stay apart for the common kinds of colour blindness; dashes say the
-same once more for print and for anyone to whom the colours look alike.
+Universal Design, 2008; the blue lightened for dark pages), which stay apart for the common kinds of
+colour blindness; dashes say the same once more for print and for anyone to whom the colours look alike.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from lab.compare import labels
 from lab.store import Run
 
-_BASE = {"escra": "#0072B2", "autopilot": "#E69F00", "vpa": "#009E73", "static": "#CC79A7"}
+_BASE = {"escra": "#1A7FC4", "autopilot": "#E69F00", "vpa": "#009E73", "static": "#CC79A7"}
 _FURTHER = ("#56B4E9", "#D55E00", "#8C8C8C", "#B8A800")
 _DASHES: tuple[tuple[int, ...], ...] = (
     (1, 0),

@@ -16,7 +16,8 @@ from control.allocator import POLICIES
 from lab import policy
 from lab.policy import PolicySpec, Value
 
-_UNIT_SUFFIXES = ("_s", "_bytes", "_cores")
+_WORDS = {"Cpu": "CPU", "cpu": "CPU", "Oom": "OOM", "oom": "OOM", "cores": "CPU", "bytes": "memory"}
+"""The unit stands behind the label, so a name that ends in one says what is measured instead."""
 _BIG = 1e15
 """Streamlit refuses numbers that JavaScript cannot hold exactly."""
 
@@ -30,13 +31,11 @@ def edit(spec: PolicySpec, key: str) -> PolicySpec:
     settings_type, _ = POLICIES[spec.name]
     given = dict(spec.parameters)
     defaults = settings_type()
-    columns = st.columns(2)
     texts: list[str] = []
-    for place, parameter in enumerate(fields(defaults)):
+    for parameter in fields(defaults):
         default = getattr(defaults, parameter.name)
         now = given.get(parameter.name, default)
-        with columns[place % 2]:
-            entered = _widget(parameter, now, default, f"{key}-{parameter.name}")
+        entered = _widget(parameter, now, default, f"{key}-{parameter.name}")
         if entered != _plain(default):
             texts.append(f"{parameter.name}={policy_text(entered)}")
     return policy.parse(":".join([spec.name, *texts]))
@@ -58,10 +57,8 @@ def _plain(value: Any) -> Value:
 def _widget(parameter: Field[Any], now: Any, default: Any, key: str) -> Value:
     unit = parameter.metadata["unit"]
     why = parameter.metadata["why"]
-    name = parameter.name
-    for suffix in _UNIT_SUFFIXES:
-        name = name.removesuffix(suffix)
-    label = name.replace("_", " ").capitalize()
+    words = parameter.name.removesuffix("_s").replace("_", " ").capitalize().split()
+    label = " ".join(_WORDS.get(word, word) for word in words)
     reason = f"Default {policy_text(_plain(default))}: {why}."
     if isinstance(default, bool):
         return st.checkbox(label, value=bool(now), key=key, help=reason)

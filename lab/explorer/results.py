@@ -21,7 +21,7 @@ _MOST_ROWS = 6000
 """Rows in all the charts of one container together: more than the pixels of any screen."""
 _MOST_SPANS = 300
 _MOST_EVENTS = 300
-_SHARE_BUCKETS = 240
+_SHARE_BUCKETS = 180
 
 
 def show(runs: Sequence[Run], container: str, on_container: Callable[[str], object]) -> None:
@@ -30,8 +30,8 @@ def show(runs: Sequence[Run], container: str, on_container: Callable[[str], obje
     facts = compare.facts(runs)
     st.caption(f"{facts['workload']}. Global limits: {facts['global limits']}. Seed {facts['seed']}.")
     st.html(html.cards(entries))
-    for remark in compare.remarks(runs):
-        st.info(remark)
+    if remarks := compare.remarks(runs):
+        st.info("  \n".join(html.markdown(remark) for remark in remarks))
     _over_time(entries, container, on_container)
     _distributions(entries)
     st.subheader("All figures", anchor="figures")
@@ -48,7 +48,7 @@ def _over_time(entries: Sequence[Shown], container: str, on_container: Callable[
         dict.fromkeys(name for each in entries for name in each.run.manifest["workload"]["containers"])
     )
     longest = max(series.duration_s(each.run) for each in entries)
-    pick, what, when = st.columns([3, 2, 5], vertical_alignment="bottom")
+    pick, what, when = st.columns([3, 2, 5])
     chosen = pick.selectbox(
         "Container",
         names,
@@ -93,13 +93,16 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
         st.info(f"{name} has no period in this window.")
         return
     top = 1.06 * max(float(frames[each.title][[use, limit]].max().max()) for each in here)
+    if not top > 0:
+        top = 1.0
     buckets = max(100, _MOST_ROWS // (5 * len(here)))
     marked: set[str] = set()
+    stack = st.container(gap=None)
     for each in here:
         frame = frames[each.title]
         happened = _events(each.run, name, quantity, window, top)
         marked |= set(happened["kind"])
-        _heading(each, frame, quantity)
+        stack.html(_heading(each, frame, quantity))
         chart = charts.limit_and_use(
             series.thin(frame, [use, limit], buckets),
             series.throttled_spans(frame, _MOST_SPANS) if quantity == "cpu" else pd.DataFrame(),
@@ -107,15 +110,15 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
             quantity=quantity,
             color=each.color,
             window=window,
-            top=top or 1.0,
+            top=top,
             last=each is here[-1],
         )
-        st.altair_chart(chart, key=f"time-{each.run.id}")
+        stack.altair_chart(chart, key=f"time-{each.run.id}")
     _key(quantity, marked)
 
 
 def _inside(frame: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
-    return frame[(frame["at_s"] > window[0]) & (frame["at_s"] <= window[1] + 1e-9) & frame["up"]]
+    return frame[(frame["at_s"] > window[0]) & (frame["at_s"] <= window[1] + 1e-9)]
 
 
 def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top: float) -> pd.DataFrame:
@@ -123,7 +126,8 @@ def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top
     frame = cached.events(run, name)
     frame = frame[(frame["at_s"] >= window[0]) & (frame["at_s"] <= window[1])]
     if quantity == "cpu":
-        frame = frame[frame["kind"].isin(["kill", "restart"])].assign(y=0.93 * top)
+        frame = frame[frame["kind"].isin(["kill", "restart"])]
+        frame = frame.assign(y=frame["kind"].map({"kill": 0.94, "restart": 0.8}).astype(float) * top)
     else:
         frame = frame.assign(y=frame["limit_mib"].fillna(0.93 * top))
     # Of many, every kind keeps its share: a chart cannot tell a thousand apart.
@@ -132,9 +136,17 @@ def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top
     return pd.concat([frame[rare], frame[~rare].iloc[::step]]).sort_values("at_s", ignore_index=True)
 
 
-def _heading(each: Shown, frame: pd.DataFrame, quantity: str) -> None:
-    share = f"throttled in {frame['throttled'].mean():.1%} of this window's periods"
-    st.html(html.heading(each, share if quantity == "cpu" else ""))
+def _heading(each: Shown, frame: pd.DataFrame, quantity: str) -> str:
+    up = frame[frame["up"]]
+    if quantity == "cpu":
+        remark = (
+            f"throttled in {up['throttled'].mean():.1%} of its periods here" if len(up) else "not running"
+        )
+    else:
+        remark = (
+            f"{(up['limit_mib'] - up['memory_mib']).mean():,.0f} MiB unused on average" if len(up) else ""
+        )
+    return html.heading(each, remark)
 
 
 def _key(quantity: str, kinds: set[str]) -> None:
@@ -167,8 +179,7 @@ def _distributions(entries: Sequence[Shown]) -> None:
     if shares.empty or not shares["share"].any():
         st.info("No container was throttled in any period.")
     else:
-        top = min(1.0, 1.08 * float(shares["share"].max()))
-        st.altair_chart(charts.shares(shares, entries, top), key="shares")
+        st.altair_chart(charts.shares(shares, entries), key="shares")
 
 
 def _by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -5,6 +5,7 @@ For: this page. Not for: the store (lab.store) or the comparison (lab.explorer.r
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -37,7 +38,8 @@ def page() -> None:
     found = _filtered(healthy)
     st.caption(f"{len(found)} of {len(healthy)} runs in {store.root}. Tick several to compare them.")
     picked = _table(found)
-    session.change(runs=tuple(picked) or session.selection().runs)
+    if picked != st.query_params.get_all("runs"):
+        st.query_params.from_dict({"runs": picked})
     if picked:
         _actions(store, picked)
         _compare(store, picked)
@@ -78,12 +80,15 @@ def _table(found: pd.DataFrame) -> list[str]:
                 format="percent" if share else f"%.{metric.decimals}f",
                 help=metric.definition,
             )
+    asked = set(st.query_params.get_all("runs"))
+    ticked = [row for row, run_id in enumerate(found["id"]) if run_id in asked]
     event = st.dataframe(
         shown,
         hide_index=True,
         column_config=config,
         on_select="rerun",
         selection_mode="multi-row",
+        selection_default={"selection": {"rows": ticked}},
         key="runs_table",
         height=min(420, 36 * (len(shown) + 1) + 3),
     )
@@ -93,15 +98,14 @@ def _table(found: pd.DataFrame) -> list[str]:
 
 def _actions(store: RunStore, picked: list[str]) -> None:
     row = st.container(horizontal=True)
-    for run_id in picked[:MAX_POLICIES]:
-        row.download_button(
-            f"Export {run_id}.zip",
-            partial(_zipped, store, run_id),
-            f"{run_id}.zip",
-            "application/zip",
-            on_click="ignore",
-            key=f"export-{run_id}",
-        )
+    row.download_button(
+        f"Export {_runs(len(picked))} (zip)",
+        partial(_zipped, store, picked),
+        f"{picked[0]}.zip" if len(picked) == 1 else "twinbed-runs.zip",
+        "application/zip",
+        on_click="ignore",
+        key="export",
+    )
     if row.button(f"Delete {_runs(len(picked))}…", key="delete"):
         _confirm(store, picked)
 
@@ -122,9 +126,14 @@ def _confirm(store: RunStore, picked: list[str]) -> None:
         st.rerun()
 
 
-def _zipped(store: RunStore, run_id: str) -> bytes:
+def _zipped(store: RunStore, picked: list[str]) -> bytes:
+    """One archive with a folder per run."""
     with tempfile.TemporaryDirectory(prefix="twinbed-export-") as folder:
-        return store.export(run_id, Path(folder) / f"{run_id}.zip").read_bytes()
+        root = Path(folder) / "runs"
+        root.mkdir()
+        for run_id in picked:
+            store.export(run_id, root / run_id)
+        return Path(shutil.make_archive(str(Path(folder) / "runs"), "zip", root)).read_bytes()
 
 
 def _compare(store: RunStore, picked: list[str]) -> None:

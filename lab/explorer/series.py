@@ -44,6 +44,9 @@ def container(run: Run, name: str) -> pd.DataFrame:
     limit = frame.pop("limit_bytes")
     frame["limit_mib"] = (limit / MIB).where(limit < UNLIMITED_BYTES)
     frame["memory_mib"] = frame.pop("memory_bytes") / MIB
+    # A container that is not there has neither use nor limit: a gap, not a zero.
+    measured = ["usage_cores", "quota_cores", "demand_cores", "limit_mib", "memory_mib"]
+    frame[measured] = frame[measured].where(frame["up"])
     # A limit stays for the reason for which it was last set, however long ago.
     reason = frame.pop("cpu_reason").to_numpy()
     last = np.maximum.accumulate(np.where(reason != Reason.NONE, np.arange(len(reason)), 0))
@@ -54,12 +57,13 @@ def container(run: Run, name: str) -> pd.DataFrame:
 
 def thin(frame: pd.DataFrame, columns: list[str], buckets: int) -> pd.DataFrame:
     """The rows of `frame` that hold the first, smallest and largest value of `columns` in each of `buckets`
-    equal stretches, and the last row: what a chart of that many pixels would show of the whole."""
+    equal stretches, where `up` changes, and the last row: what a chart that wide can show of the whole."""
     length = len(frame)
     if length <= buckets * (1 + 2 * len(columns)):
         return frame
     edges = np.linspace(0, length, buckets + 1).astype(np.int64)
-    keep = [edges[:-1], np.array([length - 1])]
+    turns = np.flatnonzero(np.diff(frame["up"].to_numpy(bool)))
+    keep = [edges[:-1], turns, turns + 1, np.array([length - 1])]
     for column in columns:
         values = frame[column].to_numpy(np.float64)
         keep += [_extreme(values, edges, np.inf), _extreme(-values, edges, np.inf)]
@@ -118,7 +122,7 @@ def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
 
 
 def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
-    """Share of containers throttled over time, in at most `buckets` equal stretches: at_s, share (0..1)."""
+    """Share of containers throttled over time, in `buckets` stretches or fewer: at_s, to_s, share (0..1)."""
     workload = run.manifest["workload"]
     width = max(1, -(-int(workload["periods"]) // buckets))
     frame = _query(
@@ -128,6 +132,7 @@ def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
         [width],
     )
     frame["at_s"] = frame.pop("bucket") * width * workload["period_s"]
+    frame["to_s"] = frame["at_s"] + width * workload["period_s"]
     return frame
 
 
