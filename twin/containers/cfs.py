@@ -245,20 +245,25 @@ def end_period(
         used = fleet.used[i]
         quota = fleet.quota[i]
         pool = fleet.pool[i]
-        throttled = fleet.throttled[i]
         if not (0.0 <= rate < np.inf and used <= fleet.cap[i] * period_s + NANOSECOND and pool >= 0.0):
             return -1 - i
         report.quota_cores[i] = quota
         report.unused_cores[i] = min(pool / period_s, quota)
         report.usage_cores[i] = used / period_s
-        report.throttled[i] = throttled
-        report.throttled_s[i] = fleet.throttled_s[i]
         fleet.done_s[i] += used
         if status != ABSENT:
             fleet.arrived_s[i] += rate * period_s
+        throttled = fleet.throttled[i]
+        report.throttled[i] = throttled
+        report.throttled_s[i] = 0.0
         if quota < np.inf:
             fleet.nr_periods[i] += (used > 0.0) | throttled
-            fleet.nr_throttled[i] += throttled
+        if throttled:
+            report.throttled_s[i] = fleet.throttled_s[i]
+            fleet.nr_throttled[i] += 1
+            fleet.throttled[i] = False
+            fleet.throttled_s[i] = 0.0
+            fleet.stalled[i] = 0.0
         if status <= HELD:
             wanted = want[row, i]
             if wanted < 0:
@@ -271,9 +276,6 @@ def end_period(
         full = quota * period_s
         fleet.pool[i] = min(pool + full, full + burst_s)
         fleet.used[i] = 0.0
-        fleet.stalled[i] = 0.0
-        fleet.throttled[i] = False
-        fleet.throttled_s[i] = 0.0
     return found
 
 

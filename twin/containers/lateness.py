@@ -46,8 +46,8 @@ def work_lateness(
     below = np.cumsum(whole)
     found = np.full(len(wanted), np.nan)
     for index, share in enumerate(wanted if below[-1] > 0.0 else ()):
-        # Just below everything, so that rounding in the sums cannot push the maximum out of range.
-        target = min(share, 1.0 - 1e-12) * below[-1]
+        # Just inside, so that the least is of work that exists and rounding cannot lose the greatest.
+        target = min(max(share, 1e-12), 1.0 - 1e-12) * below[-1]
         found[index] = 0.0
         if target > whole[0]:
             width = length_s / _BINS
