@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import stats
 
 from lab.formats import Column, Record, Result, Value
-from lab.metrics import METRICS, Metric
+from lab.metrics import GIB, METRICS, MIB, Metric
 from lab.store import Run
 from twinbed import StoreError
 
@@ -99,6 +99,10 @@ def labels(runs: Sequence[Run]) -> list[str]:
     found = [conditions(run) for run in runs]
     keys = dict.fromkeys(key for each in found for key in each)
     differing = [key for key in keys if len({each.get(key) for each in found}) > 1]
+    names = [str(run.manifest["name"]) for run in runs]
+    # Where every scenario has a trace of its own, its name says so already.
+    if len({(name, each["trace"]) for name, each in zip(names, found, strict=True)}) == len(set(names)):
+        differing = [key for key in differing if key != "trace"]
     if len(differing) > _MOST_DIFFERENCES:
         texts = [f"{run.policy} {run.id.rsplit('-', 1)[-1]}" for run in runs]
     else:
@@ -106,10 +110,9 @@ def labels(runs: Sequence[Run]) -> list[str]:
             " ".join([run.policy, *(f"{key}={each.get(key, 'none')}" for key in differing)])
             for run, each in zip(runs, found, strict=True)
         ]
-    several = len({run.manifest["name"] for run in runs}) > 1
-    return [
-        f"{run.manifest['name']} {text}" if several else text for run, text in zip(runs, texts, strict=True)
-    ]
+    if len(set(names)) == 1:
+        return texts
+    return [f"{name} {text}" for name, text in zip(names, texts, strict=True)]
 
 
 def conditions(run: Run) -> dict[str, str]:
@@ -294,11 +297,12 @@ def _limits_text(run: Run) -> str:
     """Ω and M summed over applications, and where they come from."""
     applications = run.manifest["workload"]["applications"]
     cores = sum(each["cpu_limit_cores"] for each in applications)
-    gib = sum(each["memory_limit_bytes"] for each in applications) / 2**30
+    held = sum(each["memory_limit_bytes"] for each in applications)
+    memory = f"{held / GIB:,.2f} GiB" if held >= GIB else f"{held / MIB:,.1f} MiB"
     spec = run.manifest["spec"]
     why = "given" if spec.get("budget") else f"{spec['budget_factor']:g} × the profiled peaks"
     each = " in all" if len(applications) > 1 else ""
-    return f"{cores:,.2f} cores, {gib:,.2f} GiB{each} ({why})"
+    return f"{cores:,.2f} cores, {memory}{each} ({why})"
 
 
 def _machine_text(run: Run) -> str:

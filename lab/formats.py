@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.table import Table
 
 Value = str | int | float | bool | None
 Record = Mapping[str, Value]
@@ -24,11 +25,14 @@ Record = Mapping[str, Value]
 DEFAULT_WIDTH = 100
 """Columns of a table that is not written to a terminal."""
 
-_GAP = 2
-"""Spaces between two columns of a table."""
+_GAP = 3
+"""Spaces between two columns of a table: two of padding and the box's own."""
 
-_NAME_LENGTH = 44
-"""Text without spaces up to this length is not wrapped; a run id is about as long."""
+_LEAST_PROSE, _LEAST_NAME = 24, 10
+"""Columns on the screen that prose gets before names are broken for it, and names before lines get longer."""
+
+_WIDEST = 10_000
+"""No table is wider than this, whatever its figures."""
 
 ABSENT = "–"
 """How people are shown a figure that has no meaning for its row."""
@@ -78,11 +82,12 @@ class Result:
 
 def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) -> str:
     """For a terminal of `width` columns; color: with ANSI bold and dim, and never any other emphasis."""
-    from rich.console import Console, Group
+    from rich.console import Console
+    from rich.table import Table
     from rich.text import Text
 
     parts = [*_rich_facts(result.facts)]
-    parts += _rich_rows(result) if result.aside is None else _rich_aside(result, width)
+    parts += _rich_rows(result, width) if result.aside is None else _rich_aside(result, width)
     if result.legend:
         parts.append(Text(_clean(result.legend) + "\n", style="dim"))
     for note in result.notes:
@@ -90,9 +95,11 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
         parts.append(Text("· " + "\n  ".join(lines)))
     target = io.StringIO()
     console = Console(
-        file=target, width=width, force_terminal=color, color_system="standard" if color else None
+        file=target, width=_WIDEST, force_terminal=color, color_system="standard" if color else None
     )
-    console.print(Group(*parts), highlight=False, markup=False, emoji=False, soft_wrap=False)
+    for part in parts:
+        wanted = part.width if isinstance(part, Table) and part.width else 0
+        console.print(part, width=max(width, wanted), highlight=False, markup=False, emoji=False)
     return "\n".join(line.rstrip() for line in target.getvalue().splitlines()).strip("\n") + "\n"
 
 
@@ -231,15 +238,44 @@ def _rich_facts(facts: Record) -> Iterator[RenderableType]:
         yield Text()
 
 
-def _rich_rows(result: Result) -> Iterator[RenderableType]:
+def _rich_rows(result: Result, width: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
     header, right, lines = grid(result)
     if not lines:
         yield Text("nothing to show\n", style="dim")
         return
-    yield _rich_table(header, right, lines, [False] * len(lines))
+    titles = [
+        title.replace(" ", "\n") if is_number else title
+        for title, is_number in zip(header, right, strict=True)
+    ]
+    wide = _widths(titles, lines)
+    names = [all(" " not in line[index] for line in lines) for index in range(len(titles))]
+    # Figures stay in one piece whatever happens; ids and names, which people copy, if prose has room left.
+    both = [is_number or is_name for is_number, is_name in zip(right, names, strict=True)]
+    rigid = both if _least(wide, both, _LEAST_PROSE) <= width else right
+    drawn = _rich_table(titles, rigid, right, lines, [False] * len(lines))
+    needed = _least(wide, rigid, _LEAST_NAME)
+    if needed > width:
+        # A table of too many figures is wider than the terminal rather than cut.
+        drawn.width = needed
+    yield drawn
     yield Text()
+
+
+def _widths(titles: list[str], lines: list[list[str]]) -> list[int]:
+    """Columns on the screen that each column of a table would like, gap included."""
+    return [
+        _GAP + max(len(text) for text in (*title.split("\n"), *(line[index] for line in lines)))
+        for index, title in enumerate(titles)
+    ]
+
+
+def _least(wide: list[int], rigid: list[bool], least: int) -> int:
+    """What a table needs when its columns that are not rigid are narrowed to `least`."""
+    return sum(
+        each if in_one_piece else min(each, least) for each, in_one_piece in zip(wide, rigid, strict=True)
+    )
 
 
 def _rich_aside(result: Result, width: int) -> Iterator[RenderableType]:
@@ -251,18 +287,20 @@ def _rich_aside(result: Result, width: int) -> Iterator[RenderableType]:
     ends = [here != after for here, after in zip(sections, [*sections[1:], sections[-1]], strict=True)]
     for names in _blocks(header, lines, width):
         part = [[line[0], *(line[index] for index in names)] for line in lines]
-        # A policy's parameters stand below its name: `static` over `factor=1.5`.
-        titles = ["", *(header[index].replace(":", "\n") for index in names)]
-        yield _rich_table(titles, [False, *(True for _ in names)], part, ends)
+        titles = ["", *(_stacked(header[index]) for index in names)]
+        right = [False, *(True for _ in names)]
+        yield _rich_table(titles, right, right, part, ends)
         yield Text()
+
+
+def _stacked(name: str) -> str:
+    """A policy's parameters and conditions stand below its name: `static` over `factor=1.5`."""
+    return name.replace(":", "\n").replace(" ", "\n")
 
 
 def _blocks(header: list[str], lines: list[list[str]], width: int) -> Iterator[list[int]]:
     """Indices of the records (from 1) of each table that fits into `width`; at least one each."""
-    wide = [
-        _GAP + max(len(text) for text in (*header[index].split(":"), *(line[index] for line in lines)))
-        for index in range(len(header))
-    ]
+    wide = _widths([_stacked(title) for title in header], lines)
     block: list[int] = []
     for index in range(1, len(header)):
         if block and wide[0] + sum(wide[each] for each in block) + wide[index] > width:
@@ -273,25 +311,24 @@ def _blocks(header: list[str], lines: list[list[str]], width: int) -> Iterator[l
         yield block
 
 
-def _is_name(text: str) -> bool:
-    """Ids and names are copied by people: they stay in one piece while prose around them wraps."""
-    return len(text) <= _NAME_LENGTH and " " not in text
-
-
 def _rich_table(
-    header: list[str], right: list[bool], lines: list[list[str]], ends: list[bool]
-) -> RenderableType:
+    header: list[str],
+    rigid: list[bool],
+    right: list[bool],
+    lines: list[list[str]],
+    ends: list[bool],
+) -> Table:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP, 0, 0))
-    for index, (title, is_number) in enumerate(zip(header, right, strict=True)):
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
+    for title, in_one_piece, is_number in zip(header, rigid, right, strict=True):
         drawn.add_column(
             Text("\n".join(map(_clean, title.split("\n"))), style="bold"),
             justify="right" if is_number else "left",
             overflow="fold",
-            no_wrap=is_number or all(_is_name(line[index]) for line in lines),
+            no_wrap=in_one_piece,
         )
     for line, end in zip(lines, ends, strict=True):
         drawn.add_row(*(Text(_clean(text)) for text in line), end_section=end)

@@ -1,4 +1,4 @@
-"""The generated reference: scenario keys, metrics, policies and the JSON schema, from the code itself.
+"""The generated reference: command line, scenario keys, metrics, policies, JSON schema, from the code itself.
 
 For: `python -m lab.reference`, which rewrites the files; a test fails when they are not current. Not
 for: prose (docs/how-to, docs/architecture.md).
@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from control.allocator import POLICIES
+from lab.cli import reference as cli
 from lab.metrics import METRICS
 from lab.scenario import Scenario, schema_json
 
@@ -30,6 +31,7 @@ def documents() -> dict[Path, str]:
         Path("docs/reference/scenario.md"): _scenario(),
         Path("docs/reference/metrics.md"): _metrics(),
         Path("docs/reference/policies.md"): _policies(),
+        Path("docs/reference/cli.md"): _MADE + "\n" + cli.document(),
     }
 
 

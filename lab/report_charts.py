@@ -137,7 +137,9 @@ def _total(
 
 
 def _finished(chart: alt.VConcatChart | alt.HConcatChart | alt.Chart) -> alt.TopLevelMixin:
-    finished: alt.TopLevelMixin = chart.configure(font=_FONT, background="white").configure_view(stroke=None)
+    # aria=False: without a description of every mark the page is a third as long; the image has its own.
+    plain = chart.configure(font=_FONT, background="white", aria=False)
+    finished: alt.TopLevelMixin = plain.configure_view(stroke=None)
     return finished
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from lab.cli import compare, policies, report, run, runs, traces, whatif
+from lab.cli import compare, policies, record, report, run, runs, traces, whatif
 from twinbed import InvariantError, TwinbedError, __version__
 
 OK, PROBLEM, FAILED = 0, 1, 2
@@ -32,6 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("record")(record.record)
 app.command("whatif")(whatif.whatif)
 app.command("run")(run.run)
 app.command("compare")(compare.compare)

@@ -35,7 +35,8 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[
-    Format, typer.Option("--format", help="How the result is written to standard output.")
+    Format,
+    typer.Option("--format", metavar="|".join(Format), help="How the result is written to standard output."),
 ]
 StoreOption = Annotated[
     Path | None,

@@ -17,7 +17,7 @@ from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption,
 def report(
     runs: RunsArgument,
     html: Annotated[
-        Path, typer.Option("--html", help="The file to write; one that is there is replaced.")
+        Path, typer.Option("--html", metavar="FILE", help="The file to write; one that is there is replaced.")
     ] = Path("report.html"),
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,

@@ -34,7 +34,10 @@ class Backend(StrEnum):
 def run(
     scenario: Annotated[Path, typer.Argument(help="A scenario file (YAML); see docs/reference/scenario.md.")],
     backend: Annotated[
-        Backend, typer.Option("--backend", help="Virtual time (twin) or this machine (testbed).")
+        Backend,
+        typer.Option(
+            "--backend", metavar="|".join(Backend), help="Virtual time (twin) or this machine (testbed)."
+        ),
     ] = Backend.TWIN,
     seed: SeedOption = None,
     set_: SetOption = None,

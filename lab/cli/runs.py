@@ -47,7 +47,9 @@ def list_(
 @app.command()
 def show(
     run: RunArgument,
-    table: Annotated[TableName, typer.Option("--table", help="Which of its tables.")] = TableName.SUMMARY,
+    table: Annotated[
+        TableName, typer.Option("--table", metavar="|".join(TableName), help="Which of its tables.")
+    ] = TableName.SUMMARY,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,

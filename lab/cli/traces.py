@@ -58,12 +58,20 @@ def inspect(
     loaded = _load(trace, trace_format, trace_option)
     rows = _usage(loaded)
     notes = list(loaded.notes)
-    if form in (Format.TABLE, Format.MARKDOWN) and len(rows) > _SHOWN:
+    columns = _USAGE
+    if form in (Format.TABLE, Format.MARKDOWN):
+        # What all containers share is said above the table.
+        columns = tuple(
+            each
+            for each in _USAGE
+            if each.key not in ("app", "present_s") or len({row[each.key] for row in rows}) > 1
+        )
+    if columns is not _USAGE and len(rows) > _SHOWN:
         notes.insert(
             0, f"The {_SHOWN} of {len(rows):,} containers with the largest mean CPU; --format csv has all."
         )
         rows = sorted(rows, key=lambda row: -float(row["cpu_mean_cores"] or 0))[:_SHOWN]
-    emit(Result(_USAGE, tuple(rows), _facts(trace, loaded), notes=tuple(notes)), form)
+    emit(Result(columns, tuple(rows), _facts(trace, loaded), notes=tuple(notes)), form)
 
 
 @app.command()

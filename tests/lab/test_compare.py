@@ -69,6 +69,11 @@ def test_runs_of_different_scenarios_are_labelled_with_their_names(store):
     assert labels([publish(store, name="a"), publish(store, name="b")]) == ["a escra", "b escra"]
 
 
+def test_a_trace_of_another_name_is_not_told_apart_twice(store):
+    runs = [publish(store, name="a"), publish(store, name="b", sha256="cd" * 32)]
+    assert labels(runs) == ["a escra", "b escra"]
+
+
 def test_runs_that_differ_in_much_are_labelled_with_their_ids(store):
     spec = {"budget_factor": 9.0, "period_s": 0.2, "host_cores": 9.0, "threads": 2.0}
     runs = [publish(store), publish(store, spec=spec)]

@@ -70,6 +70,20 @@ def test_records_that_do_not_fit_beside_each_other_come_in_blocks_with_every_fig
     assert "12,345.7" in narrow
 
 
+def test_a_list_of_too_many_figures_is_wider_than_the_terminal_rather_than_cut():
+    columns = (Column("name", "Name"), *(Column(f"k{i}", f"Key {i}", "cores", 3) for i in range(12)))
+    row = {"name": "a-name-of-some-length"} | {f"k{i}": 1000.125 + i for i in range(12)}
+    line = formats.table(Result(columns, (row,)), 60)
+    for i in range(12):
+        assert f"{1000.125 + i:,.3f}" in line
+
+
+def test_names_stay_in_one_piece_while_prose_wraps():
+    columns = (Column("id", "Id"), Column("why", "Why"))
+    result = Result(columns, ({"id": "a-run-of-some-policy-0123456789", "why": "because " * 20},))
+    assert "a-run-of-some-policy-0123456789 " in formats.table(result, 80)
+
+
 def test_a_table_to_a_file_has_no_terminal_codes_and_one_to_a_terminal_emphasises_no_figure():
     assert "\x1b" not in formats.table(RESULT)
     coloured = formats.table(RESULT, color=True)

@@ -35,7 +35,18 @@ def test_version_is_printed(twinbed):
 
 @pytest.mark.parametrize(
     "verb",
-    [[], ["whatif"], ["run"], ["compare"], ["report"], ["policies"], ["runs"], ["runs", "query"], ["traces"]],
+    [
+        [],
+        ["record"],
+        ["whatif"],
+        ["run"],
+        ["compare"],
+        ["report"],
+        ["policies"],
+        ["runs"],
+        ["runs", "query"],
+        ["traces"],
+    ],
 )
 def test_every_verb_explains_itself(twinbed, verb):
     ended = twinbed(*verb, "--help")

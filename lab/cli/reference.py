@@ -1,0 +1,87 @@
+"""docs/reference/cli.md: every verb with its arguments and options, from the command line itself.
+
+For: lab.reference, which writes the file. Not for: prose about how to use them (docs/tutorial.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import typer
+
+from lab.cli.main import app
+
+_COMMON = ("--store", "--format", "--no-progress", "--help")
+_EXIT_CODES = """\
+Standard output carries the result and nothing else; a failure is one line on standard error.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | done, and a problem was found: a recorded command failed, a stored run's files were changed |
+| 2 | could not be done: wrong usage, bad input, or the machine refused |
+| 130 | interrupted by Ctrl-C; nothing half-written is left |
+| 141 | the reader of standard output went away |
+"""
+
+
+def document() -> str:
+    """The page as Markdown."""
+    root: Any = typer.main.get_command(app)
+    verbs = list(_verbs(root, "twinbed"))
+    common = {
+        name: each for _, verb in verbs for each in verb.params for name in each.opts if name in _COMMON
+    }
+    listed = "".join(_option(common[name]) for name in _COMMON if name in common)
+    return (
+        f"# Command line\n\n{_EXIT_CODES}\n## Options of every verb\n\n"
+        f"`--store` is there where runs are read or written.\n\n{_HEADER}{listed}"
+        + "".join(_section(name, verb) for name, verb in verbs)
+    )
+
+
+_HEADER = "| option | meaning |\n|---|---|\n"
+
+
+def _verbs(command: Any, name: str) -> Iterator[tuple[str, Any]]:
+    if not hasattr(command, "commands"):
+        yield name, command
+        return
+    for key, inner in command.commands.items():
+        yield from _verbs(inner, f"{name} {key}")
+
+
+def _section(name: str, verb: Any) -> str:
+    arguments = [each for each in verb.params if each.param_type_name == "argument"]
+    options = [
+        each for each in verb.params if each.param_type_name == "option" and not set(each.opts) & set(_COMMON)
+    ]
+    usage = " ".join([name, "[OPTIONS]", *(_metavar(each) for each in arguments)])
+    paragraphs = "\n\n".join(" ".join(part.split()) for part in verb.help.strip().split("\n\n"))
+    text = f"\n## {name}\n\n```\n{usage}\n```\n\n{paragraphs}\n"
+    if arguments:
+        rows = "".join(f"| `{_metavar(each)}` | {_cell(each.help)} |\n" for each in arguments)
+        text += f"\n| argument | meaning |\n|---|---|\n{rows}"
+    if options:
+        text += "\n" + _HEADER + "".join(_option(each) for each in options)
+    return text
+
+
+def _metavar(argument: Any) -> str:
+    plain = argument.metavar or str(argument.name).upper()
+    return plain if argument.required else f"[{plain}]"
+
+
+def _option(option: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    # A bar inside code is escaped too, as GitHub's tables want it; a less-than sign there is not.
+    metavar = (option.metavar or str(option.name).upper()).replace("|", "\\|")
+    value = "" if option.is_flag else f" `{metavar}`"
+    default = option.default
+    said = "" if default in (None, False) or not option.show_default else f" Default: `{default}`."
+    return f"| {names}{value} | {_cell(option.help)}{said} |\n"
+
+
+def _cell(text: str | None) -> str:
+    return (text or "").replace("|", "\\|").replace("<", "&lt;")
