@@ -76,6 +76,17 @@ def source_name(chosen: Selection) -> str | None:
     return None if given is None else given.name
 
 
+def problem(chosen: Selection) -> str:
+    """What is wrong with the chosen trace, one line; empty when nothing is, or none is chosen."""
+    if chosen.recording == OWN:
+        return str(st.session_state.get("upload_problem", ""))
+    try:
+        cached.recording(chosen.recording)
+    except TraceError as error:
+        return str(error)
+    return ""
+
+
 def preview(chosen: Selection) -> None:
     """The chosen trace's demand, to see what will be replayed."""
     trace = _chosen_trace(chosen)
@@ -100,18 +111,21 @@ def _trace(before: Selection, running: bool) -> tuple[str, bool]:
         disabled=running,
         help="Recordings that come with twinbed, or a trace of your own.",
     )
+    # Places that are always there: what stands below neither moves nor is drawn twice for a moment.
+    uploader, description = st.container(), st.container()
     if recording == OWN:
-        _uploader(running)
+        with uploader:
+            _uploader(running)
     trace = _chosen_trace(replace(before, recording=recording))
     if trace is None:
         return recording, False
     count = len(trace.containers)
-    st.caption(
+    description.caption(
         f"{count} container{'s' if count > 1 else ''}, {_length(trace.duration_s)}, "
         f"one sample every {_length(trace.interval_s)}."
     )
     for note in trace.notes:
-        st.caption(note)
+        description.caption(note)
     return recording, True
 
 
@@ -147,18 +161,13 @@ def _uploader(running: bool) -> None:
 
 
 def _chosen_trace(chosen: Selection) -> UsageTrace | None:
-    """The trace, or None with the reason shown where there is one."""
+    """The trace, or None when there is none or it cannot be used (`problem` says why)."""
     if chosen.recording == OWN:
-        if problem := st.session_state.get("upload_problem"):
-            st.error(problem)
         trace: UsageTrace | None = st.session_state.get("upload_trace")
         return trace
-    if chosen.recording not in shipped():
-        return None
     try:
-        return cached.recording(chosen.recording)
-    except TraceError as error:
-        st.error(str(error))
+        return cached.recording(chosen.recording) if chosen.recording in shipped() else None
+    except TraceError:
         return None
 
 

@@ -37,12 +37,16 @@ def page() -> None:
     if pressed and job is None:
         job = _start()
     st.title("Containers", anchor=False)
-    for problem in session.address_problems():
-        st.warning(problem)
-    if job is not None:
-        _progress()
-    elif failed := st.session_state.get("failure"):
-        st.error(failed)
+    messages = st.container()
+    for line in session.address_problems():
+        messages.warning(line)
+    if problem := chooser.problem(chosen):
+        messages.error(problem)
+    with messages:
+        if job is not None:
+            _progress()
+        elif failed := st.session_state.get("failure"):
+            st.error(failed)
     _results(running=job is not None)
     session.publish()
 

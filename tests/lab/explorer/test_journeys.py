@@ -1,0 +1,215 @@
+"""Two journeys through the explorer with a real browser; screenshots are kept in artefacts/explorer/."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from traces.load import shipped
+
+ROOT = Path(__file__).parents[3]
+SHOTS = ROOT / "artefacts" / "explorer"
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_S = 60
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which(CHROMIUM) is None, reason=f"no browser: {CHROMIUM} is missing"),
+]
+playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
+expect = playwright.expect
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory) -> Iterator[str]:
+    """A server of the explorer over an empty store, on a free port of this machine."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (tmp_path_factory.mktemp("server") / "log").open("w+")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)],
+        cwd=ROOT,
+        env={**os.environ, "TWINBED_STORE": str(tmp_path_factory.mktemp("store") / "runs")},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(PATIENCE_S)
+        log.close()
+
+
+def _wait_until_healthy(url: str, server: subprocess.Popen) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                if answer.read().strip() == b"ok":
+                    return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail("the explorer's server did not come up")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    with playwright.sync_playwright() as driver:
+        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def page(browser, address) -> Iterator[object]:
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
+    context.set_default_timeout(PATIENCE_S * 1000)
+    expect.set_options(timeout=PATIENCE_S * 1000)
+    opened = context.new_page()
+    opened.goto(address)
+    yield opened
+    context.close()
+
+
+def shoot(page, name: str) -> None:
+    """A screenshot of all of the page: its main part scrolls, so the window is made as high as that."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+    page.set_viewport_size({"width": 1440, "height": max(900, int(height) + 40)})
+    page.wait_for_timeout(700)
+    page.screenshot(path=SHOTS / f"{name}.png")
+    page.set_viewport_size({"width": 1440, "height": 900})
+
+
+def run_button(page):
+    return page.get_by_role("button", name="Run", exact=True)
+
+
+def container_picker(page):
+    return page.get_by_role("combobox", name="Container")
+
+
+def no_traceback(page) -> None:
+    expect(page.get_by_text("Traceback")).to_have_count(0)
+    expect(page.get_by_test_id("stException")).to_have_count(0)
+
+
+@pytest.mark.skipif(not shipped(), reason="no recordings ship with this checkout")
+def test_from_a_recording_to_results_that_a_link_brings_back(page):
+    expect(run_button(page)).to_be_enabled()
+    expect(page.get_by_test_id("stVegaLiteChart")).to_have_count(1)
+    shoot(page, "1-choose")
+    run_button(page).click()
+    expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    shoot(page, "2-running")
+    expect(page.get_by_role("heading", name="All figures")).to_be_visible()
+    table = page.locator("table.tb-table")
+    for policy in ("Escra", "Autopilot", "VPA", "Static"):
+        expect(table.get_by_role("columnheader", name=policy)).to_be_visible()
+    expect(table.get_by_role("row")).to_have_count(17)
+    expect(page.get_by_test_id("stVegaLiteChart").first).to_be_visible()
+    no_traceback(page)
+    shoot(page, "3-results")
+
+    before = container_picker(page).input_value()
+    container_picker(page).click()
+    options = page.get_by_role("option")
+    names = options.all_inner_texts()
+    other = next(name for name in names if name != before) if len(names) > 1 else before
+    options.get_by_text(other, exact=True).click()
+    expect(page).to_have_url(re.compile(r"[?&]container="))
+    expect(page).to_have_url(re.compile(r"runs=.*runs=.*runs=.*runs="))
+    figures = table.inner_text()
+
+    page.goto(page.url)
+    expect(table).to_be_visible()
+    assert table.inner_text() == figures
+    expect(container_picker(page)).to_have_value(other)
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    page.get_by_text("Memory", exact=True).click()
+    expect(page.get_by_text("MiB unused on average").first).to_be_visible()
+    no_traceback(page)
+    shoot(page, "4-link-memory")
+
+
+def csv_of(seconds: int) -> bytes:
+    """A service of two containers, one sample a second."""
+    lines = ["container,time_s,cpu_cores,memory_bytes"]
+    for name, level in (("web", 0.8), ("db", 0.3)):
+        use = level * (1 + 0.6 * np.sin(np.arange(seconds) / 9))
+        lines += [f"{name},{second},{cores:.4f},{80_000_000 + second}" for second, cores in enumerate(use)]
+    return ("\n".join(lines) + "\n").encode()
+
+
+def upload(page, name: str, content: bytes) -> None:
+    page.locator("input[type=file]").set_input_files(
+        files=[{"name": name, "mimeType": "text/csv", "buffer": content}]
+    )
+
+
+def test_a_trace_of_ones_own_is_checked_run_downloaded_and_a_run_cancelled(page, tmp_path):
+    picker = page.get_by_role("combobox", name="Trace")
+    picker.click()
+    page.get_by_role("option", name="Upload your own trace").click()
+    upload(page, "service.csv", csv_of(60))
+    expect(page.get_by_text("2 containers, 60 s")).to_be_visible()
+    run_button(page).click()
+    expect(page.get_by_role("heading", name="All figures")).to_be_visible()
+    with page.expect_download() as comparison:
+        page.get_by_role("button", name="Comparison (CSV)").click()
+    comparison.value.save_as(tmp_path / "comparison.csv")
+    lines = (tmp_path / "comparison.csv").read_text().splitlines()
+    assert len(lines) == 5
+    assert "cpu_slack_p50_cores" in lines[0]
+    assert "service-escra-" in lines[1]
+    with page.expect_download() as report:
+        page.get_by_role("button", name="Report (HTML)").click()
+    report.value.save_as(tmp_path / "report.html")
+    assert "service-escra-" in (tmp_path / "report.html").read_text()
+    shoot(page, "5-own-trace")
+
+    upload(page, "broken.csv", csv_of(60).replace(b"web,7,", b"web,7,-"))
+    message = page.get_by_test_id("stAlert").filter(has_text="broken.csv")
+    expect(message).to_have_count(1)
+    expect(message).to_contain_text("cpu_cores")
+    expect(run_button(page)).to_be_disabled()
+    no_traceback(page)
+    shoot(page, "6-broken-trace")
+
+    upload(page, "long.csv", csv_of(20_000))
+    expect(page.get_by_text("2 containers, 5.56 h")).to_be_visible()
+    run_button(page).click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("Cancelled.")).to_be_visible()
+    expect(run_button(page)).to_be_enabled()
+    no_traceback(page)
+    shoot(page, "7-cancelled")
+
+    page.get_by_role("link", name="Runs").click()
+    expect(page.get_by_text("service-static").or_(page.get_by_text("Tick several"))).to_be_visible()
+    no_traceback(page)
+    shoot(page, "8-runs")

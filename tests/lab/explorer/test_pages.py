@@ -1,0 +1,214 @@
+"""The pages: what they show at an address, and what they make of what is entered."""
+
+import pytest
+
+from lab.explorer import session
+from lab.explorer.job import Job
+
+GOOD = "container,time_s,cpu_cores,memory_bytes\n" + "".join(
+    f"web,{second},0.5,1000000\n" for second in range(20)
+)
+
+
+def texts(app) -> str:
+    parts = [app.caption, app.markdown, app.info, app.warning, app.error, app.title, app.subheader]
+    return "\n".join(str(element.value) for kind in parts for element in kind)
+
+
+def html(app) -> str:
+    return "\n".join(element.proto.body for element in app.get("html"))
+
+
+def test_an_empty_page_says_in_one_sentence_what_to_do(open_app):
+    app = open_app()
+    assert not app.exception
+    assert not app.error
+    assert "press **Run**" in texts(app)
+    assert app.selectbox(key="recording").value == "sample"
+    assert app.multiselect(key="policies").value == ["escra", "autopilot", "vpa", "static"]
+    assert not app.button(key="run").disabled
+
+
+def test_an_address_with_stored_runs_shows_their_results(open_app, stored):
+    app = open_app(runs=[run.id for run in stored[1]], container="c2")
+    assert not app.exception
+    assert not app.error
+    assert app.selectbox(key="shown_container").value == "c2"
+    assert "CPU slack p50 (cores)" in html(app)
+    assert html(app).count('tb-card"') == 4
+    assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) >= 7
+
+
+def test_another_container_goes_into_the_address(open_app, stored):
+    app = open_app(runs=[run.id for run in stored[1]])
+    app.selectbox(key="shown_container").select("c1").run()
+    assert app.query_params["container"] == "c1"
+
+
+def test_memory_can_be_looked_at_instead(open_app, stored):
+    app = open_app(runs=[run.id for run in stored[1]])
+    app.segmented_control(key="shown_quantity").set_value("Memory").run()
+    assert not app.exception
+    assert "MiB unused" in html(app)
+
+
+def test_runs_that_are_not_here_are_announced_and_the_rest_is_shown(open_app, stored):
+    app = open_app(runs=[stored[1][0].id, "sample-escra-0000000000"])
+    assert "1 of the runs in the address" in texts(app)
+    assert html(app).count('tb-card"') == 1
+
+
+def test_an_address_that_nobody_could_mean_still_gives_a_page(open_app):
+    app = open_app(budget="lots", policies=["escrow", "vpa"], recording="gone", seed="-3")
+    assert not app.exception
+    said = texts(app)
+    assert all(word in said for word in ("escrow", "budget=lots", "seed=-3", "gone"))
+    assert app.multiselect(key="policies").value == ["vpa"]
+
+
+def test_the_choices_go_into_the_address(open_app):
+    app = open_app()
+    app.multiselect(key="policies").set_value(["escra", "static"]).run()
+    app.number_input(key="budget").set_value(2.0).run()
+    app.number_input(key="seed").set_value(7).run()
+    assert app.query_params["policies"] == ["escra", "static"]
+    assert app.query_params["budget"] == "2.0"
+    assert app.query_params["seed"] == "7"
+
+
+def test_the_address_fills_the_fields(open_app):
+    app = open_app(policies=["static:factor=2", "escra"], budget="3.0", seed="4", cpu_price="0.5")
+    assert app.number_input(key="parameter-0-static-factor").value == 2.0
+    assert app.number_input(key="budget").value == 3.0
+    assert app.number_input(key="seed").value == 4
+    assert app.number_input(key="cpu_price").value == 0.5
+
+
+def test_a_policys_setting_becomes_part_of_its_text(open_app):
+    app = open_app(policies=["static", "escra"])
+    app.number_input(key="parameter-0-static-factor").set_value(1.25).run()
+    assert app.query_params["policies"] == ["static:factor=1.25", "escra"]
+    app.number_input(key="parameter-0-static-factor").set_value(1.5).run()
+    assert app.query_params["policies"] == ["static", "escra"]
+
+
+def test_every_field_says_unit_default_and_reason(open_app):
+    field = open_app(policies=["static"]).number_input(key="parameter-0-static-factor")
+    assert "times the profiled peak" in field.label
+    assert field.help.startswith("Default 1.5: ")
+    assert "0.01 to 100" in field.help
+
+
+@pytest.mark.parametrize("typed", ["escrow", "static:factor=0", "static:facter=1", "static:factor"])
+def test_a_policy_that_cannot_be_is_one_line_and_nothing_can_be_run(open_app, typed):
+    app = open_app()
+    app.multiselect(key="policies").set_value([typed]).run()
+    assert len(app.error) == 1
+    assert "\n" not in app.error[0].value
+    assert app.button(key="run").disabled
+    assert not app.exception
+
+
+def test_the_same_policy_twice_cannot_be_run(open_app):
+    app = open_app(policies=["static", "static:factor=2"])
+    app.number_input(key="parameter-1-static-factor").set_value(1.5).run()
+    assert "the same" in app.error[0].value
+    assert app.button(key="run").disabled
+
+
+def test_no_policy_cannot_be_run(open_app):
+    app = open_app()
+    app.multiselect(key="policies").set_value([]).run()
+    assert app.button(key="run").disabled
+
+
+def test_results_of_other_choices_are_said_to_be_so(open_app, stored):
+    app = open_app(recording="sample", policies=["escra"], runs=[stored[1][0].id])
+    app.number_input(key="seed").set_value(3).run()
+    assert "have changed since these results" in texts(app)
+
+
+def upload(app, name: str, content: bytes):
+    app.selectbox(key="recording").select("upload").run()
+    return app.file_uploader(key="uploaded").set_value((name, content, "text/csv")).run()
+
+
+def test_a_good_upload_can_be_run(open_app):
+    app = upload(open_app(), "mine.csv", GOOD.encode())
+    assert not app.error
+    assert not app.button(key="run").disabled
+    assert "1 container, 20 s" in texts(app)
+
+
+def test_a_bad_upload_is_one_line_that_names_file_and_row(open_app):
+    app = upload(open_app(), "mine.csv", GOOD.replace("web,7,0.5", "web,7,-0.5").encode())
+    assert len(app.error) == 1
+    assert app.error[0].value.startswith("mine.csv: ")
+    assert "\n" not in app.error[0].value
+    assert app.button(key="run").disabled
+    assert not app.exception
+
+
+@pytest.mark.slow
+def test_run_makes_the_runs_and_puts_them_into_the_address(open_app, monkeypatch, tmp_path):
+    app = open_app()
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path))
+    upload(app, "mine.csv", GOOD.encode())
+    app.multiselect(key="policies").set_value(["static", "escra"]).run()
+    app.button(key="run").click().run()
+    assert app.button(key="run").disabled
+    job: Job = app.session_state[session._JOB]
+    assert job.wait(60).phase == "done"
+    app.run()
+    assert not app.error
+    assert [text.rsplit("-", 1)[0] for text in app.query_params["runs"]] == ["mine-static", "mine-escra"]
+    assert "tb-card" in html(app)
+
+
+@pytest.fixture
+def open_runs(open_app, monkeypatch):
+    def opened():
+        from streamlit.testing.v1 import AppTest
+
+        def page():
+            from lab.explorer import runs_page
+
+            runs_page.page()
+
+        return AppTest.from_function(page, default_timeout=60).run()
+
+    return opened
+
+
+def test_the_runs_page_lists_what_is_stored(open_runs):
+    app = open_runs()
+    assert not app.exception
+    assert "4 of 4 runs" in texts(app)
+    assert list(app.dataframe[0].value["policy"]) != []
+
+
+def test_the_runs_can_be_filtered_by_text_and_policy(open_runs):
+    app = open_runs()
+    app.text_input(key="runs_text").set_value("-ESCRA-").run()
+    assert "1 of 4 runs" in texts(app)
+    app.text_input(key="runs_text").set_value("").run()
+    app.multiselect(key="runs_policies").set_value(["vpa", "static"]).run()
+    assert "2 of 4 runs" in texts(app)
+
+
+def test_an_empty_store_says_how_to_fill_it(open_runs, monkeypatch, tmp_path):
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path / "none"))
+    app = open_runs()
+    assert not app.exception
+    assert "Nothing is stored yet" in texts(app)
+
+
+def test_a_damaged_run_is_named_and_does_not_hide_the_others(open_runs, stored, monkeypatch, tmp_path):
+    import shutil
+
+    shutil.copytree(stored[0].root, tmp_path / "store")
+    (tmp_path / "store" / stored[1][0].id / "manifest.json").write_text("{")
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path / "store"))
+    app = open_runs()
+    assert stored[1][0].id in app.warning[0].value
+    assert "3 of 3 runs" in texts(app)

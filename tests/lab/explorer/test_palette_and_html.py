@@ -1,0 +1,71 @@
+"""One look per policy, and HTML that marks the best and escapes what others wrote."""
+
+from dataclasses import replace
+
+from lab.explorer import html
+from lab.explorer.palette import Shown, shown, title
+
+
+def test_a_policy_looks_the_same_whatever_stands_beside_it(stored):
+    runs = stored[1]
+    looks = {each.run.policy: (each.color, each.dash) for each in shown(runs)}
+    for run in runs:
+        (alone,) = shown([run])
+        assert (alone.color, alone.dash) == looks[run.policy]
+    assert len(set(looks.values())) == len(runs)
+
+
+def test_the_same_policy_with_other_settings_looks_different(stored):
+    run = stored[1][3]
+    other = replace(run, manifest={**run.manifest, "policy": "static:factor=2", "id": "other"})
+    first, second = shown([run, other])
+    assert first.title == "Static"
+    assert second.title == "Static · factor=2"
+    assert first.color != second.color
+
+
+def test_runs_that_differ_in_the_seed_have_titles_of_their_own(stored):
+    run = stored[1][0]
+    again = replace(run, manifest={**run.manifest, "seed": 5, "id": "again"})
+    assert [each.title for each in shown([run, again])] == ["Escra · seed 0", "Escra · seed 5"]
+
+
+def test_titles_read_like_names():
+    assert [title(text) for text in ("vpa", "escra", "static:factor=1.5")] == [
+        "VPA",
+        "Escra",
+        "Static · factor=1.5",
+    ]
+
+
+def test_the_table_has_a_line_per_metric_and_marks_the_best(stored):
+    text = html.table(shown(stored[1]))
+    assert text.count("<tr") == 17
+    assert "CPU slack p50 (cores)" in text
+    assert 'class="tb-best"' in text
+
+
+def test_what_reads_the_same_is_not_marked_as_better(stored):
+    run = stored[1][0]
+    twins = [
+        Shown(run, "A", "#000", (1, 0)),
+        Shown(replace(run, manifest={**run.manifest, "id": "x"}), "B", "#000", (1, 0)),
+    ]
+    assert 'class="tb-best"' not in html.table(twins)
+
+
+def test_the_cards_compare_with_static(stored):
+    text = html.cards(shown(stored[1]))
+    assert text.count("against Static") == 3
+    assert text.count('tb-card"') == 4
+
+
+def test_titles_cannot_bring_markup(stored):
+    evil = Shown(stored[1][0], "<script>alert(1)</script>", "#000", (1, 0))
+    for text in (html.cards([evil]), html.table([evil]), html.heading(evil, "<b>")):
+        assert "<script" not in text
+        assert "<b>" not in text
+
+
+def test_notes_are_shown_literally():
+    assert html.markdown("a *b* [c](d) $e$") == r"a \*b\* \[c\]\(d\) \$e\$"

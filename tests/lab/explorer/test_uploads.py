@@ -1,0 +1,73 @@
+"""Uploads are bounded, checked like the command line checks files, and leave nothing behind."""
+
+import tempfile
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from lab.explorer import uploads
+from traces.load import load
+from twinbed import TraceError
+
+GOOD = b"container,time_s,cpu_cores,memory_bytes\n" + b"".join(
+    b"web,%d,0.5,1000000\n" % second for second in range(20)
+)
+BAD = GOOD.replace(b"web,7,0.5", b"web,7,-0.5")
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+def test_a_good_trace_is_read_and_nothing_stays_on_disk(temporary):
+    trace = uploads.check(uploads.accept("mine.csv", GOOD))
+    assert trace.containers == ("web",)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_bad_trace_gets_the_text_of_the_command_line(temporary, monkeypatch):
+    with pytest.raises(TraceError) as uploaded:
+        uploads.check(uploads.accept("mine.csv", BAD))
+    assert list(temporary.iterdir()) == []
+    (temporary / "mine.csv").write_bytes(BAD)
+    monkeypatch.chdir(temporary)
+    with pytest.raises(TraceError) as loaded:
+        load("mine.csv")
+    assert str(uploaded.value) == str(loaded.value)
+    assert "\n" not in str(uploaded.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("mine.exe", GOOD, ".csv or .parquet"),
+        ("mine.csv", b"", "empty"),
+        ("mine.csv", bytes((uploads.MAX_MIB << 20) + 1), f"{uploads.MAX_MIB} MiB"),
+        ("mine.parquet", b"PAR1 not really", "mine.parquet"),
+    ],
+)
+def test_what_cannot_be_a_trace_is_refused_in_one_line(name, content, said, temporary):
+    with pytest.raises(TraceError, match=said) as refused:
+        uploads.check(uploads.accept(name, content))
+    assert "\n" not in str(refused.value)
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../../etc/passwd.csv", "..\\..\\x.csv", "/abs/x.csv", "a\nb;c.csv", ".csv"]
+)
+def test_a_name_cannot_leave_its_folder(name, temporary):
+    folder = uploads.lend(uploads.accept(name if name != ".csv" else "..csv.csv", GOOD))
+    assert [path.parent for path in folder.iterdir()] == [folder]
+    assert folder.parent == temporary
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def test_the_server_enforces_the_same_limit_and_stays_on_this_machine():
+    config = tomllib.loads((Path(__file__).parents[3] / ".streamlit" / "config.toml").read_text())
+    assert config["server"]["maxUploadSize"] == uploads.MAX_MIB
+    assert config["server"]["address"] == "127.0.0.1"
+    assert config["browser"]["gatherUsageStats"] is False
