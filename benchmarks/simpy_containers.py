@@ -1,22 +1,24 @@
 """The straightforward model of the same containers: one SimPy process each, one timeout per period.
 
 For: the baseline of bench_twin. Per period and container the same CPU physics as twin.containers (fluid
-work, quota exhausted early by several threads, refill by a quota write) and the same Escra CPU rule, in
-plain Python. Not in it, to its advantage: memory, telemetry jitter, recording, joins and leaves.
+work, quota exhausted early by several threads, refill by a quota write), memory with traps, grants and the
+agents' sweep, and the same Escra rules, in plain Python. Not in it, to its advantage: telemetry jitter,
+reclaim on demand and kills (the pool must suffice), totals as cpu.stat's, recording, joins and leaves.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
-from math import floor
+from dataclasses import dataclass
 from typing import Any
 
 import simpy
 
-KAPPA, GAMMA_CORES, UPSILON, WINDOW = 0.8, 0.2, 0.20, 5
-MIN_CHANGE, MIN_QUOTA_S, MICRO = 0.01, 0.001, 1e6
+from benchmarks import plain_escra
+
+PAGE_BYTES = 4096
+GRANT_BYTES, RECLAIM_MARGIN_BYTES = 16 << 20, 50 << 20
+RECLAIM_INTERVAL_S, INITIAL_MEMORY = 5.0, 0.8
 
 
 @dataclass(slots=True)
@@ -24,25 +26,26 @@ class Container:
     """One container's state; seconds and cores as in twin.containers.cfs."""
 
     demand: Sequence[float]
+    memory: Sequence[int]
+    limit_bytes: int
     cap: float
-    host_cores: float
     quota: float
     pool: float
     backlog: float = 0.0
     used: float = 0.0
     throttled: bool = False
     stalled: bool = False
+    held: bool = False
+    wanted_bytes: int = 0
     since: float = 0.0
     done_s: float = 0.0
     nr_throttled: int = 0
-    flags: deque[bool] = field(default_factory=lambda: deque(maxlen=WINDOW))
-    unused: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
     report: tuple[float, float, bool] = (0.0, 0.0, False)
 
     def advance(self, offset: float, rate: float) -> None:
         wall_s, self.since = offset - self.since, offset
         offered = self.backlog + rate * wall_s
-        if self.stalled:
+        if self.stalled or self.held:
             self.backlog = offered
             return
         wanted = min(self.cap * wall_s, offered)
@@ -68,23 +71,35 @@ class Container:
 class Baseline:
     """A fleet of containers of one application under Escra's CPU rule.
 
-    demand: per container its cores per period; limit_cores: Ω; delays in seconds, together below a period.
+    demand, memory: per container its cores and bytes per period; limit_cores, limit_bytes: Ω and M; delays in
+    seconds, the first two together below a period.
     """
 
     def __init__(
         self,
         demand: Sequence[Sequence[float]],
+        memory: Sequence[Sequence[int]],
         cap: float,
         host_cores: float,
         limit_cores: float,
+        limit_bytes: int,
         period_s: float,
         telemetry_delay_s: float,
         quota_write_delay_s: float,
+        oom_grant_delay_s: float,
     ) -> None:
-        quota = min(limit_cores / len(demand), host_cores)
-        self.containers = [Container(each, cap, host_cores, quota, quota * period_s) for each in demand]
+        self._books = plain_escra.start(len(demand), limit_cores, host_cores)
+        quota = self._books[0].quota
+        share = int(limit_bytes * INITIAL_MEMORY) // len(demand)
+        self.containers = [
+            Container(cores, held, share, cap, quota, quota * period_s)
+            for cores, held in zip(demand, memory, strict=True)
+        ]
+        self.pool_bytes = limit_bytes - share * len(demand)
+        self.traps = 0
         self._limit_cores, self._period_s = limit_cores, period_s
         self._telemetry_delay_s, self._write_delay_s = telemetry_delay_s, quota_write_delay_s
+        self._grant_delay_s = oom_grant_delay_s
 
     def run(self) -> None:
         """Simulates all periods."""
@@ -93,46 +108,50 @@ class Baseline:
             env.process(self._container(env, container))
         periods = len(self.containers[0].demand)
         env.process(self._controller(env, periods))
+        env.process(self._agents(env, periods))
         env.run()
 
     def _container(self, env: simpy.Environment, container: Container) -> Generator[simpy.Event, Any, None]:
-        for rate in container.demand:
+        for row, rate in enumerate(container.demand):
             yield env.timeout(self._period_s)
             container.end(self._period_s, rate)
+            container.wanted_bytes = container.memory[row]
+            if container.wanted_bytes > container.limit_bytes and row + 1 < len(container.demand):
+                env.process(self._grant(env, container, container.demand[row + 1]))
+
+    def _grant(
+        self, env: simpy.Environment, container: Container, rate: float
+    ) -> Generator[simpy.Event, Any, None]:
+        """Holds the container until whole steps have made its memory fit."""
+        self.traps += 1
+        container.held = True
+        steps = -((container.limit_bytes - container.wanted_bytes) // GRANT_BYTES)
+        self.pool_bytes -= steps * GRANT_BYTES
+        if self.pool_bytes < 0:
+            raise RuntimeError("the baseline has no reclaim on demand: give it more memory")
+        yield env.timeout(self._grant_delay_s)
+        container.advance(self._grant_delay_s, rate)
+        container.limit_bytes += steps * GRANT_BYTES
+        container.held = False
+
+    def _agents(self, env: simpy.Environment, periods: int) -> Generator[simpy.Event, Any, None]:
+        for _ in range(int(periods * self._period_s / RECLAIM_INTERVAL_S)):
+            yield env.timeout(RECLAIM_INTERVAL_S)
+            for container in self.containers:
+                wanted = container.wanted_bytes + RECLAIM_MARGIN_BYTES
+                wanted += -wanted % PAGE_BYTES
+                if wanted < container.limit_bytes:
+                    self.pool_bytes += container.limit_bytes - wanted
+                    container.limit_bytes = wanted
 
     def _controller(self, env: simpy.Environment, periods: int) -> Generator[simpy.Event, Any, None]:
         yield env.timeout(self._telemetry_delay_s)
         offset = self._telemetry_delay_s + self._write_delay_s
         for row in range(1, periods):
             yield env.timeout(self._period_s - (self._write_delay_s if row > 1 else 0.0))
-            decided = self._decide()
+            quotas, unused, throttled = zip(*(each.report for each in self.containers), strict=True)
+            decided = plain_escra.step(self._books, self._limit_cores, quotas, unused, throttled)
             yield env.timeout(self._write_delay_s)
-            for container, quota in decided:
+            for index, quota in decided:
+                container = self.containers[index]
                 container.write(quota, offset, container.demand[row], self._period_s)
-
-    def _decide(self) -> list[tuple[Container, float]]:
-        pool = self._limit_cores - sum(container.quota for container in self.containers)
-        wanted: list[tuple[Container, float]] = []
-        for container in self.containers:
-            quota, unused, throttled = container.report
-            container.flags.append(throttled)
-            container.unused.append(unused)
-            target = quota
-            if throttled:
-                target += sum(container.flags) / len(container.flags) * UPSILON * pool
-            elif unused > GAMMA_CORES:
-                target -= KAPPA * min(sum(container.unused) / len(container.unused), unused)
-            else:
-                continue
-            target = max(min(target, container.host_cores), MIN_QUOTA_S / self._period_s)
-            wanted.append((container, floor(target * MICRO) / MICRO))
-        rise = sum(max(target - container.quota, 0.0) for container, target in wanted)
-        share = pool / rise if rise > pool else 1.0
-        decided = []
-        for container, target in wanted:
-            delta = target - container.quota
-            if delta > 0.0:
-                delta = floor(delta * share * MICRO) / MICRO
-            if abs(delta) >= max(container.quota * MIN_CHANGE, 1 / MICRO):
-                decided.append((container, container.quota + delta))
-        return decided
