@@ -169,6 +169,7 @@ def remarks(runs: Sequence[Run]) -> list[str]:
     for text in _unique(run.policy for run in runs):
         same = [run for run in runs if run.policy == text]
         found += _never_acted(same[0])
+        found += _never_gives_back(same[0])
         found += _killed(same)
     return found
 
@@ -253,6 +254,23 @@ def _never_acted(run: Run) -> list[str]:
     ]
 
 
+def _never_gives_back(run: Run) -> list[str]:
+    """Escra lowers a limit only when more than γ is unused, which nobody can have who starts with less."""
+    gamma = run.manifest["spec"]["policy"]["parameters"].get("gamma")
+    if gamma is None:
+        return []
+    members = run.frame("containers", ["app"])["app"].value_counts()
+    limits = {each["name"]: each["cpu_limit_cores"] for each in run.manifest["workload"]["applications"]}
+    share = min(limit / members[name] for name, limit in limits.items())
+    if share > gamma:
+        return []
+    return [
+        f"{run.policy} starts every container with an equal share, {share:.3g} cores here, and takes back "
+        f"only what is unused beyond gamma = {gamma:g} cores: nobody can give anything back, so the pool stays "
+        f"empty. Try --policy escra:gamma={share / 10:.1g}."
+    ]
+
+
 def _initial(policy: Mapping[str, Any]) -> str:
     factor = policy["parameters"].get("initial_factor")
     return "limits" if factor is None else f"limits of {factor:g} × the profiled peak"
@@ -266,7 +284,7 @@ def _killed(runs: Sequence[Run]) -> list[str]:
     if killed.empty:
         return []
     shown = ", ".join(f"{name} {count:.0f}×" for name, count in killed.head(3).items())
-    more = f" and {len(killed) - 3} more containers" if len(killed) > 3 else ""
+    more = f" and {len(killed) - 3} more" if len(killed) > 3 else ""
     return [f"{runs[0].policy} had containers killed for memory: {shown}{more}."]
 
 

@@ -108,6 +108,16 @@ def test_a_policy_that_acted_is_not_remarked_on(store):
     assert remarks([publish(store, "static", metrics={"limit_changes_per_s": 0.0})]) == []
 
 
+def test_escra_is_remarked_on_when_no_container_can_ever_give_cpu_back(store):
+    # Ω = 3 cores over two containers: 1.5 cores each.
+    assert remarks([publish(store, "escra:gamma=1.4")]) == []
+    assert remarks([publish(store, "escra:gamma=1.5")]) == [
+        "escra:gamma=1.5 starts every container with an equal share, 1.5 cores here, and takes back only "
+        "what is unused beyond gamma = 1.5 cores: nobody can give anything back, so the pool stays empty. "
+        "Try --policy escra:gamma=0.1."
+    ]
+
+
 def test_kills_are_remarked_on_with_the_containers_that_were_killed(store):
     assert remarks([publish(store, "vpa", kills=(0.0, 3.0))]) == [
         "vpa had containers killed for memory: db 3×."
