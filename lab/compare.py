@@ -266,8 +266,8 @@ def _never_gives_back(run: Run) -> list[str]:
         return []
     return [
         f"{run.policy} starts every container with an equal share, {share:.3g} cores here, and takes back "
-        f"only what is unused beyond gamma = {gamma:g} cores: nobody can give anything back, so the pool stays "
-        f"empty. Try --policy escra:gamma={share / 10:.1g}."
+        f"only what is unused beyond gamma = {gamma:g} cores: nobody can give anything back, so the pool "
+        f"stays empty. Try --policy escra:gamma={share / 10:.1g}."
     ]
 
 
