@@ -96,7 +96,8 @@ class CappedLimits:
         free = self._total - self._sums(old)
         budget = np.maximum(free, np.minimum(count * fair, self._total - self._sums(kept)))
         granted = np.zeros(self._roster.size)
-        granted[new] = self._scaled(app[new], np.maximum(wanted, self._least), budget, count)
+        aim = np.maximum(self._rounded_up(wanted), self._least)
+        granted[new] = self._scaled(app[new], aim, budget, count)
         excess = self._sums(granted) - free
         above = old - kept
         cut = np.minimum(_ratio(np.maximum(excess, 0.0), self._sums(above)), 1.0)
@@ -143,7 +144,7 @@ class CappedLimits:
         asked = _sums(app, wanted, len(budget)) - base
         share = np.minimum(_ratio(np.maximum(budget - base, 0.0), asked), 1.0)
         part = self._rounded(self._least + (wanted - self._least) * share[app])
-        return np.where(share[app] >= 1.0, self._rounded(wanted), part)
+        return np.where(share[app] >= 1.0, wanted, part)
 
     def _sums(self, values: Floats) -> Floats:
         return _sums(self._roster.app, values, len(self._total))

@@ -38,6 +38,11 @@ def test_profiled_containers_start_at_their_peak_times_the_factor():
     assert capped.memory.values.tolist() == [15 * MIB, 30 * MIB]
 
 
+def test_a_container_that_reaches_its_profiled_peak_of_memory_stays_within_its_first_limit():
+    capped = fleet(1, peaks=([0.5], [10 * MIB + 1]))
+    assert capped.memory.values.tolist() == [10 * MIB + PAGE_BYTES]
+
+
 def test_profiles_beyond_the_limit_are_scaled_above_the_kernels_minimum():
     capped = fleet(2, cores=2.0, peaks=([1.01, 3.01], [MIB, MIB]))
     # 0.01 each, and of the remaining 1.98 cores 1 : 3
