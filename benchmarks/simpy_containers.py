@@ -3,13 +3,14 @@
 For: the baseline of bench_twin. Per period and container the same CPU physics as twin.containers (fluid
 work, quota exhausted early by several threads, refill by a quota write), memory with traps, grants and the
 agents' sweep, and the same Escra rules, in plain Python. Not in it, to its advantage: telemetry jitter,
-reclaim on demand and kills (the pool must suffice), totals as cpu.stat's, recording, joins and leaves.
+reclaim on demand and kills (the pool must suffice), burst, recording, restarts, joins and leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import simpy
@@ -34,38 +35,52 @@ class Container:
     backlog: float = 0.0
     used: float = 0.0
     throttled: bool = False
-    stalled: bool = False
+    stalled: int = 0
     held: bool = False
     wanted_bytes: int = 0
     since: float = 0.0
     done_s: float = 0.0
+    throttled_s: float = 0.0
+    nr_periods: int = 0
     nr_throttled: int = 0
-    report: tuple[float, float, bool] = (0.0, 0.0, False)
+    report: tuple[float, float, bool, float, int] = (0.0, 0.0, False, 0.0, 0)
 
     def advance(self, offset: float, rate: float) -> None:
         wall_s, self.since = offset - self.since, offset
         offered = self.backlog + rate * wall_s
         if self.stalled or self.held:
             self.backlog = offered
+            self.throttled_s += self.stalled * wall_s
             return
         wanted = min(self.cap * wall_s, offered)
         done = min(wanted, self.pool)
-        self.stalled = wanted > self.pool + 1e-9
-        self.throttled = self.throttled or self.stalled
+        if wanted > self.pool + 1e-9:
+            at, self.stalled, self.throttled = self.pool / self.cap, ceil(self.cap), True
+            if self.pool - self.backlog > rate * at:
+                at, self.stalled = (self.pool - self.backlog) / rate, ceil(rate)
+            self.throttled_s += self.stalled * (wall_s - at)
         self.backlog, self.pool, self.used = offered - done, self.pool - done, self.used + done
 
     def write(self, quota: float, offset: float, rate: float, period_s: float) -> None:
         self.advance(offset, rate)
-        self.quota, self.stalled = quota, False
+        self.quota, self.stalled = quota, 0
         self.pool = min(self.pool + quota * period_s, quota * period_s)
 
-    def end(self, period_s: float, rate: float) -> None:
+    def end(self, period_s: float, rate: float, wanted_bytes: int) -> None:
         self.advance(period_s, rate)
-        self.report = (self.quota, min(self.pool / period_s, self.quota), self.throttled)
+        self.wanted_bytes = wanted_bytes
+        self.report = (
+            self.quota,
+            min(self.pool / period_s, self.quota),
+            self.throttled,
+            self.used / period_s,
+            min(wanted_bytes, self.limit_bytes),
+        )
         self.done_s += self.used
+        self.nr_periods += self.used > 0.0 or self.throttled
         self.nr_throttled += self.throttled
         self.pool = self.quota * period_s
-        self.since, self.used, self.stalled, self.throttled = 0.0, 0.0, False, False
+        self.since, self.used, self.stalled, self.throttled = 0.0, 0.0, 0, False
 
 
 class Baseline:
@@ -90,7 +105,7 @@ class Baseline:
     ) -> None:
         self._books = plain_escra.start(len(demand), limit_cores, host_cores)
         quota = self._books[0].quota
-        share = int(limit_bytes * INITIAL_MEMORY) // len(demand)
+        share = int(limit_bytes * INITIAL_MEMORY) // len(demand) // PAGE_BYTES * PAGE_BYTES
         self.containers = [
             Container(cores, held, share, cap, quota, quota * period_s)
             for cores, held in zip(demand, memory, strict=True)
@@ -114,8 +129,7 @@ class Baseline:
     def _container(self, env: simpy.Environment, container: Container) -> Generator[simpy.Event, Any, None]:
         for row, rate in enumerate(container.demand):
             yield env.timeout(self._period_s)
-            container.end(self._period_s, rate)
-            container.wanted_bytes = container.memory[row]
+            container.end(self._period_s, rate, container.memory[row])
             if container.wanted_bytes > container.limit_bytes and row + 1 < len(container.demand):
                 env.process(self._grant(env, container, container.demand[row + 1]))
 
@@ -149,7 +163,7 @@ class Baseline:
         offset = self._telemetry_delay_s + self._write_delay_s
         for row in range(1, periods):
             yield env.timeout(self._period_s - (self._write_delay_s if row > 1 else 0.0))
-            quotas, unused, throttled = zip(*(each.report for each in self.containers), strict=True)
+            quotas, unused, throttled, _, _ = zip(*(each.report for each in self.containers), strict=True)
             decided = plain_escra.step(self._books, self._limit_cores, quotas, unused, throttled)
             yield env.timeout(self._write_delay_s)
             for index, quota in decided:
