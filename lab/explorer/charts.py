@@ -110,7 +110,7 @@ def _marks(events: pd.DataFrame, time: _Time, y: alt.Scale) -> alt.Chart:
     kinds = list(EVENTS)
     chart: alt.Chart = (
         alt.Chart(events.assign(what=events["kind"].map({kind: look.text for kind, look in EVENTS.items()})))
-        .mark_point(size=70, filled=True, opacity=0.95, clip=True)
+        .mark_point(size=70, filled=True, opacity=0.95)
         .encode(
             x=time.of("at_s"),
             y=alt.Y("y:Q", scale=y),
@@ -166,7 +166,7 @@ def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, what: str, co
 def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form: str) -> alt.Chart:
     """CDFs by policy: slack, share, title. The x axis ends where 99.5 % of the widest policy do."""
     inside = frame.loc[frame["share"] <= 0.995, "slack"]
-    low, high = float(min(0.0, inside.min())), float(max(inside.max(), 1e-6))
+    low, high = float(min(0.0, inside.min())), 1.03 * float(max(inside.max(), 1e-6))
     chart: alt.Chart = (
         alt.Chart(frame, height=320)
         .mark_line(clip=True, strokeWidth=2.2)

@@ -47,12 +47,15 @@ def page() -> None:
             _progress()
         elif failed := st.session_state.get("failure"):
             st.error(failed)
+        elif cancelled := st.session_state.get("cancelled"):
+            st.info(cancelled)
     _results(running=job is not None)
     session.publish()
 
 
 def _start() -> Job | None:
-    st.session_state.pop("failure", None)
+    for key in ("failure", "cancelled"):
+        st.session_state.pop(key, None)
     try:
         session.keep_job(Job(chooser.request(session.selection(), RunStore().root)))
     except (TwinbedError, OSError) as error:
@@ -76,8 +79,8 @@ def _take_finished() -> None:
     elif status.phase == "failed":
         st.session_state["failure"] = status.message
     else:
-        st.session_state["failure"] = (
-            "Cancelled. Policies that were finished before are stored; nothing half done is."
+        st.session_state["cancelled"] = (
+            "Cancelled. Policies that were finished are stored, half a run is not."
         )
 
 

@@ -36,8 +36,8 @@ def series_csv(runs: Sequence[Shown], container: str) -> str:
     return text
 
 
-def buttons(runs: Sequence[Shown], container: str) -> None:
-    """A row of download buttons; pressing one does not redraw the page."""
+def whole(runs: Sequence[Shown]) -> None:
+    """Buttons for the comparison and the report; pressing one does not redraw the page."""
     name = runs[0].run.manifest["name"]
     row = st.container(horizontal=True)
     row.download_button(
@@ -49,18 +49,22 @@ def buttons(runs: Sequence[Shown], container: str) -> None:
         key="download_comparison",
     )
     row.download_button(
-        f"Series of {container} (CSV)",
-        lambda: series_csv(runs, container),
-        f"{name}-{container}.csv".replace("/", "-"),
-        "text/csv",
-        on_click="ignore",
-        key="download_series",
-    )
-    row.download_button(
         "Report (HTML)",
         lambda: document([each.run for each in runs]),
         f"{name}-report.html",
         "text/html",
         on_click="ignore",
         key="download_report",
+    )
+
+
+def series(runs: Sequence[Shown], container: str) -> None:
+    """A button for every period of one container, not thinned."""
+    st.download_button(
+        f"Series of {container} (CSV)",
+        lambda: series_csv(runs, container),
+        f"{runs[0].run.manifest['name']}-{container}.csv".replace("/", "-"),
+        "text/csv",
+        on_click="ignore",
+        key="download_series",
     )

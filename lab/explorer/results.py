@@ -37,7 +37,7 @@ def show(runs: Sequence[Run], container: str, on_container: Callable[[str], obje
     st.subheader("All figures", anchor="figures")
     st.html(html.table(entries))
     st.caption(f"{compare.LEGEND} The best of each line is marked; point at a line for its definition.")
-    downloads.buttons(entries, st.session_state.get("shown_container", container))
+    downloads.whole(entries)
     _provenance(runs, facts)
 
 
@@ -72,6 +72,7 @@ def _over_time(entries: Sequence[Shown], container: str, on_container: Callable[
         st.info("The time window is empty: pull its ends apart.")
         return
     _stacked(entries, str(chosen), "cpu" if quantity == "CPU" else "memory", window)
+    downloads.series(entries, str(chosen))
 
 
 def _busiest(run: Run, names: list[str]) -> int:
