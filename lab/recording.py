@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from lab.formats import Column, Result, Value
+from lab.formats import ABSENT, Column, Result, Value
 from lab.problems import describe
 from lab.strict_yaml import parse
 from testbed.containers.recorder import DEFAULT_INTERVAL_S, ContainerSpec, NetworkMode, Recording
@@ -26,7 +26,7 @@ MIB = 1024 * 1024
 _OPTION = "--container"
 _COLUMNS = (
     Column("container", "container"),
-    Column("exit_code", "exit"),
+    Column("exit_code", f"exit code ({ABSENT} = stopped)", decimals=0),
     Column("duration_s", "there for", "s", 1),
     Column("cpu_mean_cores", "CPU mean", "cores", 3),
     Column("cpu_max_cores", "CPU max", "cores", 3),
@@ -47,6 +47,7 @@ class ContainerEntry(_Strict):
 
     name: str
     command: list[str] = Field(min_length=1)
+    app: str | None = Field(default=None, min_length=1)
     env: dict[str, str] = Field(default_factory=dict)
     cpu_quota_cores: float | None = Field(default=None, gt=0)
     memory_limit_bytes: int | None = Field(default=None, gt=0)
@@ -72,10 +73,11 @@ class ContainerEntry(_Strict):
         return ContainerSpec(
             self.name,
             tuple(self.command),
-            self.env,
-            self.cpu_quota_cores,
-            self.memory_limit_bytes,
-            directory,
+            app=self.app,
+            env=self.env,
+            cpu_quota_cores=self.cpu_quota_cores,
+            memory_limit_bytes=self.memory_limit_bytes,
+            directory=directory,
         )
 
 
@@ -205,10 +207,9 @@ def as_result(recording: Recording, path: Path) -> Result:
 
 def _row(recording: Recording, index: int) -> dict[str, Value]:
     here = recording.present[:, index]
-    code = recording.exit_codes[index]
     row: dict[str, Value] = {
         "container": recording.containers[index],
-        "exit_code": "stopped" if code is None else code,
+        "exit_code": recording.exit_codes[index],
         "duration_s": round(float(here.sum()) * recording.interval_s, 6),
         "cpu_mean_cores": float(recording.cpu_cores[here, index].mean()),
         "cpu_max_cores": float(recording.cpu_cores[:, index].max()),

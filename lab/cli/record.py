@@ -50,7 +50,7 @@ def record(
             "--container",
             metavar="name=NAME[,KEY=VALUE…]",
             help="Names the container of the command after the next `--`. Keys: cpu_quota_cores, "
-            "memory_limit_bytes. Repeatable.",
+            "memory_limit_bytes, app. Repeatable.",
             show_default=False,
         ),
     ] = None,

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -53,7 +54,9 @@ class Group(ABC):
     def __init__(self, directories: tuple[Path, ...]) -> None:
         self.directories = directories
         self._descriptors: list[int] = []
-        self._doors = [self._open(each / "cgroup.procs", os.O_WRONLY) for each in directories]
+        self._doors: list[int] = []
+        for each in directories:
+            self._doors.append(self._open(each / "cgroup.procs", os.O_WRONLY))
 
     def enter(self) -> None:
         """Moves the calling process in. Safe between fork and exec: it only writes to open descriptors."""
@@ -211,9 +214,10 @@ class V1:
     def create(self, run: str, name: str) -> Group:
         """See Driver.create."""
         directories = {controller: base / MARK / run / name for controller, base in self.base.items()}
-        for directory in dict.fromkeys(directories.values()):
-            _make(directory)
-        return GroupV1(directories)
+        with _whole(directories.values()):
+            for directory in dict.fromkeys(directories.values()):
+                _make(directory)
+            return GroupV1(directories)
 
     def finish(self, run: str) -> None:
         """See Driver.finish."""
@@ -235,11 +239,12 @@ class V2:
     def create(self, run: str, name: str) -> Group:
         """See Driver.create."""
         directory = self.base / MARK / run / name
-        _make(directory)
-        # A controller reaches a group when every group above it passes the controller down.
-        for above in (self.base, self.base / MARK, self.base / MARK / run):
-            _write(above / "cgroup.subtree_control", "+cpu +memory")
-        return GroupV2(directory)
+        with _whole([directory]):
+            _make(directory)
+            # A controller reaches a group when every group above it passes the controller down.
+            for above in (self.base, self.base / MARK, self.base / MARK / run):
+                _write(above / "cgroup.subtree_control", "+cpu +memory")
+            return GroupV2(directory)
 
     def finish(self, run: str) -> None:
         """See Driver.finish."""
@@ -316,6 +321,16 @@ def _controllers(directory: Path) -> set[str]:
 def _check_writable(directory: Path) -> None:
     if not os.access(directory, os.W_OK):
         raise BackendError(f"{directory}: no permission to make a cgroup for the command; {_CURE}")
+
+
+@contextmanager
+def _whole(directories: Iterable[Path]) -> Iterator[None]:
+    """Removes the directories of a group that could not be made as a whole."""
+    try:
+        yield
+    except BaseException:
+        cgroup_tree.remove(tuple(directories))
+        raise
 
 
 def _make(directory: Path) -> None:

@@ -32,13 +32,15 @@ _POLL_S = 0.02
 class ContainerSpec:
     """One command to record.
 
-    name: letters, digits, - and _; command: program and arguments; env: added to the recorder's own;
-    cpu_quota_cores, memory_limit_bytes: limits for the whole recording, None = none; directory: where it
-    runs, None = here. Raises ScenarioError naming the container and the value.
+    name: letters, digits, - and _; command: program and arguments; app: application it belongs to, None =
+    the recording's; env: added to the recorder's own; cpu_quota_cores, memory_limit_bytes: limits for the
+    whole recording, None = none; directory: where it runs, None = here.
+    Raises ScenarioError naming the container and the value.
     """
 
     name: str
     command: tuple[str, ...]
+    app: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     cpu_quota_cores: float | None = None
     memory_limit_bytes: int | None = None

@@ -15,8 +15,8 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from testbed.containers.ownership import LINK_PREFIX, MARK, is_alive, is_run
 from twinbed import BackendError
@@ -30,8 +30,7 @@ _CLONE_NEWNET = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
+class Traffic(NamedTuple):
     """Bytes that a container received and sent since its network was made."""
 
     rx_bytes: int

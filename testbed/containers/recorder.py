@@ -100,7 +100,7 @@ def record(
 ) -> Recording:
     """Runs the commands until all have ended or `duration_s` is over, and returns what they used.
 
-    app: name of the application that they make up. A command that ends takes the processes that it left
+    app: the application of commands that name none. A command that ends takes the processes that it left
     behind with it; commands that run when `duration_s` is over get SIGTERM, then SIGKILL. logs: folder for
     each command's output (NAME.log); without it output passes through, standard output to the descriptor
     `stdout` where given. on_tick is called after each sample. driver: None = this machine's.
@@ -231,7 +231,7 @@ def _recording(
         facts |= _facts(each)
     return Recording(
         containers=tuple(each.spec.name for each in containers),
-        apps=(app,) * len(containers),
+        apps=tuple(each.spec.app or app for each in containers),
         start_s=round(measured.began, 3),
         interval_s=interval_s,
         cpu_cores=intervals.cpu_cores,

@@ -1,0 +1,59 @@
+"""What tests on the real kernel need, and how they leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.containers.cgroups import V1, V2, Group, detect
+from testbed.containers.ownership import new_run
+from twinbed import BackendError
+
+
+@pytest.fixture
+def driver() -> V1 | V2:
+    """This machine's cgroup driver; skips the test with what is missing."""
+    try:
+        return detect()
+    except BackendError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def group(driver: V1 | V2) -> Iterator[Group]:
+    """An empty group of this machine, removed afterwards."""
+    run = new_run()
+    made = driver.create(run, "probe")
+    try:
+        yield made
+    finally:
+        made.remove()
+        driver.finish(run)
+
+
+@pytest.fixture
+def root_network() -> None:
+    """Skips the test where network namespaces cannot be made."""
+    if os.geteuid() != 0 or not Path("/sys/class/net").is_dir():
+        pytest.skip("network namespaces need root")
+
+
+@pytest.fixture
+def leftovers() -> Callable[[int], list[str]]:
+    """A function: process id of a recorder → every cgroup, link and namespace that carries its mark."""
+
+    def find(pid: int) -> list[str]:
+        mark = f"run-{pid}-"
+        groups = [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name.startswith(mark)]
+        namespaces = [str(each) for each in Path("/run/netns").glob(f"tb-{mark}*")]
+        links = [
+            str(each)
+            for each in Path("/sys/class/net").glob("tb-*")
+            if mark in (each / "ifalias").read_text()
+        ]
+        return groups + namespaces + links
+
+    return find

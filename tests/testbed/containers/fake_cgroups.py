@@ -1,0 +1,57 @@
+"""Plain files that look like the mounted cgroup hierarchies, for code that cannot have real ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+CPU_STAT = (
+    "usage_usec {usage}\nuser_usec 1\nsystem_usec 1\nnr_periods 7\nnr_throttled 3\nthrottled_usec 250\n"
+)
+MEMORY_STAT = (
+    "anon 4096\nfile 8192\ninactive_anon 1\nactive_anon 2\ninactive_file {inactive}\nactive_file 4\n"
+)
+
+
+class FakeTree:
+    """`proc` and `mount` below a folder, as `detect` reads them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc = folder / "proc"
+        self.mount = folder / "cgroup"
+        self.proc.mkdir()
+        self.mount.mkdir()
+        self._lines: list[str] = []
+        self._membership: list[str] = ["0::/\n"]
+        self._write()
+
+    def unified(self, controllers: str, name: str = "") -> Path:
+        """Mounts cgroup v2 with these controllers."""
+        point = self.mount / name
+        point.mkdir(exist_ok=True)
+        (point / "cgroup.controllers").write_text(f"{controllers}\n")
+        (point / "cgroup.subtree_control").touch()
+        self._lines.append(f"40 31 0:38 / {point} rw,relatime - cgroup2 cgroup2 rw\n")
+        self._write()
+        return point
+
+    def hierarchy(self, controllers: str, own: str = "/", root: str = "/") -> Path:
+        """Mounts a v1 hierarchy `root` of which is shown, with the caller in `own`."""
+        point = self.mount / controllers
+        point.mkdir()
+        self._lines.append(f"32 31 0:29 {root} {point} rw,relatime - cgroup cgroup rw,{controllers}\n")
+        self._membership.append(f"3:{controllers}:{own}\n")
+        self._write()
+        return point
+
+    def group_v2(self, directory: Path, usage_us: int = 0, memory: int = 0, inactive: int = 0) -> None:
+        """Fills a directory with the files that the kernel would have made in it."""
+        directory.mkdir(parents=True, exist_ok=True)
+        for name in ("cgroup.procs", "cpu.max", "memory.max", "cgroup.subtree_control"):
+            (directory / name).touch()
+        (directory / "cpu.stat").write_text(CPU_STAT.format(usage=usage_us))
+        (directory / "memory.current").write_text(f"{memory}\n")
+        (directory / "memory.stat").write_text(MEMORY_STAT.format(inactive=inactive))
+
+    def _write(self) -> None:
+        (self.proc / "mountinfo").write_text("".join(self._lines))
+        (self.proc / "cgroup").write_text("".join(self._membership))
