@@ -40,27 +40,29 @@ def write_limits(fleet: Fleet, columns: Columns, limits: Bytes, order: int, *, a
     """Sets limits (int64[m]) by decision `order`, except where a later one was carried out already.
 
     Held containers stay held: the caller releases `fitting`. answer: the limits answer a trap, so held
-    containers that still do not fit are `short` again; InvariantError if such a grant raised nothing,
-    because asking again would never end. Otherwise they go on waiting for their answer.
+    containers that still do not fit are `short` again, as are those whose grant was superseded;
+    InvariantError if a grant raised nothing, because asking again would never end. Limits that are
+    no answer leave held containers that do not fit waiting for theirs.
     """
     if (limits < 0).any():
         raise InvariantError("the allocator decided a negative memory limit")
     current = fleet.memory_order[columns] <= order
-    columns, limits = columns[current], limits[current]
+    superseded, columns, limits = columns[~current], columns[current], limits[current]
     before = fleet.limit_bytes[columns]
     fleet.limit_bytes[columns] = limits
     fleet.memory_order[columns] = order
     fits = fleet.wanted_bytes[columns] <= limits
     status = fleet.status[columns]
     held = status == HELD
-    short = (status == UP) & ~fits
+    short = columns[(status == UP) & ~fits]
     if answer:
         again = held & ~fits
         if (limits <= before)[again].any():
             raise InvariantError("the allocator answered a held container with a grant that raises nothing")
-        short |= again
+        unanswered = superseded[fleet.status[superseded] == HELD]
+        short = np.concatenate((short, columns[again], unanswered))
     changed = int(np.count_nonzero(limits != before))
-    return Written(changed, columns[held], columns[held & fits], columns[short])
+    return Written(changed, columns[held], columns[held & fits], short)
 
 
 def shrink_running(

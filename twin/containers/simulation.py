@@ -17,7 +17,8 @@ superseded before it took force is dropped). Rules where the kernel leaves a cho
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections import deque
+from collections.abc import Callable, Generator
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,7 @@ from control.allocator.ports import Allocator
 from twin.containers import cfs, memory
 from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome, Workload
+from twin.containers.validation import check
 from twinbed import InvariantError
 
 Progress = Callable[[float], None]
@@ -76,7 +78,7 @@ class _Run:
         seed: np.random.SeedSequence,
         record: bool,
     ) -> None:
-        _check(workload)
+        check(workload)
         periods, count = workload.present.shape
         self._workload, self._allocator, self._machine = workload, allocator, machine
         self._demand = np.ascontiguousarray(workload.demand_cores, np.float64)
@@ -96,6 +98,7 @@ class _Run:
         self._starts = np.zeros(count, np.int64)  # ends of life so far: a late restart timer is told by it
         self._over = np.empty(count, np.int64)
         self._spare: list[cfs.Report] = []
+        self._in_flight: deque[tuple[cfs.Report, Ids, Columns | None, float]] = deque()
         delay = machine.telemetry_delay_s
         jitter = machine.telemetry_jitter_s * np.random.default_rng(seed).standard_normal(periods)
         self._delays = np.maximum(delay + jitter, 0.0).tolist()
@@ -162,11 +165,13 @@ class _Run:
         self._last_arrival_s = arrival_s
         members = self._members
         columns = None if members.in_order else members.columns
-        delay_s = arrival_s - self._env.now
-        self._at(delay_s, self._telemetry, report, members.ids, columns, self._start_s)
+        self._in_flight.append((report, members.ids, columns, self._start_s))
+        self._at(arrival_s - self._env.now, self._telemetry)
         return self._over[:found].copy() if found else self._over[:0]
 
-    def _telemetry(self, report: cfs.Report, ids: Ids, columns: Columns | None, at_s: float) -> None:
+    def _telemetry(self) -> None:
+        """The oldest report in flight arrives. (Two that are due at once may differ by rounding.)"""
+        report, ids, columns, at_s = self._in_flight.popleft()
         shown = report
         if columns is not None:
             shown = cfs.Report._make(values.take(columns) for values in report)
@@ -378,22 +383,3 @@ class _Run:
         if not (0.0 <= demand < np.inf) or want < 0:
             raise InvariantError(f"container {name!r}, period {row}: demand {demand} cores, {want} bytes")
         raise InvariantError(f"container {name!r}, period {row}: more done than its CPUs can do")
-
-
-def _check(workload: Workload) -> None:
-    """Raises InvariantError for arrays that do not belong together or constants out of range."""
-    shape = (len(workload.demand_cores), len(workload.names))
-    tables: Sequence[np.ndarray[Any, Any]] = (
-        workload.demand_cores,
-        workload.memory_bytes,
-        workload.present,
-    )
-    columns = (workload.app, workload.threads, workload.host_cores, workload.peak_cores, workload.peak_bytes)
-    if any(each.shape != shape for each in tables) or any(each.shape != shape[1:] for each in columns):
-        raise InvariantError("workload: arrays of different lengths side by side")
-    for name in ("threads", "host_cores"):
-        values = getattr(workload, name)
-        if not (np.isfinite(values) & (values > 0)).all():
-            raise InvariantError(f"workload: {name} must be finite and above zero")
-    if not (np.isfinite(workload.period_s) and workload.period_s > 0):
-        raise InvariantError(f"workload: a period of {workload.period_s} s")

@@ -277,6 +277,7 @@ def test_invariants_hold_under_escra_with_memory_churn_and_delays(workload, mach
     for app in range(2):
         here = load.app == app
         assert (series.limit_bytes[:, here].sum(axis=1) <= 500 * MIB).all()
+        assert (series.quota_cores[:, here].sum(axis=1) <= 2.0 + 1e-5).all()
 
 
 @settings(max_examples=10, deadline=None)

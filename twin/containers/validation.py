@@ -1,0 +1,34 @@
+"""What a workload must be before it is simulated, as far as it costs nothing to see.
+
+For: shapes and constants. Not for: the tables' values, which `cfs.end_period` checks row by row as it reads
+them, nor for users' mistakes: traces are validated before they become a workload.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from twin.containers.model import Workload
+from twinbed import InvariantError
+
+
+def check(workload: Workload) -> None:
+    """Raises InvariantError for arrays that do not belong together or constants out of range."""
+    shape = (len(workload.demand_cores), len(workload.names))
+    tables: Sequence[np.ndarray[Any, Any]] = (
+        workload.demand_cores,
+        workload.memory_bytes,
+        workload.present,
+    )
+    columns = (workload.app, workload.threads, workload.host_cores, workload.peak_cores, workload.peak_bytes)
+    if any(each.shape != shape for each in tables) or any(each.shape != shape[1:] for each in columns):
+        raise InvariantError("workload: arrays of different lengths side by side")
+    for name in ("threads", "host_cores"):
+        values = getattr(workload, name)
+        if not (np.isfinite(values) & (values > 0)).all():
+            raise InvariantError(f"workload: {name} must be finite and above zero")
+    if not (np.isfinite(workload.period_s) and workload.period_s > 0):
+        raise InvariantError(f"workload: a period of {workload.period_s} s")
