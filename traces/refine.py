@@ -13,11 +13,13 @@ use within the interval (evenly where there is none); throttled time has no hone
 out.
 
 The default parameters (burstiness.toml) are fitted from the recordings that ship with twinbed;
-`python -m traces.refine` fits them again and prints the file.
+`python -m traces.refine` fits them again and prints the file (redirect it elsewhere, then move it: the
+module reads the old one first).
 """
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -299,7 +301,10 @@ def _refined_note(
     return note + "."
 
 
-def _print_fit() -> None:
+def print_fit() -> None:
+    """Prints burstiness.toml as the shipped recordings give it. Raises TraceError when there are none."""
+    if not shipped():
+        raise TraceError(f"{RECORDED}: no recordings to fit burstiness to")
     traces = {name: parquet.read(RECORDED / f"{name}.parquet") for name in shipped()}
     default = fit_all(list(traces.values()), FIT_COARSE_S)
     print("# Printed by `python -m traces.refine`: burstiness of CPU use in the shipped recordings.")
@@ -310,4 +315,7 @@ def _print_fit() -> None:
 
 
 if __name__ == "__main__":
-    _print_fit()
+    try:
+        print_fit()
+    except TraceError as error:
+        sys.exit(str(error))

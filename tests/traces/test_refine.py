@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trace_strategies import same, usage_traces
 
+from traces import load as door
 from traces import parquet
 from traces import refine as module
 from traces.load import RECORDED, shipped
@@ -192,6 +193,23 @@ def test_a_fit_needs_use_and_one_interval() -> None:
         fit(steady(20, 2, 0.1), 10.0)
     with pytest.raises(TraceError, match="traces of one interval"):
         fit_all([steady(200, 2, 0.1), steady(200, 2, 0.2)], 10.0)
+
+
+def test_the_printed_fit_is_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(door, "RECORDED", tmp_path)
+    monkeypatch.setattr(module, "RECORDED", tmp_path)
+    with pytest.raises(TraceError, match="no recordings"):
+        module.print_fit()
+    for name, cv in (("calm", 0.2), ("wild", 1.0)):
+        parquet.write(
+            refine(steady(6, 2, 20.0), 0.1, seed(), Burstiness(cv, 0.2)), tmp_path / f"{name}.parquet"
+        )
+    module.print_fit()
+    printed = tomllib.loads(capsys.readouterr().out)
+    assert list(printed) == ["default", "calm", "wild"]
+    assert printed["calm"]["cv"] < printed["default"]["cv"] < printed["wild"]["cv"]
 
 
 def test_the_shipped_default_is_what_the_shipped_recordings_give() -> None:
