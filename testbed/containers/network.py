@@ -38,16 +38,28 @@ class Traffic(NamedTuple):
 
 
 class Endpoint:
-    """One container's end: its namespace, its address, its counters (files kept open)."""
+    """One container's end: its namespace, its address, its counters (files kept open).
+
+    Raises BackendError where the counters cannot be seen.
+    """
 
     def __init__(self, namespace: str, link: str, address: str) -> None:
         self.namespace = namespace
         self.address = address
         statistics = _CLASS / link / "statistics"
         # The host's end of the pair counts the other way round.
-        self._rx = os.open(statistics / "tx_bytes", os.O_RDONLY | os.O_CLOEXEC)
-        self._tx = os.open(statistics / "rx_bytes", os.O_RDONLY | os.O_CLOEXEC)
-        self._door = os.open(_NETNS / namespace, os.O_RDONLY | os.O_CLOEXEC)
+        paths = (statistics / "tx_bytes", statistics / "rx_bytes", _NETNS / namespace)
+        self._descriptors: list[int] = []
+        try:
+            for path in paths:
+                self._descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        except OSError as error:
+            self.close()
+            raise BackendError(
+                f"{path}: cannot be read ({error.strerror}); own networks need /sys and /run of the same "
+                "network namespace: record on the host itself"
+            ) from error
+        self._rx, self._tx, self._door = self._descriptors
 
     def enter(self) -> None:
         """Moves the calling process into the namespace; for use between fork and exec."""
@@ -60,8 +72,8 @@ class Endpoint:
 
     def close(self) -> None:
         """Closes the files."""
-        for descriptor in (self._rx, self._tx, self._door):
-            os.close(descriptor)
+        while self._descriptors:
+            os.close(self._descriptors.pop())
 
 
 class Network:

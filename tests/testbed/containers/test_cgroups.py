@@ -270,6 +270,24 @@ def test_a_name_that_the_kernel_uses_itself_is_refused(driver: V1 | V2) -> None:
 
 
 @pytest.mark.root
+def test_emptying_and_removing_work_on_a_real_v2_tree_too() -> None:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    points = [Path(line.split()[4]) for line in lines if " - cgroup2 " in line]
+    if not points or not os.access(points[0], os.W_OK):
+        pytest.skip("no cgroup v2 hierarchy that can be written to")
+    run = points[0] / "twinbed" / new_run()
+    nested = run / "web" / "nested"
+    nested.mkdir(parents=True)
+    with subprocess.Popen(["sleep", "60"]) as process:
+        (nested / "cgroup.procs").write_text(str(process.pid))
+        assert cgroup_tree.pids([run / "web"]) == {process.pid}
+        cgroup_tree.remove([run / "web"])
+        assert process.wait() == -9
+    cgroup_tree.remove_run(run)
+    assert not run.exists()
+
+
+@pytest.mark.root
 def test_the_groups_of_a_dead_recorder_are_ended_and_removed(driver: V1 | V2) -> None:
     group = driver.create(DEAD_RUN, "orphan")
     with subprocess.Popen(["sleep", "60"], preexec_fn=group.enter) as process:
