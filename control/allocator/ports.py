@@ -2,7 +2,8 @@
 
 A backend (the twin's SimPy process, the testbed's event loop) calls `start` once, then the `on_*`
 methods as things happen, one at a time, and carries out each `Decision` at once. The allocator never
-calls anyone, never looks at a clock and keeps no reference to arrays it was given.
+calls anyone, never looks at a clock and keeps no reference to arrays it was given, but for ids: an array of
+ids that is marked not writeable is one that its owner will not change either.
 """
 
 from __future__ import annotations

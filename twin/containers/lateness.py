@@ -81,32 +81,46 @@ def _spread(
     between two corners of either the lateness of work is linear in the work, so it is spread evenly over the
     bins between its ends.
     """
-    count, periods = demand.shape
-    tolerance = _SAME_CORES * period_s
     # Density per bin as a difference array, so that a wide spread costs no more than a narrow one.
     slope = np.zeros(len(histogram) + 1)
-    for column in range(count):
-        behind = 0.0  # arrived and not done at the end of the period that serves
-        first = 0  # the period whose work is served next
-        left = demand[column, 0] * period_s if periods else 0.0  # what is still to be served of it
-        for row in range(periods):
-            arriving = demand[column, row] * period_s
-            doing = done[column, row] * period_s
-            behind += arriving
-            if abs(behind - doing) <= tolerance and behind - arriving <= 0.0:
-                # All of this period's work is done in it and none was waiting: not late at all.
-                histogram[0 if low >= 0.0 else 1] += arriving
-                behind = 0.0
-                first = row + 1
-                left = demand[column, first] * period_s if first < periods else 0.0
-                continue
-            if abs(behind - doing) <= tolerance:
-                doing = behind
-            doing = min(doing, behind)
-            behind -= doing
+    for column in range(len(demand)):
+        _walk(demand[column], done[column], period_s, low, high, histogram, slope)
+    running = 0.0
+    for index in range(1, len(histogram) - 1):
+        running += slope[index]
+        histogram[index] += running
+
+
+@kernel
+def _walk(
+    demand: NDArray[np.floating],
+    done: NDArray[np.floating],
+    period_s: float,
+    low: float,
+    high: float,
+    histogram: Floats,
+    slope: Floats,
+) -> None:
+    """One container (float[T] each): every stretch of work between two corners goes through `_add`."""
+    periods = len(demand)
+    tolerance = _SAME_CORES * period_s
+    behind = 0.0  # arrived and not done at the end of the period that serves
+    first = 0  # the period whose work is served next
+    left = demand[0] * period_s if periods else 0.0  # what is still to be served of it
+    for row in range(periods):
+        arriving = demand[row] * period_s
+        doing = done[row] * period_s
+        waiting = behind > 0.0
+        behind += arriving
+        if abs(behind - doing) <= tolerance:
+            doing = behind
+        doing = min(doing, behind)
+        if not waiting and doing == behind:
+            histogram[0] += arriving  # all of it is done as it arrives
+        else:
             remaining = doing
             while remaining > 0.0 and first <= row:
-                size = demand[column, first] * period_s
+                size = demand[first] * period_s
                 part = min(left, remaining)
                 if part > 0.0:
                     began = row + (doing - remaining) / doing - first - (size - left) / size
@@ -116,20 +130,18 @@ def _spread(
                     remaining -= part
                 if left <= 0.0:
                     first += 1
-                    left = demand[column, first] * period_s if first < periods else 0.0
-            if behind <= 0.0:
-                first = row + 1
-                left = demand[column, first] * period_s if first < periods else 0.0
-        while first < periods:
-            if left > 0.0:
-                began = periods - first - 1.0 + left / (demand[column, first] * period_s)
-                _add(began * period_s, (periods - first - 1.0) * period_s, left, low, high, histogram, slope)
-            first += 1
-            left = demand[column, first] * period_s if first < periods else 0.0
-    running = 0.0
-    for index in range(1, len(histogram) - 1):
-        running += slope[index]
-        histogram[index] += running
+                    left = demand[first] * period_s if first < periods else 0.0
+        behind -= doing
+        if behind <= 0.0:
+            first = row + 1
+            left = demand[first] * period_s if first < periods else 0.0
+    for row in range(first, periods):
+        if row > first:
+            left = demand[row] * period_s
+        if left > 0.0:
+            ended = periods - row - 1.0
+            began = ended + left / (demand[row] * period_s)
+            _add(began * period_s, ended * period_s, left, low, high, histogram, slope)
 
 
 @kernel
