@@ -88,13 +88,15 @@ _QUANTITIES = {
 
 def _strip(spans: pd.DataFrame, time: _Time) -> alt.Chart:
     chart: alt.Chart = (
-        alt.Chart(spans)
-        .mark_rect(color=THROTTLED, clip=True, stroke=THROTTLED, strokeWidth=0.6)
+        alt.Chart(spans.assign(share=spans["throttled"] / spans["periods"]))
+        .mark_rect(color=THROTTLED, clip=True)
         .encode(
             x=time.of("from_s"),
             x2="to_s:Q",
             y=alt.value("height"),
             y2=alt.value(alt.expr("height - 6")),
+            # Never so faint that a single throttled period of many is not seen.
+            opacity=alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.25, 1]), legend=None),
             tooltip=[
                 alt.Tooltip("from_s:Q", title="throttled from (s)", format=".1f"),
                 alt.Tooltip("to_s:Q", title="to (s)", format=".1f"),
@@ -192,7 +194,7 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
     strength = alt.Scale(domain=[0, float(frame["share"].max())], range=[0, 1])
     rows = alt.Axis(labelLimit=160, ticks=False, domain=False)
     chart: alt.Chart = (
-        alt.Chart(frame, height=90 + 34 * len(runs))
+        alt.Chart(frame, height=130 + 30 * len(runs))
         .mark_rect()
         .encode(
             x=_Time().of("at_s"),

@@ -9,19 +9,16 @@ from dataclasses import replace
 
 import streamlit as st
 
-from lab.explorer import chooser, results, session
-from lab.explorer.job import Job, Status
-from lab.explorer.palette import title
+from lab.explorer import chooser, progress, results, session
+from lab.explorer.job import Job
 from lab.explorer.selection import Selection
 from lab.store import Run, RunStore
 from twinbed import StoreError, TwinbedError
 
-_EVERY_S = 0.4
-
 
 def page() -> None:
     """Draws the page."""
-    _take_finished()
+    progress.take_finished()
     job = session.job()
     with st.sidebar:
         chosen, ready, below = chooser.choose(running=job is not None)
@@ -43,67 +40,20 @@ def page() -> None:
     if problem := chooser.problem(chosen):
         messages.error(problem)
     with messages:
-        if job is not None:
-            _progress()
-        elif failed := st.session_state.get("failure"):
-            st.error(failed)
-        elif cancelled := st.session_state.get("cancelled"):
-            st.info(cancelled)
+        progress.show()
     _results(running=job is not None)
     session.publish()
 
 
 def _start() -> Job | None:
-    for key in ("failure", "cancelled"):
-        st.session_state.pop(key, None)
+    progress.clear()
     try:
         session.keep_job(Job(chooser.request(session.selection(), RunStore().root)))
     except (TwinbedError, OSError) as error:
-        st.session_state["failure"] = str(error)
+        progress.fail(str(error))
         return None
     # Redrawn at once, so that the button that was pressed is seen to be out of use.
     st.rerun()
-
-
-def _take_finished() -> None:
-    job = session.job()
-    if job is None:
-        return
-    status = job.status()
-    if status.phase == "running":
-        return
-    session.drop_job()
-    if status.phase == "done":
-        session.change(runs=status.runs)
-        st.session_state.pop("shown_window", None)
-    elif status.phase == "failed":
-        st.session_state["failure"] = status.message
-    else:
-        st.session_state["cancelled"] = (
-            "Cancelled. Policies that were finished are stored, half a run is not."
-        )
-
-
-@st.fragment(run_every=_EVERY_S)
-def _progress() -> None:
-    """Follows the job without redrawing the rest of the page."""
-    job = session.job()
-    if job is None:
-        return
-    status = job.status()
-    if status.phase != "running":
-        st.rerun()
-    bar, button = st.columns([6, 1], vertical_alignment="center")
-    bar.progress(min(1.0, status.fraction), _text(status))
-    if button.button("Cancel", key="cancel", width="stretch"):
-        job.cancel()
-        st.rerun()
-
-
-def _text(status: Status) -> str:
-    if not status.label:
-        return f"Preparing the trace… {status.elapsed_s:.0f} s"
-    return f"{title(status.label)}: {status.fraction:.0%} of all policies, {status.elapsed_s:.0f} s"
 
 
 def _results(*, running: bool) -> None:

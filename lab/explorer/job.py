@@ -1,8 +1,9 @@
 """A run in the background of a page: a child process with progress, an end, and a way to cancel it.
 
 For: starting `lab.explorer.worker`, following it across a page's reruns, ending it by its own pid. Not for:
-what it does. A `Job` lives in the session's state; when the session goes, or the explorer ends, the
-child is ended with it and waited for, so that no process and no temporary file stays.
+what it does. A `Job` lives in the session's state; when the session goes, when nobody has asked for the
+job's status for a while (a closed tab: the session itself may be kept much longer), or when the explorer
+ends, the child is ended and waited for, so that no process and no temporary file stays.
 """
 
 from __future__ import annotations
@@ -24,6 +25,10 @@ from lab.explorer.worker import Request
 
 _GRACE_S = 5.0
 """From SIGTERM, which lets the store tidy up, to SIGKILL, after which the next opening of it tidies up."""
+
+LEASE_S = 180.0
+"""How long a job goes on that nobody asks about. Pages ask several times a second; a browser lets a tab in
+the background ask once a minute."""
 
 Phase = Literal["running", "done", "failed", "cancelled"]
 
@@ -48,10 +53,15 @@ class _Followed:
         self._lock = threading.Lock()
         self._status = Status()
         self._began = time.monotonic()
+        self._asked = self._began
         self.cancelled = False
+
+    def unasked_s(self) -> float:
+        return time.monotonic() - self._asked
 
     def read(self) -> Status:
         with self._lock:
+            self._asked = time.monotonic()
             if self._status.phase == "running":
                 return replace(self._status, elapsed_s=time.monotonic() - self._began)
             return self._status
@@ -64,17 +74,22 @@ class _Followed:
 class Job:
     """One request being carried out by a child process; `pid` is the child's.
 
-    Raises OSError when the machine cannot start a process.
+    lease_s: the child is ended when `status` has not been called for so long. Raises OSError when the machine
+    cannot start a process.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, lease_s: float = LEASE_S) -> None:
         self._followed = _Followed()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "lab.explorer.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "lab.explorer.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        except OSError:
+            _remove(request.folder)
+            raise
         self.pid = self._process.pid
         self._finalizer = weakref.finalize(self, _end, self._process)
         assert self._process.stdin is not None
@@ -86,6 +101,7 @@ class Job:
             target=_follow, args=(self._process, self._followed, request.folder), daemon=True
         )
         self._reader.start()
+        threading.Thread(target=_guard, args=(self._process, self._followed, lease_s), daemon=True).start()
 
     def status(self) -> Status:
         """How far it is; never blocks."""
@@ -118,14 +134,30 @@ def _follow(process: subprocess.Popen[str], followed: _Followed, folder: str) ->
     code = process.wait()
     with contextlib.suppress(OSError):
         process.stdin.close()
-    if folder:
-        shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
     if "runs" in outcome:
         followed.change(phase="done", fraction=1.0, runs=tuple(outcome["runs"]))
     elif followed.cancelled:
         followed.change(phase="cancelled")
     else:
         followed.change(phase="failed", message=outcome.get("error") or _death(code))
+
+
+def _remove(folder: str) -> None:
+    if folder:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _guard(process: subprocess.Popen[str], followed: _Followed, lease_s: float) -> None:
+    """Ends a child that nobody asks about any more."""
+    while process.poll() is None:
+        left = lease_s - followed.unasked_s()
+        if left <= 0:
+            followed.cancelled = True
+            _end(process)
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(min(left, 5.0))
 
 
 def _death(code: int) -> str:

@@ -19,7 +19,7 @@ from lab.store import Run
 
 _MOST_ROWS = 6000
 """Rows in all the charts of one container together: more than the pixels of any screen."""
-_MOST_SPANS = 300
+_MOST_SPANS = 600
 _MOST_EVENTS = 300
 _SHARE_BUCKETS = 180
 

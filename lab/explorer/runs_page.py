@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
-from lab.explorer import results, session
+from lab.explorer import progress, results, session
 from lab.explorer.palette import title
 from lab.explorer.selection import MAX_POLICIES
 from lab.metrics import METRICS
@@ -25,8 +25,10 @@ _COLUMNS = ("mean_reserved_cores", "throttled_share", "lateness_p99_s", "oom_kil
 
 def page() -> None:
     """Draws the page."""
+    progress.take_finished()
     store = RunStore()
     st.title("Runs", anchor=False)
+    progress.show()
     if notice := st.session_state.pop("runs_notice", ""):
         st.success(notice)
     stored = store.list()

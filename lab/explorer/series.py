@@ -77,27 +77,33 @@ def _extreme(values: NDArray[np.float64], edges: NDArray[np.int64], missing: flo
 
 
 def throttled_spans(frame: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Stretches in which the container was throttled: from_s, to_s, periods throttled in it (`throttled` of
-    `periods`). Neighbours closer than the window's length / `most` are drawn as one."""
-    columns = ["from_s", "to_s", "throttled", "periods"]
+    """Where the container was throttled, at most `most` stretches: from_s, to_s, and in how many of the
+    stretch's `periods` it was (`throttled`).
+
+    Up to `most` periods, neighbours are one stretch and all of it is throttled; of more, equal stretches
+    are counted, so that one period in ten does not look like ten.
+    """
     at_s, hit = frame["at_s"].to_numpy(), frame["throttled"].to_numpy(bool)
-    where = np.flatnonzero(hit)
-    if where.size == 0:
-        return pd.DataFrame(columns=columns)
-    period_s = at_s[1] - at_s[0] if len(at_s) > 1 else at_s[0]
-    gap = max(1, len(at_s) // most)
-    breaks = np.flatnonzero(np.diff(where) > gap)
-    first = where[np.concatenate([[0], breaks + 1])]
-    last = where[np.concatenate([breaks, [where.size - 1]])]
-    counted = np.concatenate([[0], np.cumsum(hit)])
-    return pd.DataFrame(
+    length = len(hit)
+    if length == 0 or not hit.any():
+        return pd.DataFrame(columns=["from_s", "to_s", "throttled", "periods"])
+    if length <= most:
+        turns = np.flatnonzero(np.diff(hit)) + 1
+        starts = np.concatenate([[0], turns])
+    else:
+        starts = np.arange(0, length, -(-length // most))
+    ends = np.append(starts[1:], length)
+    counted = np.add.reduceat(hit.astype(np.int64), starts)
+    period_s = at_s[1] - at_s[0] if length > 1 else at_s[0]
+    spans = pd.DataFrame(
         {
-            "from_s": at_s[first] - period_s,
-            "to_s": at_s[last],
-            "throttled": counted[last + 1] - counted[first],
-            "periods": last - first + 1,
+            "from_s": at_s[starts] - period_s,
+            "to_s": at_s[ends - 1],
+            "throttled": counted,
+            "periods": ends - starts,
         }
     )
+    return spans[spans["throttled"] > 0].reset_index(drop=True)
 
 
 def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:

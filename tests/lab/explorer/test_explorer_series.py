@@ -56,7 +56,8 @@ def test_throttled_spans_cover_every_throttled_period_once(flags, most):
     spans = series.throttled_spans(frame(np.zeros(len(flags)), throttled=np.array(flags)), most)
     assert spans["throttled"].sum() == sum(flags)
     assert (spans["throttled"] <= spans["periods"]).all()
-    assert (spans["from_s"].to_numpy()[1:] >= spans["to_s"].to_numpy()[:-1]).all()
+    assert (spans["from_s"].to_numpy()[1:] > spans["to_s"].to_numpy()[:-1] - 1e-9).all()
+    assert len(spans) <= most
 
 
 def test_neighbouring_throttled_periods_are_one_span_and_distant_ones_are_not():
@@ -65,6 +66,13 @@ def test_neighbouring_throttled_periods_are_one_span_and_distant_ones_are_not():
     spans = series.throttled_spans(frame(np.zeros(100), throttled=flags), 100)
     assert spans["from_s"].tolist() == pytest.approx([1.0, 5.0])
     assert spans["to_s"].tolist() == pytest.approx([1.3, 5.1])
+
+
+def test_of_many_periods_it_stays_visible_how_many_were_throttled():
+    flags = np.zeros(10_000, bool)
+    flags[::10] = True
+    spans = series.throttled_spans(frame(np.zeros(10_000), throttled=flags), 100)
+    assert (spans["throttled"] / spans["periods"]).tolist() == pytest.approx([0.1] * 100)
 
 
 def test_a_containers_series_is_what_the_run_has_stored(stored):

@@ -101,6 +101,12 @@ def test_a_job_that_nobody_holds_any_more_is_ended(long_trace, tmp_path):
     assert eventually(lambda: not alive(pid))
 
 
+def test_a_job_that_nobody_asks_about_is_ended(long_trace, tmp_path):
+    job = Job(request(long_trace, tmp_path, "escra"), lease_s=1.0)
+    assert eventually(lambda: not alive(job.pid))
+    assert job.wait(PATIENCE_S).phase == "cancelled"
+
+
 def test_the_child_ends_when_the_explorer_is_killed(long_trace, tmp_path):
     script = (
         "import sys, time\n"
@@ -115,6 +121,14 @@ def test_the_child_ends_when_the_explorer_is_killed(long_trace, tmp_path):
         explorer.kill()
     # Whoever inherits the orphan may be slow to wait for it; a zombie has no memory map any more.
     assert eventually(lambda: not alive(pid) or not Path(f"/proc/{pid}/maps").read_text())
+
+
+def test_a_process_that_cannot_be_started_leaves_no_upload_behind(tmp_path, monkeypatch):
+    folder = lend(accept("mine.csv", b"time_s,web\n0,1\n"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
+    with pytest.raises(OSError, match="no-python"):
+        Job(request("mine.csv", tmp_path, folder=str(folder)))
+    assert not folder.exists()
 
 
 def test_an_uploads_folder_is_gone_when_the_job_is(tmp_path):

@@ -1,0 +1,77 @@
+"""The session's job on a page: a bar with the policy that is simulated now, a way to cancel, how it ended.
+
+For: these, on whatever page is open. Not for: the job itself (lab.explorer.job).
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from lab.explorer import session
+from lab.explorer.job import Status
+from lab.explorer.palette import title
+
+_EVERY_S = 0.4
+_FAILURE, _CANCELLED = "failure", "cancelled"
+
+
+def take_finished() -> None:
+    """Makes the runs of a job that has ended those that are shown; keeps why it ended otherwise."""
+    job = session.job()
+    if job is None:
+        return
+    status = job.status()
+    if status.phase == "running":
+        return
+    session.drop_job()
+    if status.phase == "done":
+        session.change(runs=status.runs)
+        st.session_state.pop("shown_window", None)
+    elif status.phase == "failed":
+        fail(status.message)
+    else:
+        st.session_state[_CANCELLED] = "Cancelled. Policies that were finished are stored, half a run is not."
+
+
+def show() -> None:
+    """The session's job, or how the last one ended if not well. On every page: a job that is not asked about
+    is taken for forgotten (lab.explorer.job.LEASE_S)."""
+    if session.job() is not None:
+        _follow()
+    elif failed := st.session_state.get(_FAILURE):
+        st.error(failed)
+    elif cancelled := st.session_state.get(_CANCELLED):
+        st.info(cancelled)
+
+
+def clear() -> None:
+    """Forgets how the last job ended."""
+    for key in (_FAILURE, _CANCELLED):
+        st.session_state.pop(key, None)
+
+
+def fail(message: str) -> None:
+    """Says why there is no job."""
+    st.session_state[_FAILURE] = message
+
+
+@st.fragment(run_every=_EVERY_S)
+def _follow() -> None:
+    """Follows the job without redrawing the rest of the page."""
+    job = session.job()
+    if job is None:
+        return
+    status = job.status()
+    if status.phase != "running":
+        st.rerun()
+    bar, button = st.columns([6, 1], vertical_alignment="center")
+    bar.progress(min(1.0, status.fraction), _text(status))
+    if button.button("Cancel", key="cancel", width="stretch"):
+        job.cancel()
+        st.rerun()
+
+
+def _text(status: Status) -> str:
+    if not status.label:
+        return f"Preparing the trace… {status.elapsed_s:.0f} s"
+    return f"{title(status.label)}: {status.fraction:.0%} of all policies, {status.elapsed_s:.0f} s"
