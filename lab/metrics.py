@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from twin.containers.lateness import work_lateness
 
 from lab.scenario import Price
 from lab.workload import Replay
+from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Series, Workload
 from twinbed import InvariantError
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import vl_convert
 
-from lab import report_charts
+from lab.charts import report as report_charts
 from lab.compare import LEGEND, as_result, conditions, facts, labels, notes_of, remarks
 from lab.formats import grid, shown
 from lab.metrics import METRICS

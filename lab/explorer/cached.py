@@ -1,6 +1,6 @@
 """What the pages read more than once, kept in memory between reruns and shared by all sessions.
 
-For: bounded caches over lab.explorer.series and traces. Not for: computing. A run is told by its path and
+For: bounded caches over lab.charts.series and traces. Not for: computing. A run is told by its path and
 its tables' checksums, so a run that is replaced under the same id is read afresh.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from lab.explorer import series
+from lab.charts import series
 from lab.store import Run
 from traces.load import load
 from traces.schema import UsageTrace

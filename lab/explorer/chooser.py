@@ -14,8 +14,9 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from lab import policy
-from lab.explorer import cached, charts, parameters, session, uploads
-from lab.explorer.palette import title
+from lab.charts import drawing
+from lab.charts.palette import title
+from lab.explorer import cached, parameters, session, uploads
 from lab.explorer.selection import MAX_POLICIES, Selection
 from lab.explorer.worker import Request
 from lab.policy import PolicySpec
@@ -93,7 +94,7 @@ def preview(chosen: Selection) -> None:
     if trace is None:
         return
     st.subheader("What will be replayed", anchor=False)
-    st.altair_chart(charts.workload(_thin(trace)), key="preview")
+    st.altair_chart(drawing.workload(_thin(trace)), key="preview")
 
 
 def _trace(before: Selection, running: bool) -> tuple[str, bool]:

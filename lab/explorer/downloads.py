@@ -12,9 +12,9 @@ import pandas as pd
 import streamlit as st
 
 from lab import formats
+from lab.charts.palette import Shown
 from lab.compare import as_result
 from lab.explorer import cached
-from lab.explorer.palette import Shown
 from lab.report import document
 
 

@@ -11,8 +11,8 @@ import math
 from collections.abc import Sequence
 from html import escape
 
+from lab.charts.palette import Shown
 from lab.compare import comparison
-from lab.explorer.palette import Shown
 from lab.formats import shown as as_text
 from lab.metrics import METRICS, Metric
 

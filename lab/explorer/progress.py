@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import streamlit as st
 
+from lab.charts.palette import title
 from lab.explorer import session
 from lab.explorer.job import Status
-from lab.explorer.palette import title
 
 _EVERY_S = 0.4
 _FAILURE, _CANCELLED = "failure", "cancelled"

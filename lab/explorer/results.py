@@ -1,7 +1,7 @@
 """What came of some runs: cards, limits over time, distributions, all figures, where they come from.
 
 For: the part that the Containers and the Runs page share. Not for: choosing runs (the pages), reading
-(lab.explorer.series) or drawing (lab.explorer.charts).
+(lab.charts.series) or drawing (lab.charts.drawing).
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import pandas as pd
 import streamlit as st
 
 from lab import compare
-from lab.explorer import cached, charts, downloads, html, series
-from lab.explorer.palette import EVENTS, Shown, shown
+from lab.charts import drawing, series
+from lab.charts.palette import EVENTS, Shown, shown
+from lab.explorer import cached, downloads, html
 from lab.formats import Record
 from lab.store import Run
 
@@ -104,7 +105,7 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
         happened = _events(each.run, name, quantity, window, top)
         marked |= set(happened["kind"])
         stack.html(_heading(each, frame, quantity))
-        chart = charts.limit_and_use(
+        chart = drawing.limit_and_use(
             series.thin(frame, [use, limit], buckets),
             series.throttled_spans(frame, _MOST_SPANS) if quantity == "cpu" else pd.DataFrame(),
             happened,
@@ -174,13 +175,13 @@ def _distributions(entries: Sequence[Shown]) -> None:
             place.info("The trace has no memory, so there is no memory slack.")
         else:
             place.altair_chart(
-                charts.distribution(frame, entries, title=title, form=form), key=f"cdf-{quantity}"
+                drawing.distribution(frame, entries, title=title, form=form), key=f"cdf-{quantity}"
             )
     shares = _by_run(entries, [cached.throttled_share(each.run, _SHARE_BUCKETS) for each in entries])
     if shares.empty or not shares["share"].any():
         st.info("No container was throttled in any period.")
     else:
-        st.altair_chart(charts.shares(shares, entries), key="shares")
+        st.altair_chart(drawing.shares(shares, entries), key="shares")
 
 
 def _by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 import streamlit as st
 
+from lab.charts.palette import title
 from lab.explorer import progress, results, session
-from lab.explorer.palette import title
 from lab.explorer.selection import MAX_POLICIES
 from lab.metrics import METRICS
 from lab.store import RunStore

@@ -5,10 +5,10 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from lab.report_charts import totals
 from sample_runs import publish
 
 from lab.report import document
-from lab.report_charts import totals
 from lab.store import RunStore
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from lab.charts.palette import Shown, shown, title
 from lab.explorer import html
-from lab.explorer.palette import Shown, shown, title
 
 
 def test_a_policy_looks_the_same_whatever_stands_beside_it(stored):

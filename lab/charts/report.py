@@ -14,8 +14,8 @@ import altair as alt
 import duckdb
 import pandas as pd
 
-from lab.explorer import charts, series
-from lab.explorer.palette import USAGE, Shown, shown
+from lab.charts import drawing, series
+from lab.charts.palette import USAGE, Shown, shown
 from lab.metrics import GIB, UNLIMITED_BYTES
 from lab.store import Run
 from twinbed import StoreError
@@ -51,7 +51,7 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
     for quantity, title, form in slacks:
         frame = _by_title(looks, [series.slack_distribution(each.run, quantity) for each in looks])
         if len(frame):
-            sides.append(charts.distribution(frame, looks, title=title, form=form).properties(width=_WIDTH))
+            sides.append(drawing.distribution(frame, looks, title=title, form=form).properties(width=_WIDTH))
     if sides:
         yield Figure(
             "How much slack, how often",
@@ -64,7 +64,7 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
         yield Figure(
             "Throttling over time",
             f"Share of containers throttled in a period, means over {_stretch_s(runs):g} s.",
-            _finished(charts.shares(shares, looks).properties(width=2 * _WIDTH)),
+            _finished(drawing.shares(shares, looks).properties(width=2 * _WIDTH)),
         )
 
 

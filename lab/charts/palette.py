@@ -1,6 +1,6 @@
 """One colour and one dash pattern per policy, the same in every chart and table of the explorer.
 
-For: names and looks. Not for: drawing (lab.explorer.charts). Colours are Okabe and Ito's (Color
+For: names and looks. Not for: drawing (lab.charts.drawing). Colours are Okabe and Ito's (Color
 Universal Design, 2008; the blue lightened for dark pages), which stay apart for the common kinds of
 colour blindness; dashes say the same once more for print and for anyone to whom the colours look alike.
 """

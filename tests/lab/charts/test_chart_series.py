@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.allocator.model import Reason
-from lab.explorer import series
+from lab.charts import series
 from lab.metrics import quantiles
 
 

@@ -1,7 +1,7 @@
 """A run's series made small enough to draw, with nothing that matters lost.
 
 For: one container's periods, thinned to a few thousand rows that keep every extreme; throttled spans;
-distributions and shares over all containers. Not for: drawing (lab.explorer.charts) or figures (lab.metrics).
+distributions and shares over all containers. Not for: drawing (lab.charts.drawing) or figures (lab.metrics).
 DuckDB reads from the run's Parquet only the columns and the rows that are asked for.
 """
 

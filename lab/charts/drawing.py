@@ -1,6 +1,6 @@
 """The explorer's charts: data frames in, Altair out, every axis with its unit, one look per policy.
 
-For: drawing. Not for: reading runs (lab.explorer.series) or laying out a page (lab.explorer.results). The
+For: drawing. Not for: reading runs (lab.charts.series) or laying out a page (lab.explorer.results). The
 charts name no text or background colour: the page's light or dark theme gives these.
 """
 
@@ -13,7 +13,7 @@ from typing import Literal
 import altair as alt
 import pandas as pd
 
-from lab.explorer.palette import EVENTS, THROTTLED, USAGE, Shown
+from lab.charts.palette import EVENTS, THROTTLED, USAGE, Shown
 
 _LEFT = 56
 """Room for the y axis in every chart, so that charts below each other share their time axis."""
