@@ -5,9 +5,9 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from lab.report_charts import totals
 from sample_runs import publish
 
+from lab.charts.report import totals
 from lab.report import document
 from lab.store import RunStore
 
