@@ -26,7 +26,7 @@ def test_whatif_gives_one_stored_run_per_policy_in_the_order_asked(trace_path, s
     assert [each.policy for each in runs] == POLICIES
     assert sorted(store.ids()) == sorted(each.id for each in runs)
     for each in runs:
-        assert each.id.startswith(f"small-{each.policy.split(':')[0]}-")
+        assert each.id.startswith(f"sample-{each.policy.split(':')[0]}-")
         assert each.table("periods").num_rows == 900
         assert each.table("summary").column("metric").to_pylist() == list(each.metrics)
         assert each.frame("containers")["container"].tolist() == ["c0", "c1", "c2"]
