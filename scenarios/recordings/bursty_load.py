@@ -100,7 +100,7 @@ def main() -> None:
     """Reads the options and runs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=235)
-    parser.add_argument("--burst-rate", type=float, default=300, help="requests/s on top, during bursts")
+    parser.add_argument("--burst-rate", type=float, default=600, help="requests/s on top, during bursts")
     arguments = parser.parse_args()
     asyncio.run(run(arguments.seconds, arguments.burst_rate))
 

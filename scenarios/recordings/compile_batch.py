@@ -61,7 +61,7 @@ def write_project(folder: Path, units: int, rng: random.Random) -> None:
 def main() -> None:
     """Generates, builds and runs the projects one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=2, help="projects to build")
+    parser.add_argument("--rounds", type=int, default=4, help="projects to build")
     parser.add_argument("--units", type=int, default=60, help="C files per project")
     parser.add_argument("--jobs", type=int, default=2, help="compilers that run at once")
     arguments = parser.parse_args()

@@ -262,6 +262,10 @@ def detect(proc: Path = Path("/proc/self")) -> V1 | V2:
     groups are made at the mount point, because a v2 group with processes cannot have groups with
     controllers below it. Raises BackendError that says what is missing and how to get it.
     """
+    if not (proc / "mountinfo").exists():
+        raise BackendError(
+            f"{proc / 'mountinfo'}: missing, so this is not Linux; record on a Linux host or VM"
+        )
     hierarchies, unified = _mounted((proc / "mountinfo").read_text())
     own = _membership((proc / "cgroup").read_text())
     if unified is not None and {"cpu", "memory"} <= _controllers(unified):

@@ -59,6 +59,11 @@ def test_a_mount_that_does_not_show_the_callers_group_is_used_itself(tree: FakeT
     assert found.base == {"cpu": cpu, "cpuacct": cpu, "memory": memory}
 
 
+def test_a_system_without_cgroups_is_told_what_is_needed(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="not Linux; record on a Linux host or VM"):
+        detect(tmp_path)
+
+
 def test_missing_controllers_are_named(tree: FakeTree) -> None:
     tree.hierarchy("cpu")
     with pytest.raises(BackendError, match="controller cpuacct, memory is mounted"):

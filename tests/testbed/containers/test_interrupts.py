@@ -1,0 +1,62 @@
+"""Ctrl-C and SIGTERM: once they end the work, later they only hurry its clean-up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from testbed.containers.interrupts import Interrupts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_first_signal_ends_the_block_and_later_ones_hurry(number: signal.Signals) -> None:
+    before = signal.getsignal(number)
+    hurried = []
+
+    def work() -> None:
+        with Interrupts() as interrupts:
+            try:
+                os.kill(os.getpid(), number)
+            finally:
+                hurried.append(interrupts.hurry)
+                os.kill(os.getpid(), number)
+                hurried.append(interrupts.hurry)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert hurried == [False, True]
+    assert signal.getsignal(number) == before
+
+
+def test_a_shielded_block_is_not_interrupted() -> None:
+    with Interrupts() as interrupts:
+        interrupts.shield()
+        os.kill(os.getpid(), signal.SIGINT)
+        assert interrupts.hurry
+
+
+def test_a_signal_that_was_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with Interrupts() as interrupts:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert not interrupts.hurry
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def test_outside_the_main_thread_nothing_is_touched() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    seen = []
+
+    def use() -> None:
+        with Interrupts():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    thread.join()
+    assert seen == [before]
