@@ -16,6 +16,7 @@ unused-runtime report may end above it: it shows a more recent use than that dec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +46,7 @@ BLOCK = 16384
 container stays the same however many there are."""
 
 _DEFAULT_PERIOD_S = 0.1
+_UNUSED, _THROTTLED = int(Reason.UNUSED), int(Reason.THROTTLED)
 _ROUNDING = 1e-6
 """Microcores: brings 0.29 · 10^6 = 289999.99999999994 back to the whole number that was meant."""
 
@@ -130,7 +132,7 @@ class CpuRule:
         if isinstance(slots, slice):
             self._windows.advance()
         pool = self._limit - self._used
-        asked = np.zeros_like(pool)
+        asked = np.zeros(len(pool))
         blocks: list[_Changes] = []
         for start in range(0, len(ids), BLOCK):
             part = slice(start, min(start + BLOCK, len(ids)))
@@ -139,7 +141,7 @@ class CpuRule:
             if changes.rows.size:
                 asked += self._per_app_of(changes.slots, np.maximum(changes.delta, 0.0))
                 blocks.append(changes)
-        if not np.isfinite(asked).all():
+        if not isfinite(asked.sum()):
             raise InvariantError("telemetry with a quota or an unused runtime that is not a number")
         return self._settle(blocks, pool, asked, ids)
 
@@ -195,8 +197,10 @@ class CpuRule:
         Rounding down to whole microcores keeps the shares' sum within the pool: the quotient's own error
         (2^-53) is less than one part in the pool's microcores.
         """
-        share = np.divide(pool, asked, out=np.ones_like(pool), where=asked > pool)
-        short = bool((share < 1.0).any())
+        scarce = asked > pool
+        short = scarce.any()
+        if short:
+            share = np.divide(pool, asked, out=np.ones(len(pool)), where=scarce)
         parts: list[tuple[Slots, Floats, Reasons]] = []
         for changes in blocks:
             delta = changes.delta
@@ -209,8 +213,9 @@ class CpuRule:
                     else share.take(self._roster.app.take(changes.slots.take(rising)))
                 )
                 delta[rising] = np.floor(less, out=less)
-            worth = np.abs(delta) >= np.maximum(changes.allocated * self._settings.min_change, 1.0)
-            kept = worth.nonzero()[0]
+            least = changes.allocated * self._settings.min_change
+            np.maximum(least, 1.0, out=least)
+            kept = (np.abs(delta) >= least).nonzero()[0]
             slots = changes.slots.take(kept)
             delta = delta.take(kept)
             quota = changes.allocated.take(kept)
@@ -218,8 +223,9 @@ class CpuRule:
             self._allocated.values[slots] = quota
             self._used += self._per_app_of(slots, delta)
             quota /= MICRO
-            reason = np.full(len(kept), Reason.UNUSED, np.uint8)
-            reason[: np.searchsorted(kept, changes.raised)] = Reason.THROTTLED
+            reason = np.empty(len(kept), np.uint8)
+            reason.fill(_UNUSED)
+            reason[: kept.searchsorted(changes.raised)] = _THROTTLED
             parts.append((ids.take(changes.rows.take(kept)), quota, reason))
         if not parts:
             return NO_CPU
