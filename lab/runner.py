@@ -6,7 +6,6 @@ seed, for all policies. Not for: the physics (twin), the figures' meaning (lab.m
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import math
@@ -65,7 +64,7 @@ def run_scenario(scenario: Scenario, store: RunStore, *, progress: Progress | No
         replay = _replay(next(iter(of_seed.values())), source)
         for index, spec in of_seed.items():
             runs[index] = _simulate(spec, source, replay, store, progress)
-            _give_back()
+            pa.default_memory_pool().release_unused()
     return [runs[index] for index in range(len(specs))]
 
 
@@ -142,18 +141,8 @@ def _slug(source: str) -> str:
 
 def _load(scenario: Scenario) -> _Input:
     trace = input_trace(scenario)
-    _give_back()
-    return _Input(trace, content_sha256(trace))
-
-
-def _give_back() -> None:
-    """Returns memory that the next step would come on top of, hundreds of MB for a large trace.
-
-    That is the series of a finished simulation, whose clock and callbacks refer to each other, so that only
-    the collector frees them, and what Arrow keeps for reuse.
-    """
-    gc.collect()
     pa.default_memory_pool().release_unused()
+    return _Input(trace, content_sha256(trace))
 
 
 def _streams(seed: int) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:

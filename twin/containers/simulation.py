@@ -64,7 +64,13 @@ def simulate(
     a workload that is not finite or negative, and for an allocator that breaks its port's promises;
     ScenarioError from the allocator when the containers do not fit.
     """
-    return _Run(workload, allocator, machine, seed, record).run(progress)
+    simulation = _Run(workload, allocator, machine, seed, record)
+    try:
+        return simulation.run(progress)
+    finally:
+        # Clock and callbacks refer to each other through it: without this the series, hundreds of MB for
+        # a large workload, would live until the collector runs.
+        vars(simulation).clear()
 
 
 class _Run:
