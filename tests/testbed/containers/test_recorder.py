@@ -19,6 +19,9 @@ from testbed.containers.recorder import ContainerSpec, Progress, record
 from testbed.containers.schedule import Schedule
 from twinbed import BackendError, ScenarioError
 
+FORK_S = 0.02
+"""CPU time that a process's own clock counts and its cgroup does not: the fork before it is inside."""
+
 RECORD_FOREVER = (
     "from testbed.containers.recorder import *\n"
     "specs = [ContainerSpec(name, ('sh', '-c', {script!r})) for name in ('a', 'b')]\n"
@@ -98,8 +101,8 @@ def test_cpu_time_and_memory_of_a_command_are_recorded(driver: V1 | V2) -> None:
     assert recording.exit_codes == (0,)
     assert recording.cpu_cores.shape == recording.present.shape == recording.memory_bytes.shape
     assert recording.present.all()
-    # The program counts its CPU time itself; exec and exit come on top.
-    assert 0.6 <= recording.cpu_cores.sum() * 0.1 <= 0.75
+    # The program counts its CPU time itself; exec and exit come on top, the fork before it is inside does not.
+    assert 0.6 - FORK_S <= recording.cpu_cores.sum() * 0.1 <= 0.9
     assert 64 << 20 <= recording.memory_bytes.max() <= 96 << 20
     assert recording.rx_bytes is None
     assert recording.metadata["exit_code.busy"] == "0"
@@ -129,7 +132,7 @@ def test_several_containers_are_kept_apart_and_end_when_they_end(driver: V1 | V2
     assert recording.apps == ("x", "other", "x")
     assert recording.exit_codes == (0, 0, 3)
     used = recording.cpu_cores.sum(axis=0) * 0.1
-    assert used[0] >= 0.4
+    assert used[0] >= 0.4 - FORK_S
     assert used[1] < 0.1
     there = recording.present.sum(axis=0)
     assert there[2] < there[1]
@@ -144,7 +147,7 @@ def test_what_a_command_forks_is_counted_with_it(driver: V1 | V2) -> None:
     child = "import time\nwhile time.process_time() < 0.3: pass"
     program = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}]); sys.exit()"
     recording = record([python("parent", program)], app="x", driver=driver)
-    assert recording.cpu_cores.sum() * 0.1 >= 0.3
+    assert recording.cpu_cores.sum() * 0.1 >= 0.3 - FORK_S
 
 
 @pytest.mark.root
