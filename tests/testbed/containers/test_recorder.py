@@ -101,7 +101,7 @@ def test_cpu_time_and_memory_of_a_command_are_recorded(driver: V1 | V2) -> None:
     assert recording.exit_codes == (0,)
     assert recording.cpu_cores.shape == recording.present.shape == recording.memory_bytes.shape
     assert recording.present.all()
-    # The program counts its CPU time itself; exec and exit come on top, the fork before it is inside does not.
+    # The program counts its own CPU time; exec and exit come on top, the fork before it does not.
     assert 0.6 - FORK_S <= recording.cpu_cores.sum() * 0.1 <= 0.9
     assert 64 << 20 <= recording.memory_bytes.max() <= 96 << 20
     assert recording.rx_bytes is None
