@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,11 +36,19 @@ def group(driver: V1 | V2) -> Iterator[Group]:
         driver.finish(run)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def root_network() -> None:
-    """Skips the test where network namespaces cannot be made."""
-    if os.geteuid() != 0 or not Path("/sys/class/net").is_dir():
-        pytest.skip("network namespaces need root")
+    """Skips the test where `ip` cannot make a network namespace and work in it."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root and iproute2")
+    probe = f"probe-{os.getpid()}"
+    try:
+        for words in (("netns", "add", probe), ("-netns", probe, "link")):
+            done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                pytest.skip(f"no network namespaces here: {done.stderr.strip()}")
+    finally:
+        subprocess.run(["ip", "netns", "delete", probe], capture_output=True, check=False)
 
 
 @pytest.fixture
