@@ -16,7 +16,6 @@ Memory per container: about 6.5 kB with the ML recommender, 1.2 kB with the movi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,25 +24,18 @@ from numpy.typing import NDArray
 
 from control.allocator.autopilot_ml import Ensemble, EnsembleRecommender
 from control.allocator.autopilot_window import Average, Peak, Percentile, Statistic, WindowRecommender
-from control.allocator.cap import CappedFleet, reasons
+from control.allocator.cap import reasons
 from control.allocator.histogram import Buckets, exponential
 from control.allocator.model import (
-    NOTHING,
-    Application,
     Decision,
     Floats,
-    Ids,
-    Join,
     OomEvents,
-    PeriodStats,
     Reason,
-    Shrunk,
     slot,
 )
-from control.allocator.ports import ReclaimRule
 from control.allocator.roster import Roster
+from control.allocator.sampled import SampledPolicy
 from control.allocator.settings import check, parameter
-from control.allocator.usage import Interval, UsageSamples
 from twinbed import ScenarioError
 
 Slots = NDArray[np.int64]
@@ -182,49 +174,14 @@ class Recommender(Protocol):
         ...
 
 
-class Autopilot:
-    """Autopilot as an allocator."""
+class Autopilot(SampledPolicy):
+    """Autopilot as an allocator: limits change in place."""
 
     name = "autopilot"
-    traps_oom = False
-    reclaim: ReclaimRule | None = None
 
     def __init__(self, settings: AutopilotSettings) -> None:
         self.settings = settings
-
-    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """Initial limits: the profiled peak × initial_factor, or the fair share (see `CappedFleet`)."""
-        s = self.settings
-        self._fleet = CappedFleet(tuple(applications), s.initial_factor)
-        roster = self._fleet.roster
-        self._usage = UsageSamples(roster)
-        self._peak_bytes = roster.column(np.nan, np.float64)
-        self._sample_interval = Interval(s.sample_interval_s)
-        self._update_interval = Interval(s.update_interval_s)
-        self._cpu = cpu_recommender(roster, s)
-        self._memory = memory_recommender(roster, s)
-        return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
-
-    def on_join(self, containers: Join) -> Decision:
-        """Newcomers start as at `start`; those above the fair share make room."""
-        return self._fleet.join(containers, Reason.JOINED, self._usage.memory_bytes)
-
-    def on_leave(self, ids: Ids) -> Decision:
-        """Nothing is redistributed: the next recommendations may use what has become free."""
-        self._fleet.leave(ids)
-        return NOTHING
-
-    def on_period(self, stats: PeriodStats) -> Decision:
-        """Adds to the running sample; at the end of the update interval changes limits in place."""
-        self._usage.add(stats)
-        fitted = self._fleet.fit_period(stats.period_s)
-        if not fitted.empty:
-            return fitted
-        if self._sample_interval.over(stats.at_s, stats.period_s):
-            self._sample(stats.at_s)
-        if self._update_interval.over(stats.at_s, stats.period_s):
-            return self._update(stats.at_s)
-        return NOTHING
+        super().__init__(settings.initial_factor, settings.sample_interval_s, settings.update_interval_s)
 
     def on_oom(self, event: OomEvents) -> Decision:
         """The kernel killed these: their limit is raised at once, and their peak of this interval is
@@ -237,16 +194,17 @@ class Autopilot:
         raised = slots[self._fleet.memory.change(slots, np.maximum(limit * self.settings.oom_factor, asked))]
         return Decision(memory=self._fleet.memory_limits(raised, reasons(len(raised), Reason.OOM_BUMP)))
 
-    def on_reclaimed(self, shrunk: Shrunk) -> Decision:  # noqa: ARG002 - Autopilot reclaims nothing
-        """Autopilot asks for no reclaim."""
-        return NOTHING
+    def _set_up(self, roster: Roster) -> None:
+        self._peak_bytes = roster.column(np.nan, np.float64)
+        self._cpu = cpu_recommender(roster, self.settings)
+        self._memory = memory_recommender(roster, self.settings)
 
     def _sample(self, at_s: float) -> None:
         slots, cores, peak = self._usage.take()
         self._cpu.observe(slots, cores, at_s)
         self._peak_bytes.values[slots] = np.fmax(self._peak_bytes.values[slots], peak)
 
-    def _update(self, at_s: float) -> Decision:
+    def _update(self, at_s: float, period_s: float) -> Decision:  # noqa: ARG002 - as in SampledPolicy
         fleet = self._fleet
         peak = self._peak_bytes.values[: fleet.roster.size]
         slots = np.flatnonzero(fleet.roster.alive & ~np.isnan(peak))

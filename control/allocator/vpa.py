@@ -18,30 +18,23 @@ Memory: 1.5 kB per container (two histograms of 176 float32 buckets and about 13
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.cap import CappedFleet, reasons
+from control.allocator.cap import reasons
 from control.allocator.histogram import DecayingHistograms, exponential
 from control.allocator.model import (
-    NOTHING,
-    Application,
     Decision,
     Floats,
-    Ids,
-    Join,
     OomEvents,
-    PeriodStats,
     Reason,
-    Shrunk,
     slot,
 )
-from control.allocator.ports import ReclaimRule
+from control.allocator.roster import Roster
+from control.allocator.sampled import SampledPolicy
 from control.allocator.settings import check, parameter
-from control.allocator.usage import Interval, UsageSamples
 
 Slots = NDArray[np.int64]
 
@@ -161,59 +154,14 @@ def estimate(percentiles: Floats, confidence: Floats, margin: float, least: floa
     )
 
 
-class Vpa:
+class Vpa(SampledPolicy):
     """The VPA as an allocator: samples every minute, and restarts what is outside its bounds."""
 
     name = "vpa"
-    traps_oom = False
-    reclaim: ReclaimRule | None = None
 
     def __init__(self, settings: VpaSettings) -> None:
         self.settings = settings
-
-    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """Initial limits: the profiled peak × initial_factor, or the fair share (see `CappedFleet`)."""
-        s = self.settings
-        self._fleet = CappedFleet(tuple(applications), s.initial_factor)
-        roster = self._fleet.roster
-        self._usage = UsageSamples(roster)
-        self._sample_interval = Interval(s.sample_interval_s)
-        self._update_interval = Interval(s.update_interval_s)
-        cpu, memory = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
-        self._cpu = DecayingHistograms(cpu, s.cpu_half_life_s, roster.column(0.0, np.float32, cpu.count))
-        self._memory = DecayingHistograms(
-            memory, s.memory_half_life_s, roster.column(0.0, np.float32, memory.count)
-        )
-        self._window_end_s = roster.column(-np.inf, np.float64)
-        self._window_peak = roster.column(0.0, np.float64)
-        self._first_sample_s = roster.column(np.nan, np.float64)
-        self._last_sample_s = roster.column(np.nan, np.float64)
-        self._samples = roster.column(0.0, np.float64)
-        self._started_s = roster.column(np.nan, np.float64)
-        self._restarted_s = roster.column(-np.inf, np.float64)
-        self._bump_bytes = roster.column(0.0, np.float64)
-        return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
-
-    def on_join(self, containers: Join) -> Decision:
-        """Newcomers start as at `start`; those above the fair share make room in place."""
-        return self._fleet.join(containers, Reason.JOINED, self._usage.memory_bytes)
-
-    def on_leave(self, ids: Ids) -> Decision:
-        """Nothing is redistributed: the next recommendations may use what has become free."""
-        self._fleet.leave(ids)
-        return NOTHING
-
-    def on_period(self, stats: PeriodStats) -> Decision:
-        """Adds to the running sample; at the end of an interval samples, and recommends."""
-        self._usage.add(stats)
-        fitted = self._fleet.fit_period(stats.period_s)
-        if not fitted.empty:
-            return fitted
-        if self._sample_interval.over(stats.at_s, stats.period_s):
-            self._sample(stats.at_s)
-        if self._update_interval.over(stats.at_s, stats.period_s):
-            return self._update(stats.at_s, stats.period_s / 2)
-        return NOTHING
+        super().__init__(settings.initial_factor, settings.sample_interval_s, settings.update_interval_s)
 
     def on_oom(self, event: OomEvents) -> Decision:
         """The kernel killed these: a sample of what they would have needed is recorded and they restart
@@ -227,9 +175,21 @@ class Vpa:
         self._bump_bytes.values[slots] = np.maximum(with_margin(target, s.margin), needed)
         return self._bump(slots[self._may_restart(slots, event.at_s, 0.0)], event.at_s)
 
-    def on_reclaimed(self, shrunk: Shrunk) -> Decision:  # noqa: ARG002 - the VPA reclaims nothing
-        """The VPA asks for no reclaim."""
-        return NOTHING
+    def _set_up(self, roster: Roster) -> None:
+        s = self.settings
+        cpu, memory = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
+        self._cpu = DecayingHistograms(cpu, s.cpu_half_life_s, roster.column(0.0, np.float32, cpu.count))
+        self._memory = DecayingHistograms(
+            memory, s.memory_half_life_s, roster.column(0.0, np.float32, memory.count)
+        )
+        self._window_end_s = roster.column(-np.inf, np.float64)
+        self._window_peak = roster.column(0.0, np.float64)
+        self._first_sample_s = roster.column(np.nan, np.float64)
+        self._last_sample_s = roster.column(np.nan, np.float64)
+        self._samples = roster.column(0.0, np.float64)
+        self._started_s = roster.column(np.nan, np.float64)
+        self._restarted_s = roster.column(-np.inf, np.float64)
+        self._bump_bytes = roster.column(0.0, np.float64)
 
     def _sample(self, at_s: float) -> None:
         slots, cores, peak = self._usage.take()
@@ -261,11 +221,11 @@ class Vpa:
         since = at_s - self._restarted_s.values[slots]
         return np.asarray(since + tolerance_s >= self.settings.min_restart_interval_s, np.bool_)
 
-    def _update(self, at_s: float, tolerance_s: float) -> Decision:
+    def _update(self, at_s: float, period_s: float) -> Decision:
         roster = self._fleet.roster
         ready = roster.alive & (self._samples.values[: roster.size] > 0)
         slots = np.flatnonzero(ready)
-        slots = slots[self._may_restart(slots, at_s, tolerance_s)]
+        slots = slots[self._may_restart(slots, at_s, period_s / 2)]
         bumped = slots[self._bump_bytes.values[slots] > 0]
         cpu, memory = self._estimates(slots)
         slots, cores, size = self._worth_restarting(slots, cpu, memory, at_s)
