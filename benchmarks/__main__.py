@@ -1,4 +1,4 @@
-"""`python -m benchmarks [PART…]`: one JSON line per figure: name, value, unit, baseline, ratio, target.
+"""`python -m benchmarks [PART…]`: one JSON line per figure, as `benchmarks.figure` describes it.
 
 Figures are medians of repeats. They are printed, never asserted: timings decide no test.
 """
@@ -17,7 +17,7 @@ def main(parts: list[str]) -> int:
         return 2
     for part in parts or PARTS:
         for figure in importlib.import_module(f"benchmarks.bench_{part}").figures():
-            print(json.dumps(figure), flush=True)
+            print(json.dumps(figure, ensure_ascii=False), flush=True)
     return 0
 
 

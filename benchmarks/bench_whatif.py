@@ -18,6 +18,7 @@ from statistics import median
 import numpy as np
 import pandas as pd
 
+from benchmarks.figure import figure
 from lab import tables
 from lab.store import write_table
 from traces import parquet
@@ -41,10 +42,11 @@ def figures() -> Iterator[dict[str, object]]:
         parquet.write(_trace(), trace)
         rounds = [_round(trace, folder) for _ in range(REPEATS)]
         wall, rss, apart_wall, apart_rss = (median(column) for column in zip(*rounds, strict=True))
-        yield _figure("whatif_hour_70_containers_4_policies_wall", wall, "s", apart_wall, 10.0)
-        yield _figure("whatif_hour_70_containers_4_policies_peak_rss", rss, "MB", apart_rss, 1000.0)
+        apart = "one process per policy"
+        yield _figure("whatif_hour_70_containers_4_policies_wall", wall, "s", apart, apart_wall, 10)
+        yield _figure("whatif_hour_70_containers_4_policies_peak_rss", rss, "MB", apart, apart_rss, 1000)
         ours, theirs = _write(Path(folder))
-        yield _figure("store_write_2.5M_period_rows", ours, "s", theirs, 0.6)
+        yield _figure("store_write_2.5M_period_rows", ours, "s", "through a pandas DataFrame", theirs, 0.6)
 
 
 def _round(trace: Path, folder: str) -> tuple[float, float, float, float]:
@@ -54,15 +56,14 @@ def _round(trace: Path, folder: str) -> tuple[float, float, float, float]:
     return wall, rss, sum(each[0] for each in apart), max(each[1] for each in apart)
 
 
-def _figure(name: str, value: float, unit: str, baseline: float, target: float) -> dict[str, object]:
-    return {
-        "name": name,
-        "value": round(value, 3),
-        "unit": unit,
-        "baseline": round(baseline, 3),
-        "ratio": round(baseline / value, 2),
-        "target": target,
-    }
+def _figure(
+    name: str, value: float, unit: str, baseline: str, baseline_value: float, target: float
+) -> dict[str, object]:
+    ratio = baseline_value / value
+    aim = f"≤ {target:g} {unit}"
+    return figure(
+        name, value, unit, baseline=baseline, baseline_value=baseline_value, ratio=ratio, target=aim
+    )
 
 
 def _ask(trace: Path, policies: tuple[str, ...], folder: str) -> tuple[float, float]:
