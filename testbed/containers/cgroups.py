@@ -284,7 +284,10 @@ def detect(proc: Path = Path("/proc/self")) -> V1 | V2:
 
 
 def _mounted(mountinfo: str) -> tuple[dict[str, tuple[Path, str]], Path | None]:
-    """v1: controller → (mount point, root of the mount inside the hierarchy); v2: its mount point."""
+    """v1: controller → (mount point, root of the mount inside the hierarchy); v2: its mount point.
+
+    Of several mounts of a hierarchy the first is meant: later ones are another root's (a chroot), or hidden.
+    """
     hierarchies: dict[str, tuple[Path, str]] = {}
     unified: Path | None = None
     for line in mountinfo.splitlines():
@@ -293,10 +296,10 @@ def _mounted(mountinfo: str) -> tuple[dict[str, tuple[Path, str]], Path | None]:
         kind, _, options = after.split(maxsplit=2)
         place = Path(point.replace("\\040", " "))
         if kind == "cgroup2":
-            unified = place
+            unified = unified or place
         elif kind == "cgroup":
             for name in set(options.split(",")) & set(_CONTROLLERS):
-                hierarchies[name] = (place, root)
+                hierarchies.setdefault(name, (place, root))
     return hierarchies, unified
 
 

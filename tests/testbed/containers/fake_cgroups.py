@@ -34,9 +34,9 @@ class FakeTree:
         self._write()
         return point
 
-    def hierarchy(self, controllers: str, own: str = "/", root: str = "/") -> Path:
+    def hierarchy(self, controllers: str, own: str = "/", root: str = "/", name: str = "") -> Path:
         """Mounts a v1 hierarchy `root` of which is shown, with the caller in `own`."""
-        point = self.mount / controllers
+        point = self.mount / (name or controllers)
         point.mkdir()
         self._lines.append(f"32 31 0:29 {root} {point} rw,relatime - cgroup cgroup rw,{controllers}\n")
         self._membership.append(f"3:{controllers}:{own}\n")

@@ -59,6 +59,14 @@ def test_a_mount_that_does_not_show_the_callers_group_is_used_itself(tree: FakeT
     assert found.base == {"cpu": cpu, "cpuacct": cpu, "memory": memory}
 
 
+def test_of_several_mounts_the_first_is_taken(tree: FakeTree) -> None:
+    first = tree.hierarchy("cpu,cpuacct,memory")
+    tree.hierarchy("cpu,cpuacct,memory", name="seen-from-another-root")
+    found = detect(tree.proc)
+    assert isinstance(found, V1)
+    assert set(found.base.values()) == {first}
+
+
 def test_a_system_without_cgroups_is_told_what_is_needed(tmp_path: Path) -> None:
     with pytest.raises(BackendError, match="not Linux; record on a Linux host or VM"):
         detect(tmp_path)
