@@ -50,8 +50,9 @@ METRICS: tuple[Metric, ...] = (
         "cores",
         3,
         "lower",
-        "Median of quota − usage; quota as in force at the period's end. Periods without a quota are "
-        "left out.",
+        "Median of quota − usage; quota as in force at the period's end. Below zero where a quota was "
+        "written within the period, because the write refills the pool. Periods without a quota are left "
+        "out.",
     ),
     Metric("cpu_slack_p99_cores", "CPU slack p99", "cores", 3, "lower", "The same, 99th percentile."),
     Metric(
@@ -89,7 +90,8 @@ METRICS: tuple[Metric, ...] = (
         "core·s",
         2,
         "lower",
-        "CPU work that arrived and was never done: still waiting at the end, or lost in a kill or restart.",
+        "CPU work that arrived and was never done: still waiting at the end, or dropped by a container "
+        "that left. Work that waits while a container is restarted is done later.",
     ),
     Metric("oom_kills", "OOM kills", "1", 0, "lower", "Containers killed for memory."),
     Metric(
