@@ -317,6 +317,8 @@ def _limits_text(run: Run) -> str:
     cores = sum(each["cpu_limit_cores"] for each in applications)
     held = sum(each["memory_limit_bytes"] for each in applications)
     memory = f"{held / GIB:,.2f} GiB" if held >= GIB else f"{held / MIB:,.1f} MiB"
+    if math.isnan(run.metrics["reserved_gib_h"]):
+        memory = "memory unknown"
     spec = run.manifest["spec"]
     why = "given" if spec.get("budget") else f"{spec['budget_factor']:g} × the profiled peaks"
     each = " in all" if len(applications) > 1 else ""
