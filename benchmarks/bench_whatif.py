@@ -1,4 +1,4 @@
-"""`whatif` end to end on an hour of 70 containers at 100 ms, and writing one run's largest table.
+"""`twinbed whatif` end to end on an hour of 70 containers at 100 ms, and writing one run's largest table.
 
 Each `whatif` runs in a process of its own, so wall time and peak memory include imports. Baselines, in
 the same run: the four policies asked one by one (nothing shared), and the table through pandas.
@@ -28,12 +28,6 @@ from twin.containers.model import Series
 PERIODS, CONTAINERS = 36_000, 70
 POLICIES = ("escra", "autopilot", "vpa", "static")
 REPEATS = 3
-_ASK = """
-import sys
-from lab.runner import whatif
-from lab.store import RunStore
-whatif(sys.argv[1], sys.argv[3:], store=RunStore(sys.argv[2]))
-"""
 
 
 def figures() -> Iterator[dict[str, object]]:
@@ -67,10 +61,11 @@ def _figure(
 
 
 def _ask(trace: Path, policies: tuple[str, ...], folder: str) -> tuple[float, float]:
-    """(wall seconds, peak resident MB) of one process that asks `whatif`."""
+    """(wall seconds, peak resident MB) of one process of `twinbed whatif`."""
     with tempfile.TemporaryDirectory(dir=folder) as store:
         began = time.perf_counter()
-        process = subprocess.Popen([sys.executable, "-c", _ASK, str(trace), store, *policies])
+        words = ["whatif", str(trace), "--policy", ",".join(policies), "--store", store, "--format", "json"]
+        process = subprocess.Popen([sys.executable, "-m", "lab.cli.main", *words], stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:

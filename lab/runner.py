@@ -68,41 +68,6 @@ def run_scenario(scenario: Scenario, store: RunStore, *, progress: Progress | No
     return [runs[index] for index in range(len(specs))]
 
 
-def whatif(
-    source: str | Path,
-    policies: Sequence[str],
-    *,
-    store: RunStore,
-    name: str | None = None,
-    format: str | None = None,  # noqa: A002 - the trace's format, named as in traces.load
-    options: dict[str, Any] | None = None,
-    containers: Sequence[str] | None = None,
-    start_s: float | None = None,
-    end_s: float | None = None,
-    seed: int = 0,
-    overrides: Sequence[str] = (),
-    progress: Progress | None = None,
-) -> list[Run]:
-    """Replays a trace (path or shipped recording) under each policy (text form) and stores the runs.
-
-    name: begins the run ids (default: made from the source's name); overrides: `KEY=VALUE` as in
-    `lab.scenario.with_overrides`. One Run per policy, in the order given.
-    """
-    scenario = whatif_scenario(
-        source,
-        policies,
-        name=name,
-        format=format,
-        options=options,
-        containers=containers,
-        start_s=start_s,
-        end_s=end_s,
-        seed=seed,
-        overrides=overrides,
-    )
-    return run_scenario(scenario, store, progress=progress)
-
-
 def whatif_scenario(
     source: str | Path,
     policies: Sequence[str],
@@ -116,7 +81,11 @@ def whatif_scenario(
     seed: int = 0,
     overrides: Sequence[str] = (),
 ) -> Scenario:
-    """The scenario that `whatif` runs, for those who want to look at it or run it elsewhere."""
+    """What `twinbed whatif` asks: a trace (path or shipped recording) under each policy (text form).
+
+    name: begins the run ids (default: made from the source's name); overrides: `KEY=VALUE` as in
+    `lab.scenario.with_overrides`. Raises ScenarioError.
+    """
     trace = {
         "source": str(source),
         "format": format,

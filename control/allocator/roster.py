@@ -150,7 +150,7 @@ class Roster:
         row counts; `slots` is one too when `ids` are all members by slot (`living`) and no slot is vacant.
         """
         everyone = self.living()
-        # Comparing costs 0.3 ns per id, much less than looking each id up, and backends that
+        # Comparing costs much less than looking each id up, and backends that
         # keep their own array of the ids gain as much as those that pass `living` back. One that they
         # promise not to write to (not writeable) takes its place, and is not compared the next time.
         if len(ids) == len(everyone) and (ids is everyone or np.array_equal(ids, everyone)):

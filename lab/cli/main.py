@@ -17,7 +17,7 @@ import typer
 from lab.cli import compare, policies, record, report, run, runs, traces, whatif
 from twinbed import InvariantError, TwinbedError, __version__
 
-OK, PROBLEM, FAILED = 0, 1, 2
+OK, FAILED = 0, 2
 INTERRUPTED = 128 + signal.SIGINT
 
 # Typer keeps its copy of click private; the base of its public exception is the usage error itself.

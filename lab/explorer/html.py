@@ -14,7 +14,7 @@ from html import escape
 from lab.charts.palette import Shown
 from lab.compare import comparison
 from lab.formats import shown as as_text
-from lab.metrics import METRICS, Metric
+from lab.metrics import BY_KEY, METRICS, Metric
 
 _RULE = "1px solid rgba(128, 128, 128, 0.28)"
 _STYLE = f"""<style>
@@ -49,7 +49,6 @@ _CARD = (
 )
 
 _SPECIAL = frozenset("\\`*_{}[]<>()#+!|~$:")
-_BY_KEY = {metric.key: metric for metric in METRICS}
 _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
 """Figures before which the table leaves a line: slack, CPU kept waiting, events, what is reserved."""
 
@@ -69,7 +68,7 @@ def _card(shown: Shown, baseline: Shown | None) -> str:
     elif baseline is shown:
         versus = '<div class="tb-soft">the others are measured against it</div>'
     lines = "".join(
-        f"<dt>{name}</dt><dd>{escape(_with_unit(shown, _BY_KEY[key]))}</dd>" for key, name in _CARD
+        f"<dt>{name}</dt><dd>{escape(_with_unit(shown, BY_KEY[key]))}</dd>" for key, name in _CARD
     )
     return (
         f'<div class="tb-card" style="border-top-color:{shown.color}">'

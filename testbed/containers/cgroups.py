@@ -63,14 +63,6 @@ class Group(ABC):
         for door in self._doors:
             os.write(door, b"0")
 
-    def attach(self, pid: int) -> None:
-        """Moves process `pid` in. Raises BackendError when it is gone or may not be moved."""
-        for door, directory in zip(self._doors, self.directories, strict=True):
-            try:
-                os.write(door, str(pid).encode())
-            except OSError as error:
-                raise _refused(directory / "cgroup.procs", f"process {pid}", error) from error
-
     @abstractmethod
     def read(self) -> Usage:
         """The counters now; the CPU time is read first."""

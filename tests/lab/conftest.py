@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import pytest
-from sample_traces import usage_trace
+from sample_traces import usage_trace, whatif
 
-from lab.runner import whatif
 from lab.store import Run, RunStore
 from traces import parquet
 

@@ -1,7 +1,12 @@
 """A small trace that every part of lab can be tried on."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 
+from lab.runner import Progress, run_scenario, whatif_scenario
+from lab.store import Run, RunStore
 from traces.schema import UsageTrace
 
 
@@ -19,3 +24,10 @@ def usage_trace(periods: int = 300, count: int = 3, seed: int = 7, memory: bool 
         memory_bytes=np.floor(held),
         present=np.ones(cpu.shape, np.bool_),
     )
+
+
+def whatif(
+    source: Path, policies: list[str], *, store: RunStore, progress: Progress | None = None, **conditions: Any
+) -> list[Run]:
+    """The runs of `twinbed whatif`; conditions: as of `whatif_scenario`."""
+    return run_scenario(whatif_scenario(source, policies, **conditions), store, progress=progress)

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_traces import usage_trace
+from sample_traces import usage_trace, whatif
 
-from lab.runner import run, run_scenario, whatif, whatif_scenario
+from lab.runner import run, run_scenario, whatif_scenario
 from lab.scenario import build, expand, load
 from lab.store import TABLES, RunStore
 from traces import parquet

@@ -13,19 +13,9 @@ import pytest
 
 from lab.cli.main import call
 from lab.recording import from_arguments, from_file
-from testbed.containers.cgroups import detect
 from testbed.containers.recorder import ContainerSpec
 from traces import parquet
-from twinbed import BackendError, ScenarioError
-
-
-@pytest.fixture
-def cgroups() -> None:
-    """Skips the test where nothing can be recorded."""
-    try:
-        detect()
-    except BackendError as error:
-        pytest.skip(str(error))
+from twinbed import ScenarioError
 
 
 @pytest.fixture

@@ -123,11 +123,11 @@ def test_v2_writes_limits_and_members_as_the_kernel_wants_them(tree: FakeTree, t
     group = GroupV2(tmp_path / "g")
     group.set_cpu_quota(0.25)
     group.set_memory_limit(1 << 20)
-    group.attach(4711)
+    group.enter()
     group.close()
     assert (tmp_path / "g/cpu.max").read_text() == "25000 100000"
     assert (tmp_path / "g/memory.max").read_text() == "1048576"
-    assert (tmp_path / "g/cgroup.procs").read_text() == "4711"
+    assert (tmp_path / "g/cgroup.procs").read_text() == "0"
 
 
 def test_v2_passes_the_controllers_down_to_the_group(tree: FakeTree) -> None:
@@ -239,28 +239,6 @@ def test_a_memory_limit_is_enforced(group: Group) -> None:
     with inside(group, "block = bytearray(b'x') * (128 << 20)") as process:
         process.wait()
     assert process.returncode == -9
-
-
-@pytest.mark.root
-def test_a_process_can_be_attached_later_and_its_children_stay(group: Group) -> None:
-    with subprocess.Popen(["sh", "-c", "read go; sleep 60 & wait"], stdin=subprocess.PIPE) as process:
-        group.attach(process.pid)
-        assert process.stdin is not None
-        process.stdin.write(b"\n")
-        process.stdin.close()
-        deadline = time.monotonic() + 10
-        while len(group.pids()) < 2 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert process.pid in group.pids()
-        assert len(group.pids()) == 2
-        group.remove()
-    assert group.pids() == set()
-
-
-@pytest.mark.root
-def test_attaching_a_process_that_is_gone_is_refused_by_name(group: Group) -> None:
-    with pytest.raises(BackendError, match=r"cgroup\.procs: process 4194303 was refused"):
-        group.attach(4194303)
 
 
 @pytest.mark.root
