@@ -7,13 +7,53 @@ memory.py) nor the control loop (simulation.py). Row t is period [t·P, (t+1)·P
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import Application
 
+if TYPE_CHECKING:
+    from twin.containers.requests.model import RequestLog
+
 Floats = NDArray[np.float64]
+
+
+class Population(Protocol):
+    """What every workload says of its N containers; the fields are `Workload`'s."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Container names, in column order."""
+
+    @property
+    def applications(self) -> tuple[Application, ...]:
+        """Applications with their global limits."""
+
+    @property
+    def app(self) -> NDArray[np.int64]:
+        """int64[N], index into applications."""
+
+    @property
+    def period_s(self) -> float:
+        """The CFS period, seconds."""
+
+    @property
+    def threads(self) -> Floats:
+        """float64[N], CPUs it can keep busy."""
+
+    @property
+    def host_cores(self) -> Floats:
+        """float64[N], cores of its host."""
+
+    @property
+    def peak_cores(self) -> Floats:
+        """float64[N], profiled CPU peak."""
+
+    @property
+    def peak_bytes(self) -> NDArray[np.int64]:
+        """int64[N], profiled memory peak."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +99,8 @@ class Machine:
     reclaim_delay_s: float
     restart_s: float
     burst_s: float = 0.0
+    network_delay_s: float = 0.0
+    telemetry_loss: float = 0.0
 
 
 @dataclass(slots=True)
@@ -106,6 +148,9 @@ class Outcome:
 
     limit_changes: CPU and memory limits changed by decisions; totals by container (float64[N]):
     done_s core-seconds served, arrived_s core-seconds arrived, nr_periods and nr_throttled as cpu.stat's.
+    reports: container-period records that reached the allocator; decide_s: seconds of this machine's time spent
+    in its `on_period` (the only field that two equal simulations do not share). requests: None unless the
+    workload consists of requests.
     """
 
     series: Series | None
@@ -115,3 +160,6 @@ class Outcome:
     done_s: Floats
     nr_periods: NDArray[np.int64]
     nr_throttled: NDArray[np.int64]
+    reports: int
+    decide_s: float
+    requests: RequestLog | None = None

@@ -1,0 +1,189 @@
+"""What the request-level twin takes and gives back, as structures of arrays.
+
+For: service graphs compiled to indices, arrivals, the workload made of both, and what became of each
+request. Not for: moving requests (engine.py), the text form of a graph (lab.services) or its meaning to a
+policy. Indices point into the arrays beside them; "CSR" arrays have one entry more than their owner, and
+owner i has the entries [first[i], first[i + 1]) of what follows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Application
+from twin.containers.model import Floats
+
+Index = NDArray[np.int64]
+
+NO_TIMEOUT = float("inf")
+UNLIMITED = 0
+"""Connections: no limit."""
+
+
+class Draw(IntEnum):
+    """How the CPU demand of one visit is drawn, with the handler's mean (and cv for LOGNORMAL)."""
+
+    FIXED = 0
+    EXPONENTIAL = 1
+    LOGNORMAL = 2
+
+
+class Status(IntEnum):
+    """What became of a client's request (or, inside the engine, of a call)."""
+
+    PENDING = 0
+    OK = 1
+    TIMED_OUT = 2
+    DROPPED = 3
+    FAILED = 4
+
+    def describe(self) -> str:
+        """The status as a short clause."""
+        return _STATUS_TEXT[self]
+
+
+_STATUS_TEXT = {
+    Status.PENDING: "not ended when the run ended",
+    Status.OK: "answered",
+    Status.TIMED_OUT: "given up by its client",
+    Status.DROPPED: "turned away: a queue was full",
+    Status.FAILED: "lost: a container on its way was killed, restarted or down, or a call failed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceGraph:
+    """S services in N containers, H handlers (an operation of a service), and the calls they make.
+
+    A visit to a handler draws its CPU demand once and spends it in equal parts before, between and after
+    its stages (stages + 1 parts); the calls of one stage run in parallel, stages one after another. A
+    visit holds one of its container's workers from start to end, also while it waits for calls.
+    Handlers call each other without cycles (InvariantError from `engine`'s constructor otherwise; a
+    user's cycle is a ScenarioError long before).
+
+    services: names; first_container: int64[S+1] CSR over containers (replicas, served round robin, those
+    that are down left out).
+    Per container (N): workers: int64, visits at once; queue: int64, visits that may wait for a worker
+    (more are DROPPED); base_bytes: int64, memory of the idle process; request_bytes: int64, per visit that
+    holds a worker; cache_bytes: int64, what its caches grow to; cache_request_bytes: int64, by how much
+    each finished visit grows them until then. Memory = base + min(cache, finished·per) + held·request;
+    a start-up begins with empty caches.
+    Per handler (H): handler_service: int64; draw: uint8 `Draw`; mean_s: float64 ≥ 0 CPU seconds; cv:
+    float64, coefficient of variation (LOGNORMAL); first_stage: int64[H+1] CSR over stages.
+    Per stage: first_call: int64[stages+1] CSR over calls.
+    Per call (C): call_handler: int64; probability: float64 in (0, 1], that a visit makes it; timeout_s:
+    float64 (inf = none) per attempt, from the moment the caller makes it; retries: int64 further attempts
+    after a failed or timed-out one; backoff_s: float64 before each of them; network_s: float64, from caller to
+    container (the way back is counted in it); pool: int64 index into pool_connections, or −1.
+    pool_connections: int64[P], open calls at once of each connection pool; callers beyond wait in line.
+    Client requests (R kinds): request_names; request_handler: int64 the handler a client calls.
+    """
+
+    services: tuple[str, ...]
+    first_container: Index
+    workers: Index
+    queue: Index
+    base_bytes: Index
+    request_bytes: Index
+    cache_bytes: Index
+    cache_request_bytes: Index
+    handlers: tuple[str, ...]
+    handler_service: Index
+    draw: NDArray[np.uint8]
+    mean_s: Floats
+    cv: Floats
+    first_stage: Index
+    first_call: Index
+    call_handler: Index
+    probability: Floats
+    timeout_s: Floats
+    retries: Index
+    backoff_s: Floats
+    network_s: Floats
+    pool: Index
+    pool_connections: Index
+    request_names: tuple[str, ...]
+    request_handler: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """Open-loop client requests: at_s float64[A] ascending, kind int64[A] (index into request_names)."""
+
+    at_s: Floats
+    kind: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The load generator. connections: requests it has open at once (0 = no limit; others wait, and
+    latency counts from when they were due); queue: how many may wait so, the rest is DROPPED; timeout_s:
+    after which it gives up, from when they were due (inf = never)."""
+
+    connections: int = UNLIMITED
+    queue: int = 1_000_000
+    timeout_s: float = NO_TIMEOUT
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWorkload:
+    """Clients asking a service graph for `periods` CFS periods, in N containers on hosts.
+
+    names, applications, app, period_s, threads, peak_cores, peak_bytes: as `Workload`'s (threads: CPUs a
+    container can keep busy); host: int64[N] index into cores_of_host (float64[hosts], cores);
+    host_cores: float64[N] = cores_of_host[host]. phase_s: float64[N] in [0, period_s): a container's
+    periods end at (t + 1)·period_s − phase_s; containers of equal phase report together, so draw phases
+    from a few values. A host whose containers together want more than its cores runs all of them slower, in
+    proportion to their runnable threads.
+    """
+
+    names: tuple[str, ...]
+    applications: tuple[Application, ...]
+    app: Index
+    period_s: float
+    periods: int
+    threads: Floats
+    host: Index
+    cores_of_host: Floats
+    host_cores: Floats
+    peak_cores: Floats
+    peak_bytes: Index
+    phase_s: Floats
+    graph: ServiceGraph
+    arrivals: Arrivals
+    client: Client
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLog:
+    """What became of the requests, in the order of `Arrivals` (A), and counters per container (N).
+
+    at_s: float64[A], when each was due; kind: int64[A]; end_s: float64[A], when it ended (NaN: pending);
+    status: uint8[A] `Status`. visits: int64[N] finished; dropped: int64[N] turned away because the queue
+    was full, refused: int64[N] because the container was down; hops: finished visits in all; orphans:
+    visits that went on for nobody; in_flight: visits unfinished at the end; lost_s: float64[N], CPU work that
+    had begun and died with a killed container; waiting_s: float64[N], begun and not finished at the end. So
+    Outcome.arrived_s = done_s + lost_s + waiting_s per container.
+    """
+
+    at_s: Floats
+    kind: Index
+    end_s: Floats
+    status: NDArray[np.uint8]
+    visits: Index
+    dropped: Index
+    refused: Index
+    hops: int
+    orphans: int
+    in_flight: int
+    lost_s: Floats
+    waiting_s: Floats
+
+    @property
+    def latency_s(self) -> Floats:
+        """float64[A]: from when the request was due to its end, NaN while pending."""
+        return np.asarray(self.end_s - self.at_s, np.float64)
