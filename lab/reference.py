@@ -113,7 +113,8 @@ def _metrics() -> str:
 def _policies() -> str:
     text = f"{_MADE}\n# Policies\n\nWritten `NAME[:KEY=VALUE]…`, e.g. `static:factor=1.0`.\n"
     for name, (settings, _) in POLICIES.items():
-        text += f"\n## {name}\n\n| parameter | default | unit | range | why |\n|---|---|---|---|---|\n"
+        head = "| parameter | default | unit | range | why |\n|---|---|---|---|---|"
+        text += f"\n## {name}\n\n{head if fields(settings) else 'It has no parameters.'}\n"
         for each in fields(settings()):
             about = each.metadata
             limits = "–".join("" if about[key] is None else f"{about[key]:g}" for key in ("low", "high"))

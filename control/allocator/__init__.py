@@ -15,6 +15,7 @@ from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.ports import Allocator
 from control.allocator.static import Static, StaticSettings
+from control.allocator.unlimited import Unlimited, UnlimitedSettings
 from control.allocator.vpa import Vpa, VpaSettings
 from twinbed import ScenarioError
 
@@ -23,6 +24,7 @@ POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
     "static": (StaticSettings, Static),
     "vpa": (VpaSettings, Vpa),
     "autopilot": (AutopilotSettings, Autopilot),
+    "unlimited": (UnlimitedSettings, Unlimited),
 }
 """Every policy's name, its settings (a frozen dataclass of `settings.parameter`s) and its allocator."""
 

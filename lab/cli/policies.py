@@ -5,12 +5,13 @@ For: the verb. Not for: the policies (control.allocator) or the reference page (
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit
-from lab.formats import Column, Result, Value
+from lab.formats import Column, Record, Result, Value
 from twinbed import ScenarioError
 
 _COLUMNS = (
@@ -48,19 +49,29 @@ def policies(
     readable = tuple(
         row | {"full": f"{row['policy']}.{row['parameter']}", "meaning": f"{row['unit']} — {row['why']}"}
         for row in rows
+        if row["parameter"] is not None
     )
-    policy, key, default = (rows[0][column] for column in ("policy", "parameter", "default"))
-    notes = (
-        f"Set one behind the policy's name, --policy {policy}:{key}={default}, or for a whole scenario, "
-        f"--set {policy}.{key}={default}.",
-    )
-    emit(Result(_FOR_PEOPLE, readable, notes=notes), form)
+    emit(Result(_FOR_PEOPLE, readable, notes=_notes(rows)), form)
+
+
+def _notes(rows: Sequence[Record]) -> tuple[str, ...]:
+    bare = [f"{row['policy']} has no parameters." for row in rows if row["parameter"] is None]
+    for row in rows:
+        if row["parameter"] is not None:
+            policy, key, default = (row[column] for column in ("policy", "parameter", "default"))
+            how = (
+                f"Set one behind the policy's name, --policy {policy}:{key}={default}, or for a whole "
+                f"scenario, --set {policy}.{key}={default}."
+            )
+            return (how, *bare)
+    return tuple(bare)
 
 
 def _rows(name: str, settings: type) -> list[dict[str, Value]]:
+    """One row per parameter; a policy without any is listed by a row of its name alone."""
     from dataclasses import fields
 
-    return [
+    rows: list[dict[str, Value]] = [
         {
             "policy": name,
             "parameter": spec.name,
@@ -71,6 +82,7 @@ def _rows(name: str, settings: type) -> list[dict[str, Value]]:
         }
         for spec in fields(settings)
     ]
+    return rows or [dict.fromkeys((column.key for column in _COLUMNS), None) | {"policy": name}]
 
 
 def _range(low: float | None, high: float | None) -> str:

@@ -19,8 +19,8 @@ def test_every_parameter_states_its_unit_and_the_reason_for_its_default(name):
         assert spec.metadata["why"], spec.name
 
 
-def test_the_four_policies_of_the_comparison_are_there():
-    assert set(POLICIES) == {"escra", "static", "vpa", "autopilot"}
+def test_the_policies_of_the_comparison_are_there():
+    assert set(POLICIES) == {"escra", "static", "vpa", "autopilot", "unlimited"}
 
 
 @pytest.mark.parametrize(
