@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from control.allocator.model import SLOT_MASK
 from twin.containers.compiled import kernel
-from twin.containers.model import Floats, Series, Workload
+from twin.containers.model import Floats, Series
 
 Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -93,15 +93,14 @@ class Rows(NamedTuple):
     up: Flags
 
 
-def new_fleet(workload: Workload) -> Fleet:
-    """All N containers of a workload, none of them there yet."""
-    count = len(workload.names)
+def new_fleet(count: int, threads: Floats, host_cores: Floats) -> Fleet:
+    """`count` containers, none of them there yet; threads, host_cores: float64[count], CPUs to keep busy."""
     kinds: dict[str, type] = {"status": np.uint8, "reason": np.uint8, "throttled": np.bool_}
     whole = ("cpu_order", "memory_order", "limit_bytes", "wanted_bytes", "nr_periods", "nr_throttled")
     kinds |= dict.fromkeys(whole, np.int64)
     fleet = Fleet(**{name: np.zeros(count, kinds.get(name, np.float64)) for name in Fleet._fields})
     fleet.status[:] = ABSENT
-    fleet.cap[:] = np.minimum(workload.threads, workload.host_cores)
+    fleet.cap[:] = np.minimum(threads, host_cores)
     return fleet
 
 

@@ -20,12 +20,14 @@ class Members:
 
     issued: int64[N], each column's id (−1: not there); column_of: int64[slots], each slot's column (−1:
     vacant). columns and ids: int64[k] of all members by slot, the same arrays until membership changes, which
-    is the order that allocators handle fastest; in_order: columns are 0 … N−1, all there.
+    is the order that allocators handle fastest; in_order: columns are 0 … N−1, all there. by_group: the same
+    two for each group of columns (group: int64[N], 0 … groups − 1) that report together.
     """
 
-    def __init__(self, count: int) -> None:
-        self.issued: Ids = np.full(count, -1, np.int64)
-        self.column_of: Columns = np.full(count, -1, np.int64)
+    def __init__(self, group: NDArray[np.int64], groups: int) -> None:
+        self._group, self._groups = group, groups
+        self.issued: Ids = np.full(len(group), -1, np.int64)
+        self.column_of: Columns = np.full(len(group), -1, np.int64)
         self._sort()
 
     def add(self, columns: Columns, ids: Ids) -> None:
@@ -63,3 +65,9 @@ class Members:
         self.ids: Ids = self.issued[self.columns]
         self.ids.setflags(write=False)
         self.in_order = np.array_equal(self.columns, np.arange(len(self.issued)))
+        self.by_group: list[tuple[Columns, Ids]] = [(self.columns, self.ids)]
+        if self._groups > 1:
+            mine = self._group[self.columns]
+            self.by_group = [(self.columns[mine == g], self.ids[mine == g]) for g in range(self._groups)]
+            for _, ids in self.by_group:
+                ids.setflags(write=False)

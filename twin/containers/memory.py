@@ -16,7 +16,7 @@ import numpy as np
 
 from control.allocator.model import Bytes, Ids
 from control.allocator.reclaim import shrink
-from twin.containers.cfs import DOWN, HELD, UP, Fleet
+from twin.containers.cfs import HELD, UP, Fleet
 from twin.containers.members import Columns, Members
 from twinbed import InvariantError
 
@@ -80,11 +80,3 @@ def shrink_running(
     fleet.limit_bytes[lowered] = limits
     fleet.memory_order[lowered] = order
     return lowered, ids, limits
-
-
-def stop(fleet: Fleet, columns: Columns, status: int) -> None:
-    """Columns, integrated up to now, become HELD or DOWN: nothing of theirs is runnable any more."""
-    fleet.status[columns] = status
-    fleet.stalled[columns] = 0.0
-    if status == DOWN:
-        fleet.wanted_bytes[columns] = 0

@@ -148,9 +148,9 @@ class Outcome:
 
     limit_changes: CPU and memory limits changed by decisions; totals by container (float64[N]):
     done_s core-seconds served, arrived_s core-seconds arrived, nr_periods and nr_throttled as cpu.stat's.
-    reports: container-period records that reached the allocator; decide_s: seconds of this machine's time spent
-    in its `on_period` (the only field that two equal simulations do not share). requests: None unless the
-    workload consists of requests.
+    reports: container-period records that reached the allocator; decide_s: seconds of this machine's time
+    spent in its `on_period` (the only field that two equal simulations do not share). requests: None unless
+    the workload consists of requests.
     """
 
     series: Series | None

@@ -34,19 +34,32 @@ class ServiceLevel(NamedTuple):
 
 
 class Physics(Protocol):
-    """The containers of one population, and what they do.
+    """The containers of one population, and what they do."""
 
-    periods: CFS periods to simulate; group: int64[N], containers of one group end their periods together;
-    ends_s: float64[K], ascending in (0, period_s], the end of each group's first period: group g's row t ends
-    at t·period_s + ends_s[g]. signalled: `run_until` stopped early because something needs the loop.
-    """
+    @property
+    def population(self) -> Population:
+        """Who they are."""
 
-    population: Population
-    fleet: Fleet
-    periods: int
-    group: NDArray[np.int64]
-    ends_s: Floats
-    signalled: bool
+    @property
+    def fleet(self) -> Fleet:
+        """Their state; the loop and memory.py write limit_bytes and memory_order of it and nothing else."""
+
+    @property
+    def periods(self) -> int:
+        """CFS periods to simulate."""
+
+    @property
+    def group(self) -> NDArray[np.int64]:
+        """int64[N], 0 … K − 1: containers of one group end their periods together."""
+
+    @property
+    def ends_s(self) -> Floats:
+        """float64[K], ascending in (0, period_s], the end of each group's first period: group g's row t ends
+        at t·period_s + ends_s[g]."""
+
+    @property
+    def signalled(self) -> bool:
+        """Whether `run_until` stopped early because something needs the loop."""
 
     def first(self) -> Columns:
         """Columns that are there at the start."""

@@ -1,17 +1,17 @@
 """The control loop around the fleet in virtual time: SimPy owns the clock, the arrays own the containers.
 
 For: when periods end, telemetry arrives, decisions take force, containers are held, killed, restarted,
-join and leave. Not for: what a period does to a container (cfs.py), nor for memory's rules (memory.py).
+join and leave. Not for: what happens inside the containers (physics.py), nor for memory's rules (memory.py).
 
-One process ticks the periods; everything else is a timeout with a callback. At a period's end, in
-this order: everyone is integrated and reported, leaves, joins, containers above their memory limit.
-Telemetry and decisions keep their order (a report never overtakes an earlier one; a write that was
-superseded before it took force is dropped). Rules where the kernel leaves a choice:
-- held, killed and restarting containers make no progress; work that arrives joins the backlog;
-- a killed container is down for restart_s and tries its trace's memory again at the next period's end,
-  so it is killed at most once per start;
-- what `on_join` decides takes force at once, before the newcomers run; their first memory charge is at
-  their first period's end; a container that leaves drops its backlog.
+One process ticks the periods; everything else is a timeout with a callback. Between two instants of the
+clock the physics moves on by itself and may stop early when a container exceeds its memory limit. At a
+period's end, in this order: everyone is integrated and reported, leaves, joins, containers above their
+memory limit. Telemetry and decisions keep their order (a report never overtakes an earlier one; a write that
+was superseded before it took force is dropped). Rules where the kernel leaves a choice:
+- held, killed and restarting containers make no progress;
+- a killed container is down for restart_s, so it is killed at most once per start;
+- what `on_join` decides takes force at once, before the newcomers run;
+- agents sweep by themselves; only their report crosses the network.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import simpy
@@ -37,9 +37,11 @@ from control.allocator.model import (
 )
 from control.allocator.ports import Allocator
 from twin.containers import cfs, memory
+from twin.containers.fluid import Fluid
 from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome, Workload
-from twin.containers.validation import check
+from twin.containers.physics import Physics
+from twin.containers.requests.model import RequestWorkload
 from twinbed import InvariantError
 
 Progress = Callable[[float], None]
@@ -48,7 +50,7 @@ _PROGRESS_INTERVAL_S = 0.05
 
 
 def simulate(
-    workload: Workload,
+    workload: Workload | RequestWorkload,
     allocator: Allocator,
     machine: Machine,
     *,
@@ -60,63 +62,90 @@ def simulate(
 
     record: keep the series (58 bytes per container-period). progress: called with the finished fraction
     (0…1] at most 20 times per second of real time; what it raises ends the simulation and passes through.
-    Same arguments and seed, same outcome to the bit. Raises InvariantError naming container and period for
-    a workload that is not finite or negative, and for an allocator that breaks its port's promises;
-    ScenarioError from the allocator when the containers do not fit.
+    Same arguments and seed, same outcome to the bit (but for decide_s). Raises InvariantError naming
+    container and period for a workload that is not finite or negative, and for an allocator that breaks its
+    port's promises; ScenarioError from the allocator when the containers do not fit.
     """
-    simulation = _Run(workload, allocator, machine, seed, record)
-    try:
-        return simulation.run(progress)
-    finally:
-        # Clock and callbacks refer to each other through it: without this the series, hundreds of MB for
-        # a large workload, would live until the collector runs.
-        vars(simulation).clear()
+    physics: Physics
+    if isinstance(workload, RequestWorkload):
+        from twin.containers.requests.physics import Requests
+
+        # The loop keeps the stream that it has with a trace, so a trace's runs do not depend on this.
+        physics = Requests(workload, machine, seed.spawn(1)[0])
+    else:
+        physics = Fluid(workload, machine)
+    return ControlLoop(physics, allocator, machine, seed, record).run(progress)
 
 
-class _Run:
-    """One simulation; `run` is to be called once."""
+class ControlLoop:
+    """One simulation; `run` is to be called once.
+
+    env: the clock, for processes that join and dismiss containers on the way (serverless pods); on_signal:
+    called when the physics stopped early, after memory has been seen to.
+    """
 
     def __init__(
         self,
-        workload: Workload,
+        physics: Physics,
         allocator: Allocator,
         machine: Machine,
         seed: np.random.SeedSequence,
         record: bool,
     ) -> None:
-        check(workload)
-        periods, count = workload.present.shape
-        self._workload, self._allocator, self._machine = workload, allocator, machine
-        self._demand = np.ascontiguousarray(workload.demand_cores, np.float64)
-        self._want = np.ascontiguousarray(workload.memory_bytes, np.int64)
-        self._env = simpy.Environment()
-        self._fleet = cfs.new_fleet(workload)
-        self._members = Members(count)
+        self._physics, self._allocator, self._machine = physics, allocator, machine
+        self._population, self._fleet = physics.population, physics.fleet
+        periods, count, groups = physics.periods, len(physics.group), len(physics.ends_s)
+        self.env = simpy.Environment()
+        self.on_signal: Callable[[], None] = _nothing
+        self._members = Members(physics.group, groups)
         self._series = cfs.new_series(periods, count) if record else None
         self._rows = None
         if self._series is not None:
             self._rows = cfs.Rows(*(getattr(self._series, name) for name in cfs.Rows._fields))
         self._events = Events([], [], [], [])
         self._limit_changes = 0
-        self._row = 0
-        self._start_s = 0.0
         self._order = 0
         self._starts = np.zeros(count, np.int64)  # ends of life so far: a late restart timer is told by it
-        self._over = np.empty(count, np.int64)
         self._spare: list[cfs.Report] = []
         self._in_flight: deque[tuple[cfs.Report, Ids, Columns | None, float]] = deque()
+        self._random = np.random.default_rng(seed)
+        jitter = machine.telemetry_jitter_s * self._random.standard_normal(periods * groups)
         delay = machine.telemetry_delay_s
-        jitter = machine.telemetry_jitter_s * np.random.default_rng(seed).standard_normal(periods)
-        self._delays = np.maximum(delay + jitter, 0.0).tolist()
+        self._delays = np.maximum(delay + jitter, 0.0).reshape(periods, groups) + machine.network_delay_s
         self._last_arrival_s = 0.0
+        self._reports = 0
+        self._decide_s = 0.0
 
     def run(self, progress: Progress | None) -> Outcome:
         """Deploys, runs all periods, and returns what happened."""
+        try:
+            return self._run(progress)
+        finally:
+            # Clock and callbacks refer to each other through it: without this the series, hundreds of MB for
+            # a large workload, would live until the collector runs.
+            vars(self).clear()
+
+    def join(self, columns: Columns) -> None:
+        """Containers (int64[k]) appear now."""
+        self._admit(columns, self._allocator.on_join(self._join(columns)))
+
+    def leave(self, columns: Columns) -> None:
+        """Containers (int64[k]) are gone now."""
+        self._carry_out(self._allocator.on_leave(self._dismiss(columns)))
+
+    def _run(self, progress: Progress | None) -> Outcome:
+        env, physics = self.env, self._physics
         self._deploy()
-        ticks = self._env.process(self._periods(progress))
+        ticks = env.process(self._periods(progress))
         if self._allocator.reclaim is not None:
             self._at(self._allocator.reclaim.interval_s, self._sweep)
-        self._env.run(until=ticks)
+        while ticks.is_alive:
+            reached_s = physics.run_until(env.peek())
+            if physics.signalled:
+                self._at(reached_s - env.now, self._signalled)
+            env.step()
+        if not ticks.ok:
+            raise cast(BaseException, ticks.value)
         fleet = self._fleet
         return Outcome(
             series=self._series,
@@ -126,58 +155,60 @@ class _Run:
             done_s=fleet.done_s,
             nr_periods=fleet.nr_periods,
             nr_throttled=fleet.nr_throttled,
+            reports=self._reports,
+            decide_s=self._decide_s,
+            requests=physics.finish(),
         )
 
     # --- periods ---------------------------------------------------------------------------------
 
     def _periods(self, progress: Progress | None) -> Generator[simpy.Event, Any, None]:
-        env, period_s, periods = self._env, self._workload.period_s, len(self._demand)
-        changed = cfs.changed_rows(self._workload.present)
+        env, physics, period_s = self.env, self._physics, self._population.period_s
+        ends = physics.ends_s.tolist()
         reported = time.monotonic()
-        for row in range(periods):
-            yield env.timeout(max((row + 1) * period_s - env.now, 0.0))
-            over = self._end_period(row)
-            if row + 1 < periods and changed[row + 1]:
-                self._change_members(row + 1)
-            if over.size:
-                self._overshoot(over)
+        for row in range(physics.periods):
+            start_s = row * period_s
+            for group, end in enumerate(ends):
+                # The last group's end is the next row's start, to the bit.
+                end_s = (row + 1) * period_s if end == period_s else start_s + end
+                yield env.timeout(max(end_s - env.now, 0.0))
+                over = self._end_period(row, group, end_s)
+                if group == len(ends) - 1 and row + 1 < physics.periods:
+                    self._change_members(row + 1)
+                if over.size:
+                    self._overshoot(over)
             if progress is not None:
                 now = time.monotonic()
-                if now - reported >= _PROGRESS_INTERVAL_S or row + 1 == periods:
+                if now - reported >= _PROGRESS_INTERVAL_S or row + 1 == physics.periods:
                     reported = now
-                    progress((row + 1) / periods)
+                    progress((row + 1) / physics.periods)
 
-    def _end_period(self, row: int) -> Columns:
-        """Integrates, records and reports period `row`; returns the columns above their memory limit."""
-        period_s = self._workload.period_s
-        report = self._spare.pop() if self._spare else cfs.new_report(len(self._over))
-        found = cfs.end_period(
-            self._fleet,
-            self._demand,
-            self._want,
-            row,
-            period_s,
-            self._machine.burst_s,
-            report,
-            self._over,
-        )
-        if found < 0:
-            self._blame(-1 - found, row)
+    def _end_period(self, row: int, group: int, end_s: float) -> Columns:
+        """Ends, records and reports the group's period; returns its columns above their memory limit."""
+        physics, members = self._physics, self._members
+        report = self._spare.pop() if self._spare else cfs.new_report(len(physics.group))
+        over = physics.end_period(row, group, report)
         if self._rows is not None:
-            cfs.record(self._rows, row, self._fleet, report, self._demand)
-        self._start_s = (row + 1) * period_s
-        self._row = min(row + 1, len(self._demand) - 1)
-        arrival_s = max(self._start_s + self._delays[row], self._last_arrival_s)
+            physics.record(self._rows, row, group, report)
+        columns, ids = members.by_group[group]
+        arrival_s = max(end_s + self._delays[row, group], self._last_arrival_s)
         self._last_arrival_s = arrival_s
-        members = self._members
-        columns = None if members.in_order else members.columns
-        self._in_flight.append((report, members.ids, columns, self._start_s))
-        self._at(arrival_s - self._env.now, self._telemetry)
-        return self._over[:found].copy() if found else self._over[:0]
+        everyone = members.in_order and len(members.by_group) == 1
+        self._in_flight.append((report, ids, None if everyone else columns, end_s))
+        self._at(arrival_s - self.env.now, self._telemetry)
+        return over
 
     def _telemetry(self) -> None:
         """The oldest report in flight arrives. (Two that are due at once may differ by rounding.)"""
         report, ids, columns, at_s = self._in_flight.popleft()
+        if self._machine.telemetry_loss > 0.0:
+            columns = np.arange(len(ids)) if columns is None else columns
+            arrived = self._random.random(len(ids)) >= self._machine.telemetry_loss
+            ids, columns = ids[arrived], columns[arrived]
+        self._reports += len(ids)
+        if ids.size == 0:
+            self._spare.append(report)
+            return
         shown = report
         if columns is not None:
             shown = cfs.Report._make(values.take(columns) for values in report)
@@ -188,10 +219,12 @@ class _Run:
             throttled=shown.throttled,
             usage_cores=shown.usage_cores,
             memory_bytes=shown.memory_bytes,
-            period_s=self._workload.period_s,
+            period_s=self._population.period_s,
             at_s=at_s,
         )
+        began = time.perf_counter()
         decision = self._allocator.on_period(stats)
+        self._decide_s += time.perf_counter() - began
         self._spare.append(report)
         self._carry_out(decision)
 
@@ -201,13 +234,14 @@ class _Run:
         """Limits, kills and restarts after the write's or the grant's delay; reclaims after theirs."""
         if decision is NOTHING:
             return
+        machine = self._machine
         if decision.reclaim.size:
-            self._at(self._machine.reclaim_delay_s, self._reclaim, decision.reclaim)
+            delay_s = machine.reclaim_delay_s + machine.network_delay_s
+            self._at(delay_s, self._reclaim, decision.reclaim)
         if decision.cpu.ids.size or decision.memory.ids.size or decision.restart.size or decision.kill.size:
-            machine = self._machine
             delay_s = machine.oom_grant_delay_s if answer else machine.quota_write_delay_s
             self._order += 1
-            self._at(delay_s, self._apply, decision, self._order, answer)
+            self._at(delay_s + machine.network_delay_s, self._apply, decision, self._order, answer)
 
     def _apply(self, decision: Decision, order: int, answer: bool) -> None:
         """All parts at one instant, so decreases come with increases. Containers go down before their
@@ -218,22 +252,8 @@ class _Run:
             self._take_down(self._members.find(decision.kill)[1], "kill")
         if decision.memory.ids.size:
             self._write_memory(decision.memory, order, answer)
-        cpu = decision.cpu
-        if cpu.ids.size:
-            changed = cfs.write_quotas(
-                self._fleet,
-                self._members.issued,
-                self._members.column_of,
-                cpu.ids,
-                cpu.quota_cores,
-                cpu.reason,
-                order,
-                self._offset(),
-                self._demand,
-                self._row,
-                self._workload.period_s,
-                self._machine.burst_s,
-            )
+        if decision.cpu.ids.size:
+            changed = self._physics.write_quotas(self._members, decision.cpu, order)
             if changed < 0:
                 raise InvariantError(f"{self._allocator.name} decided a quota that is not above zero")
             self._limit_changes += changed
@@ -245,11 +265,19 @@ class _Run:
         if answer:
             self._note("grant", written.held)
         if written.fitting.size:
-            self._release(written.fitting)
+            self._physics.release(written.fitting)
         if written.short.size:
             self._overshoot(written.short)
 
     # --- memory, kills and restarts --------------------------------------------------------------
+
+    def _signalled(self) -> None:
+        """The physics stopped: somebody exceeds a memory limit, or a watched request has ended."""
+        over = self._physics.take_over()
+        if over.size:
+            # One that a period's end at this very instant has stopped already is not asked about twice.
+            self._overshoot(over[self._fleet.status[over] == cfs.UP])
+        self.on_signal()
 
     def _overshoot(self, columns: Columns) -> None:
         """Running (or again held) containers that want more than their limit: trap or kill, then ask."""
@@ -257,13 +285,18 @@ class _Run:
         columns = columns[fleet.status[columns] <= cfs.HELD]
         if columns.size == 0:
             return
-        event = OomEvents(self._members.issued[columns], memory.excess(fleet, columns), self._env.now)
+        event = OomEvents(self._members.issued[columns], memory.excess(fleet, columns), self.env.now)
         self._note("oom", columns)
         if self._allocator.traps_oom:
-            self._advance(columns)
-            memory.stop(fleet, columns, cfs.HELD)
+            self._physics.hold(columns)
         else:
             self._take_down(columns, "kill")
+        if self._machine.network_delay_s > 0.0:
+            self._at(self._machine.network_delay_s, self._ask, event)
+        else:
+            self._ask(event)
+
+    def _ask(self, event: OomEvents) -> None:
         self._carry_out(self._allocator.on_oom(event), answer=self._allocator.traps_oom)
 
     def _take_down(self, columns: Columns, why: str) -> None:
@@ -271,8 +304,7 @@ class _Run:
         columns = columns[self._fleet.status[columns] <= cfs.HELD]
         if columns.size == 0:
             return
-        self._advance(columns)
-        memory.stop(self._fleet, columns, cfs.DOWN)
+        self._physics.take_down(columns)
         self._starts[columns] += 1
         if why == "kill":
             self._note("kill", columns)
@@ -281,69 +313,74 @@ class _Run:
 
     def _come_up(self, columns: Columns, starts: NDArray[np.int64]) -> None:
         same = (self._starts[columns] == starts) & (self._fleet.status[columns] == cfs.DOWN)
-        self._release(columns[same])
-
-    def _release(self, columns: Columns) -> None:
-        self._advance(columns)
-        self._fleet.status[columns] = cfs.UP
+        self._physics.release(columns[same])
 
     def _sweep(self) -> None:
         rule = self._allocator.reclaim
         if rule is not None:
             self._at(rule.interval_s, self._sweep)
-            apps = np.arange(len(self._workload.applications))
+            apps = np.arange(len(self._population.applications))
             self._at(self._machine.reclaim_delay_s, self._reclaim, apps)
 
     def _reclaim(self, apps: NDArray[np.int64]) -> None:
-        """The agents shrink the applications' containers and report it, in one instant."""
+        """The agents shrink the applications' containers in one instant, and report it."""
         rule = self._allocator.reclaim
         if rule is None:
             raise InvariantError(f"{self._allocator.name} asked for a reclaim and has no rule for it")
         columns = self._members.columns
-        if len(apps) < len(self._workload.applications):
-            columns = columns[np.isin(self._workload.app[columns], apps)]
+        if len(apps) < len(self._population.applications):
+            columns = columns[np.isin(self._population.app[columns], apps)]
         self._order += 1
         columns, ids, limits = memory.shrink_running(
             self._fleet, self._members, columns, rule.margin_bytes, self._order
         )
         self._note("reclaim", columns)
-        shrunk = Shrunk(apps, ids, limits, self._env.now)
+        shrunk = Shrunk(apps, ids, limits, self.env.now)
+        if self._machine.network_delay_s > 0.0:
+            self._at(self._machine.network_delay_s, self._reclaimed, shrunk)
+        else:
+            self._reclaimed(shrunk)
+
+    def _reclaimed(self, shrunk: Shrunk) -> None:
         self._carry_out(self._allocator.on_reclaimed(shrunk), answer=True)
 
     # --- members ---------------------------------------------------------------------------------
 
     def _deploy(self) -> None:
-        columns = np.flatnonzero(self._workload.present[:1].any(axis=0))
-        decision = self._allocator.start(self._workload.applications, self._join(columns))
+        columns = self._physics.first()
+        decision = self._allocator.start(self._population.applications, self._join(columns))
         self._admit(columns, decision)
 
     def _change_members(self, row: int) -> None:
-        before, after = self._workload.present[row - 1], self._workload.present[row]
-        left = np.flatnonzero(before & ~after)
+        changes = self._physics.changes(row)
+        if changes is None:
+            return
+        left, joined = changes
         if left.size:
-            self._carry_out(self._allocator.on_leave(self._dismiss(left)))
-        joined = np.flatnonzero(after & ~before)
+            self.leave(left)
         if joined.size:
-            self._admit(joined, self._allocator.on_join(self._join(joined)))
+            self.join(joined)
 
     def _join(self, columns: Columns) -> Join:
-        load = self._workload
+        load = self._population
         return Join(
             load.app[columns], load.host_cores[columns], load.peak_cores[columns], load.peak_bytes[columns]
         )
 
     def _admit(self, columns: Columns, decision: Decision) -> None:
         """Newcomers start with the last limits of the decision, whose other parts take force now too."""
-        fleet, count = self._fleet, len(columns)
+        count = len(columns)
         if count:
             cpu, limits = decision.cpu, decision.memory
             ids: Ids = cpu.ids[len(cpu.ids) - count :]
             if len(cpu.ids) < count or not np.array_equal(ids, limits.ids[len(limits.ids) - count :]):
                 raise InvariantError(f"{self._allocator.name}: newcomers without a CPU and a memory limit")
             self._members.add(columns, ids)
-            fleet.status[columns] = cfs.UP
-            fleet.quota[columns] = cpu.quota_cores[len(cpu.ids) - count :]
-            fleet.limit_bytes[columns] = limits.limit_bytes[len(limits.ids) - count :]
+            self._physics.admit(
+                columns,
+                cpu.quota_cores[len(cpu.ids) - count :],
+                limits.limit_bytes[len(limits.ids) - count :],
+            )
             self._note("join", columns)
         self._order += 1
         self._apply(decision, self._order, False)
@@ -351,12 +388,7 @@ class _Run:
             self._at(self._machine.reclaim_delay_s, self._reclaim, decision.reclaim)
 
     def _dismiss(self, columns: Columns) -> Ids:
-        fleet = self._fleet
-        fleet.status[columns] = cfs.ABSENT
-        for values in (fleet.quota, fleet.pool, fleet.backlog):
-            values[columns] = 0.0
-        fleet.limit_bytes[columns] = 0
-        fleet.wanted_bytes[columns] = 0
+        self._physics.dismiss(columns)
         self._starts[columns] += 1
         self._note("leave", columns)
         return self._members.remove(columns)
@@ -365,27 +397,18 @@ class _Run:
 
     def _at(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """Calls `action(*arguments)` after delay_s of virtual time."""
-        event = self._env.timeout(max(delay_s, 0.0))
+        event = self.env.timeout(max(delay_s, 0.0))
         event.callbacks.append(lambda _: action(*arguments))
-
-    def _offset(self) -> float:
-        return min(max(self._env.now - self._start_s, 0.0), self._workload.period_s)
-
-    def _advance(self, columns: Columns) -> None:
-        cfs.advance(self._fleet, columns, self._offset(), self._demand, self._row)
 
     def _note(self, kind: str, columns: Columns) -> None:
         if columns.size == 0:
             return
         events = self._events
-        events.at_s.extend([self._env.now] * len(columns))
+        events.at_s.extend([self.env.now] * len(columns))
         events.container.extend(columns.tolist())
         events.kind.extend([kind] * len(columns))
         events.limit_bytes.extend(self._fleet.limit_bytes[columns].tolist())
 
-    def _blame(self, column: int, row: int) -> None:
-        demand, want = self._demand[row, column], self._want[row, column]
-        name = self._workload.names[column]
-        if not (0.0 <= demand < np.inf) or want < 0:
-            raise InvariantError(f"container {name!r}, period {row}: demand {demand} cores, {want} bytes")
-        raise InvariantError(f"container {name!r}, period {row}: more done than its CPUs can do")
+
+def _nothing() -> None:
+    pass

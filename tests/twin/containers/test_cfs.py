@@ -94,7 +94,7 @@ def test_stopping_to_look_changes_nothing(backlog, pool, rate, cap, wall_s, shar
 def busy_thread(workload, quota_cores):
     """A fleet of one thread that is always busy, at the beginning of a period."""
     load = workload([1.0], threads=1.0)
-    fleet = cfs.new_fleet(load)
+    fleet = cfs.new_fleet(1, load.threads, load.host_cores)
     fleet.status[:] = cfs.UP
     fleet.quota[:] = quota_cores
     fleet.pool[:] = quota_cores * PERIOD_S

@@ -21,7 +21,7 @@ def kinds(outcome):
 
 
 def fleet_of(workload, limits, wanted, status):
-    fleet = cfs.new_fleet(workload([[0.0] * len(limits)]))
+    fleet = cfs.new_fleet(len(limits), np.ones(len(limits)), np.ones(len(limits)))
     fleet.limit_bytes[:] = limits
     fleet.wanted_bytes[:] = wanted
     fleet.status[:] = status

@@ -77,8 +77,8 @@ class ServiceGraph:
     Per stage: first_call: int64[stages+1] CSR over calls.
     Per call (C): call_handler: int64; probability: float64 in (0, 1], that a visit makes it; timeout_s:
     float64 (inf = none) per attempt, from the moment the caller makes it; retries: int64 further attempts
-    after a failed or timed-out one; backoff_s: float64 before each of them; network_s: float64, from caller to
-    container (the way back is counted in it); pool: int64 index into pool_connections, or −1.
+    after a failed or timed-out one; backoff_s: float64 before each of them; network_s: float64, from caller
+    to container (the way back is counted in it); pool: int64 index into pool_connections, or −1.
     pool_connections: int64[P], open calls at once of each connection pool; callers beyond wait in line.
     Client requests (R kinds): request_names; request_handler: int64 the handler a client calls.
     """

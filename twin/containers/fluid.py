@@ -1,0 +1,154 @@
+"""Containers that do what a trace says they would do: CPU demand and memory per period.
+
+For: `physics.Physics` over a `Workload`; the kernels are in cfs.py. Not for: requests (requests/), nor for
+when anything happens (simulation.py). Work arrives evenly within a period; memory is wanted at its end.
+A killed container tries its trace's memory again at the next period's end; one that leaves drops its backlog.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from control.allocator.model import Bytes, CpuLimits
+from twin.containers import cfs
+from twin.containers.members import Columns, Members
+from twin.containers.model import Floats, Machine, Workload
+from twin.containers.physics import ServiceLevel
+from twin.containers.requests.model import RequestLog
+from twin.containers.validation import check
+from twinbed import InvariantError
+
+
+class Fluid:
+    """`physics.Physics` of a trace. Raises InvariantError for arrays that do not belong together."""
+
+    signalled = False
+
+    def __init__(self, workload: Workload, machine: Machine) -> None:
+        check(workload)
+        self.population, self._machine = workload, machine
+        self._present = workload.present
+        self._demand = np.ascontiguousarray(workload.demand_cores, np.float64)
+        self._want = np.ascontiguousarray(workload.memory_bytes, np.int64)
+        self.periods, count = workload.present.shape
+        self.fleet = cfs.new_fleet(count, workload.threads, workload.host_cores)
+        self.group = np.zeros(count, np.int64)
+        self.ends_s: Floats = np.array([workload.period_s])
+        self._changed = cfs.changed_rows(workload.present)
+        self._over = np.empty(count, np.int64)
+        self._row, self._start_s, self._now_s = 0, 0.0, 0.0
+
+    def first(self) -> Columns:
+        """Columns present in the first period."""
+        return np.flatnonzero(self._present[:1].any(axis=0))
+
+    def run_until(self, at_s: float) -> float:
+        """Nothing moves before it is looked at: periods are integrated in closed form."""
+        self._now_s = at_s
+        return at_s
+
+    def take_over(self) -> Columns:
+        """None: memory is looked at when periods end."""
+        return self._over[:0]
+
+    def end_period(self, row: int, group: int, report: cfs.Report) -> Columns:
+        """As the port says; all containers are one group."""
+        del group
+        load = self.population
+        found = cfs.end_period(
+            self.fleet,
+            self._demand,
+            self._want,
+            row,
+            load.period_s,
+            self._machine.burst_s,
+            report,
+            self._over,
+        )
+        if found < 0:
+            self._blame(-1 - found, row)
+        self._start_s = (row + 1) * load.period_s
+        self._row = min(row + 1, self.periods - 1)
+        return self._over[:found].copy() if found else self._over[:0]
+
+    def record(self, rows: cfs.Rows, row: int, group: int, report: cfs.Report) -> None:
+        """As the port says."""
+        del group
+        cfs.record(rows, row, self.fleet, report, self._demand)
+
+    def write_quotas(self, members: Members, limits: CpuLimits, order: int) -> int:
+        """As the port says."""
+        return cfs.write_quotas(
+            self.fleet,
+            members.issued,
+            members.column_of,
+            limits.ids,
+            limits.quota_cores,
+            limits.reason,
+            order,
+            self._offset(),
+            self._demand,
+            self._row,
+            self.population.period_s,
+            self._machine.burst_s,
+        )
+
+    def changes(self, row: int) -> tuple[Columns, Columns] | None:
+        """As the trace's `present` says."""
+        if not self._changed[row]:
+            return None
+        before, after = self._present[row - 1], self._present[row]
+        return np.flatnonzero(before & ~after), np.flatnonzero(after & ~before)
+
+    def admit(self, columns: Columns, quota_cores: Floats, limit_bytes: Bytes) -> None:
+        """As the port says; the first memory charge is at the first period's end."""
+        self.fleet.status[columns] = cfs.UP
+        self.fleet.quota[columns] = quota_cores
+        self.fleet.limit_bytes[columns] = limit_bytes
+
+    def dismiss(self, columns: Columns) -> None:
+        """As the port says."""
+        fleet = self.fleet
+        fleet.status[columns] = cfs.ABSENT
+        for values in (fleet.quota, fleet.pool, fleet.backlog):
+            values[columns] = 0.0
+        fleet.limit_bytes[columns] = 0
+        fleet.wanted_bytes[columns] = 0
+
+    def hold(self, columns: Columns) -> None:
+        """As the port says; work that arrives joins the backlog."""
+        self._set(columns, cfs.HELD)
+
+    def take_down(self, columns: Columns) -> None:
+        """As the port says; work that arrives joins the backlog."""
+        self._set(columns, cfs.DOWN)
+        self.fleet.wanted_bytes[columns] = 0
+
+    def release(self, columns: Columns) -> None:
+        """As the port says."""
+        self._set(columns, cfs.UP)
+
+    def service_level(self) -> ServiceLevel | None:
+        """None: a trace has no clients."""
+        return None
+
+    def finish(self) -> RequestLog | None:
+        """None: a trace has no requests."""
+        return None
+
+    def _set(self, columns: Columns, status: int) -> None:
+        cfs.advance(self.fleet, columns, self._offset(), self._demand, self._row)
+        self.fleet.status[columns] = status
+        if status != cfs.UP:
+            # Nothing of theirs is runnable any more, so no runqueue stays throttled.
+            self.fleet.stalled[columns] = 0.0
+
+    def _offset(self) -> float:
+        return min(max(self._now_s - self._start_s, 0.0), self.population.period_s)
+
+    def _blame(self, column: int, row: int) -> None:
+        demand, want = self._demand[row, column], self._want[row, column]
+        name = self.population.names[column]
+        if not (0.0 <= demand < np.inf) or want < 0:
+            raise InvariantError(f"container {name!r}, period {row}: demand {demand} cores, {want} bytes")
+        raise InvariantError(f"container {name!r}, period {row}: more done than its CPUs can do")
