@@ -8,7 +8,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system run test test-fast check bench clean
+.PHONY: help setup system run test test-fast check bench results-containers clean
 
 help:
 	@printf '%s\n' \
@@ -18,6 +18,7 @@ help:
 	  'make test-fast  the quick tests only' \
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
+  'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
 	  'make clean      remove the environment and everything made by tests and builds'
 
 setup: $(MARK)
@@ -47,6 +48,9 @@ test-fast: setup
 
 bench: setup
 	@$(BIN)/python -m benchmarks
+
+results-containers: setup
+	$(BIN)/python -m lab.experiments
 
 clean:
 	rm -rf $(VENV) build artefacts *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
