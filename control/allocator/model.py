@@ -1,6 +1,6 @@
 """The data that allocators and backends exchange, as structures of arrays.
 
-For: period statistics, OOM events, reclaim reports, limits and decisions. Not for: deciding.
+For: period and service statistics, OOM events, reclaim reports, limits and decisions. Not for: deciding.
 One NumPy array per quantity over all containers of all applications, in the same order as `ids`.
 
 A container id is issued by the allocator's `Roster` when the container joins: the low 32 bits are
@@ -141,6 +141,22 @@ class PeriodStats:
             self.usage_cores,
             self.memory_bytes,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceStats:
+    """What clients saw of each application over the last service interval, for `ports.ServiceAware`.
+
+    rate_rps: float64[apps], requests that arrived per second; latency_p99_s: float64[apps], of those
+    answered in the interval, NaN where none was. at_s: the interval's end on the backend's time line.
+    """
+
+    rate_rps: Floats
+    latency_p99_s: Floats
+    at_s: float
+
+    def __post_init__(self) -> None:
+        _same_length("ServiceStats", self.rate_rps, self.latency_p99_s)
 
 
 @dataclass(frozen=True, slots=True)

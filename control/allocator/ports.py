@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from control.allocator.model import (
     Application,
@@ -19,6 +19,7 @@ from control.allocator.model import (
     Join,
     OomEvents,
     PeriodStats,
+    ServiceStats,
     Shrunk,
 )
 
@@ -83,4 +84,21 @@ class Allocator(Protocol):
     def on_reclaimed(self, shrunk: Shrunk) -> Decision:
         """The agents lowered these limits; the freed bytes are back in the pools. Answers waiting
         containers of `shrunk.apps` with a grant or, if the pool is still short, with a kill."""
+        ...
+
+
+@runtime_checkable
+class ServiceAware(Protocol):
+    """What an allocator offers besides `Allocator` if it wants to know how its applications serve.
+
+    A backend that sees requests calls `on_service` every `service_interval_s` (seconds, > 0), from the end
+    of the first interval on, and carries the decision out at once; a backend that sees none never does,
+    so the allocator must do without. Not every allocator has it: ask with `isinstance`.
+    """
+
+    @property
+    def service_interval_s(self) -> float: ...
+
+    def on_service(self, stats: ServiceStats) -> Decision:
+        """One interval's service level, of all applications in the order given to `start`."""
         ...

@@ -1,4 +1,4 @@
-"""The Kubernetes Vertical Pod Autoscaler: percentiles of decaying histograms, applied by restarts.
+"""The Kubernetes Vertical Pod Autoscaler: percentiles of decaying histograms, put in force by restarts.
 
 For: recommender and updater as one allocator. Not for: the histograms (histogram.py) nor the
 application's global limits, which Kubernetes does not have (cap.py).
@@ -13,6 +13,18 @@ Where it differs from Kubernetes, and why:
 - The recommendation is cut to what the application's global limits leave, and to the host's cores. A
   cut target is worth a restart only if it still moves the limits by `update_threshold`.
 
+In place (`in_place`): the VPA's updateMode InPlaceOrRecreate (AEP-4016) on in-place pod resize, stable in
+Kubernetes 1.35 (KEP-1287). It changes limits under the same conditions as a restart would, and a change
+starts the twelve hours anew just as well (AEP-4016); only that nothing restarts. The kubelet does
+not carry out a memory decrease to below the usage, as the kernel would refuse it (cgroup v1) or kill (v2):
+then the limit stays, and the next update asks again. Where ours differs, and why:
+- "Usage" is what the telemetry last said, up to a period and its delay old; the kubelet reads it at the node.
+- CPU changes take force even where the memory decrease waits: they are separate files. The kubelet
+  does them in turn and may hold the second back.
+- We never fall back to a restart, Kubernetes does so when a resize stays pending (5 min deferred, 1 h in
+  progress): here no node is too small for a resize and a decrease that waits costs only memory.
+- An OOM-killed container starts again because it was killed, with the raised limit.
+
 Memory: 1.5 kB per container (two histograms of 176 float32 buckets and about 130 bytes of state).
 """
 
@@ -26,8 +38,10 @@ from numpy.typing import NDArray
 from control.allocator.cap import reasons
 from control.allocator.histogram import DecayingHistograms, exponential
 from control.allocator.model import (
+    NO_IDS,
     Decision,
     Floats,
+    Ids,
     OomEvents,
     Reason,
     slot,
@@ -59,7 +73,7 @@ class VpaSettings:
         60.0, unit="s", low=0.1, why="the updater's loop (updater-interval) and the recommender's"
     )
     min_restart_interval_s: float = parameter(
-        60.0, unit="s", low=0.0, why="at most one restart per container a minute (SPEC.md §1)"
+        60.0, unit="s", low=0.0, why="at most one restart per container a minute (SPEC.md §1), or resize"
     )
     cpu_half_life_s: float = parameter(
         _DAY_S, unit="s", low=1.0, why="cpu-histogram-decay-half-life: one day-night cycle"
@@ -112,6 +126,12 @@ class VpaSettings:
         low=0.0,
         why="oom-min-bump-up-bytes: small containers must leave the OOM loop",
     )
+    in_place: bool = parameter(
+        False,
+        unit="on/off",
+        why="off, updateMode Recreate: what the source compares with; on: InPlaceOrRecreate, resize without "
+        "a restart",
+    )
     initial_factor: float = parameter(
         1.0, unit="factor", low=0.01, why="a profiled container starts at its peak: what its owner would ask"
     )
@@ -155,7 +175,7 @@ def estimate(percentiles: Floats, confidence: Floats, margin: float, least: floa
 
 
 class Vpa(SampledPolicy):
-    """The VPA as an allocator: samples every minute, and restarts what is outside its bounds."""
+    """The VPA as an allocator: samples every minute, and restarts or resizes what is outside its bounds."""
 
     name = "vpa"
 
@@ -231,16 +251,18 @@ class Vpa(SampledPolicy):
         slots, cores, size = self._worth_restarting(slots, cpu, memory, at_s)
         bump = self._bump_bytes.values[slots]
         size = np.maximum(size, bump)
+        waiting = self._waiting(slots, size)
+        size = np.where(waiting, self._fleet.memory.values[slots], size)
         reason = np.where(bump > 0, Reason.OOM_BUMP, Reason.RECOMMENDED).astype(np.uint8)
         cpu_changed = self._fleet.cpu.change(slots, cores)
         memory_changed = self._fleet.memory.change(slots, size)
         self._bump_bytes.values[bumped] = 0.0
-        restart = slots[cpu_changed | memory_changed]
-        self._note_restart(restart, at_s)
+        changed = cpu_changed | memory_changed
+        self._note_change(slots[changed], slots[changed & ~waiting], at_s)
         return Decision(
             cpu=self._fleet.cpu_limits(slots[cpu_changed], reasons(cpu_changed.sum(), Reason.RECOMMENDED)),
             memory=self._fleet.memory_limits(slots[memory_changed], reason[memory_changed]),
-            restart=roster.ids[restart],
+            restart=self._restarting(slots[changed]),
         )
 
     def _estimates(self, slots: Slots) -> tuple[Estimate, Estimate]:
@@ -275,15 +297,26 @@ class Vpa(SampledPolicy):
         acts = uncut | (moved > s.update_threshold)
         return slots[acts], target[acts], size[acts]
 
+    def _waiting(self, slots: Slots, size: Floats) -> NDArray[np.bool_]:
+        """Whose memory limit is not lowered to `size` (bytes) now: in place, it must stay above the usage."""
+        usage = self._usage.memory_bytes[slots]
+        lowered = size < np.minimum(self._fleet.memory.values[slots], usage)
+        return lowered & self.settings.in_place
+
+    def _restarting(self, slots: Slots) -> Ids:
+        """Which of the containers that get new limits restart for it."""
+        return NO_IDS if self.settings.in_place else self._fleet.roster.ids[slots]
+
     def _bump(self, slots: Slots, at_s: float) -> Decision:
         changed = slots[self._fleet.memory.change(slots, self._bump_bytes.values[slots])]
         self._bump_bytes.values[slots] = 0.0
-        self._note_restart(changed, at_s)
+        self._note_change(changed, changed, at_s)
         return Decision(
             memory=self._fleet.memory_limits(changed, reasons(len(changed), Reason.OOM_BUMP)),
-            restart=self._fleet.roster.ids[changed],
+            restart=self._restarting(changed),
         )
 
-    def _note_restart(self, slots: Slots, at_s: float) -> None:
+    def _note_change(self, slots: Slots, complete: Slots, at_s: float) -> None:
+        """New limits now; a resize of which a part waits has not ended the time without change."""
         self._restarted_s.values[slots] = at_s
-        self._started_s.values[slots] = at_s
+        self._started_s.values[complete] = at_s

@@ -11,6 +11,7 @@ from control.allocator.model import (
     MemoryLimits,
     PeriodStats,
     Reason,
+    ServiceStats,
     slot,
 )
 from twinbed import InvariantError
@@ -64,3 +65,9 @@ def test_period_statistics_are_frozen():
     assert isinstance(stats, PeriodStats)
     with pytest.raises(AttributeError):
         stats.period_s = 1.0  # type: ignore[misc]
+
+
+def test_service_statistics_say_the_same_number_of_applications():
+    ServiceStats(np.array([1.0, 2.0]), np.array([0.1, np.nan]), 60.0)
+    with pytest.raises(InvariantError, match="ServiceStats"):
+        ServiceStats(np.array([1.0, 2.0]), np.array([0.1]), 60.0)

@@ -206,6 +206,43 @@ def test_a_reused_slot_starts_without_its_predecessors_history():
     assert fleet.cores[new] == pytest.approx(bucket_end(CPU, 0.2) * 1.15)
 
 
+def test_in_place_the_limits_are_those_of_a_restart_without_one():
+    usage = (3.9, 299 * MIB)
+    fleets = [vpa_fleet(peaks=([4.0], [400 * MIB]), in_place=in_place) for in_place in (False, True)]
+    for fleet in fleets:
+        fleet.run(1800, lambda _: usage)
+    restarted, resized = fleets
+    assert list(resized.cores.values()) == list(restarted.cores.values()) != [4.0]
+    assert list(resized.bytes.values()) == list(restarted.bytes.values())
+    assert len(restarted.restarts) == 1
+    assert resized.restarts == []
+
+
+def test_in_place_an_oom_kill_raises_the_limit_and_asks_for_no_further_restart():
+    fleet = vpa_fleet(peaks=([1.0], [1000 * MIB]), in_place=True)
+    fleet.run(120, lambda _: (0.5, 900 * MIB))
+    decision = fleet.oom(fleet.ids)
+    assert fleet.bytes[fleet.ids[0]] == pytest.approx(bucket_end(MEMORY, 1200 * MIB) * 1.15, abs=4096)
+    assert decision.memory.reason.tolist() == [Reason.OOM_BUMP]
+    assert decision.restart.size == 0
+
+
+def test_in_place_a_memory_limit_waits_until_the_usage_is_below_the_target():
+    fleet = vpa_fleet(
+        peaks=([4.0], [2 << 30]), in_place=True, min_age_s=1199.0, memory_aggregation_interval_s=60.0
+    )
+    (one,) = fleet.ids
+    # At 1200 s all peaks but the last are of 300 MiB: the target is theirs, while the usage is 1 GiB.
+    fleet.run(1170, lambda _: (1.0, 300 * MIB))
+    assert fleet.bytes[one] == 2 << 30
+    fleet.run(60, lambda _: (1.0, 1 << 30))
+    assert fleet.cores[one] == pytest.approx(bucket_end(CPU, 1.0) * 1.15)
+    assert fleet.bytes[one] == 2 << 30
+    fleet.run(60, lambda _: (1.0, 300 * MIB))
+    assert fleet.bytes[one] == pytest.approx(bucket_end(MEMORY, 300 * MIB) * 1.15, abs=4096)
+    assert fleet.restarts == []
+
+
 def test_a_setting_out_of_range_is_named():
     with pytest.raises(ScenarioError, match=r"vpa\.target_percentile"):
         make("vpa", {"target_percentile": 1.5})
@@ -215,11 +252,13 @@ EAGER = {"sample_interval_s": 0.2, "update_interval_s": 0.4, "min_restart_interv
 
 
 @settings(max_examples=40, deadline=None)
-@given(data=st.data(), seed=st.integers(0, 2**32))
-def test_promises_hold_whatever_comes_and_goes(data, seed):
+@given(data=st.data(), seed=st.integers(0, 2**32), in_place=st.booleans())
+def test_promises_hold_whatever_comes_and_goes(data, seed, in_place):
     random = np.random.default_rng(seed)
     applications = [Application("a", 3.0, 2 << 30), Application("b", 40.0, 300 * MIB)]
-    fleet = DrivenFleet(Vpa(VpaSettings(**EAGER)), applications, random.integers(0, 2, 5).tolist())
+    fleet = DrivenFleet(
+        Vpa(VpaSettings(**EAGER, in_place=in_place)), applications, random.integers(0, 2, 5).tolist()
+    )
     ghosts: list[int] = []
     for step in data.draw(st.lists(st.sampled_from(["run", "run", "oom", "join", "leave"]), max_size=15)):
         some = [one for one in fleet.ids if random.random() < 0.6]
@@ -234,6 +273,7 @@ def test_promises_hold_whatever_comes_and_goes(data, seed):
         else:
             ghosts += some[:2]
             fleet.leave(some[:2])
+    assert not (in_place and fleet.restarts)
     times: dict[int, float] = {}
     for at_s, one in fleet.restarts:
         assert at_s - times.get(one, -9.0) >= 1.0 - 1e-6
