@@ -21,6 +21,8 @@ from twinbed import ScenarioError
 SCHEMA = 1
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _HEAD: dict[str, type] = {"schema": int, "name": str, "date": date, "kernel": str, "cpu": str, "values": dict}
+_UNITS = {"telemetry_loss": "1"}
+"""Units of the values that are not seconds."""
 _VALUE: dict[str, type | tuple[type, ...]] = {"value": (int, float), "unit": str, "source": str}
 
 
@@ -53,7 +55,7 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
     """Reads and checks a calibration file; None reads the default that ships.
 
     Raises ScenarioError naming the file and the key: unreadable, not TOML, a key missing or unknown, a
-    value that is negative, not finite or not in seconds.
+    value that is negative, not finite, a share above 1, or not in its unit (seconds; a share: 1).
     """
     where = DEFAULT_PATH if path is None else Path(path)
     try:
@@ -68,7 +70,10 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
         raise ScenarioError(f"{where}: schema: {table['schema']} is not {SCHEMA}, the version known here")
     wanted = {spec.name for spec in fields(Machine)}
     _same_names(f"{where}: values", set(table["values"]), wanted)
-    values = {key: _value(f"{where}: values.{key}", table["values"][key]) for key in sorted(wanted)}
+    values = {
+        key: _value(f"{where}: values.{key}", table["values"][key], _UNITS.get(key, "s"))
+        for key in sorted(wanted)
+    }
     return Calibration(
         name=table["name"],
         kernel=table["kernel"],
@@ -79,15 +84,17 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
     )
 
 
-def _value(where: str, entry: Any) -> Value:
+def _value(where: str, entry: Any, unit: str) -> Value:
     if not isinstance(entry, dict):
         raise ScenarioError(f"{where}: expected a table with value, unit and source")
     _check_keys(f"{where}:", entry, _VALUE)
     number = float(entry["value"])
     if not (isfinite(number) and number >= 0):
         raise ScenarioError(f"{where}.value: {number} is not a finite number of at least 0")
-    if entry["unit"] != "s":
-        raise ScenarioError(f"{where}.unit: {entry['unit']!r} is not 's'")
+    if entry["unit"] != unit:
+        raise ScenarioError(f"{where}.unit: {entry['unit']!r} is not {unit!r}")
+    if unit == "1" and number > 1:
+        raise ScenarioError(f"{where}.value: {number} is a share, which is at most 1")
     return Value(number, entry["unit"], entry["source"])
 
 

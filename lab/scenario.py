@@ -136,6 +136,8 @@ class MachineOverrides(_Strict):
     reclaim_delay_s: NonNegativeFloat | None = None
     restart_s: NonNegativeFloat | None = None
     burst_s: NonNegativeFloat | None = None
+    network_delay_s: NonNegativeFloat | None = None
+    telemetry_loss: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
 class Price(_Strict):

@@ -7,6 +7,7 @@ from twin.containers.model import Machine
 from twinbed import ScenarioError
 
 DEFAULT = DEFAULT_PATH.read_text()
+LOSS = "[values.telemetry_loss]\nvalue = 0.0"
 
 
 def test_the_default_calibration_gives_every_field_of_the_machine_with_unit_and_source():
@@ -33,6 +34,8 @@ def test_overrides_replace_single_values():
         ('name = "default"', "", "name is missing"),
         ("value = 2.0", "value = -2.0", "values.restart_s.value: -2.0 is not a finite number"),
         ("value = 2.0", "value = nan", "values.restart_s.value: nan is not a finite number"),
+        ('unit = "1"', 'unit = "s"', "values.telemetry_loss.unit: 's' is not '1'"),
+        (LOSS, LOSS.replace("0.0", "1.5"), "values.telemetry_loss.value: 1.5 is a share"),
         ("value = 2.0", "value = 'two'", "values.restart_s: value: 'two' is of the wrong type"),
         ("[values.restart_s]", "[values.restart]", "unknown key 'restart'"),
         ("schema = 1", "schema = ", "not a TOML file"),
