@@ -33,9 +33,10 @@ from control.allocator.model import (
     MemoryLimits,
     OomEvents,
     PeriodStats,
+    ServiceStats,
     Shrunk,
 )
-from control.allocator.ports import Allocator
+from control.allocator.ports import Allocator, ServiceAware
 from twin.containers import cfs, memory
 from twin.containers.fluid import Fluid
 from twin.containers.members import Columns, Members
@@ -139,6 +140,8 @@ class ControlLoop:
         ticks = env.process(self._periods(progress))
         if self._allocator.reclaim is not None:
             self._at(self._allocator.reclaim.interval_s, self._sweep)
+        if isinstance(self._allocator, ServiceAware):
+            self._at(self._allocator.service_interval_s, self._service, self._allocator)
         while ticks.is_alive:
             reached_s = physics.run_until(env.peek())
             if physics.signalled:
@@ -227,6 +230,15 @@ class ControlLoop:
         self._decide_s += time.perf_counter() - began
         self._spare.append(report)
         self._carry_out(decision)
+
+    def _service(self, allocator: ServiceAware) -> None:
+        """Tells who wants to know what clients saw; where there are no clients, nobody ever hears."""
+        level = self._physics.service_level()
+        if level is None:
+            return
+        self._at(allocator.service_interval_s, self._service, allocator)
+        stats = ServiceStats(level.rate_rps, level.latency_p99_s, self.env.now)
+        self._carry_out(allocator.on_service(stats))
 
     # --- decisions -------------------------------------------------------------------------------
 
