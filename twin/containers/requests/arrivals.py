@@ -40,7 +40,7 @@ def burst(
     duration_s: float,
     rng: np.random.Generator,
 ) -> Floats:
-    """A Poisson stream at base_rps throughout, and bursts at burst_rps on top of it.
+    """Evenly spaced requests at base_rps throughout, and Poisson bursts at burst_rps on top of them.
 
     Time is cut into cycles of every_s; the last length_s (≤ every_s) of each are the burst, so a run begins
     quiet. A run that ends within a cycle ends within it.
@@ -48,11 +48,12 @@ def burst(
     if not 0 < length_s <= every_s:
         raise InvariantError(f"bursts of {length_s} s every {every_s} s")
     begins = np.arange(every_s - length_s, duration_s, every_s)
-    edges = np.unique(np.concatenate([[0.0], begins, begins + length_s, [duration_s]]))
-    edges = edges[edges <= duration_s]
-    middle = (edges[:-1] + edges[1:]) / 2
-    rates = base_rps + burst_rps * (middle % every_s >= every_s - length_s)
-    return _poisson(_checked(rates), edges, rng)
+    ends = np.minimum(begins + length_s, duration_s)
+    edges = np.concatenate([[0.0], np.column_stack([begins, ends]).ravel()])
+    rates = np.zeros(len(edges) - 1)
+    rates[1::2] = burst_rps
+    bursts = _poisson(_checked(rates), edges, rng)
+    return np.sort(np.concatenate([fixed(base_rps, duration_s), bursts]))
 
 
 def piecewise(
