@@ -44,8 +44,9 @@ class Column:
 
     key: in JSON, CSV and records; title and unit: for people (unit also in JSON; "1" = a pure number);
     decimals: printed digits after the point (None = text, or a number as it is); percent: people see the
-    share as a percentage; spread: key of the half-width printed as `± x` beside the value; section: in a
-    table of metrics, a gap is left where it changes.
+    share as a percentage; spread: key of the half-width printed as `± x` beside the value; digits: key of the
+    record's own `decimals`, where records have different units; section: in a table of metrics, a gap is left
+    where it changes.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Column:
     decimals: int | None = None
     percent: bool = False
     spread: str = ""
+    digits: str = ""
     section: str = ""
 
     @property
@@ -185,11 +187,13 @@ def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -
 
 def cell(row: Record, column: Column) -> str:
     """A record's value under a column as people see it, with its spread where there is one."""
-    text = shown(row.get(column.key), column.decimals, percent=column.percent)
+    own = row.get(column.digits) if column.digits else None
+    decimals = own if isinstance(own, int) else column.decimals
+    text = shown(row.get(column.key), decimals, percent=column.percent)
     half = row.get(column.spread) if column.spread else None
     if not isinstance(half, int | float) or math.isnan(half) or text == ABSENT:
         return text
-    return f"{text} ± {shown(float(half), column.decimals, percent=column.percent)}"
+    return f"{text} ± {shown(float(half), decimals, percent=column.percent)}"
 
 
 def _keys(result: Result) -> Iterator[str]:

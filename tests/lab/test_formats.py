@@ -141,3 +141,11 @@ def test_an_empty_result_can_be_written_in_every_format(name):
 @pytest.mark.parametrize("name", list(formats.FORMATS))
 def test_the_same_result_is_written_in_the_same_bytes(name):
     assert formats.FORMATS[name](RESULT) == formats.FORMATS[name](RESULT)
+
+
+def test_a_record_may_bring_its_own_number_of_decimals():
+    column = Column("value", "Value", spread="half", digits="decimals")
+    rows = ({"value": 1 / 3, "half": 0.01, "decimals": 3}, {"value": 1191.6, "half": 20.0, "decimals": 0})
+    result = Result((column,), rows)
+    assert [formats.cell(row, column) for row in rows] == ["0.333 ± 0.010", "1,192 ± 20"]
+    assert list(json.loads(formats.json(result))["rows"][0]) == ["value", "half"]
