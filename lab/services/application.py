@@ -133,6 +133,9 @@ class Handler(Section):
 class Service(Settings):
     """A service. What it leaves out of the keys that `defaults` has too, it takes from there."""
 
+    component: str = Field(
+        default="", description="What kind of thing it is (gateway, jvm, database, …): a word for the reader."
+    )
     connections: dict[Name, PositiveInt] = Field(
         default_factory=dict,
         description="Open calls at once to a callee, by its name, over all containers of this service; "
@@ -257,7 +260,7 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def _cycle(callees: Mapping[str, list[str]]) -> list[str]:
-    """Some cycle, its first node repeated at its end, or nothing; without recursion, since graphs may be deep."""
+    """Some cycle, its first node repeated at its end, or nothing. No recursion: graphs may be deep."""
     done: set[str] = set()
     for start in callees:
         path: list[str] = []
