@@ -16,7 +16,7 @@ import pandas as pd
 from scipy import stats
 
 from lab.formats import Column, Record, Result, Value
-from lab.metrics import GIB, METRICS, MIB, Metric
+from lab.metrics import GIB, METRICS, MIB, OF_REQUESTS, Metric
 from lab.store import Run
 from twinbed import StoreError
 
@@ -29,9 +29,12 @@ _MOST_DIFFERENCES = 3
 _BRISK_S = (1, 2, 5, 10, 20, 30, 60)
 """Update intervals to propose to who has a short trace, seconds."""
 _SECTIONS = {
+    **dict.fromkeys(OF_REQUESTS, "requests"),
     "cpu_slack_p50_cores": "slack",
+    "cpu_slack_p80_cores": "slack",
     "cpu_slack_p99_cores": "slack",
     "memory_slack_p50_mib": "slack",
+    "memory_slack_p80_mib": "slack",
     "memory_slack_p99_mib": "slack",
     "throttled_share": "cpu",
     "lateness_p50_s": "cpu",
@@ -85,7 +88,7 @@ def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
             "currency": group["currency"].iloc[0],
         }
         for metric in METRICS:
-            row[metric.key], row[f"{metric.key}_ci95"] = _mean_ci95(group[metric.key].dropna().to_numpy())
+            row[metric.key], row[f"{metric.key}_ci95"] = mean_ci95(group[metric.key].dropna().to_numpy())
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -197,7 +200,8 @@ def _column(metric: Metric, currency: str, *, repeated: bool) -> Column:
     )
 
 
-def _mean_ci95(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float]:
+def mean_ci95(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float]:
+    """(mean, half-width of its 95 % confidence interval by Student's t); NaN where values are too few."""
     if values.size == 0:
         return math.nan, math.nan
     mean = float(values.mean())

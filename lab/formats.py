@@ -217,8 +217,12 @@ def _cell(text: str) -> str:
 
 
 def _quantities(result: Result) -> list[Column]:
-    """What is compared where records stand side by side: every column that holds figures."""
-    return [column for column in result.columns if column.decimals is not None]
+    """What is compared where records stand side by side: every column that holds figures for any of them."""
+    return [
+        column
+        for column in result.columns
+        if column.decimals is not None and any(_plain(row.get(column.key)) is not None for row in result.rows)
+    ]
 
 
 def _is_number(result: Result, column: Column) -> bool:
@@ -287,6 +291,8 @@ def _rich_aside(result: Result, width: int) -> Iterator[RenderableType]:
     from rich.text import Text
 
     header, _, lines = grid(result)
+    if not lines:
+        return
     sections = [column.section for column in _quantities(result)]
     ends = [here != after for here, after in zip(sections, [*sections[1:], sections[-1]], strict=True)]
     for names in _blocks(header, lines, width):

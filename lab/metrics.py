@@ -1,13 +1,15 @@
 """What a run is judged by: slack, throttling, lateness, OOMs, churn, reservations and their price.
 
-For: the figures of one run, over all containers and per container, from its recorded series. Not
-for: comparing runs (lab.compare). Each metric's definition is its `Metric.definition`, printed
-into docs/reference/metrics.md. Quantiles are exact (linear between order statistics), taken over
-container-periods: one value per container and period in which the container was up at the period's end.
+For: the figures of one run, over all containers and per container, from its recorded series and, where
+clients asked for something, their requests. Not for: comparing runs (lab.compare). Each metric's definition
+is its `Metric.definition`, printed into docs/reference/metrics.md. Quantiles are exact (linear between order
+statistics), those of limits taken over container-periods: one value per container and period in which the
+container was up at the period's end.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,10 +17,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.replay import Replay
 from lab.scenario import Price
-from lab.workload import Replay
 from twin.containers.lateness import work_lateness
-from twin.containers.model import Events, Floats, Outcome, Series, Workload
+from twin.containers.model import Events, Floats, Outcome, Population, Series
+from twin.containers.requests.model import RequestLog, Status
 from twinbed import InvariantError
 
 MIB = float(1 << 20)
@@ -43,7 +46,62 @@ class Metric:
     per_container: bool = True
 
 
+_LATENCY_QUANTILES = {
+    "latency_p50_s": 0.5,
+    "latency_p90_s": 0.9,
+    "latency_p99_s": 0.99,
+    "latency_p999_s": 0.999,
+}
+
 METRICS: tuple[Metric, ...] = (
+    Metric(
+        "throughput_rps",
+        "Throughput",
+        "1/s",
+        1,
+        "higher",
+        "Requests of clients answered per second of the run.",
+        per_container=False,
+    ),
+    Metric(
+        "failed_share",
+        "Requests not answered",
+        "1",
+        4,
+        "lower",
+        "Requests that were turned away, given up by their client, failed, or had not ended when the run "
+        "ended, of those that arrived.",
+        per_container=False,
+    ),
+    Metric(
+        "latency_mean_s",
+        "Latency mean",
+        "s",
+        4,
+        "lower",
+        "Mean over answered requests of the time from when a request was due to its answer.",
+        per_container=False,
+    ),
+    *(
+        Metric(
+            f"latency_{key}_s",
+            f"Latency {title}",
+            "s",
+            4,
+            "lower",
+            f"The same, {title.removeprefix('p')}th percentile of the answered requests.",
+            per_container=False,
+        )
+        for key, title in (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"))
+    ),
+    Metric(
+        "turned_away",
+        "Calls turned away",
+        "1",
+        0,
+        "lower",
+        "Calls that a container turned away because its queue was full.",
+    ),
     Metric(
         "cpu_slack_p50_cores",
         "CPU slack p50",
@@ -54,6 +112,7 @@ METRICS: tuple[Metric, ...] = (
         "written within the period, because the write refills the pool. Periods without a quota are left "
         "out.",
     ),
+    Metric("cpu_slack_p80_cores", "CPU slack p80", "cores", 3, "lower", "The same, 80th percentile."),
     Metric("cpu_slack_p99_cores", "CPU slack p99", "cores", 3, "lower", "The same, 99th percentile."),
     Metric(
         "memory_slack_p50_mib",
@@ -64,6 +123,7 @@ METRICS: tuple[Metric, ...] = (
         "Median of limit − memory at the period's end. Periods without a limit, and containers whose "
         "trace has no memory, are left out.",
     ),
+    Metric("memory_slack_p80_mib", "Memory slack p80", "MiB", 1, "lower", "The same, 80th percentile."),
     Metric("memory_slack_p99_mib", "Memory slack p99", "MiB", 1, "lower", "The same, 99th percentile."),
     Metric(
         "throttled_share",
@@ -147,9 +207,13 @@ METRICS: tuple[Metric, ...] = (
     ),
 )
 
+OF_REQUESTS = ("throughput_rps", "failed_share", "latency_mean_s", *_LATENCY_QUANTILES, "turned_away")
+"""Keys of the figures that a run without requests does not have."""
+
 BY_KEY = {metric.key: metric for metric in METRICS}
 
 _QUANTILES = (0.5, 0.99)
+_SLACK_QUANTILES = (0.5, 0.8, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +233,10 @@ def figures(replay: Replay, outcome: Outcome, price: Price) -> Figures:
     each |= _counts(outcome, workload)
     each |= _lateness(series, workload)
     each |= _reservations(series, replay, price)
+    each |= _turned_away(outcome.requests, len(workload.names))
     whole = {key: values for key, (values, _) in each.items()}
     total = {key: value for key, (_, value) in each.items()}
+    total |= _requests(outcome.requests, duration_s)
     total["limit_changes_per_s"] = outcome.limit_changes / duration_s
     return Figures({metric.key: float(total[metric.key]) for metric in METRICS}, whole)
 
@@ -182,10 +248,10 @@ def recorded(outcome: Outcome) -> Series:
     return outcome.series
 
 
-def quantiles(values: NDArray[np.float32], wanted: tuple[float, ...] = _QUANTILES) -> list[float]:
-    """Quantiles of float32[n], linear between order statistics as numpy.quantile's, NaN when n = 0.
+def quantiles(values: NDArray[np.floating[Any]], wanted: tuple[float, ...] = _QUANTILES) -> list[float]:
+    """Quantiles of float[n], linear between order statistics as numpy.quantile's, NaN when n = 0.
 
-    np.partition keeps float32 and finds all order statistics in one pass: several times faster than
+    np.partition keeps float32 as it is and finds all order statistics in one pass: several times faster than
     numpy.quantile on millions of values.
     """
     if values.size == 0:
@@ -213,15 +279,39 @@ def _slacks(series: Series, memory_known: NDArray[np.bool_]) -> _Pairs:
 
 
 def _spread(key: str, values: NDArray[np.float32], counted: NDArray[np.bool_]) -> _Pairs:
-    """p50 and p99 of `values`[T, N] where `counted`, per container and pooled."""
+    """p50, p80 and p99 of `values`[T, N] where `counted`, per container and pooled."""
     by_container = np.ascontiguousarray(values.T)
     mask = np.ascontiguousarray(counted.T)
-    each = np.array([quantiles(row[here]) for row, here in zip(by_container, mask, strict=True)])
-    pooled = quantiles(by_container[mask])
-    return {key.format(f"p{round(100 * q)}"): (each[:, i], pooled[i]) for i, q in enumerate(_QUANTILES)}
+    wanted = _SLACK_QUANTILES
+    each = np.array([quantiles(row[here], wanted) for row, here in zip(by_container, mask, strict=True)])
+    pooled = quantiles(by_container[mask], wanted)
+    return {key.format(f"p{round(100 * q)}"): (each[:, i], pooled[i]) for i, q in enumerate(wanted)}
 
 
-def _counts(outcome: Outcome, workload: Workload) -> _Pairs:
+def _requests(log: RequestLog | None, duration_s: float) -> dict[str, float]:
+    """What clients saw; NaN where there were none."""
+    if log is None:
+        return dict.fromkeys(
+            ("throughput_rps", "failed_share", "latency_mean_s", *_LATENCY_QUANTILES), math.nan
+        )
+    answered = log.status == Status.OK
+    count = int(np.count_nonzero(answered))
+    latency = log.latency_s[answered]
+    found = dict(zip(_LATENCY_QUANTILES, quantiles(latency, tuple(_LATENCY_QUANTILES.values())), strict=True))
+    return found | {
+        "throughput_rps": count / duration_s,
+        "failed_share": 1 - count / len(log.status) if len(log.status) else math.nan,
+        "latency_mean_s": float(latency.mean()) if count else math.nan,
+    }
+
+
+def _turned_away(log: RequestLog | None, count: int) -> _Pairs:
+    if log is None:
+        return {"turned_away": (np.full(count, np.nan), math.nan)}
+    return {"turned_away": (log.dropped.astype(np.float64), float(log.dropped.sum()))}
+
+
+def _counts(outcome: Outcome, workload: Population) -> _Pairs:
     series = recorded(outcome)
     count = len(workload.names)
     up, throttled = series.up.sum(axis=0), (series.throttled & series.up).sum(axis=0)
@@ -247,7 +337,7 @@ def _share(part: Any, whole: Any) -> Any:
     return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
 
 
-def _lateness(series: Series, workload: Workload) -> _Pairs:
+def _lateness(series: Series, workload: Population) -> _Pairs:
     wanted = np.array(_QUANTILES)
     demand, done = series.demand_cores, series.usage_cores
     pooled = work_lateness(demand, done, workload.period_s, wanted)

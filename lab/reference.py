@@ -103,9 +103,11 @@ def _metrics() -> str:
     )
     return (
         f"{_MADE}\n# Metrics\n\n"
-        "Figures of one run, in its `summary` table and, per container, in `containers`. Quantiles are over "
-        "container-periods: one value per container and period in which it is up at the period's end. A "
-        "figure without a meaning for the run (memory of a trace without memory) is NaN.\n\n"
+        "Figures of one run, in its `summary` table and, per container, in `containers`. Quantiles of limits "
+        "are over container-periods: one value per container and period in which it is up at the period's "
+        "end. A figure without a meaning for the run (latency where there are no requests, memory of a trace "
+        "without memory) is NaN. Tables for people leave out what has no meaning for any of the runs "
+        "compared; JSON and CSV always have every key, as null or empty.\n\n"
         f"| key | title | unit | better | definition |\n|---|---|---|---|---|\n{rows}"
     )
 

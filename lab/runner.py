@@ -1,7 +1,8 @@
-"""Runs scenarios on the twin: trace in, stored runs out.
+"""Runs scenarios on the twin: a workload in, stored runs out.
 
-For: the road from a RunSpec to a Run in the store; the trace is loaded once, and refined once per
-seed, for all policies. Not for: the physics (twin), the figures' meaning (lab.metrics) or files (lab.store).
+For: the road from a RunSpec to a Run in the store; the input is loaded once, and made a workload once per
+seed, for all policies; what differs in more than the policy runs side by side (lab.parallel). Not for: the
+physics (twin), the figures' meaning (lab.metrics) or files (lab.store).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +25,12 @@ import pyarrow as pa
 
 from lab import tables
 from lab.metrics import figures, recorded
-from lab.scenario import RunSpec, Scenario, build, expand, with_overrides
+from lab.parallel import cores, run_units
+from lab.replay import Replay, Source
+from lab.scenario import INPUTS, RunSpec, Scenario, build, expand, with_overrides
 from lab.store import SCHEMA, Run, RunStore
-from lab.workload import Replay, burstiness, content_sha256, input_trace, prepare
-from traces.schema import UsageTrace
 from twin.containers import simulate
+from twin.containers.model import Outcome
 from twinbed import __version__
 
 Progress = Callable[[str, float], None]
@@ -37,11 +40,30 @@ _IDENTITY_DIGITS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
-    """A loaded trace with its content's hash."""
+class _Unit:
+    """The runs that share a workload: every policy of one variant with one seed."""
 
-    trace: UsageTrace
-    sha256: str
+    specs: tuple[RunSpec, ...]
+    store: Path
+    fresh: bool
+
+
+class _Sources:
+    """The input last loaded: units that follow each other mostly have the same."""
+
+    def __init__(self) -> None:
+        self._asked: object = None
+        self._source: Source | None = None
+
+    def load(self, scenario: Scenario) -> Source:
+        """The scenario's input."""
+        asked = ([getattr(scenario, key) for key in INPUTS], scenario.period_s)
+        if self._source is None or asked != self._asked:
+            self._source = None
+            self._source = _load(scenario)
+            self._asked = asked
+            pa.default_memory_pool().release_unused()
+        return self._source
 
 
 def run(spec: RunSpec, store: RunStore, *, progress: Progress | None = None) -> Run:
@@ -50,21 +72,39 @@ def run(spec: RunSpec, store: RunStore, *, progress: Progress | None = None) -> 
     Raises TwinbedError for bad input. Whatever `progress` raises, and KeyboardInterrupt, pass through
     with nothing stored of this run.
     """
-    source = _load(spec.scenario)
-    return _simulate(spec, source, _replay(spec, source), store, progress)
+    return _run_unit(_Sources(), _Unit((spec,), store.root, True), progress)[0]
 
 
-def run_scenario(scenario: Scenario, store: RunStore, *, progress: Progress | None = None) -> list[Run]:
-    """All runs of a scenario, in `expand` order. Runs finished before a failure stay in the store."""
+def run_scenario(
+    scenario: Scenario,
+    store: RunStore,
+    *,
+    progress: Progress | None = None,
+    jobs: int | None = None,
+    fresh: bool = True,
+) -> list[Run]:
+    """All runs of a scenario, in `expand` order. Runs finished before a failure stay in the store.
+
+    jobs: processes at work at once (default: this process's CPUs); runs that differ in the policy alone are
+    made one after another, by one of them, and a single such group by this process. fresh: False opens a run
+    that the store has already instead of simulating it again.
+    """
     specs = expand(scenario)
-    source = _load(scenario)
-    runs: dict[int, Run] = {}
-    for seed in scenario.seeds:
-        of_seed = {index: spec for index, spec in enumerate(specs) if spec.seed == seed}
-        replay = _replay(next(iter(of_seed.values())), source)
-        for index, spec in of_seed.items():
-            runs[index] = _simulate(spec, source, replay, store, progress)
-            pa.default_memory_pool().release_unused()
+    groups: dict[tuple[str, int], list[int]] = {}
+    for index, spec in enumerate(specs):
+        groups.setdefault((spec.variant, spec.seed), []).append(index)
+    units = [_Unit(tuple(specs[index] for index in group), store.root, fresh) for group in groups.values()]
+    workers = min(cores() if jobs is None else jobs, len(units))
+    if workers > 1:
+        found = run_units(_run_alone, units, workers, progress)
+    else:
+        sources = _Sources()
+        found = [_run_unit(sources, unit, progress) for unit in units]
+    runs = {
+        index: each
+        for group, made in zip(groups.values(), found, strict=True)
+        for index, each in zip(group, made, strict=True)
+    }
     return [runs[index] for index in range(len(specs))]
 
 
@@ -108,75 +148,106 @@ def _slug(source: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:64] or "trace"
 
 
-def _load(scenario: Scenario) -> _Input:
-    trace = input_trace(scenario)
-    pa.default_memory_pool().release_unused()
-    return _Input(trace, content_sha256(trace))
+_own_sources = _Sources()
+
+
+def _run_alone(unit: _Unit, progress: Progress) -> list[Run]:
+    """A unit in a process that lives for such units."""
+    return _run_unit(_own_sources, unit, progress)
+
+
+def _run_unit(sources: _Sources, unit: _Unit, progress: Progress | None) -> list[Run]:
+    """Makes, or finds, the unit's runs; the workload is prepared only if one of them is to be made."""
+    first, store = unit.specs[0], RunStore(unit.store)
+    source = sources.load(first.scenario)
+    replay: Replay | None = None
+    runs = []
+    for spec in unit.specs:
+        identity = _identity(spec, source)
+        if not unit.fresh and store.has(identity["id"]):
+            runs.append(store.open(identity["id"]))
+            if progress is not None:
+                progress(spec.label, 1.0)
+            continue
+        if replay is None:
+            replay = source.prepare(first.scenario, first.machine, _streams(first.seed)[0])
+        runs.append(_simulate(spec, identity, source, replay, store, progress))
+        pa.default_memory_pool().release_unused()
+    return runs
+
+
+def _load(scenario: Scenario) -> Source:
+    from lab.workload import load_source
+
+    return load_source(scenario)
 
 
 def _streams(seed: int) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
-    """(refinement, simulation): the same for every policy, so that policies meet the same luck."""
-    refinement, simulation = np.random.SeedSequence(seed).spawn(2)
-    return refinement, simulation
-
-
-def _replay(spec: RunSpec, source: _Input) -> Replay:
-    return prepare(spec.scenario, source.trace, _streams(spec.seed)[0])
+    """(workload, simulation): the same for every policy, so that policies meet the same luck."""
+    workload, simulation = np.random.SeedSequence(seed).spawn(2)
+    return workload, simulation
 
 
 def _simulate(
-    spec: RunSpec, source: _Input, replay: Replay, store: RunStore, progress: Progress | None
+    spec: RunSpec,
+    identity: dict[str, Any],
+    source: Source,
+    replay: Replay,
+    store: RunStore,
+    progress: Progress | None,
 ) -> Run:
     began = time.perf_counter()
-    workload = replay.workload
     outcome = simulate(
-        workload,
+        replay.workload,
         spec.policy.make(),
         spec.machine,
         seed=_streams(spec.seed)[1],
-        progress=None if progress is None else lambda fraction: progress(spec.label, fraction),
+        progress=None if progress is None else partial(progress, spec.label),
     )
     result = figures(replay, outcome, spec.scenario.price)
-    apps = tuple(workload.applications[index].name for index in workload.app)
-    written = {
-        "summary": tables.summary(result.summary, spec.scenario.price.currency),
-        "containers": tables.containers(workload.names, apps, result.per_container),
-        "events": tables.events(outcome.events, workload.names),
-        "periods": tables.periods(recorded(outcome), workload.names),
-    }
-    manifest = _manifest(spec, source, replay) | {
-        "metrics": {key: None if math.isnan(value) else value for key, value in result.summary.items()},
-        "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "wall_s": round(time.perf_counter() - began, 3),
-    }
-    return store.publish(manifest, written)
+    manifest = (
+        identity
+        | _manifest(spec, source, replay, outcome)
+        | {
+            "metrics": {key: None if math.isnan(value) else value for key, value in result.summary.items()},
+            "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "wall_s": round(time.perf_counter() - began, 3),
+        }
+    )
+    return store.publish(
+        manifest, tables.of_run(replay.workload, outcome, result, spec.scenario.price.currency)
+    )
 
 
-def _manifest(spec: RunSpec, source: _Input, replay: Replay) -> dict[str, Any]:
-    """All that is known of a run before it has run; `identity` is hashed into the id."""
-    resolved = spec.resolved()
-    trace = resolved.pop("trace")
-    resolved["refine"] = asdict(burstiness(spec.scenario))
+def _identity(spec: RunSpec, source: Source) -> dict[str, Any]:
+    """What tells the run from every other, and the id made of it."""
+    resolved = source.settle(spec.scenario, spec.resolved())
     identity = {
         "spec": resolved,
-        "trace_sha256": source.sha256,
+        "input_sha256": source.sha256,
         "calibration_sha256": spec.calibration.sha256,
         "twinbed": __version__,
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    workload = replay.workload
     return {
         "schema": SCHEMA,
         "id": f"{spec.name}-{spec.policy.name}-{digest[:_IDENTITY_DIGITS]}",
         "identity_sha256": digest,
+        "spec": resolved,
+    }
+
+
+def _manifest(spec: RunSpec, source: Source, replay: Replay, outcome: Outcome) -> dict[str, Any]:
+    """All else that is known of a run, except its figures."""
+    workload = replay.workload
+    return {
         "name": spec.name,
         "title": spec.scenario.title,
         "question": spec.scenario.question,
         "policy": spec.policy.text,
         "seed": spec.seed,
         "backend": "twin",
-        "spec": resolved,
-        "inputs": [{"role": "trace", "sha256": source.sha256, **(trace or {"source": "scenario"})}],
+        "inputs": list(source.inputs),
         "calibration": {
             "name": spec.calibration.name,
             "kernel": spec.calibration.kernel,
@@ -187,12 +258,14 @@ def _manifest(spec: RunSpec, source: _Input, replay: Replay) -> dict[str, Any]:
         },
         "workload": {
             "containers": list(workload.names),
-            "periods": len(workload.present),
+            "periods": len(recorded(outcome).up),
             "period_s": workload.period_s,
-            "start_s": source.trace.start_s,
             "host_cores": float(workload.host_cores.max()),
             "applications": [asdict(application) for application in workload.applications],
+            **replay.about,
         },
+        "reports": outcome.reports,
+        "decide_s": round(outcome.decide_s, 6),
         "notes": list(replay.notes),
         "versions": {
             "twinbed": __version__,

@@ -1,12 +1,14 @@
 """What a user asks: a workload, policies, seeds and the conditions, as a checked YAML file.
 
 For: reading, checking, changing (`with_overrides`) and expanding scenarios into single runs. Not for:
-running them (lab.runner), nor for reading traces. scenarios/schema.json is generated from here.
+running them (lab.runner), nor for what a workload consists of (lab.scenario_inputs). scenarios/schema.json is
+generated from here.
 """
 
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -15,8 +17,6 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     NonNegativeFloat,
     PositiveFloat,
@@ -27,17 +27,20 @@ from pydantic import (
 
 from lab import policy as policies_
 from lab import strict_yaml
+from lab.assignments import assign, names_policy
 from lab.calibration import Calibration, load_calibration
 from lab.policy import PolicySpec
 from lab.problems import describe
+from lab.scenario_inputs import SyntheticWorkload, TraceInput
+from lab.services.section import Section
 from twin.containers.model import Machine
 from twinbed import ScenarioError
 
 DEFAULT_POLICIES = ("escra", "autopilot", "vpa", "static")
-
-
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+INPUTS = ("trace", "workload")
+"""The sections that say what a scenario is about; every scenario has one of them."""
+_PATHS = ("trace.source",)
+"""Keys that may be a path; it is relative to the scenario file if there is such a file."""
 
 
 def _policy_text(text: str) -> str:
@@ -50,64 +53,14 @@ def _policy_text(text: str) -> str:
 PolicyText = Annotated[str, AfterValidator(_policy_text)]
 
 
-class TraceInput(_Strict):
-    """Which trace to replay, and which part of it."""
-
-    source: str = Field(
-        min_length=1,
-        description="A shipped recording's name, or a path (relative to the scenario file, else to "
-        "the working directory).",
-    )
-    format: str | None = Field(default=None, description="Trace format; sniffed when left out.")
-    options: dict[str, Any] = Field(default_factory=dict, description="Options of the format's reader.")
-    containers: list[str] | None = Field(
-        default=None, description="Replay only these containers.", min_length=1
-    )
-    max_containers: PositiveInt | None = Field(default=None, description="Replay only the first so many.")
-    start_s: NonNegativeFloat | None = Field(
-        default=None, description="Skip this many seconds from the start."
-    )
-    end_s: PositiveFloat | None = Field(
-        default=None, description="Stop this many seconds after the trace's start."
-    )
-
-
-class Step(_Strict):
-    """A stretch of constant demand."""
-
-    duration_s: PositiveFloat = Field(description="Length in seconds; rounded to whole periods.")
-    cpu_cores: NonNegativeFloat = Field(description="CPU work arriving per second, cores.")
-    memory_bytes: int | None = Field(
-        default=None, ge=0, description="Working set; the container's when left out."
-    )
-
-
-class SyntheticContainer(_Strict):
-    """A container whose demand is written down instead of recorded."""
-
-    name: str = Field(min_length=1)
-    app: str = Field(default="app", min_length=1, description="Application (tenant) it belongs to.")
-    threads: PositiveInt | None = Field(default=None, description="CPUs it can keep busy at once.")
-    memory_bytes: int = Field(
-        default=0, ge=0, description="Working set in bytes; 0 = memory is not simulated."
-    )
-    steps: list[Step] = Field(min_length=1)
-
-
-class SyntheticWorkload(_Strict):
-    """Containers with stepwise demand; all start together, a shorter one leaves at its end."""
-
-    containers: list[SyntheticContainer] = Field(min_length=1)
-
-
-class Budget(_Strict):
+class Budget(Section):
     """Global limits of every application (Ω and M): the same ceiling for every policy."""
 
     cpu_cores: PositiveFloat
     memory_bytes: PositiveInt
 
 
-class Profile(_Strict):
+class Profile(Section):
     """How the peaks were profiled that static limits and budgets are made from."""
 
     interval_s: PositiveFloat = Field(
@@ -117,7 +70,7 @@ class Profile(_Strict):
     )
 
 
-class Refine(_Strict):
+class Refine(Section):
     """Burstiness inside an interval of a trace coarser than the period; defaults come from traces."""
 
     cv: NonNegativeFloat | None = Field(default=None, description="Coefficient of variation of CPU use.")
@@ -126,7 +79,7 @@ class Refine(_Strict):
     )
 
 
-class MachineOverrides(_Strict):
+class MachineOverrides(Section):
     """Single values of the calibration replaced; see twin.containers.model.Machine."""
 
     telemetry_delay_s: NonNegativeFloat | None = None
@@ -140,7 +93,7 @@ class MachineOverrides(_Strict):
     telemetry_loss: Annotated[float, Field(ge=0, le=1)] | None = None
 
 
-class Price(_Strict):
+class Price(Section):
     """What a reserved core-hour and GiB-hour cost, with where the price is from."""
 
     cpu_core_hour: NonNegativeFloat = 0.031611
@@ -153,14 +106,19 @@ class Price(_Strict):
     as_of: datetime.date | None = datetime.date(2026, 7, 22)
 
 
-class Scenario(_Strict):
-    """One question: a trace or a synthetic workload, under each policy, with each seed."""
+class Scenario(Section):
+    """One question: a workload under each policy, with each seed."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$", description="Also begins the run ids.")
     title: str = ""
     question: str = Field(default="", description="What the scenario is to answer, in a sentence.")
     trace: TraceInput | None = None
     workload: SyntheticWorkload | None = None
+    vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
+        default_factory=dict,
+        description="Dotted key of the scenario (or POLICY.PARAMETER) → its values. Every combination of "
+        "values is run, the last key changing fastest.",
+    )
     policies: list[PolicyText] = Field(
         default_factory=lambda: list(DEFAULT_POLICIES), min_length=1, description="NAME[:KEY=VALUE]…"
     )
@@ -186,11 +144,16 @@ class Scenario(_Strict):
 
     @model_validator(mode="after")
     def _one_workload(self) -> Scenario:
-        if (self.trace is None) == (self.workload is None):
-            raise ValueError("give either trace or workload" + (", not both" if self.trace else ""))
+        given = [key for key in INPUTS if getattr(self, key) is not None]
+        if len(given) != 1:
+            found = f", not {' and '.join(given)}" if given else ""
+            raise ValueError(f"give one of {', '.join(INPUTS)}{found}")
         if len(set(self.policies)) < len(self.policies) or len(set(self.seeds)) < len(self.seeds):
             raise ValueError("policies and seeds must not repeat")
         return self
+
+
+_NOT_CONDITIONS = {"title", "question", "policies", "seeds", "machine", "calibration", "vary"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +161,8 @@ class RunSpec:
     """One run, fully resolved: one policy on one workload with one seed.
 
     scenario: the conditions (its `policies` and `seeds` are those of the whole question and are not part
-    of this run); machine: calibration with overrides applied.
+    of this run), nothing in it varies; machine: calibration with overrides applied; variant: which of the
+    values that vary it has, as text.
     """
 
     scenario: Scenario
@@ -206,6 +170,7 @@ class RunSpec:
     seed: int
     calibration: Calibration
     machine: Machine
+    variant: str = ""
 
     @property
     def name(self) -> str:
@@ -214,15 +179,15 @@ class RunSpec:
 
     @property
     def label(self) -> str:
-        """How a table or a progress bar calls this run: the policy's text, and the seed if several."""
-        return self.policy.text if len(self.scenario.seeds) == 1 else f"{self.policy.text} seed {self.seed}"
+        """How a progress bar calls this run: the policy's text, what varies, and the seed if several."""
+        seed = f"seed {self.seed}" if len(self.scenario.seeds) > 1 else ""
+        return " ".join(part for part in (self.policy.text, self.variant, seed) if part)
 
     def resolved(self) -> dict[str, Any]:
         """Everything that the result depends on, except file contents, in JSON types; defaults included."""
-        conditions = self.scenario.model_dump(
-            mode="json", exclude={"title", "question", "policies", "seeds", "machine", "calibration"}
-        )
-        return conditions | {
+        conditions = self.scenario.model_dump(mode="json", exclude=_NOT_CONDITIONS)
+        absent = [key for key in INPUTS if conditions[key] is None]
+        return {key: value for key, value in conditions.items() if key not in absent} | {
             "policy": {"name": self.policy.name, "parameters": self.policy.resolved()},
             "seed": self.seed,
             "machine": asdict(self.machine),
@@ -245,44 +210,78 @@ def load(path: str | Path) -> Scenario:
 
 
 def build(raw: dict[str, Any], where: str = "scenario") -> Scenario:
-    """A checked scenario from plain data; raises ScenarioError that begins with `where`."""
-    try:
-        return Scenario.model_validate(raw)
-    except ValidationError as error:
-        raise ScenarioError(describe(error, Scenario, where)) from None
+    """A checked scenario, with its variants, from plain data; raises ScenarioError beginning with `where`."""
+    scenario = _validated(raw, where)
+    variants(scenario, where)
+    return scenario
+
+
+def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Scenario]]:
+    """Every combination of the values that vary, as (`KEY=VALUE …`, a scenario without `vary`), in order.
+
+    Raises ScenarioError, beginning with `where`, for a key that is not there or a value that is wrong.
+    """
+    if not scenario.vary:
+        return [("", scenario)]
+    if any(key.partition(".")[0] == "vary" for key in scenario.vary):
+        raise ScenarioError(f"{where}: vary: what varies cannot vary itself")
+    found = []
+    for values in itertools.product(*scenario.vary.values()):
+        pairs = list(zip(scenario.vary, values, strict=True))
+        text = " ".join(f"{key}={_short(value)}" for key, value in pairs)
+        raw = _plain(scenario)
+        del raw["vary"]
+        for key, value in pairs:
+            assign(raw, key, value, f"{where}: vary.{key}")
+        found.append((text, _validated(raw, f"{where}: with {text} (vary)")))
+    return found
 
 
 def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
     """The scenario with `KEY=VALUE` assignments applied, in order; values are YAML.
 
-    KEY is a dotted path into the scenario (`machine.restart_s`, `budget_factor`), or POLICY.PARAMETER,
-    which reaches every policy of that name in the scenario. Raises ScenarioError naming the assignment.
+    KEY is as in lab.assignments. A key that varies is fixed to VALUE; `vary.KEY=[…]` lets it vary. Raises
+    ScenarioError naming the assignment.
     """
-    raw = scenario.model_dump(exclude_unset=True)
-    raw["policies"] = list(scenario.policies)
+    raw = _plain(scenario)
     for assignment in assignments:
+        where = f"--set {assignment}"
         key, equals, text = assignment.partition("=")
         if not (key and equals):
-            raise ScenarioError(f"--set {assignment}: expected KEY=VALUE")
-        value = strict_yaml.parse(text, f"--set {assignment}")
-        head, _, rest = key.partition(".")
-        if head in policies_.names() and rest:
-            raw["policies"] = _set_policy(raw["policies"], head, rest, text, assignment)
+            raise ScenarioError(f"{where}: expected KEY=VALUE")
+        value = strict_yaml.parse(text, where)
+        vary = raw.get("vary", {})
+        if key.startswith("vary."):
+            raw["vary"] = vary | {key.removeprefix("vary."): value}
             continue
-        _set_path(raw, key, value, assignment)
+        vary.pop(key, None)
+        for other in vary:
+            if f"{other}.".startswith(f"{key}.") or f"{key}.".startswith(f"{other}."):
+                raise ScenarioError(
+                    f"{where}: would be overwritten, {other} varies; set {other} or vary.{other}"
+                )
+        assign(raw, key, text if names_policy(key) else value, where)
     return build(raw, "--set")
 
 
 def expand(scenario: Scenario) -> list[RunSpec]:
-    """One RunSpec per policy × seed, in that order; reads the calibration, not the trace."""
-    calibration = load_calibration(scenario.calibration)
-    overrides = scenario.machine.model_dump(exclude_none=True)
-    machine = calibration.machine(overrides)
-    return [
-        RunSpec(scenario, policies_.parse(text), seed, calibration, machine)
-        for text in scenario.policies
-        for seed in scenario.seeds
-    ]
+    """One RunSpec per variant × policy × seed, in that order; reads calibrations, but no workload.
+
+    A run that several variants share, because what varies does not concern its policy, comes once.
+    """
+    calibrations: dict[str | None, Calibration] = {}
+    specs: dict[str, RunSpec] = {}
+    for text, variant in variants(scenario, scenario.name):
+        if variant.calibration not in calibrations:
+            calibrations[variant.calibration] = load_calibration(variant.calibration)
+        calibration = calibrations[variant.calibration]
+        machine = calibration.machine(variant.machine.model_dump(exclude_none=True))
+        for policy in variant.policies:
+            for seed in variant.seeds:
+                spec = RunSpec(variant, policies_.parse(policy), seed, calibration, machine, text)
+                same = json.dumps([spec.resolved(), calibration.sha256], sort_keys=True)
+                specs.setdefault(same, spec)
+    return list(specs.values())
 
 
 def schema_json() -> str:
@@ -290,35 +289,47 @@ def schema_json() -> str:
     return json.dumps(Scenario.model_json_schema(), indent=1, sort_keys=True) + "\n"
 
 
+def _validated(raw: dict[str, Any], where: str) -> Scenario:
+    try:
+        return Scenario.model_validate(raw)
+    except ValidationError as error:
+        raise ScenarioError(describe(error, Scenario, where)) from None
+
+
+def _plain(scenario: Scenario) -> dict[str, Any]:
+    """What was given of the scenario, as plain data to be changed; with its policies in any case."""
+    return scenario.model_dump(exclude_unset=True) | {"policies": list(scenario.policies)}
+
+
+def _short(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
 def _anchor(raw: dict[str, Any], folder: Path) -> None:
     """Paths in a file are relative to the file, wherever the command is run."""
-    trace = raw.get("trace")
-    if isinstance(trace, dict) and isinstance(trace.get("source"), str):
-        beside = folder / trace["source"]
-        if beside.exists():
-            trace["source"] = str(beside)
+    for key in _PATHS:
+        *parents, last = key.split(".")
+        table: Any = raw
+        for parent in parents:
+            table = table.get(parent) if isinstance(table, dict) else None
+        if isinstance(table, dict) and isinstance(table.get(last), str):
+            beside = folder / table[last]
+            if beside.exists():
+                table[last] = str(beside)
     if isinstance(raw.get("calibration"), str):
         raw["calibration"] = str(folder / raw["calibration"])
+    for key, values in raw["vary"].items() if isinstance(raw.get("vary"), dict) else ():
+        if isinstance(values, list):
+            values[:] = [_anchored(key, value, folder) for value in values]
 
 
-def _set_policy(texts: list[str], name: str, key: str, value: str, assignment: str) -> list[str]:
-    specs = [policies_.parse(text) for text in texts]
-    if not any(spec.name == name for spec in specs):
-        raise ScenarioError(f"--set {assignment}: the scenario has no policy {name}")
-    try:
-        changed = [spec.with_parameter(key, value) if spec.name == name else spec for spec in specs]
-    except ScenarioError as error:
-        raise ScenarioError(f"--set {assignment}: {error}") from None
-    return [spec.text for spec in changed]
-
-
-def _set_path(raw: dict[str, Any], key: str, value: Any, assignment: str) -> None:
-    *parents, last = key.split(".")
-    table = raw
-    for parent in parents:
-        if table.get(parent) is None:
-            table[parent] = {}
-        table = table[parent]
-        if not isinstance(table, dict):
-            raise ScenarioError(f"--set {assignment}: {parent} has no keys inside")
-    table[last] = value
+def _anchored(key: str, value: Any, folder: Path) -> Any:
+    """A value of `key` that varies, anchored as if it stood in its place."""
+    steps = key.split(".")
+    nested: Any = value
+    for step in reversed(steps):
+        nested = {step: nested}
+    _anchor(nested, folder)
+    for step in steps:
+        nested = nested[step]
+    return nested

@@ -32,6 +32,9 @@ from twinbed import StoreError
 MANIFEST = "manifest.json"
 SCHEMA = 1
 TABLES = ("summary", "containers", "events", "periods")
+"""Tables that every run has."""
+OPTIONAL_TABLES = ("requests",)
+"""Tables of some runs only: there are requests where there are clients."""
 _TEMPORARY = re.compile(r"^\.(?P<kind>new|old)-(?P<pid>\d+)-[0-9a-f]+-(?P<id>.+)$")
 _LIST_COLUMNS = ("id", "name", "policy", "seed", "created_at")
 
@@ -73,10 +76,15 @@ class Run:
         stored: dict[str, float | None] = self.manifest["metrics"]
         return {key: float("nan") if value is None else value for key, value in stored.items()}
 
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables that it has: TABLES and some of OPTIONAL_TABLES."""
+        return tuple(name for name in (*TABLES, *OPTIONAL_TABLES) if name in self.manifest["tables"])
+
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """The table `name` (one of TABLES), or some of its columns; StoreError when it cannot be read."""
-        if name not in TABLES:
-            raise StoreError(f"run {self.id}: no table {name!r}; there are {', '.join(TABLES)}")
+        """The table `name` (one of `tables`), or some of its columns; StoreError when it cannot be read."""
+        if name not in self.tables:
+            raise StoreError(f"run {self.id}: no table {name!r}; there are {', '.join(self.tables)}")
         where = self.path / f"{name}.parquet"
         try:
             return pq.read_table(where, columns=columns, memory_map=False)
@@ -115,6 +123,14 @@ class RunStore:
     def ids(self) -> list[str]:
         """Ids of all healthy runs, sorted."""
         return [run.id for run, _ in self._scan() if run is not None]
+
+    def has(self, run_id: str) -> bool:
+        """Whether there is a healthy run with exactly this id."""
+        try:
+            _read_run(self.root / run_id)
+        except StoreError:
+            return False
+        return True
 
     def list(self) -> pd.DataFrame:
         """One row per run, newest first: id, name, policy, seed, created_at, the metrics, problem.
@@ -177,14 +193,17 @@ class RunStore:
         return target
 
     def query(self, sql: str) -> pd.DataFrame:
-        """DuckDB over all healthy runs: views summary, containers, events, periods (each with a column
-        `run`, the id) and runs (what `list` shows). StoreError with DuckDB's first line if it refuses."""
+        """DuckDB over all healthy runs: views summary, containers, events, periods and, over the runs that
+        have it, requests (each with a column `run`, the id), and runs (what `list` shows). StoreError with
+        DuckDB's first line if it refuses."""
         runs = [run for run, _ in self._scan() if run is not None]
         if not runs:
             raise StoreError(f"{self.root}: no runs to query")
         with duckdb.connect() as connection:
-            for name in TABLES:
-                files = [str(run.path / f"{name}.parquet") for run in runs]
+            for name in (*TABLES, *OPTIONAL_TABLES):
+                files = [str(run.path / f"{name}.parquet") for run in runs if name in run.tables]
+                if not files:
+                    continue
                 quoted = ", ".join("'" + file.replace("'", "''") + "'" for file in files)
                 connection.execute(
                     f"CREATE VIEW {name} AS SELECT parse_path(filename)[-2] AS run, * EXCLUDE (filename) "
@@ -198,7 +217,8 @@ class RunStore:
                 raise StoreError(f"query: {_one_line(error)}") from None
 
     def publish(self, manifest: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Run:
-        """Writes a run (all of TABLES) under manifest["id"], replacing a run of the same id.
+        """Writes a run (all of TABLES, and those of OPTIONAL_TABLES that are there) under manifest["id"],
+        replacing a run of the same id.
 
         The manifest gains the tables' SHA-256. All or nothing: on any failure, and on KeyboardInterrupt,
         nothing is left; an OSError (a full disk) becomes a StoreError that names the path.
@@ -208,7 +228,8 @@ class RunStore:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
-            sums = {name: write_table(temporary / f"{name}.parquet", tables[name]) for name in TABLES}
+            names = (*TABLES, *(name for name in OPTIONAL_TABLES if name in tables))
+            sums = {name: write_table(temporary / f"{name}.parquet", tables[name]) for name in names}
             full = {**manifest, "tables": sums}
             text = json.dumps(full, indent=1, allow_nan=False) + "\n"
             _write_file(temporary / MANIFEST, text.encode())
@@ -286,7 +307,8 @@ def _read_run(path: Path) -> Run:
         raise StoreError(f"{path}: schema {manifest['schema']} is not {SCHEMA}, the one known here")
     if manifest["id"] != path.name:
         raise StoreError(f"{path}: its manifest says it is {manifest['id']}")
-    absent = [name for name in TABLES if not (path / f"{name}.parquet").is_file()]
+    stored = manifest["tables"]
+    absent = [name for name in dict.fromkeys((*TABLES, *stored)) if not (path / f"{name}.parquet").is_file()]
     if absent:
         raise StoreError(f"{path}: tables missing: {', '.join(absent)}")
     return Run(path, manifest)

@@ -1,6 +1,6 @@
 """The Arrow tables of a run, built from the twin's arrays without passing through pandas.
 
-For: periods, events, containers and summary as the store writes them. Not for: writing files
+For: periods, events, containers, summary and requests as the store writes them. Not for: writing files
 (lab.store) or the figures' definitions (lab.metrics). Rows of `periods` are period by period, as the twin
 recorded them: the columns are views of its arrays, and one container's rows are found as fast as if they
 lay together.
@@ -14,8 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lab.metrics import METRICS
-from twin.containers.model import EVENT_KINDS, Events, Series
+from lab.metrics import METRICS, Figures, recorded
+from twin.containers.model import EVENT_KINDS, Events, Outcome, Series, Workload
+from twin.containers.requests.model import RequestLog, RequestWorkload, Status
 
 _SERIES = (
     "demand_cores",
@@ -29,6 +30,22 @@ _SERIES = (
     "cpu_reason",
     "up",
 )
+
+
+def of_run(
+    workload: Workload | RequestWorkload, outcome: Outcome, figures: Figures, currency: str
+) -> dict[str, pa.Table]:
+    """All tables of a run, by name; `requests` only where there were any clients."""
+    apps = tuple(workload.applications[index].name for index in workload.app)
+    found = {
+        "summary": summary(figures.summary, currency),
+        "containers": containers(workload.names, apps, figures.per_container),
+        "events": events(outcome.events, workload.names),
+        "periods": periods(recorded(outcome), workload.names),
+    }
+    if outcome.requests is not None and isinstance(workload, RequestWorkload):
+        found["requests"] = requests(outcome.requests, workload.graph.request_names)
+    return found
 
 
 def periods(series: Series, names: tuple[str, ...]) -> pa.Table:
@@ -62,6 +79,20 @@ def containers(
     """One row per container: container, app, and `figures` (key → float64[N])."""
     columns = {"container": pa.array(names), "app": pa.array(apps)}
     return pa.table(columns | {key: pa.array(values) for key, values in figures.items()})
+
+
+def requests(log: RequestLog, kinds: tuple[str, ...]) -> pa.Table:
+    """One row per request of a client, as they arrived: at_s (float64), kind, latency_s (float64, NaN while
+    pending), status (a `Status` in lower case)."""
+    statuses = tuple(status.name.lower() for status in Status)
+    return pa.table(
+        {
+            "at_s": pa.array(log.at_s),
+            "kind": _names(log.kind.astype(np.int32), kinds),
+            "latency_s": pa.array(log.latency_s),
+            "status": _names(log.status.astype(np.int32), statuses),
+        }
+    )
 
 
 def summary(values: Mapping[str, float], currency: str) -> pa.Table:

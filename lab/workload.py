@@ -1,25 +1,31 @@
-"""From what a scenario names to the twin's `Workload`: load, refine, profile, set the ceilings.
+"""From the trace that a scenario names to the twin's `Workload`: load, refine, profile, set the ceilings.
 
-For: everything that all policies of a scenario share. Not for: parsing traces (traces), nor for what a
-policy does with the profile. Every assumption made here is a note on the run.
+For: everything that all policies of a scenario share. Not for: parsing traces (traces), requests
+(lab.services.prepare), nor for what a policy does with the profile. Every assumption made here is a note on
+the run.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from math import ceil
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import KERNEL_MIN_QUOTA_S, PAGE_BYTES, Application
-from lab.scenario import Scenario, SyntheticContainer
+from lab.replay import Replay
+from lab.scenario import Scenario
+from lab.scenario_inputs import SyntheticContainer
 from traces.load import load
 from traces.refine import DEFAULT, Burstiness, refine
 from traces.schema import MAX_CELLS, UsageTrace
-from twin.containers.model import Floats, Workload
+from twin.containers.model import Floats, Machine, Workload
 from twinbed import ScenarioError
 
 LEAST_HOST_CORES = 4
@@ -30,16 +36,29 @@ _SELECTION = ("format", "containers", "max_containers", "start_s", "end_s")
 
 
 @dataclass(frozen=True, slots=True)
-class Replay:
-    """A scenario's workload with one seed, ready for the twin.
+class TraceSource:
+    """A loaded trace; implements lab.source.Source."""
 
-    memory_known: bool[N], False where the trace has no memory of the container, so that memory metrics
-    would be about nothing; notes: what was done to the data, one sentence each.
-    """
+    trace: UsageTrace
+    sha256: str
+    inputs: tuple[dict[str, Any], ...]
 
-    workload: Workload
-    memory_known: NDArray[np.bool_]
-    notes: tuple[str, ...]
+    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:
+        """The trace counts by its content; the burstiness it is refined with is written out."""
+        plain = {key: value for key, value in resolved.items() if key != "trace"}
+        return plain | {"refine": asdict(burstiness(scenario))}
+
+    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
+        """`prepare` of this trace; no machine is needed, because peaks are those of the trace."""
+        return prepare(scenario, self.trace, seed)
+
+
+def load_source(scenario: Scenario) -> TraceSource:
+    """The scenario's trace with its content's hash; errors as of `input_trace`."""
+    trace = input_trace(scenario)
+    sha256 = content_sha256(trace)
+    given = {"source": "scenario"} if scenario.trace is None else scenario.trace.model_dump(mode="json")
+    return TraceSource(trace, sha256, ({"role": "trace", "sha256": sha256, **given},))
 
 
 def input_trace(scenario: Scenario) -> UsageTrace:
@@ -87,7 +106,7 @@ def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence)
     app = np.array([names.index(each) for each in fine.apps], np.int64)
     workload = Workload(
         names=fine.containers,
-        applications=_applications(scenario, names, app, peak_cores, peak_bytes),
+        applications=applications(scenario, names, app, peak_cores, peak_bytes),
         app=app,
         period_s=scenario.period_s,
         demand_cores=demand,
@@ -98,7 +117,7 @@ def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence)
         peak_cores=peak_cores,
         peak_bytes=peak_bytes,
     )
-    return Replay(workload, memory_known, (*fine.notes, *notes))
+    return Replay(workload, memory_known, (*fine.notes, *notes), {"start_s": trace.start_s})
 
 
 def burstiness(scenario: Scenario) -> Burstiness:
@@ -119,7 +138,7 @@ def profile_peaks(demand_cores: Floats, period_s: float, interval_s: float) -> F
     return peaks
 
 
-def _applications(
+def applications(
     scenario: Scenario,
     names: tuple[str, ...],
     app: NDArray[np.int64],
@@ -163,9 +182,22 @@ def _host_cores(scenario: Scenario, trace: UsageTrace, notes: list[str]) -> floa
 def _threads(scenario: Scenario, names: tuple[str, ...], demand: Floats, host_cores: float) -> Floats:
     """As given, else enough to have used the peak that was seen."""
     threads: Floats = np.clip(np.ceil(demand.max(axis=0)), 1.0, max(1.0, host_cores))
-    per_name: dict[str, float] = {}
+    own: dict[str, float] = {}
     if scenario.workload is not None:
-        per_name = {each.name: each.threads for each in scenario.workload.containers if each.threads}
+        own = {each.name: each.threads for each in scenario.workload.containers if each.threads}
+    return given_threads(scenario, names, threads, own)
+
+
+def given_threads(
+    scenario: Scenario,
+    names: tuple[str, ...],
+    threads: Floats,
+    own: Mapping[str, float] = MappingProxyType({}),
+) -> Floats:
+    """`threads` (float64[N]) with the scenario's one number instead, or a container's `own`, or what the
+    scenario says by its name; ScenarioError for a name that is not there."""
+    threads = threads.copy()
+    per_name = dict(own)
     if isinstance(scenario.threads, dict):
         per_name |= scenario.threads
     elif scenario.threads is not None:

@@ -37,7 +37,7 @@ def made(periods=10, count=2, memory=True):
     )
     done = np.full(count, 0.05 * periods)
     counts = np.zeros(count, np.int64)
-    return replay, Outcome(series, Events([], [], [], []), 0, done, done, counts + periods, counts)
+    return replay, Outcome(series, Events([], [], [], []), 0, done, done, counts + periods, counts, 0, 0.0)
 
 
 def test_every_metric_has_a_value_and_a_column_per_container():
