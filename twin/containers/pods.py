@@ -1,0 +1,241 @@
+"""Serverless pods: one process each, from its cold start over its invocations to the end of its keep-alive.
+
+For: `PodPool`, which serves invocations with as many pods as it needs and may have. Not for: what
+arrives when (serverless.py), nor for the CPU and memory inside a pod (requests/physics.py).
+
+An invocation takes the idle pod that was used most recently; if none is idle a pod is started for it, and if
+there may be no more pods it waits in line (first in, first out). A pod serves one invocation at a time. It
+is a container from the moment its start is asked for: it has limits and holds memory while it starts up.
+A pod that is killed or restarted is gone and its invocation has failed, as an OpenWhisk activation has;
+`retries` says how often a failed one goes back to the head of the line. Source: SPEC.md §1, Serverless.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from twin.containers.members import Columns
+from twin.containers.model import Floats, Machine
+from twin.containers.requests.model import Draw, RequestWorkload, Status
+from twin.containers.requests.physics import Requests
+from twin.containers.simulation import ControlLoop
+
+_Process = Generator[simpy.Event, Any, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of an invocation: CPU work of the pod (cpu), or a wait for something outside it, a store say.
+
+    Its length is drawn from `draw` with mean_s (≥ 0: CPU seconds, or seconds) and, for LOGNORMAL, cv.
+    """
+
+    cpu: bool
+    draw: Draw
+    mean_s: float
+    cv: float = 0.0
+
+    def sample(self, random: np.random.Generator, count: int) -> Floats:
+        """float64[count] lengths."""
+        if self.draw == Draw.EXPONENTIAL:
+            return random.exponential(self.mean_s, count)
+        if self.draw == Draw.LOGNORMAL and self.mean_s > 0.0:
+            variance = log(1.0 + self.cv**2)
+            return random.lognormal(log(self.mean_s) - variance / 2, sqrt(variance), count)
+        return np.full(count, self.mean_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """What all pods of a function are.
+
+    cores, memory_bytes: the size its owner asked for; a policy takes it for the profile. threads: CPUs it
+    can keep busy. start: from the request for a pod to a running process (a wait), initialise: the
+    runtime's own CPU work before the first invocation. keep_alive_s: how long an idle pod stays.
+    Memory: base_bytes once it is there, working_bytes more during each CPU step, and retained_bytes that
+    its initialisation leaves behind until the pod ends.
+    """
+
+    cores: float
+    memory_bytes: int
+    threads: float
+    start: Step
+    initialise: Step
+    keep_alive_s: float
+    base_bytes: int
+    working_bytes: int
+    retained_bytes: int
+
+
+@dataclass(slots=True)
+class Ledger:
+    """What became of each invocation (arrays over A): due, begun by a pod (NaN: not), ended (NaN: not),
+    `Status`, whether a pod was started for it, and how often a pod took it."""
+
+    at_s: Floats
+    start_s: Floats
+    end_s: Floats
+    status: NDArray[np.uint8]
+    cold: NDArray[np.bool_]
+    attempts: NDArray[np.int64]
+
+
+def new_ledger(at_s: Floats) -> Ledger:
+    """Nothing has happened yet to the invocations that are due at `at_s`."""
+    count = len(at_s)
+    return Ledger(
+        at_s=at_s,
+        start_s=np.full(count, np.nan),
+        end_s=np.full(count, np.nan),
+        status=np.full(count, Status.PENDING, np.uint8),
+        cold=np.zeros(count, np.bool_),
+        attempts=np.zeros(count, np.int64),
+    )
+
+
+class PodRequests(Requests):
+    """Requests that tell the pool which pods the loop has taken down."""
+
+    def __init__(self, workload: RequestWorkload, machine: Machine, seed: np.random.SeedSequence) -> None:
+        super().__init__(workload, machine, seed, watch=True, starting=np.empty(0, np.int64))
+        self.pool: PodPool | None = None
+
+    def take_down(self, columns: Columns) -> None:
+        """As the port says; a pod that goes down does not come back."""
+        super().take_down(columns)
+        if self.pool is not None:
+            self.pool.lose(columns)
+
+
+class PodPool:
+    """The pods of one function.
+
+    lengths_s: float64[A, steps], of each invocation's steps; a CPU step's is that of the request kind
+    1 + a·steps + s, kind 0 initialises a pod. ledger: filled while the simulation runs. random: draws the
+    start-up times.
+    """
+
+    def __init__(
+        self,
+        loop: ControlLoop,
+        physics: PodRequests,
+        spec: PodSpec,
+        steps: Sequence[Step],
+        lengths_s: Floats,
+        ledger: Ledger,
+        retries: int,
+        random: np.random.Generator,
+    ) -> None:
+        self._loop, self._physics, self._env = loop, physics, loop.env
+        self._spec, self._steps, self._lengths_s = spec, tuple(steps), lengths_s
+        self._ledger, self._retries, self._random = ledger, retries, random
+        self._free = list(range(len(physics.group)))  # a heap: the lowest column first
+        self._idle: list[tuple[int, simpy.Event]] = []  # the most recently used last
+        self._line: deque[int] = deque()
+        self._pods: dict[int, simpy.Process] = {}
+        self._jobs: dict[int, int] = {}  # what each pod is about, from when it was chosen for it
+        self._computing: dict[int, simpy.Event] = {}
+        self.started = 0
+        loop.on_signal = self._parts_ended
+        physics.pool = self
+
+    def invoke(self, jobs: Sequence[int]) -> None:
+        """Invocations (indices of the ledger) that are due now; pods that they need start together."""
+        self._line.extend(jobs)
+        while self._line and self._idle:
+            column, given = self._idle.pop()
+            self._assign(column)
+            given.succeed()
+        self._grow()
+
+    def lose(self, columns: Columns) -> None:
+        """Pods that the loop has taken down: killed for memory, or restarted for new limits."""
+        for column in columns.tolist():
+            self._pods[column].interrupt()
+
+    def _grow(self) -> None:
+        """Starts a pod for everyone in line, as far as there may be more pods."""
+        count = min(len(self._line), len(self._free))
+        if count == 0:
+            return
+        columns = [heapq.heappop(self._free) for _ in range(count)]
+        self.started += count
+        # The processes are there before their containers: one may be killed for memory as it joins.
+        for column, start_s in zip(columns, self._spec.start.sample(self._random, count), strict=True):
+            self._ledger.cold[self._assign(column)] = True
+            self._pods[column] = self._env.process(self._live(column, float(start_s)))
+        self._loop.join(np.array(columns, np.int64))
+
+    def _assign(self, column: int) -> int:
+        """The head of the line is now this pod's."""
+        job = self._jobs[column] = self._line.popleft()
+        self._ledger.attempts[job] += 1
+        return job
+
+    def _live(self, column: int, start_s: float) -> _Process:
+        """One pod, until nobody has needed it for keep_alive_s or it was taken down."""
+        try:
+            yield self._env.timeout(start_s)
+            yield self._compute(0, column)
+            while column in self._jobs:
+                yield from self._serve(column)
+                if self._line:
+                    self._assign(column)
+                else:
+                    yield from self._idle_at(column)
+        except simpy.Interrupt:
+            self._idle = [each for each in self._idle if each[0] != column]
+            self._fail(column)
+        self._loop.leave(np.array([column], np.int64))
+        heapq.heappush(self._free, column)
+        self._grow()
+
+    def _serve(self, column: int) -> _Process:
+        ledger, job = self._ledger, self._jobs[column]
+        ledger.start_s[job] = self._env.now
+        for index, step in enumerate(self._steps):
+            if step.cpu:
+                yield self._compute(1 + job * len(self._steps) + index, column)
+            else:
+                yield self._env.timeout(float(self._lengths_s[job, index]))
+        ledger.end_s[job] = self._env.now
+        ledger.status[job] = Status.OK
+        del self._jobs[column]
+
+    def _idle_at(self, column: int) -> _Process:
+        """Until the pod is given an invocation, or keep_alive_s has passed."""
+        place = column, self._env.event()
+        self._idle.append(place)
+        yield place[1] | self._env.timeout(self._spec.keep_alive_s)
+        if not place[1].triggered:
+            self._idle.remove(place)
+
+    def _fail(self, column: int) -> None:
+        """What the pod was about goes back to the head of the line, or has failed."""
+        ledger, job = self._ledger, self._jobs.pop(column, None)
+        if job is None:
+            return
+        if ledger.attempts[job] <= self._retries:
+            self._line.appendleft(job)
+            return
+        ledger.end_s[job] = self._env.now
+        ledger.status[job] = Status.FAILED
+
+    def _compute(self, kind: int, column: int) -> simpy.Event:
+        """CPU work of a kind in a pod, now; the event is its end."""
+        ended = self._env.event()
+        self._computing[self._physics.inject(kind, column)] = ended
+        return ended
+
+    def _parts_ended(self) -> None:
+        for index in self._physics.take_finished().tolist():
+            self._computing.pop(index).succeed()

@@ -1,0 +1,278 @@
+"""A serverless function under an allocator: invocations or a batch of tasks, served by pods that come and go.
+
+For: what is asked of a function, and its simulation: the pods (pods.py) on top of the control loop
+(simulation.py) and the request engine (requests/physics.py). Not for: a policy, nor scenario files
+(lab.services.serverless).
+
+Pods are the population's columns, one for each pod that may be there at once, all of one application. CPU
+steps are requests injected into the pod; waits pass outside of it. Source: SPEC.md §1, Serverless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, fields, replace
+from math import ceil, isfinite
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from control.allocator.model import Application
+from control.allocator.ports import Allocator
+from twin.containers.model import Events, Floats, Machine, Outcome, Series
+from twin.containers.pods import Ledger, PodPool, PodRequests, PodSpec, Step, new_ledger
+from twin.containers.requests.model import Arrivals, Client, Draw, RequestLog, RequestWorkload, ServiceGraph
+from twin.containers.simulation import ControlLoop, Progress
+from twinbed import InvariantError
+
+__all__ = [
+    "Batch",
+    "Invocations",
+    "PodSpec",
+    "ServerlessOutcome",
+    "ServerlessWorkload",
+    "Step",
+    "aggregate_limits",
+    "simulate_serverless",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Invocations:
+    """Independent invocations: at_s float64[A], ascending in [0, run's length)."""
+
+    at_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A job: `workers` pods start together at 0 s and take the `tasks` from one list until all are done.
+
+    retries: how often a task is taken again whose pod was killed. The run ends with the job.
+    """
+
+    tasks: int
+    workers: int
+    retries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServerlessWorkload:
+    """One function and what is asked of it.
+
+    application: its limits Ω and M; steps: what an invocation or a task consists of, in order; max_pods:
+    pods at once (a batch has as many as workers); hosts of cores_per_host each take turns in being
+    given a pod; periods: CFS periods to simulate, for a batch at most; phases: from how many offsets the
+    pods' periods begin (1: all in step).
+    """
+
+    application: Application
+    pod: PodSpec
+    steps: tuple[Step, ...]
+    load: Invocations | Batch
+    max_pods: int
+    hosts: int
+    cores_per_host: float
+    period_s: float
+    periods: int
+    phases: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServerlessOutcome:
+    """outcome: as of any simulation, its columns being pods that came and went, and its `requests` the
+    invocations (one kind; at_s: when due; tasks of a batch are due at 0 s). A batch's series and events end
+    with the period in which the job ended; its counters are those of the whole run.
+
+    start_s: float64[A], when a pod began with it (NaN: never); cold: bool[A], a pod was started for it;
+    attempts: int64[A], pods that took it; pods_started: cold starts in all; pods: int64[T], pods there at
+    each period's end; job_s: from a batch's start to the end of its last task (NaN: no batch, or not done).
+    """
+
+    outcome: Outcome
+    start_s: Floats
+    cold: NDArray[np.bool_]
+    attempts: NDArray[np.int64]
+    pods_started: int
+    pods: NDArray[np.int64]
+    job_s: float
+
+    @property
+    def invocations(self) -> RequestLog:
+        """The outcome's `requests`."""
+        if self.outcome.requests is None:
+            raise InvariantError("a serverless outcome without invocations")
+        return self.outcome.requests
+
+
+def simulate_serverless(
+    workload: ServerlessWorkload,
+    allocator: Allocator,
+    machine: Machine,
+    *,
+    seed: np.random.SeedSequence,
+    record: bool = True,
+    progress: Progress | None = None,
+) -> ServerlessOutcome:
+    """Runs `workload` under `allocator`; arguments, errors and determinism as `twin.containers.simulate`.
+
+    Raises InvariantError for a workload that is not as its class says.
+    """
+    _check(workload)
+    engine, lengths, starts = seed.spawn(3)
+    load, steps = workload.load, workload.steps
+    ledger = new_ledger(load.at_s.copy() if isinstance(load, Invocations) else np.zeros(load.tasks))
+    random = np.random.default_rng(lengths)
+    # Drawn before, so that every policy meets the same invocations.
+    lengths_s = np.stack([step.sample(random, len(ledger.at_s)) for step in steps], axis=1)
+    physics = PodRequests(request_workload(workload, lengths_s), machine, engine)
+    loop = ControlLoop(physics, allocator, machine, seed, record)
+    retries = load.retries if isinstance(load, Batch) else 0
+    pool = PodPool(
+        loop, physics, workload.pod, steps, lengths_s, ledger, retries, np.random.default_rng(starts)
+    )
+    loop.env.process(_arrive(loop.env, pool, ledger.at_s))
+    return _outcome(workload, loop.run(progress), ledger, pool.started)
+
+
+def aggregate_limits(series: Series) -> tuple[Floats, Floats]:
+    """(cores, bytes), float64[T] each: Σ quotas and Σ memory limits over the pods that are there."""
+    cores = np.where(series.up, series.quota_cores, 0.0).sum(axis=1, dtype=np.float64)
+    held = np.where(series.up, series.limit_bytes, 0).sum(axis=1, dtype=np.float64)
+    return cores, held
+
+
+def request_workload(workload: ServerlessWorkload, lengths_s: Floats) -> RequestWorkload:
+    """The population of pods as the request engine takes it, for steps of lengths_s (float64[A, steps]).
+
+    Kind 0 initialises a pod; kind 1 + a·steps + s is step s of invocation a.
+    """
+    pod, app = workload.pod, workload.application
+    count = pod_count(workload)
+    column = np.arange(count)
+    host = column % workload.hosts
+    return RequestWorkload(
+        names=tuple(f"{app.name}-{index + 1}" for index in range(count)),
+        applications=(app,),
+        app=np.zeros(count, np.int64),
+        period_s=workload.period_s,
+        periods=workload.periods,
+        threads=np.full(count, pod.threads),
+        host=host,
+        cores_of_host=np.full(workload.hosts, workload.cores_per_host),
+        host_cores=np.full(count, workload.cores_per_host),
+        peak_cores=np.full(count, pod.cores),
+        peak_bytes=np.full(count, pod.memory_bytes, np.int64),
+        phase_s=np.asarray((column % workload.phases) * (workload.period_s / workload.phases), np.float64),
+        graph=_graph(app.name, pod, lengths_s.ravel(), count),
+        arrivals=Arrivals(np.empty(0), np.empty(0, np.int64)),
+        client=Client(),
+    )
+
+
+def pod_count(workload: ServerlessWorkload) -> int:
+    """Pods that may be there at once."""
+    load = workload.load
+    return min(load.workers, workload.max_pods) if isinstance(load, Batch) else workload.max_pods
+
+
+def _graph(name: str, pod: PodSpec, lengths_s: Floats, count: int) -> ServiceGraph:
+    """One service without calls, and a handler for each step: its length is known already.
+
+    A pod works on one thing at a time; what it is given while it is held at its memory limit waits in
+    its line of one.
+    """
+    kinds, first = 1 + len(lengths_s), pod.initialise
+    names = ("initialise", *(f"step-{index}" for index in range(1, kinds)))
+    nobody, nothing = np.empty(0, np.int64), np.empty(0)
+    return ServiceGraph(
+        services=(name,),
+        first_container=np.array([0, count]),
+        workers=np.ones(count, np.int64),
+        queue=np.ones(count, np.int64),
+        base_bytes=np.full(count, pod.base_bytes, np.int64),
+        request_bytes=np.full(count, pod.working_bytes, np.int64),
+        cache_bytes=np.full(count, pod.retained_bytes, np.int64),
+        cache_request_bytes=np.full(count, pod.retained_bytes, np.int64),
+        handlers=names,
+        handler_service=np.zeros(kinds, np.int64),
+        draw=np.append(np.uint8(first.draw), np.full(kinds - 1, Draw.FIXED, np.uint8)),
+        mean_s=np.append(first.mean_s, lengths_s),
+        cv=np.append(first.cv, np.zeros(kinds - 1)),
+        first_stage=np.zeros(kinds + 1, np.int64),
+        first_call=np.zeros(1, np.int64),
+        call_handler=nobody,
+        probability=nothing,
+        timeout_s=nothing,
+        retries=nobody,
+        backoff_s=nothing,
+        network_s=nothing,
+        pool=nobody,
+        pool_connections=nobody,
+        request_names=names,
+        request_handler=np.arange(kinds),
+    )
+
+
+def _arrive(env: simpy.Environment, pool: PodPool, at_s: Floats) -> Generator[simpy.Event, Any, None]:
+    """Hands the invocations over when they are due, those of one instant together."""
+    due, first_of, counts = np.unique(at_s, return_index=True, return_counts=True)
+    for due_s, first, count in zip(due.tolist(), first_of.tolist(), counts.tolist(), strict=True):
+        yield env.timeout(max(due_s - env.now, 0.0))
+        pool.invoke(range(first, first + count))
+
+
+def _outcome(
+    workload: ServerlessWorkload, outcome: Outcome, ledger: Ledger, started: int
+) -> ServerlessOutcome:
+    log = outcome.requests
+    if log is None:
+        raise InvariantError("the request engine kept no log")
+    job_s = np.nan
+    if isinstance(workload.load, Batch) and np.isfinite(ledger.end_s).all():
+        job_s = float(ledger.end_s.max())
+        outcome = _until(outcome, ceil(job_s / workload.period_s), workload.period_s)
+    invocations = replace(
+        log,
+        at_s=ledger.at_s,
+        kind=np.zeros(len(ledger.at_s), np.int64),
+        end_s=ledger.end_s,
+        status=ledger.status,
+    )
+    return ServerlessOutcome(
+        outcome=replace(outcome, requests=invocations),
+        start_s=ledger.start_s,
+        cold=ledger.cold,
+        attempts=ledger.attempts,
+        pods_started=started,
+        pods=np.empty(0, np.int64) if outcome.series is None else outcome.series.up.sum(axis=1),
+        job_s=job_s,
+    )
+
+
+def _until(outcome: Outcome, rows: int, period_s: float) -> Outcome:
+    """The first `rows` periods' series and events: what follows a job is nobody's reservation."""
+    series, events = outcome.series, outcome.events
+    if series is not None:
+        series = Series(*(getattr(series, each.name)[:rows] for each in fields(Series)))
+    kept = sum(at_s <= rows * period_s for at_s in events.at_s)
+    events = Events(*(getattr(events, each.name)[:kept] for each in fields(Events)))
+    return replace(outcome, series=series, events=events)
+
+
+def _check(workload: ServerlessWorkload) -> None:
+    pod, load = workload.pod, workload.load
+    lengths = (pod.start.mean_s, pod.initialise.mean_s, *(step.mean_s for step in workload.steps))
+    if not all(isfinite(each) and each >= 0.0 for each in lengths) or pod.start.cpu or not pod.initialise.cpu:
+        raise InvariantError(
+            "serverless: a start waits, an initialisation computes, for a finite time ≥ 0 each"
+        )
+    if not workload.steps or min(workload.max_pods, workload.hosts, workload.periods, workload.phases) < 1:
+        raise InvariantError("serverless: steps, pods, hosts, periods and phases are at least one each")
+    if isinstance(load, Batch):
+        if min(load.tasks, load.workers) < 1:
+            raise InvariantError("serverless: a batch has tasks and workers")
+    elif load.at_s.size and not (load.at_s[0] >= 0.0 and (np.diff(load.at_s) >= 0.0).all()):
+        raise InvariantError("serverless: invocations are due in ascending order")
