@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import Any, get_args, get_origin, get_type_hints
 
 from control.allocator.autopilot import Autopilot, AutopilotSettings
+from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.ports import Allocator
 from control.allocator.static import Static, StaticSettings
@@ -24,6 +25,7 @@ POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
     "static": (StaticSettings, Static),
     "vpa": (VpaSettings, Vpa),
     "autopilot": (AutopilotSettings, Autopilot),
+    "autothrottle": (AutothrottleSettings, Autothrottle),
     "unlimited": (UnlimitedSettings, Unlimited),
 }
 """Every policy's name, its settings (a frozen dataclass of `settings.parameter`s) and its allocator."""

@@ -1,6 +1,6 @@
 """Limits of containers under their application's global limits, for policies that know no such limit.
 
-VPA and Autopilot recommend for each container on its own; a Distributed Container promises that
+VPA, Autopilot and Autothrottle decide for each container on its own; a Distributed Container promises that
 the sum of its containers' limits never exceeds Ω and M. This module keeps that promise for them:
 recommended decreases are taken in full, increases share what is then unallocated in proportion to
 what each asks, and containers that join are given room. Not for: deciding what a container needs.
@@ -159,18 +159,20 @@ class CappedLimits:
 class CappedFleet:
     """CPU and memory limits of all members, with the join/leave half of `ports.Allocator`.
 
-    initial_factor: a profiled container starts at this times its peak (scaled down where the
+    cpu_factor, memory_factor: a profiled container starts at this times its peak (scaled down where the
     application is short); others start at the fair share Ω/k and M/k, because nothing is known of them.
     """
 
-    def __init__(self, applications: tuple[Application, ...], initial_factor: float) -> None:
+    def __init__(
+        self, applications: tuple[Application, ...], cpu_factor: float, memory_factor: float
+    ) -> None:
         self.roster = Roster(applications)
         memory_total = np.floor(self.roster.memory_limit_bytes / PAGE_BYTES) * PAGE_BYTES
         self._period_s = _USUAL_PERIOD_S
         least = KERNEL_MIN_QUOTA_S / _USUAL_PERIOD_S
         self.cpu = CappedLimits(self.roster, "CPU", self.roster.cpu_limit_cores, least, 0)
         self.memory = CappedLimits(self.roster, "memory", memory_total, PAGE_BYTES, PAGE_BYTES)
-        self._initial_factor = initial_factor
+        self._factors = cpu_factor, memory_factor
 
     def join(self, containers: Join, reason: Reason, memory_in_use: Floats) -> Decision:
         """Admits containers; the answer to `ports.Allocator.start` and `on_join`.
@@ -187,10 +189,12 @@ class CappedFleet:
         keep = np.zeros(self.roster.size)
         keep[: len(memory_in_use)] = memory_in_use
         keep[new] = 0.0
-        cores = self._first(self.cpu, new, containers.peak_cores)
+        cpu_factor, memory_factor = self._factors
+        cores = _first(self.cpu, new, containers.peak_cores, cpu_factor)
         cores = np.minimum(cores, containers.host_cores)
         cpu_lowered = self.cpu.admit(new, cores, np.zeros(self.roster.size))
-        memory_lowered = self.memory.admit(new, self._first(self.memory, new, containers.peak_bytes), keep)
+        size = _first(self.memory, new, containers.peak_bytes, memory_factor)
+        memory_lowered = self.memory.admit(new, size, keep)
         return Decision(
             cpu=self.cpu_limits(*self._entries(cpu_lowered, new, reason)),
             memory=self.memory_limits(*self._entries(memory_lowered, new, reason)),
@@ -222,11 +226,6 @@ class CappedFleet:
         """The memory part of a decision: the present limits of these slots, in whole bytes."""
         return MemoryLimits(self.roster.ids[slots], self.memory.values[slots].astype(np.int64), reason)
 
-    def _first(self, limits: CappedLimits, new: Slots, peak: NDArray[np.generic] | None) -> Floats:
-        if peak is None:
-            return limits.fair_share(new)
-        return np.asarray(peak, np.float64) * self._initial_factor
-
     def _entries(self, lowered: Slots, new: Slots, reason: Reason) -> tuple[Slots, NDArray[np.uint8]]:
         reasons = np.full(len(lowered) + len(new), reason, np.uint8)
         reasons[: len(lowered)] = Reason.MADE_ROOM
@@ -236,6 +235,11 @@ class CappedFleet:
 def reasons(count: int, reason: Reason) -> NDArray[np.uint8]:
     """uint8[count] of one reason."""
     return np.full(count, reason, np.uint8)
+
+
+def _first(limits: CappedLimits, new: Slots, peak: NDArray[np.generic] | None, factor: float) -> Floats:
+    """A newcomer's first limit, before anything cuts it: float64[k]."""
+    return limits.fair_share(new) if peak is None else np.asarray(peak, np.float64) * factor
 
 
 def _sums(app: Slots, values: Floats, apps: int) -> Floats:

@@ -55,6 +55,9 @@ class Reason(IntEnum):
     RECLAIMED = 7
     RECOMMENDED = 8
     OOM_BUMP = 9
+    ABOVE_TARGET = 10
+    BELOW_TARGET = 11
+    ROLLED_BACK = 12
 
     def describe(self) -> str:
         """The reason as a short clause for a table or a log line."""
@@ -72,6 +75,9 @@ _REASON_TEXT = {
     Reason.RECLAIMED: "memory above usage plus margin returned to the pool",
     Reason.RECOMMENDED: "the recommender's new estimate",
     Reason.OOM_BUMP: "raised after an out-of-memory kill",
+    Reason.ABOVE_TARGET: "throttled in more of the last periods than the target allows: raised",
+    Reason.BELOW_TARGET: "throttled no more than the target allows: lowered to recent usage plus a margin",
+    Reason.ROLLED_BACK: "throttled too often since it was lowered: raised back and as far again",
 }
 
 

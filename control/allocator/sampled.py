@@ -31,7 +31,7 @@ class SampledPolicy(ABC):
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
         """Initial limits: the profiled peak × initial_factor, or the fair share (see `CappedFleet`)."""
-        self._fleet = CappedFleet(tuple(applications), self._initial_factor)
+        self._fleet = CappedFleet(tuple(applications), self._initial_factor, self._initial_factor)
         self._usage = UsageSamples(self._fleet.roster)
         self._sample_interval, self._update_interval = map(Interval, self._intervals_s)
         self._set_up(self._fleet.roster)

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from control.allocator.model import Floats, PeriodStats
 from control.allocator.roster import Roster
 
+_NEARLY_HALF = 0.5 + 1e-6
+"""A group may end just half a period before an interval does; off the tie, rounding cannot end it twice."""
+
 
 class Interval:
     """Says when an interval of the fleet's time line is over.
@@ -29,11 +32,14 @@ class Interval:
         self._end_s = 0.0
 
     def over(self, at_s: float, period_s: float) -> bool:
-        """True once per interval: for the first period that ends at its end (to half a period) or later."""
+        """True once per interval: for the first period that ends at its end (to half a period) or later.
+
+        Periods may be reported in groups, several per period_s, in the order of their ends.
+        """
         if self._start_s is None:
             self._start_s = at_s - period_s
             self._end_s = self._start_s + self._length_s
-        nearest = at_s + period_s / 2
+        nearest = at_s + period_s * _NEARLY_HALF
         if nearest < self._end_s:
             return False
         passed = floor((nearest - self._start_s) / self._length_s)

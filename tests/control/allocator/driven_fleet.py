@@ -56,6 +56,21 @@ class DrivenFleet:
     def period(self, usage: Mapping[int, tuple[float, int]]) -> Decision:
         """One period in which `usage` gives (demand in cores, memory in bytes) of those that report."""
         self.at_s += self.period_s
+        return self.report(usage)
+
+    def staggered(self, usage: Mapping[int, tuple[float, int]], groups: int) -> list[Decision]:
+        """As `period`, but container i (of `ids`) ends its period with group i mod `groups`, the groups
+        spread evenly over the period; one decision per report."""
+        start_s = self.at_s
+        decisions = []
+        for group in range(groups):
+            self.at_s = start_s + self.period_s * (group + 1) / groups
+            together = {one: usage[one] for one in self.ids[group::groups] if one in usage}
+            decisions.append(self.report(together))
+        return decisions
+
+    def report(self, usage: Mapping[int, tuple[float, int]]) -> Decision:
+        """A period of these containers that ends now."""
         ids = list(usage)
         quota = np.array([self.cores.get(one, 1.0) for one in ids])
         used = np.minimum([usage[one][0] for one in ids], quota)

@@ -13,8 +13,8 @@ MIB = 1 << 20
 NOTHING_IN_USE = np.zeros(0)
 
 
-def fleet(containers=4, cores=4.0, size=400 * MIB, peaks=None, initial_factor=1.0):
-    capped = CappedFleet((Application("shop", cores, size),), initial_factor)
+def fleet(containers=4, cores=4.0, size=400 * MIB, peaks=None, cpu_factor=1.0, memory_factor=1.0):
+    capped = CappedFleet((Application("shop", cores, size),), cpu_factor, memory_factor)
     peak_cores, peak_bytes = (None, None) if peaks is None else (np.array(peaks[0]), np.array(peaks[1]))
     join = Join(np.zeros(containers, np.int64), np.full(containers, 8.0), peak_cores, peak_bytes)
     capped.join(join, Reason.INITIAL, NOTHING_IN_USE)
@@ -33,9 +33,9 @@ def test_containers_nobody_profiled_start_at_the_fair_share():
 
 
 def test_profiled_containers_start_at_their_peak_times_the_factor():
-    capped = fleet(2, peaks=([0.5, 1.0], [10 * MIB, 20 * MIB]), initial_factor=1.5)
+    capped = fleet(2, peaks=([0.5, 1.0], [10 * MIB, 20 * MIB]), cpu_factor=1.5, memory_factor=2.0)
     assert capped.cpu.values.tolist() == [0.75, 1.5]
-    assert capped.memory.values.tolist() == [15 * MIB, 30 * MIB]
+    assert capped.memory.values.tolist() == [20 * MIB, 40 * MIB]
 
 
 def test_a_container_that_reaches_its_profiled_peak_of_memory_stays_within_its_first_limit():
@@ -142,7 +142,7 @@ def test_no_sequence_of_changes_and_joins_exceeds_the_limits(data):
     seed = data.draw(st.integers(0, 2**32))
     random = np.random.default_rng(seed)
     apps = (Application("a", 2.0, 64 * MIB + 17), Application("b", 30.0, 10 * MIB))
-    capped = CappedFleet(apps, 1.0)
+    capped = CappedFleet(apps, 1.0, 1.0)
     join = Join(random.integers(0, 2, 6), np.full(6, 8.0))
     capped.join(join, Reason.INITIAL, NOTHING_IN_USE)
     for step in data.draw(st.lists(st.sampled_from(["cpu", "memory", "join", "leave"]), max_size=12)):

@@ -20,7 +20,7 @@ def test_every_parameter_states_its_unit_and_the_reason_for_its_default(name):
 
 
 def test_the_policies_of_the_comparison_are_there():
-    assert set(POLICIES) == {"escra", "static", "vpa", "autopilot", "unlimited"}
+    assert set(POLICIES) == {"escra", "static", "vpa", "autopilot", "autothrottle", "unlimited"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,243 @@
+"""Autothrottle: CPU quotas by throttle targets, one local controller per container and one per application.
+
+For: the allocator that backends drive through ports.py: membership, telemetry, limits. Not for: the rules
+(autothrottle_captain.py, autothrottle_tower.py, which say what is the source's and what is ours) nor the
+application's global limits (cap.py).
+
+Source: Wang et al., "Autothrottle: A Practical Bi-Level Approach to Resource Management for SLO-Targeted
+Microservices", NSDI 2024.
+
+Where it differs from the source, besides the rules' readings:
+- Without an SLO (slo_p99_s = 0) there is no Tower and the targets are fixed: a run of minutes cannot learn
+  what the source learns in twelve hours before it measures.
+- Quotas stay under the application's Ω: raises share what is unallocated (cap.py). The source knows no Ω.
+- The source does not manage memory. Each container gets a limit when it appears, a factor times its
+  profiled peak, and keeps it; only newcomers to a full application lower it, in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.autothrottle_captain import Captain, CaptainRule
+from control.allocator.autothrottle_tower import EVERYONE_BUSY, Tower, boundary
+from control.allocator.cap import CappedFleet
+from control.allocator.model import (
+    NOTHING,
+    Application,
+    Decision,
+    Floats,
+    Ids,
+    Join,
+    OomEvents,
+    PeriodStats,
+    Reason,
+    ServiceStats,
+    Shrunk,
+)
+from control.allocator.ports import ReclaimRule
+from control.allocator.roster import Index
+from control.allocator.settings import check, parameter
+from control.allocator.usage import Interval
+from twinbed import ScenarioError
+
+
+@dataclass(frozen=True)
+class AutothrottleSettings:
+    """Parameters of Autothrottle: the targets, then the Tower's, the Captain's and the first limits."""
+
+    target_busy: float = parameter(
+        0.06,
+        unit="share of periods throttled",
+        low=0.0,
+        high=1.0,
+        why="our choice, on the source's ladder: about as often as Escra throttles (5-6 % of periods), so "
+        "that the two are compared at equal throttling; where the Tower starts",
+    )
+    target_idle: float = parameter(
+        0.06,
+        unit="share of periods throttled",
+        low=0.0,
+        high=1.0,
+        why="as target_busy: without an SLO nothing says which class should wait more",
+    )
+    slo_p99_s: float = parameter(
+        0.0,
+        unit="s",
+        low=0.0,
+        why="0: no Tower, the targets stay; above: the application's p99 latency that the Tower aims at",
+    )
+    tower_interval_s: float = parameter(
+        60.0, unit="s", low=1.0, why="the source's: new targets and classes every minute"
+    )
+    exploration: float = parameter(
+        0.1,
+        unit="cost",
+        low=0.0,
+        why="our choice, as large as the source's share of strays (0.1): a tenth of the span between the "
+        "cheapest and the dearest allocation is risked on a pair seen once",
+    )
+    alpha: float = parameter(
+        3.0,
+        unit="times the target",
+        low=1.0,
+        why="α of the source: more throttling than this raises the quota",
+    )
+    beta_max: float = parameter(
+        0.9, unit="share of the quota", low=0.0, high=1.0, why="of the source: smaller cuts are not made"
+    )
+    beta_min: float = parameter(
+        0.5, unit="share of the quota", low=0.0, high=1.0, why="of the source: larger cuts are made in steps"
+    )
+    window: int = parameter(
+        10, unit="periods", low=1, high=1000, why="N of the source: a decision every second, or a roll-back"
+    )
+    history: int = parameter(
+        50, unit="periods", low=2, high=1000, why="M of the source: a cut is to the usage of five seconds"
+    )
+    initial_margin: float = parameter(
+        3.0, unit="standard deviations", low=0.0, why="of the authors' code; it adapts from there"
+    )
+    initial_factor: float = parameter(
+        1.0,
+        unit="times the profiled peak",
+        low=0.01,
+        why="a profiled container starts at its peak, as elsewhere",
+    )
+    initial_memory_factor: float = parameter(
+        1.5,
+        unit="times the profiled peak",
+        low=0.01,
+        why="memory is not managed: as static's, which never changes it either",
+    )
+
+    def __post_init__(self) -> None:
+        check("autothrottle", self)
+        if self.beta_min > self.beta_max:
+            raise ScenarioError(f"autothrottle.beta_min: {self.beta_min} is above beta_max, {self.beta_max}")
+
+
+class Autothrottle:
+    """Implements `ports.Allocator` and `ports.ServiceAware`; the methods' contract is stated there."""
+
+    name = "autothrottle"
+    traps_oom = False
+    reclaim: ReclaimRule | None = None
+
+    def __init__(self, settings: AutothrottleSettings) -> None:
+        self.settings = settings
+
+    @property
+    def service_interval_s(self) -> float:
+        """How often the Tower chooses."""
+        return self.settings.tower_interval_s
+
+    @property
+    def targets(self) -> Floats:
+        """float64[apps, 2]: each application's targets of busy and idle containers; not to be written to."""
+        return self._targets
+
+    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
+        """First limits: profiled peaks times their factors, or the fair share; forgets any earlier fleet."""
+        self._set_up(tuple(applications))
+        return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
+
+    def on_join(self, containers: Join) -> Decision:
+        """Newcomers start as at `start`; those above the fair share make room in place."""
+        memory = self._memory.values[: self._fleet.roster.size].astype(np.float64)
+        return self._fleet.join(containers, Reason.JOINED, memory)
+
+    def on_leave(self, ids: Ids) -> Decision:
+        """Nothing is redistributed: the Captains that want more may use what has become free."""
+        self._fleet.leave(ids)
+        return NOTHING
+
+    def on_period(self, stats: PeriodStats) -> Decision:
+        """Every reporting container's Captain; those whose window is over, or that roll back, may change."""
+        fleet = self._fleet
+        rows, index = fleet.roster.find(stats.ids)
+        usage = stats.usage_cores[rows]
+        self._add(index, usage, stats.quota_cores[rows], stats.period_s)
+        self._memory.values[index] = stats.memory_bytes[rows]
+        self._captain.observe(index, stats.throttled[rows], usage)
+        if self._interval.over(stats.at_s, stats.period_s):
+            self._classify()
+        fitted = fleet.fit_period(stats.period_s)
+        if not fitted.empty:
+            return fitted
+        slots = np.arange(index.start, index.stop) if isinstance(index, slice) else index
+        wanted = self._captain.decide(slots, fleet.cpu.values[slots], self._target(slots))
+        if wanted.slots.size == 0:
+            return NOTHING
+        cores = np.minimum(wanted.cores, fleet.roster.host_cores[wanted.slots])
+        changed = fleet.cpu.change(wanted.slots, cores)
+        return Decision(cpu=fleet.cpu_limits(wanted.slots[changed], wanted.reason[changed]))
+
+    def on_service(self, stats: ServiceStats) -> Decision:
+        """Each application's Tower learns from the interval and sets the targets of the next one."""
+        size, app = self._fleet.roster.size, self._fleet.roster.app
+        seconds, quota_s = self._quota_seconds.values[:size], self._quota_s.values[:size]
+        mean = np.divide(quota_s, seconds, out=np.zeros(size), where=seconds > 0)
+        cores = np.bincount(app, weights=mean * self._fleet.roster.alive, minlength=len(self._targets))
+        seconds[:] = 0.0
+        quota_s[:] = 0.0
+        for at, tower in enumerate(self._towers):
+            tower.learn(float(stats.rate_rps[at]), float(stats.latency_p99_s[at]), float(cores[at]))
+            self._targets[at] = tower.targets
+        return NOTHING
+
+    def on_oom(self, event: OomEvents) -> Decision:  # noqa: ARG002 - the port's signature
+        """Nothing: the kernel has killed the container, and its limit stays."""
+        return NOTHING
+
+    def on_reclaimed(self, shrunk: Shrunk) -> Decision:  # noqa: ARG002 - no reclaim is ever asked for
+        """Nothing."""
+        return NOTHING
+
+    def _set_up(self, applications: tuple[Application, ...]) -> None:
+        s = self.settings
+        self._fleet = CappedFleet(applications, s.initial_factor, s.initial_memory_factor)
+        roster = self._fleet.roster
+        rule = CaptainRule(s.alpha, s.beta_min, s.beta_max, s.window, s.history, s.initial_margin)
+        self._captain = Captain(roster, rule)
+        self._memory = roster.column(0, np.int64)
+        self._usage_s = roster.column(0.0, np.float64)
+        self._seconds = roster.column(0.0, np.float64)
+        self._quota_s = roster.column(0.0, np.float64)
+        self._quota_seconds = roster.column(0.0, np.float64)
+        self._interval = Interval(s.tower_interval_s)
+        self._boundaries = np.full(len(applications), EVERYONE_BUSY)
+        self._targets = np.tile([s.target_busy, s.target_idle], (len(applications), 1))
+        self._towers: list[Tower] = []
+        if s.slo_p99_s > 0:
+            start = s.target_busy, s.target_idle
+            self._towers = [Tower(s.slo_p99_s, s.exploration, *start) for _ in applications]
+            self._targets[:] = [tower.targets for tower in self._towers]
+
+    def _add(self, index: Index, usage_cores: Floats, quota_cores: Floats, period_s: float) -> None:
+        self._usage_s.values[index] += usage_cores * period_s
+        self._seconds.values[index] += period_s
+        if self._towers:
+            self._quota_s.values[index] += quota_cores * period_s
+            self._quota_seconds.values[index] += period_s
+
+    def _target(self, slots: NDArray[np.int64]) -> Floats:
+        """float64[n]: the throttle ratio that containers, which have reported, are to hold."""
+        app = self._fleet.roster.app[slots]
+        mean = self._usage_s.values[slots] / self._seconds.values[slots]
+        idle = (mean <= self._boundaries[app]).astype(np.int64)
+        return np.asarray(self._targets[app, idle], np.float64)
+
+    def _classify(self) -> None:
+        """Which mean usage divides each application's containers into idle and busy ones from now on."""
+        roster = self._fleet.roster
+        seconds = self._seconds.values[: roster.size]
+        known = np.flatnonzero(roster.alive & (seconds > 0))
+        known = known[np.argsort(roster.app[known], kind="stable")]
+        mean = self._usage_s.values[known] / seconds[known]
+        ends = np.cumsum(np.bincount(roster.app[known], minlength=len(self._boundaries)))
+        self._boundaries[:] = [boundary(part) for part in np.split(mean, ends[:-1])]

@@ -1,0 +1,173 @@
+"""Autothrottle's Tower: one application's throttle targets, chosen every minute from what its clients saw.
+
+For: which pair of targets (of busy, of idle containers) is tried next, and which containers are busy.
+Not for: holding a target, which is the Captain's (autothrottle_captain.py).
+
+Source: Wang et al., "Autothrottle: A Practical Bi-Level Approach to Resource Management for SLO-Targeted
+Microservices", NSDI 2024, §3.3 and §4, and the authors' published code (microsoft/autothrottle, utils.py). Of
+the source are: the ladder of nine targets; two classes of services, by 2-means on their mean CPU usage; a
+contextual bandit over the 81 pairs, whose context is the request rate and whose cost is
+
+    (A − A_min) / (A_max − A_min)            where the p99 latency met the SLO, over the samples that met it
+    2 + (L − L_min) / (L_max − L_min)        where it did not, over the samples that did not
+
+(A: cores allocated, L: p99 latency; the middle, 0.5 or 2.5, where the extremes are equal); a sample is the
+pair, the rate it was chosen at, and the latency and allocation of the minute after; and it strays from
+the pair it thinks best only to the pair's neighbours on the ladder.
+
+Ours, because an allocator draws no random numbers and a run is minutes, not the source's twelve hours of
+exploring before the measurement:
+- The source predicts costs by a small neural network (Vowpal Wabbit) and strays with a probability of 0.1.
+  We estimate the cost of pair a at rate ρ from its own samples, each with the weight of its nearness
+  2^−(|ln(ρ/ρ_i)| / ln 1.25), together n, and a quarter of a sample of what the other pairs suggest:
+  their mean, by the same nearness times 4^−(steps on the ladder from a).
+  Of the best pair tried and its neighbours we play the one whose optimistic cost, estimate − e/√(n + ¼), is
+  lowest (a lower confidence bound): what is little known is tried first, and the urge fades.
+- The first pair is the one nearest to the configured targets. Ties go to the best pair, then to the lower
+  sum of targets, then to the lower target of the busy ones: the more cautious.
+- A minute in which requests came and none was answered costs 3, the most; one without any teaches nothing.
+- Samples older than the last 1440 (a day) are forgotten. The source keeps all and takes medians of them.
+- Classes follow the usage so far; the source fixes them before the measurement.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from math import inf, isnan, log, sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Floats
+
+LADDER = (0.0, 0.02, 0.04, 0.06, 0.10, 0.15, 0.20, 0.25, 0.30)
+"""The targets to choose from: shares of periods throttled."""
+
+EVERYONE_BUSY = -1.0
+"""A boundary between the classes that every usage is above."""
+
+_REMEMBERED = 1440
+_NEAR_RATE = log(1.25)
+_NEAR_STEP = 4.0
+_SUGGESTED = 0.25
+_DIGITS = 9
+"""Optimistic costs that are equal to so many digits are a tie: rounding must not decide."""
+_LEAST_RATE = 1e-3
+"""Requests per second; keeps the logarithm of an idle application's rate finite."""
+
+
+class Pair(NamedTuple):
+    """Places on the ladder: of busy and of idle containers' target."""
+
+    busy: int
+    idle: int
+
+
+class Sample(NamedTuple):
+    """One interval: the pair in force, the logarithm of the rate that it was chosen at, p99 latency (s; inf:
+    nobody was answered) and cores allocated on average."""
+
+    pair: Pair
+    log_rate: float
+    latency_s: float
+    cores: float
+
+
+class Tower:
+    """The bandit of one application."""
+
+    def __init__(self, slo_p99_s: float, exploration: float, busy: float, idle: float) -> None:
+        self._slo_p99_s = slo_p99_s
+        self._exploration = exploration
+        self._pair = Pair(_nearest(busy), _nearest(idle))
+        self._chosen_at: float | None = None
+        self._samples: deque[Sample] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def targets(self) -> tuple[float, float]:
+        """The targets in force: of busy, of idle containers."""
+        return LADDER[self._pair.busy], LADDER[self._pair.idle]
+
+    def learn(self, rate_rps: float, latency_p99_s: float, cores: float) -> None:
+        """An interval is over: what its clients saw (latency NaN: nobody was answered) and the mean
+        allocation. Then chooses the targets of the next one."""
+        if self._chosen_at is not None and rate_rps > 0:
+            latency = inf if isnan(latency_p99_s) else latency_p99_s
+            self._samples.append(Sample(self._pair, self._chosen_at, latency, cores))
+        self._chosen_at = log(max(rate_rps, _LEAST_RATE))
+        if self._samples:
+            self._pair = self._choose(self._chosen_at)
+
+    def _choose(self, log_rate: float) -> Pair:
+        cost = costs(self._samples, self._slo_p99_s)
+        rates = np.array([sample.log_rate for sample in self._samples])
+        at = np.array([sample.pair for sample in self._samples])
+        near = np.exp2(-np.abs(rates - log_rate) / _NEAR_RATE)
+
+        def estimate(pair: Pair, urge: float) -> float:
+            steps = np.abs(at - pair).sum(axis=1)
+            own = near * (steps == 0)
+            others = near * _NEAR_STEP**-steps * (steps > 0)
+            known, heard = float(own.sum()), float(others.sum())
+            suggested = float(others @ cost) / heard if heard > 0 else float(own @ cost) / known
+            mean = (float(own @ cost) + _SUGGESTED * suggested) / (known + _SUGGESTED)
+            return round(mean - urge / sqrt(known + _SUGGESTED), _DIGITS)
+
+        tried = _cautious({sample.pair for sample in self._samples})
+        best = min(tried, key=lambda pair: estimate(pair, 0.0))
+        candidates = [best, *_cautious(_neighbours(best))]
+        return min(candidates, key=lambda pair: estimate(pair, self._exploration))
+
+
+def costs(samples: deque[Sample], slo_p99_s: float) -> Floats:
+    """float64[n]: the source's cost of each sample: in [0, 1] where the SLO was met, in [2, 3] elsewhere."""
+    latency = np.array([sample.latency_s for sample in samples])
+    cores = np.array([sample.cores for sample in samples])
+    met = latency <= slo_p99_s
+    cost = np.full(len(latency), 3.0)
+    answered = ~met & np.isfinite(latency)
+    cost[met] = _normalised(cores[met])
+    cost[answered] = 2.0 + _normalised(latency[answered])
+    return cost
+
+
+def boundary(usage_cores: Floats) -> float:
+    """The usage (cores) above which a container is busy: half way between the means of the two classes of
+    usage_cores (float64[n]) with the least squared distance from their means (2-means, exactly).
+
+    `EVERYONE_BUSY` where all use the same.
+    """
+    values = np.sort(usage_cores)
+    count = np.arange(1, len(values))
+    below = np.cumsum(values)[:-1]
+    above = values.sum() - below
+    # The squares around the means are least where those of the means, weighted, are greatest.
+    between = below**2 / count + above**2 / (len(values) - count)
+    apart = values[:-1] < values[1:]
+    if not apart.any():
+        return EVERYONE_BUSY
+    cut = int(np.argmax(np.where(apart, between, -inf)))
+    return float(values[: cut + 1].mean() + values[cut + 1 :].mean()) / 2
+
+
+def _normalised(values: Floats) -> Floats:
+    if values.size == 0 or values.max() == values.min():
+        return np.full(len(values), 0.5)
+    return np.asarray((values - values.min()) / (values.max() - values.min()), np.float64)
+
+
+def _neighbours(pair: Pair) -> set[Pair]:
+    last = len(LADDER) - 1
+    near = {Pair(pair.busy + a, pair.idle + b) for a, b in ((-1, 0), (1, 0), (0, -1), (0, 1))}
+    return {one for one in near if 0 <= one.busy <= last and 0 <= one.idle <= last}
+
+
+def _cautious(pairs: set[Pair]) -> list[Pair]:
+    """The most cautious first, so that it wins a tie."""
+    return sorted(pairs, key=lambda pair: (LADDER[pair.busy] + LADDER[pair.idle], pair.busy))
+
+
+def _nearest(target: float) -> int:
+    distance: NDArray[np.float64] = np.abs(np.array(LADDER) - target)
+    return int(np.argmin(distance))

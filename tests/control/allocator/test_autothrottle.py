@@ -1,0 +1,252 @@
+"""Autothrottle as an allocator: first limits, telemetry of any subset, Ω, the Tower's part."""
+
+import numpy as np
+import pytest
+from driven_fleet import DrivenFleet
+from fleets import MIB, application, join, oom, shrunk
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control.allocator import make
+from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
+from control.allocator.model import Application, PeriodStats, Reason, ServiceStats
+from control.allocator.ports import ServiceAware
+from twinbed import ScenarioError
+
+SHOP = Application("shop", 16.0, 16 << 30)
+
+
+def driven(containers=1, *, application=SHOP, peaks=None, **parameters):
+    allocator = Autothrottle(AutothrottleSettings(**parameters))
+    return DrivenFleet(allocator, [application], [0] * containers, peaks=peaks)
+
+
+def usage(fleet, cores, memory=100 * MIB):
+    return dict.fromkeys(fleet.ids, (cores, memory))
+
+
+def served(rate, latency, at_s=60.0):
+    return ServiceStats(np.array(rate, np.float64), np.array(latency, np.float64), at_s)
+
+
+def test_profiled_containers_start_at_their_peak_with_half_as_much_memory_again():
+    fleet = driven(2, peaks=([0.5, 1.0], [100 * MIB, 200 * MIB]))
+    assert list(fleet.cores.values()) == [0.5, 1.0]
+    assert list(fleet.bytes.values()) == [150 * MIB, 300 * MIB]
+
+
+def test_containers_nobody_profiled_start_at_the_fair_share():
+    fleet = driven(4)
+    assert list(fleet.cores.values()) == [4.0] * 4
+    assert list(fleet.bytes.values()) == [4 << 30] * 4
+
+
+def test_the_quota_follows_the_captain_and_says_why():
+    fleet = driven(peaks=([1.0], [MIB]))
+    decisions = [fleet.period(usage(fleet, 0.2)) for _ in range(10)]
+    assert [decision.empty for decision in decisions] == [True] * 9 + [False]
+    # a steady 0.2 of 1: at most half away
+    assert list(fleet.cores.values()) == [0.5]
+    assert decisions[-1].cpu.reason.tolist() == [Reason.BELOW_TARGET]
+
+
+def test_memory_limits_never_change_whatever_happens():
+    fleet = driven(2, peaks=([1.0, 1.0], [MIB, MIB]))
+    before = dict(fleet.bytes)
+    fleet.run(5.0, lambda at_s: (0.2 + at_s % 1, 100 * MIB))
+    assert fleet.oom(fleet.ids).empty
+    assert fleet.allocator.on_reclaimed(shrunk([0])).empty
+    assert fleet.bytes == before
+    assert not fleet.allocator.traps_oom
+    assert fleet.allocator.reclaim is None
+
+
+def test_a_raise_beyond_the_applications_limit_shares_what_is_left():
+    fleet = driven(2, application=Application("small", 3.0, 1 << 30), peaks=([1.0, 1.5], [MIB, MIB]))
+    for _ in range(10):
+        fleet.period(usage(fleet, 5.0))
+    # Both ask for 1.82 times theirs, 0.82 and 1.23 more; 0.5 is left, shared 2 : 3.
+    assert list(fleet.cores.values()) == pytest.approx([1.2, 1.8])
+
+
+def test_a_quota_is_never_above_the_host():
+    fleet = driven(peaks=([7.0], [MIB]))
+    for _ in range(30):
+        fleet.period(usage(fleet, 9.0))
+    assert list(fleet.cores.values()) == [8.0]
+
+
+def test_containers_that_report_in_groups_are_counted_each_for_itself():
+    together, apart = driven(8, peaks=([1.0] * 8, [MIB] * 8)), driven(8, peaks=([1.0] * 8, [MIB] * 8))
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        demand = dict(zip(together.ids, zip(rng.gamma(2.0, 0.2, 8), [MIB] * 8, strict=True), strict=True))
+        together.period(demand)
+        apart.staggered(demand, 4)
+    assert list(apart.cores.values()) == pytest.approx(list(together.cores.values()), rel=1e-9)
+    assert len({round(cores, 6) for cores in apart.cores.values()}) > 1
+
+
+def test_lost_reports_put_a_containers_decision_off_and_nobody_elses():
+    fleet = driven(2, peaks=([1.0, 1.0], [MIB, MIB]))
+    first, second = fleet.ids
+    for row in range(10):
+        fleet.period({one: (0.2, MIB) for one in fleet.ids if one == first or row % 2})
+    assert fleet.cores == {first: 0.5, second: 1.0}
+    for _ in range(5):
+        fleet.period(usage(fleet, 0.2))
+    assert fleet.cores[second] == 0.5
+
+
+def test_a_newcomer_to_a_full_application_gets_room_without_a_restart():
+    fleet = driven(3, application=Application("small", 3.0, 3 << 30))
+    fleet.period(usage(fleet, 0.1, 100 * MIB))
+    fleet.join([0])
+    assert list(fleet.cores.values()) == pytest.approx([0.75] * 4)
+    assert list(fleet.bytes.values()) == [768 * MIB] * 4
+    assert fleet.restarts == []
+
+
+def test_busy_and_idle_containers_hold_targets_of_their_own_once_they_are_told_apart():
+    fleet = driven(
+        3, peaks=([2.0, 0.4, 0.4], [MIB] * 3), target_busy=0.3, target_idle=0.0, tower_interval_s=5.0
+    )
+    busy, idle, other = fleet.ids
+    steady = {busy: (1.9, MIB), idle: (0.38, MIB), other: (0.38, MIB)}
+    for _ in range(60):
+        fleet.period(steady)
+    before = dict(fleet.cores)
+    # One period in ten throttled: 0.1 ≤ 3 · 0.3 for the busy one, above 3 · 0 for the idle ones.
+    for row in range(10):
+        fleet.period({one: (9.0, MIB) if row == 0 else now for one, now in steady.items()})
+    assert fleet.cores[busy] == before[busy]
+    assert fleet.cores[idle] == pytest.approx(before[idle] * 1.1)
+
+
+def test_without_an_slo_the_targets_stay():
+    fleet = driven(target_busy=0.05, target_idle=0.01)
+    for _ in range(5):
+        assert fleet.allocator.on_service(served([100.0], [9.0])).empty
+    assert fleet.allocator.targets.tolist() == [[0.05, 0.01]]
+
+
+def test_the_tower_lowers_the_targets_of_the_application_that_misses_its_slo():
+    allocator = Autothrottle(AutothrottleSettings(slo_p99_s=0.2))
+    fleet = DrivenFleet(allocator, [SHOP, SHOP], [0, 1])
+    assert isinstance(allocator, ServiceAware)
+    assert allocator.service_interval_s == 60.0
+    for minute in range(20):
+        fleet.run(1.0, lambda _: (0.5, MIB))
+        missed = 0.1 + 4.0 * allocator.targets[1].sum()
+        allocator.on_service(served([100.0, 100.0], [0.1, missed], 60.0 * (minute + 1)))
+    # 0.1 + 4 · Σ targets ≤ 0.2 up to a sum of 0.025; the first pair's is 0.12
+    assert allocator.targets[1].sum() <= 0.04
+
+
+def test_the_tower_is_told_the_mean_allocation_of_each_application():
+    allocator = Autothrottle(AutothrottleSettings(slo_p99_s=0.2))
+    fleet = DrivenFleet(allocator, [SHOP, SHOP], [0, 1, 1])
+    told = [[], []]
+    for tower, cores in zip(allocator._towers, told, strict=True):
+        tower.learn = lambda rate, latency, mean, cores=cores: cores.append(mean)
+    first, second, third = fleet.ids
+    quota = {first: 2.0, second: 1.0, third: 4.0}
+    for row in range(4):
+        # The third is heard of in every other period only, and its quota doubles half way.
+        there = [one for one in fleet.ids if one != third or row % 2]
+        allocator.on_period(
+            PeriodStats(
+                np.array(there),
+                np.array([quota[one] * (2 if one == third and row > 1 else 1) for one in there]),
+                np.zeros(len(there)),
+                np.zeros(len(there), np.bool_),
+                np.ones(len(there)),
+                np.ones(len(there), np.int64),
+                0.1,
+                0.1 * (row + 1),
+            )
+        )
+    allocator.on_service(served([1.0, 1.0], [0.1, 0.1]))
+    assert told == [[pytest.approx(2.0)], [pytest.approx(1.0 + (4.0 + 8.0) / 2)]]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"target_busy": 1.5}, "autothrottle.target_busy"),
+        ({"window": 0}, "autothrottle.window"),
+        ({"beta_min": 0.95}, "autothrottle.beta_min: 0.95 is above beta_max, 0.9"),
+        ({"slo_p99_s": -1.0}, "autothrottle.slo_p99_s"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(parameters, message):
+    with pytest.raises(ScenarioError, match=message):
+        make("autothrottle", parameters)
+
+
+def test_a_shorter_period_lifts_quotas_below_the_kernels_new_minimum():
+    allocator = Autothrottle(AutothrottleSettings())
+    ids = allocator.start([application()], join([0, 0], peak_cores=[0.0, 1.0], peak_bytes=[MIB, MIB])).cpu.ids
+    one = np.ones(2)
+    decision = allocator.on_period(
+        PeriodStats(ids, one, one, one > 2, one * 0.0, np.ones(2, np.int64), 0.01, 0.01)
+    )
+    # 1 ms of 10 ms
+    assert dict(zip(decision.cpu.ids.tolist(), decision.cpu.quota_cores.tolist(), strict=True)) == {0: 0.1}
+    assert allocator.on_oom(oom(ids, [1, 1])).empty
+
+
+EAGER = {"window": 3, "history": 6, "tower_interval_s": 1.0, "slo_p99_s": 0.1}
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_promises_hold_whatever_comes_and_goes(data, seed):
+    random = np.random.default_rng(seed)
+    applications = [Application("a", 3.0, 2 << 30), Application("b", 40.0, 300 * MIB)]
+    allocator = Autothrottle(AutothrottleSettings(**EAGER))
+    fleet = DrivenFleet(allocator, applications, random.integers(0, 2, 5).tolist())
+    ghosts: list[int] = []
+    steps = ["run", "run", "groups", "serve", "oom", "join", "leave"]
+    for step in data.draw(st.lists(st.sampled_from(steps), max_size=20)):
+        some = [one for one in fleet.ids if random.random() < 0.6]
+        demand = {one: (random.gamma(0.5, 3.0), int(random.gamma(0.5, 2e8))) for one in some + ghosts}
+        if step == "run":
+            for _ in range(5):
+                fleet.period(demand)
+        elif step == "groups":
+            fleet.staggered(demand, 3)
+        elif step == "serve":
+            fleet.carry_out(allocator.on_service(served(random.gamma(1, 50, 2), random.gamma(1, 0.1, 2))))
+        elif step == "oom":
+            fleet.oom(some + ghosts)
+        elif step == "join":
+            fleet.join(random.integers(0, 2, 2).tolist())
+        else:
+            ghosts += some[:2]
+            fleet.leave(some[:2])
+    assert fleet.restarts == []
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_the_containers_order_does_not_matter(seed):
+    random = np.random.default_rng(seed)
+    order = random.permutation(6)
+    scale, app = random.gamma(1.0, 1.0, 6), random.integers(0, 2, 6)
+    applications = [Application("a", 5.0, 2 << 30), Application("b", 9.0, 4 << 30)]
+    results = []
+    for places in (np.arange(6), order):
+        allocator = Autothrottle(AutothrottleSettings(**EAGER))
+        fleet = DrivenFleet(allocator, applications, app[places].tolist())
+        for t in range(60):
+            demand = {
+                one: (scale[place] * (t % 7), int(3e8 * scale[place]))
+                for one, place in zip(fleet.ids, places, strict=True)
+            }
+            fleet.period(dict(reversed(demand.items())) if places is order else demand)
+            if t % 10 == 9:
+                allocator.on_service(served([20.0, 50.0], [0.05, 0.2], fleet.at_s))
+        by_place = {place: one for one, place in zip(fleet.ids, places, strict=True)}
+        results.append([fleet.cores[by_place[p]] for p in range(6)])
+    np.testing.assert_allclose(results[0], results[1], rtol=1e-9, atol=0)

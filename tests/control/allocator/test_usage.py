@@ -1,0 +1,111 @@
+"""Samples and intervals when containers end their periods together, and when they do so in groups."""
+
+import numpy as np
+import pytest
+from driven_fleet import DrivenFleet
+from fleets import MIB, application, join
+
+from control.allocator.autopilot import Autopilot, AutopilotSettings
+from control.allocator.escra import Escra, EscraSettings
+from control.allocator.model import Application, PeriodStats
+from control.allocator.roster import Roster
+from control.allocator.usage import Interval, UsageSamples
+from control.allocator.vpa import Vpa, VpaSettings
+
+PERIOD_S = 0.1
+SHOP = Application("shop", 40.0, 40 << 30)
+
+
+def ends(periods, groups):
+    """Ends of all groups' periods, in order."""
+    return [PERIOD_S * (row + (group + 1) / groups) for row in range(periods) for group in range(groups)]
+
+
+@pytest.mark.parametrize("groups", [1, 4, 7, 10])
+@pytest.mark.parametrize("length_s", [0.1, 0.3, 1.0])
+def test_an_interval_is_over_once_however_many_reports_there_are_in_a_period(groups, length_s):
+    interval = Interval(length_s)
+    over = [at_s for at_s in ends(120, groups) if interval.over(at_s, PERIOD_S)]
+    # 12 s of time line, to one interval at either end
+    assert abs(len(over) - 12.0 / length_s) <= 1
+    assert np.diff(over)[1:] == pytest.approx(length_s, abs=PERIOD_S / groups + 1e-9)
+
+
+@pytest.mark.parametrize("groups", [1, 4, 10])
+def test_every_containers_sample_is_the_mean_of_its_own_periods(groups):
+    roster = Roster([application()])
+    samples, interval = UsageSamples(roster), Interval(1.0)
+    ids = roster.join(join([0] * 20))
+    rng = np.random.default_rng(groups)
+    used: list[list[float]] = [[] for _ in range(20)]
+    taken = 0
+    for number, at_s in enumerate(ends(60, groups)):
+        who = np.arange(number % groups, 20, groups)
+        cores = rng.random(len(who))
+        nothing = np.zeros(len(who))
+        memory = np.full(len(who), number, np.int64)
+        samples.add(PeriodStats(ids[who], nothing, nothing, nothing > 0, cores, memory, PERIOD_S, at_s))
+        for one, now in zip(who, cores, strict=True):
+            used[one].append(now)
+        if interval.over(at_s, PERIOD_S):
+            slots, mean, peak = samples.take()
+            taken += 1
+            assert slots.tolist() == list(range(20))
+            assert mean == pytest.approx([np.mean(each) for each in used])
+            assert (peak > number - groups).all()
+            # The first interval begins with the first report, before the others' first periods are whole.
+            assert all(len(each) == 10 or (taken == 1 and len(each) in (8, 9)) for each in used)
+            used = [[] for _ in range(20)]
+    assert taken == 6
+
+
+def spiky(rng, ids):
+    return {one: (rng.gamma(2.0, 0.2 + 0.05 * (one % 5)), int(300e6 + 2e8 * rng.random())) for one in ids}
+
+
+@pytest.mark.parametrize("groups", [4, 10])
+@pytest.mark.parametrize(
+    ("policy", "updates"),
+    [
+        (lambda: Autopilot(AutopilotSettings(update_interval_s=1.0)), 60),
+        (lambda: Autopilot(AutopilotSettings(update_interval_s=1.0, recommender="moving_window")), 60),
+        (lambda: Autopilot(AutopilotSettings(update_interval_s=10.0)), 6),
+        (
+            lambda: Vpa(
+                VpaSettings(
+                    sample_interval_s=1.0, update_interval_s=2.0, min_restart_interval_s=0.0, min_age_s=0.0
+                )
+            ),
+            30,
+        ),
+    ],
+    ids=["ml", "window", "ml10", "vpa"],
+)
+def test_recommenders_decide_once_per_interval_and_as_if_all_had_reported_together(policy, updates, groups):
+    peaks = ([4.0] * 20, [1 << 30] * 20)
+    together, apart = (DrivenFleet(policy(), [SHOP], [0] * 20, peaks=peaks) for _ in range(2))
+    rng = np.random.default_rng(1)
+    decided = 0
+    for _ in range(600):
+        usage = spiky(rng, together.ids)
+        together.period(usage)
+        decided += sum(not decision.empty for decision in apart.staggered(usage, groups))
+    assert 1 <= decided <= updates + 1
+    # The groups' samples are shifted by less than a period: near, not equal.
+    assert sum(apart.cores.values()) == pytest.approx(sum(together.cores.values()), rel=0.1)
+    assert sum(apart.bytes.values()) == pytest.approx(sum(together.bytes.values()), rel=0.1)
+
+
+@pytest.mark.parametrize("groups", [4, 10])
+def test_escra_moves_quotas_by_each_containers_own_window(groups):
+    """Steady demand: whoever reports with whom, everyone ends with little unused and nobody throttled."""
+    fleet = DrivenFleet(Escra(EscraSettings()), [SHOP], [0] * 20)
+    demand = {one: (0.2 + 0.1 * (at % 10), 100 * MIB) for at, one in enumerate(fleet.ids)}
+    for _ in range(100):
+        fleet.staggered(demand, groups)
+    for one, (cores, _) in demand.items():
+        assert 0.0 <= fleet.cores[one] - cores <= 0.2 + 1e-9
+    before = dict(fleet.cores)
+    raised = fleet.staggered(dict.fromkeys(fleet.ids[::groups], (8.0, 100 * MIB)), groups)
+    assert [len(decision.cpu.ids) > 0 for decision in raised] == [True] + [False] * (groups - 1)
+    assert all(fleet.cores[one] == before[one] for at, one in enumerate(fleet.ids) if at % groups)
