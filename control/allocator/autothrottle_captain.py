@@ -4,7 +4,7 @@ For: the rule that turns throttled flags and usage of every container into quota
 from (autothrottle_tower.py), nor the application's limit Ω, which the source does not know (cap.py).
 
 Source: Wang et al., "Autothrottle: A Practical Bi-Level Approach to Resource Management for SLO-Targeted
-Microservices", NSDI 2024, §3.2, and, for what the paper leaves open, the authors' published code
+Microservices", NSDI 2024, and, for what the paper leaves open, the authors' published code
 (microsoft/autothrottle, worker-daemon.py). Of the source are: the decision every N = 10 periods on the ratio
 r of throttled periods, against the target g;
 

@@ -4,7 +4,7 @@ For: which pair of targets (of busy, of idle containers) is tried next, and whic
 Not for: holding a target, which is the Captain's (autothrottle_captain.py).
 
 Source: Wang et al., "Autothrottle: A Practical Bi-Level Approach to Resource Management for SLO-Targeted
-Microservices", NSDI 2024, §3.3 and §4, and the authors' published code (microsoft/autothrottle, utils.py). Of
+Microservices", NSDI 2024, and the authors' published code (microsoft/autothrottle, utils.py). Of
 the source are: the ladder of nine targets; two classes of services, by 2-means on their mean CPU usage; a
 contextual bandit over the 81 pairs, whose context is the request rate and whose cost is
 
