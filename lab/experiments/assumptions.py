@@ -1,0 +1,96 @@
+"""The assumptions behind the microservice experiments, to be changed one at a time.
+
+For: the list that E2, E3, E4, E6 and E8 share, and edits of application files. Not for: running them
+(sensitivity.py). None of the declared values was chosen by its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+from lab.experiments.model import Change, Edit
+
+
+def demand(**given: Any) -> Edit:
+    """Every handler's CPU demand drawn otherwise (`distribution`, `cv`), its mean kept."""
+
+    def edit(raw: dict[str, Any]) -> dict[str, Any]:
+        return _handlers(raw, lambda handler: {**_without(handler, ("distribution", "cv")), **given})
+
+    return edit
+
+
+def memory(factor: float) -> Edit:
+    """Every service's memory per request in flight times `factor`."""
+
+    def edit(raw: dict[str, Any]) -> dict[str, Any]:
+        raw = deepcopy(raw)
+        for service in (raw.get("defaults", {}), *raw["services"].values()):
+            per_request = service.get("memory", {})
+            if "request_kib" in per_request:
+                per_request["request_kib"] = per_request["request_kib"] * factor
+        return raw
+
+    return edit
+
+
+def setting(**given: Any) -> Edit:
+    """Every service's own value of these keys (`workers`, `threads`, `queue`) replaced."""
+
+    def edit(raw: dict[str, Any]) -> dict[str, Any]:
+        raw = deepcopy(raw)
+        raw["defaults"] = {**raw.get("defaults", {}), **given}
+        raw["services"] = {name: _without(each, given) for name, each in raw["services"].items()}
+        return raw
+
+    return edit
+
+
+MICROSERVICES: tuple[Change, ...] = (
+    Change("CPU demands ×0.5", ("services.cpu_scale=0.5",)),
+    Change("CPU demands ×2", ("services.cpu_scale=2.0",)),
+    Change("CPU demands fixed", edit=demand(distribution="fixed")),
+    Change("CPU demands lognormal cv=2", edit=demand(distribution="lognormal", cv=2.0)),
+    Change("memory/request ×4", edit=memory(4)),
+    Change("threads=4", edit=setting(threads=4)),
+    Change("phases=1", ("services.phases=1",)),
+    Change("phases=10", ("services.phases=10",)),
+    Change("hosts=1", ("services.hosts=1",)),
+    Change("client timeout=1s", ("services.client_timeout_s=1.0",)),
+    Change("client connections=200", ("services.connections=200",)),
+    Change("Ω,M=1×peaks", ("budget_factor=1.0",)),
+    Change("Ω,M=3×peaks", ("budget_factor=3.0",)),
+    Change("profile=0.1s", ("profile.interval_s=0.1",)),
+    Change("profile=10s", ("profile.interval_s=10.0",)),
+    Change("restart=10s", ("machine.restart_s=10.0",)),
+    Change("network +10ms", ("machine.network_delay_s=0.01",)),
+)
+
+ESCRA: tuple[Change, ...] = (
+    Change("γ=0.05", ("escra.gamma=0.05",)),
+    Change("γ=0.5", ("escra.gamma=0.5",)),
+    Change("Υ=10%", ("escra.upsilon=10",)),
+    Change("Υ=40%", ("escra.upsilon=40",)),
+    Change("window=10", ("escra.window=10",)),
+    Change("no guard", ("escra.stale_mean_guard=false",)),
+)
+
+AUTOPILOT: tuple[Change, ...] = (
+    Change("Autopilot moving_window", ("autopilot.recommender=moving_window",)),
+    Change("Autopilot overrun=100", ("autopilot.overrun_weight=100",)),
+    Change("Autopilot overrun=1", ("autopilot.overrun_weight=1",)),
+    Change("Autopilot memory_overrun=1000", ("autopilot.memory_overrun_weight=1000",)),
+)
+
+
+def _handlers(raw: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    raw = deepcopy(raw)
+    for service in raw["services"].values():
+        service["handlers"] = {name: change(each) for name, each in service["handlers"].items()}
+    return raw
+
+
+def _without(raw: dict[str, Any], keys: Any) -> dict[str, Any]:
+    return {key: value for key, value in raw.items() if key not in keys}

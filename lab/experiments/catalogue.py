@@ -1,0 +1,30 @@
+"""All experiments by name. For: choosing one. Not for: any definition."""
+
+from __future__ import annotations
+
+import difflib
+
+from lab.experiments.beyond import BEYOND
+from lab.experiments.e1 import E1
+from lab.experiments.e2 import E2, E3, E8
+from lab.experiments.e4 import E4
+from lab.experiments.e6 import E6
+from lab.experiments.e7 import E7
+from lab.experiments.model import Experiment
+from lab.experiments.profiling import PROFILING
+from lab.experiments.telemetry import DELAY, LOSS
+from twinbed import ScenarioError
+
+EXPERIMENTS: dict[str, Experiment] = {
+    each.name: each for each in (E1, E2, E3, E4, E6, E7, E8, PROFILING, BEYOND, DELAY, LOSS)
+}
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of this name, in whatever case; ScenarioError with the nearest name otherwise."""
+    by_lower = {each.lower(): each for each in EXPERIMENTS}
+    if name.lower() in by_lower:
+        return EXPERIMENTS[by_lower[name.lower()]]
+    close = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    hint = f"did you mean {by_lower[close[0]]!r}?" if close else f"there are {', '.join(EXPERIMENTS)}"
+    raise ScenarioError(f"experiment {name!r}: there is no such experiment; {hint}")

@@ -1,0 +1,125 @@
+"""From an experiment's definition to its figures with intervals and verdicts; runs what the store lacks.
+
+For: `twinbed report --experiment` and the results page. Not for: how figures are computed from one seed's
+runs (measures.py) or shown (present.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lab.compare import mean_ci95
+from lab.experiments.model import Case, Experiment, Figure
+from lab.experiments.verdict import Judgement, judge
+from lab.runner import Progress, run_scenario
+from lab.scenario import Scenario, load
+from lab.store import Run, RunStore
+from traces.reference import ReferenceFigure, reference_figures
+from twinbed import InvariantError, ScenarioError
+
+SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A figure over all seeds: mean and half-width of its 95 % interval (Student's t; NaN for one seed).
+
+    reference and judgement: None where the source has no such figure.
+    """
+
+    figure: Figure
+    mean: float
+    ci95: float
+    reference: ReferenceFigure | None
+    judgement: Judgement | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """An experiment with its runs and figures."""
+
+    experiment: Experiment
+    scenario: Scenario
+    cases: tuple[Case, ...]
+    measured: tuple[Measured, ...]
+
+
+def scenario_of(experiment: Experiment, seeds: Sequence[int] | None = None) -> Scenario:
+    """The experiment's scenario, with other seeds if given; ScenarioError when the file is not there."""
+    path = SCENARIOS / experiment.scenario
+    if not path.is_file():
+        raise ScenarioError(f"experiment {experiment.name}: {path}: there is no such file")
+    scenario = load(path)
+    return scenario if seeds is None else scenario.model_copy(update={"seeds": list(seeds)})
+
+
+def evaluate(
+    experiment: Experiment,
+    store: RunStore,
+    *,
+    seeds: Sequence[int] | None = None,
+    progress: Progress | None = None,
+    jobs: int | None = None,
+) -> Evaluation:
+    """Runs what is not in the store yet, and computes every figure. Raises TwinbedError."""
+    scenario = scenario_of(experiment, seeds)
+    runs = run_scenario(scenario, store, progress=progress, jobs=jobs, fresh=False)
+    return assess(experiment, scenario, cases_of(scenario, runs))
+
+
+def assess(experiment: Experiment, scenario: Scenario, cases: Sequence[Case]) -> Evaluation:
+    """The experiment's figures from these cases."""
+    references = {each.key: each for each in reference_figures() if each.experiment == experiment.name}
+    by_seed = _by_seed(cases)
+    return Evaluation(
+        experiment,
+        scenario,
+        tuple(cases),
+        tuple(_measure(figure, by_seed, references.get(figure.key)) for figure in experiment.figures),
+    )
+
+
+def cases_of(scenario: Scenario, runs: Sequence[Run]) -> list[Case]:
+    """The scenario's runs, in `expand` order, each with the settings of its variant."""
+    keys = list(scenario.vary)
+    units = [
+        (dict(zip(keys, values, strict=True)), policy, seed)
+        for values in itertools.product(*scenario.vary.values())
+        for policy in scenario.policies
+        for seed in scenario.seeds
+    ]
+    cases = [Case(*unit, run) for unit, run in zip(units, runs, strict=True)]
+    # A policy's parameters may have been changed (sensitivity); its name and the seed may not.
+    if any(_name(case.policy) != _name(case.run.policy) or case.seed != case.run.seed for case in cases):
+        raise InvariantError(f"{scenario.name}: its runs are not in the order of its variants")
+    return cases
+
+
+def _measure(
+    figure: Figure, by_seed: Sequence[Sequence[Case]], reference: ReferenceFigure | None
+) -> Measured:
+    values = np.array([figure.measure(cases) for cases in by_seed], np.float64)
+    mean, ci95 = mean_ci95(values[~np.isnan(values)])
+    return Measured(
+        figure, mean, ci95, reference, None if reference is None else judge(reference, mean, ci95)
+    )
+
+
+def _by_seed(cases: Sequence[Case]) -> list[list[Case]]:
+    seeds = dict.fromkeys(case.seed for case in cases)
+    return [[case for case in cases if case.seed == seed] for seed in seeds]
+
+
+def _name(policy: str) -> str:
+    return policy.split(":", 1)[0]
+
+
+def groups(evaluation: Evaluation) -> Iterator[tuple[str, list[Measured]]]:
+    """The measured figures by what stands side by side, in order of appearance."""
+    for aside in dict.fromkeys(each.figure.aside for each in evaluation.measured):
+        yield aside, [each for each in evaluation.measured if each.figure.aside == aside]

@@ -1,0 +1,86 @@
+"""What an experiment is: a scenario, figures computed from its runs, assumptions to vary, a discussion.
+
+For: the data that definitions (e1.py … e8.py and others) fill in. Not for: running them (evaluate.py),
+judging (verdict.py) or showing (present.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lab.store import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A run with what tells it from the experiment's others.
+
+    settings: the scenario's `vary` keys → their values here, as the scenario file writes them.
+    """
+
+    settings: Mapping[str, Any]
+    policy: str
+    seed: int
+    run: Run
+
+    def metric(self, key: str) -> float:
+        """A metric of the run; NaN where it has no meaning."""
+        return self.run.metrics.get(key, float("nan"))
+
+
+Measure = Callable[[Sequence[Case]], float]
+"""From all cases of one seed to a figure; NaN where it has no meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure of an experiment. key: that of the source's figure, if the source has one.
+
+    aside: in an experiment that compares with no source, figures of equal `aside` are a column (a policy, a
+    delay) and those of equal title a line. detail: left out where there is little room (sensitivity).
+    """
+
+    key: str
+    title: str
+    unit: str
+    decimals: int
+    measure: Measure
+    aside: str = ""
+    detail: bool = False
+
+
+Edit = Callable[[dict[str, Any]], dict[str, Any]]
+"""An application's file as plain data → the same with one assumption changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One assumption changed: `KEY=VALUE` assignments to the scenario, or an edit of its applications."""
+
+    title: str
+    assignments: tuple[str, ...] = ()
+    edit: Edit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Experiment:
+    """One question put to the twin.
+
+    name: as in the specification; scenario: file name in scenarios/; method: how the figures come from the
+    runs and which reading was taken where the source is silent; discussion: written after the results were
+    seen, one paragraph each: what is not reproduced, why, what it depends on. sensitivity: assumptions to
+    change one at a time, tried with `sensitivity_seeds` only; curve: title of the x axis when what stands
+    aside is drawn as such, "" for no chart.
+    """
+
+    name: str
+    title: str
+    scenario: str
+    method: str
+    figures: tuple[Figure, ...]
+    discussion: tuple[str, ...] = ()
+    sensitivity: tuple[Change, ...] = ()
+    sensitivity_seeds: tuple[int, ...] = (0,)
+    curve: str = ""

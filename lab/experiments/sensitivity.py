@@ -1,0 +1,80 @@
+"""One assumption changed at a time: how far each figure of an experiment hangs on it.
+
+For: the runs with a change and their figures. Not for: which assumptions (the definitions) or the table
+(present.py).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from lab import strict_yaml
+from lab.experiments.evaluate import SCENARIOS, assess, cases_of, scenario_of
+from lab.experiments.model import Change, Edit, Experiment
+from lab.runner import Progress, run_scenario
+from lab.scenario import Scenario, build, with_overrides
+from lab.store import RunStore
+
+DECLARED = "as declared"
+"""Title of the runs without a change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The figures (key → value, NaN where undefined) under one change."""
+
+    title: str
+    values: Mapping[str, float]
+
+
+def sensitivity(
+    experiment: Experiment,
+    store: RunStore,
+    *,
+    progress: Progress | None = None,
+    jobs: int | None = None,
+) -> Iterator[Moved]:
+    """The experiment as declared and under each of its changes, one by one as they are done."""
+    declared = scenario_of(experiment, experiment.sensitivity_seeds)
+    for change in (Change(DECLARED), *experiment.sensitivity):
+        with tempfile.TemporaryDirectory() as folder:
+            scenario = changed(declared, change, Path(folder))
+            runs = run_scenario(scenario, store, progress=_told_of(change, progress), jobs=jobs, fresh=False)
+        # The settings are those of the declared scenario: an edited application is a file of another name.
+        found = assess(experiment, declared, cases_of(declared, runs))
+        yield Moved(change.title, {each.figure.key: each.mean for each in found.measured})
+
+
+def _told_of(change: Change, progress: Progress | None) -> Progress | None:
+    """Runs under different changes have the same label otherwise."""
+    return (
+        None if progress is None else lambda label, fraction: progress(f"{change.title}: {label}", fraction)
+    )
+
+
+def changed(scenario: Scenario, change: Change, folder: Path) -> Scenario:
+    """The scenario under a change; edited applications are written into `folder`."""
+    scenario = with_overrides(scenario, change.assignments)
+    if change.edit is None:
+        return scenario
+    raw = scenario.model_dump(exclude_unset=True)
+    if "services.app" in raw.get("vary", {}):
+        names = raw["vary"]["services.app"]
+        raw["vary"]["services.app"] = [str(_edited(name, change.edit, folder)) for name in names]
+    else:
+        raw["services"]["app"] = str(_edited(raw["services"]["app"], change.edit, folder))
+    return build(raw, scenario.name)
+
+
+def _edited(name: str, edit: Edit, folder: Path) -> Path:
+    source = SCENARIOS / "apps" / f"{name}.yaml"
+    raw: dict[str, Any] = strict_yaml.parse(source.read_text(encoding="utf-8"), str(source))
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(edit(raw), sort_keys=False), encoding="utf-8")
+    return path
