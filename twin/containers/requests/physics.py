@@ -1,0 +1,375 @@
+"""Requests through a service graph as a `Physics`: what the control loop sees of the engine.
+
+For: building the engine's state from a workload, and the port's methods; besides, requests that are put in
+one by one and watched (serverless pods). Not for: how requests move (engine.py), nor for decisions.
+
+Fleet's arrays are views of the engine's records, so the loop and the engine see the same limits. Two differ
+in meaning from cfs.py: `since` is the host's time of the last account, and `backlog`, `pool` and `used` are
+as of then. Containers are checked against their memory limit when a visit takes a worker or ends.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Bytes, CpuLimits
+from twin.containers.cfs import ABSENT, DOWN, Fleet, Report, Rows
+from twin.containers.members import Columns, Members
+from twin.containers.model import Floats, Machine
+from twin.containers.physics import ServiceLevel
+from twin.containers.requests import engine
+from twin.containers.requests.checks import check
+from twin.containers.requests.model import Draw, RequestLog, RequestWorkload, ServiceGraph, Status
+from twinbed import InvariantError
+
+_ROOM = 1024
+"""Nodes and, for requests put in one by one, log entries to begin with; they double when needed."""
+
+
+class Requests:
+    """The containers of a `RequestWorkload` and the requests in them; implements `physics.Physics`.
+
+    seed: of the CPU demands and of which calls are made. watch: `run_until` also stops at each instant at
+    which client requests end; `take_finished` tells which. starting: columns at the start (default: all).
+    InvariantError for arrays that do not belong together, values out of range, or a cyclic graph.
+    """
+
+    def __init__(
+        self,
+        workload: RequestWorkload,
+        machine: Machine,
+        seed: np.random.SeedSequence,
+        *,
+        watch: bool = False,
+        starting: Columns | None = None,
+    ) -> None:
+        check(workload)
+        self.population = workload
+        self.periods = workload.periods
+        self.signalled = False
+        self._machine = machine
+        self._rng = np.random.default_rng(seed)
+        self._starting = np.arange(len(workload.names)) if starting is None else starting
+        ends = workload.period_s - workload.phase_s
+        self.ends_s, self.group = np.unique(ends, return_inverse=True)
+        self._columns = [np.flatnonzero(self.group == group) for group in range(len(self.ends_s))]
+        self._engine = _new_engine(workload, watch)
+        boxes = self._engine.boxes
+        self.fleet = Fleet(**{name: boxes[name] for name in Fleet._fields})
+        self._over: Columns = np.empty(len(boxes), np.int64)
+        self._seen = self._taken = 0
+        self._asked_s, self._asked = 0.0, 0
+        graph = workload.graph
+        first = graph.first_container[graph.handler_service[graph.request_handler]]
+        self._app_of_kind = workload.app[first]
+        self._app_of_request: dict[int, int] = {}
+
+    def first(self) -> Columns:
+        """Columns that are there at the start."""
+        return self._starting
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def run_until(self, at_s: float) -> float:
+        """Moves everything to `at_s`, or to the instant at which something needs the loop before it."""
+        why = engine.advance(self._engine, self._rng, at_s)
+        while why == engine.NEEDS_ROOM:
+            self._grow_nodes()
+            why = engine.advance(self._engine, self._rng, at_s)
+        self.signalled = why == engine.SIGNALLED
+        return float(self._engine.clock["now"][0]) if self.signalled else at_s
+
+    def end_period(self, row: int, group: int, report: Report) -> Columns:
+        """Ends period `row` of the group's containers; see `Physics`."""
+        columns, machine, over = self._columns[group], self._machine, self._over
+        period_s = self.population.period_s
+        found = engine.end_period(self._engine, columns, period_s, machine.burst_s, report, over)
+        if found < 0:
+            name = self.population.names[-1 - found]
+            raise InvariantError(
+                f"container {name!r}, period {row}: more done than its CPUs or its quota can do"
+            )
+        return over[:found].copy()
+
+    def record(self, rows: Rows, row: int, group: int, report: Report) -> None:
+        """Writes the group's containers' row of the series."""
+        engine.record(self._engine, rows, row, self._columns[group], report, self.population.period_s)
+
+    # --- limits and life -------------------------------------------------------------------------
+
+    def write_quotas(self, members: Members, limits: CpuLimits, order: int) -> int:
+        """Quota writes now; see `Physics`."""
+        return engine.write_quotas(
+            self._engine,
+            members.issued,
+            members.column_of,
+            limits.ids,
+            limits.quota_cores,
+            limits.reason,
+            order,
+            self.population.period_s,
+            self._machine.burst_s,
+        )
+
+    def take_over(self) -> Columns:
+        """Running containers that exceeded their memory limit since last asked."""
+        clock = self._engine.clock
+        over = self._engine.over[: engine.exceeding(self._engine)].copy()
+        self._engine.boxes["over"][over] = False
+        clock["over"] = 0
+        return over
+
+    def changes(self, row: int) -> tuple[Columns, Columns] | None:  # noqa: ARG002 — nobody comes or goes by itself
+        """None: the graph's containers are there from start to end."""
+        return None
+
+    def admit(self, columns: Columns, quota_cores: Floats, limit_bytes: Bytes) -> None:
+        """Newcomers begin now, UP; their pools are filled by the quota write that comes with it."""
+        fleet = self.fleet
+        fleet.quota[columns] = quota_cores
+        fleet.limit_bytes[columns] = limit_bytes
+        engine.start(self._engine, self._rng, columns)
+
+    def dismiss(self, columns: Columns) -> None:
+        """Containers leave now; what they were doing fails."""
+        engine.kill(self._engine, self._rng, columns, ABSENT)
+        for values in (self.fleet.quota, self.fleet.pool, self.fleet.limit_bytes):
+            values[columns] = 0
+
+    def hold(self, columns: Columns) -> None:
+        """Containers are stopped at their memory limit."""
+        engine.stop(self._engine, columns)
+
+    def take_down(self, columns: Columns) -> None:
+        """Containers are killed or restarted: their visits fail, calls of those go on for nobody."""
+        engine.kill(self._engine, self._rng, columns, DOWN)
+
+    def release(self, columns: Columns) -> None:
+        """Held containers go on, containers that were down begin anew; queues move up."""
+        engine.start(self._engine, self._rng, columns)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def inject(self, kind: int, column: int) -> int:
+        """A client request of `kind` now, straight to container `column`; returns its index in the log.
+
+        Past the client's connections and queue, under its timeout. Only for a workload without arrivals.
+        """
+        arrivals = len(self.population.arrivals.at_s)
+        if arrivals or not 0 <= kind < len(self._app_of_kind) or not 0 <= column < len(self.fleet.status):
+            raise InvariantError(
+                f"request of kind {kind} put into container {column} beside {arrivals} arrivals"
+            )
+        clock = self._engine.clock[0]
+        index = int(clock["count"])
+        if index == len(self._engine.requests):
+            self._grow_requests()
+        if clock["spare"] < clock["reserve"]:
+            self._grow_nodes()
+        request = self._engine.requests[index]
+        request["at_s"], request["kind"], request["end_s"] = clock["now"], kind, np.nan
+        clock["count"] += 1
+        self._app_of_request[index] = int(self.population.app[column])
+        engine.inject(self._engine, self._rng, column)
+        return index
+
+    def take_finished(self) -> NDArray[np.int64]:
+        """int64[n]: indices of the requests that ended since last asked, in the order they ended."""
+        ended = int(self._engine.clock["ended"][0])
+        finished = self._engine.order[self._taken : ended].copy()
+        self._taken = ended
+        return finished
+
+    def service_level(self) -> ServiceLevel:
+        """What clients saw since last asked; see `Physics`."""
+        clock, requests = self._engine.clock[0], self._engine.requests
+        ended, arrived, now = int(clock["ended"]), int(clock["arrived"]), float(clock["now"])
+        came = self._apps(np.arange(self._asked, arrived))
+        over = self._engine.order[self._seen : ended]
+        over = over[requests["status"][over] == Status.OK]
+        latency, apps = requests["end_s"][over] - requests["at_s"][over], self._apps(over)
+        count = len(self.population.applications)
+        p99 = np.full(count, np.nan)
+        for app in np.unique(apps):
+            p99[app] = np.quantile(latency[apps == app], 0.99)
+        wall_s = now - self._asked_s
+        rate = np.bincount(came, minlength=count) / wall_s if wall_s > 0 else np.zeros(count)
+        self._seen, self._asked, self._asked_s = ended, arrived, now
+        return ServiceLevel(rate, p99)
+
+    def finish(self) -> RequestLog:
+        """What became of the requests; counters of CPU work as of each container's last period's end."""
+        state = self._engine
+        clock, boxes = state.clock[0], state.boxes
+        requests = state.requests[: int(clock["count"])]
+        return RequestLog(
+            at_s=requests["at_s"].copy(),
+            kind=requests["kind"].astype(np.int64),
+            end_s=requests["end_s"].copy(),
+            status=requests["status"].copy(),
+            visits=boxes["visits"].copy(),
+            dropped=boxes["dropped"].copy(),
+            refused=boxes["refused"].copy(),
+            hops=int(clock["hops"]),
+            orphans=int(clock["orphans"]),
+            in_flight=engine.in_flight(state),
+            lost_s=boxes["row_lost_s"].copy(),
+            waiting_s=boxes["row_backlog_s"].copy(),
+        )
+
+    # --- small parts -----------------------------------------------------------------------------
+
+    def _apps(self, requests: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self._app_of_request:
+            return np.array([self._app_of_request[index] for index in requests.tolist()], np.int64)
+        kinds: NDArray[np.int64] = self._app_of_kind[self._engine.requests["kind"][requests]]
+        return kinds
+
+    def _grow_nodes(self) -> None:
+        nodes = self._engine.nodes
+        grown = _free_nodes(max(2 * len(nodes), len(nodes) + int(self._engine.clock["reserve"][0])))
+        grown[: len(nodes)] = nodes
+        grown["next"][-1] = self._engine.clock["free"][0]
+        self._engine.clock["free"] = len(nodes)
+        self._engine.clock["spare"] += len(grown) - len(nodes)
+        self._engine = self._engine._replace(nodes=grown)
+
+    def _grow_requests(self) -> None:
+        requests, order = self._engine.requests, self._engine.order
+        size = max(2 * len(requests), _ROOM)
+        grown, longer = np.zeros(size, engine.REQUEST), np.zeros(size, np.int64)
+        grown[: len(requests)], longer[: len(order)] = requests, order
+        self._engine = self._engine._replace(requests=grown, order=longer)
+
+
+# --- the engine's state ------------------------------------------------------------------------------
+
+
+def _new_engine(workload: RequestWorkload, watch: bool) -> engine.Engine:
+    graph, arrivals = workload.graph, workload.arrivals
+    lines, network, backoff, timeout = _delay_lines(graph)
+    nodes = _free_nodes(_ROOM + _reserve(graph))
+    clock = np.zeros(1, engine.CLOCK)
+    clock["count"] = len(arrivals.at_s)
+    clock["free"], clock["spare"], clock["reserve"] = 1, len(nodes) - 1, _reserve(graph)
+    clock["busy_with"] = -1
+    client = workload.client
+    clock["connections"], clock["queue"] = client.connections, client.queue
+    clock["timeout_s"], clock["watch"] = client.timeout_s, watch
+    requests = np.zeros(len(arrivals.at_s), engine.REQUEST)
+    requests["at_s"], requests["kind"], requests["end_s"] = arrivals.at_s, arrivals.kind, np.nan
+    boxes, hosts, tree = _boxes(workload)
+    calls = np.zeros(len(graph.call_handler), engine.CALL)
+    for name, values in (
+        ("handler", graph.call_handler),
+        ("retries", graph.retries),
+        ("pool", graph.pool),
+        ("network", network),
+        ("backoff", backoff),
+        ("timeout", timeout),
+        ("probability", graph.probability),
+    ):
+        calls[name] = values
+    pools = np.zeros(len(graph.pool_connections), engine.POOL)
+    pools["connections"] = graph.pool_connections
+    services = np.zeros(len(graph.services), engine.SERVICE)
+    services["first"], services["count"] = graph.first_container[:-1], np.diff(graph.first_container)
+    return engine.Engine(
+        clock=clock,
+        nodes=nodes,
+        boxes=boxes,
+        hosts=hosts,
+        tree=tree,
+        top=_tree(np.arange(len(hosts) + len(lines) + 1)),
+        lines=lines,
+        pools=pools,
+        services=services,
+        handlers=_handlers(graph),
+        first_call=np.ascontiguousarray(graph.first_call, np.int64),
+        calls=calls,
+        runnable=np.zeros(int(graph.workers.sum()), engine.RUNNABLE),
+        requests=requests,
+        order=np.zeros(len(requests), np.int64),
+        over=np.zeros(len(boxes), np.int64),
+        request_handler=np.ascontiguousarray(graph.request_handler, np.int64),
+    )
+
+
+def _reserve(graph: ServiceGraph) -> int:
+    """Nodes that one event may take: the calls of one stage, an attempt given up, a request opened."""
+    return int(np.diff(graph.first_call).max(initial=0)) + 4
+
+
+def _free_nodes(count: int) -> engine.Records:
+    """Nodes that are all free, each linked to the next."""
+    nodes = np.zeros(count, engine.NODE)
+    nodes["next"][:-1] = np.arange(1, count)
+    return nodes
+
+
+def _tree(owners: NDArray[np.int64]) -> engine.Records:
+    """A tournament tree of `owners`, nobody of whom is due."""
+    leaves = 1 << max(len(owners) - 1, 1).bit_length()
+    tree = np.zeros(2 * leaves, engine.LEAF)
+    tree["key"] = np.inf
+    tree["owner"][leaves : leaves + len(owners)] = owners
+    return tree
+
+
+def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, engine.Records]:
+    """(containers, hosts, the hosts' trees)."""
+    graph = workload.graph
+    boxes = np.zeros(len(workload.names), engine.BOX)
+    boxes["status"] = ABSENT
+    boxes["cap"] = np.minimum(workload.threads, workload.host_cores)
+    boxes["host"] = workload.host
+    boxes["first"][1:] = np.cumsum(graph.workers)[:-1]
+    for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):
+        boxes[name] = getattr(graph, name)
+    hosts = np.zeros(len(workload.cores_of_host), engine.HOST)
+    hosts["cores"], hosts["factor"], hosts["next_u"] = workload.cores_of_host, 1.0, np.inf
+    trees, base = [], 0
+    for index, host in enumerate(hosts):
+        members = np.flatnonzero(workload.host == index)
+        boxes["leaf"][members] = np.arange(len(members))
+        trees.append(_tree(members))
+        host["tree"], host["leaves"] = base, len(trees[-1]) // 2
+        host["contended"] = boxes["cap"][members].sum() > host["cores"]
+        base += len(trees[-1])
+    return boxes, hosts, np.concatenate(trees)
+
+
+def _handlers(graph: ServiceGraph) -> engine.Records:
+    handlers = np.zeros(len(graph.handlers), engine.HANDLER)
+    handlers["service"], handlers["draw"] = graph.handler_service, graph.draw
+    handlers["first_stage"], handlers["last_stage"] = graph.first_stage[:-1], graph.first_stage[1:]
+    handlers["share"] = 1.0 / (np.diff(graph.first_stage) + 1)
+    handlers["mean_s"] = graph.mean_s
+    variance = np.log1p(np.where(graph.draw == Draw.LOGNORMAL, graph.cv, 0.0) ** 2)
+    with np.errstate(divide="ignore"):
+        handlers["mu"] = np.log(graph.mean_s) - variance / 2
+    handlers["sigma"] = np.sqrt(variance)
+    return handlers
+
+
+def _delay_lines(graph: ServiceGraph) -> tuple[engine.Records, Any, Any, Any]:
+    """(lines, and per call the index of its network, backoff and timeout line, −1 = none)."""
+    delays = np.unique(np.concatenate((graph.network_s, graph.backoff_s)))
+    delays = delays[delays > 0.0]
+    timeouts = np.unique(graph.timeout_s[np.isfinite(graph.timeout_s)])
+    lines = np.zeros(len(delays) + len(timeouts), engine.LINE)
+    lines["delay_s"] = np.concatenate((delays, timeouts))
+    lines["kind"] = np.repeat((engine.DELAY, engine.TIMEOUT), (len(delays), len(timeouts)))
+
+    def of(values: Floats, among: Floats, first: int, used: NDArray[np.bool_]) -> NDArray[np.int64]:
+        return np.where(used, first + np.searchsorted(among, values), -1)
+
+    return (
+        lines,
+        of(graph.network_s, delays, 0, graph.network_s > 0.0),
+        of(graph.backoff_s, delays, 0, graph.backoff_s > 0.0),
+        of(graph.timeout_s, timeouts, len(delays), np.isfinite(graph.timeout_s)),
+    )
