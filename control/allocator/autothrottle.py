@@ -170,6 +170,9 @@ class Autothrottle:
         if not fitted.empty:
             return fitted
         slots = np.arange(index.start, index.stop) if isinstance(index, slice) else index
+        slots = self._captain.deciding(slots)
+        if slots.size == 0:
+            return NOTHING
         wanted = self._captain.decide(slots, fleet.cpu.values[slots], self._target(slots))
         if wanted.slots.size == 0:
             return NOTHING

@@ -86,8 +86,15 @@ class Captain:
         self._periods.values[slots] += 1
         self._throttled.values[slots] += throttled
 
+    def deciding(self, slots: Slots) -> Slots:
+        """Which of the slots that `observe` was just told of (int64[n]) have a decision to make: those whose
+        window is over, and those throttled since they were lowered."""
+        over = self._periods.values[slots] >= self._rule.window
+        lowered = (self._back_to.values[slots] > 0) & (self._throttled.values[slots] > 0)
+        return slots[over | lowered]
+
     def decide(self, slots: Slots, quota_cores: Floats, target: Floats) -> Wanted:
-        """The rule for slots that `observe` was just told of (distinct, int64[n]).
+        """The rule for slots that are `deciding` (distinct, int64[n]).
 
         quota_cores: float64[n] in force; target: float64[n], the throttle ratio to hold, 0…1.
         """

@@ -58,10 +58,10 @@ class Windows:
         ahead = self._ahead.values[slots] + np.uint8(1)
         ahead[ahead == self._length] = 0
         self._ahead.values[slots] = ahead
-        for position, column in enumerate(self._unused):
-            here = np.flatnonzero(ahead == (position - self._position) % self._length)
-            if here.size:
-                column.values[slots[here]] = unused_cores[here]
+        # Containers whose periods end together are usually at one position.
+        for step in set(ahead.tolist()):
+            here = np.flatnonzero(ahead == step)
+            self._unused[(self._position + step) % self._length].values[slots[here]] = unused_cores[here]
         self._flags.values[slots] = (self._flags.values[slots] << np.uint32(1)) | throttled
         reported = self._reported.values[slots]
         self._reported.values[slots] = np.minimum(reported + np.uint8(1), np.uint8(self._length))

@@ -33,6 +33,7 @@ class Driven:
         usage = np.broadcast_to(np.array(usage, np.float64), slots.shape)
         throttled = np.broadcast_to(np.array(throttled, np.bool_), slots.shape)
         self.captain.observe(slots, throttled, usage)
+        slots = self.captain.deciding(slots)
         wanted = self.captain.decide(slots, self.quota[slots], self.target[slots])
         self.quota[wanted.slots] = wanted.cores
         for slot, reason in zip(wanted.slots, wanted.reason, strict=True):
