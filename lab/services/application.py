@@ -90,18 +90,13 @@ def _stage_kind(stage: Any) -> Literal["one", "parallel"]:
     return "parallel" if isinstance(stage, list) else "one"
 
 
-def _allow_text(schema: dict[str, Any]) -> None:
-    """The short form of a call in the JSON schema, alone and in a list."""
-    text = {"type": "string"}
-    one, parallel = schema["items"]["oneOf"]
-    parallel["items"] = {"anyOf": [text, parallel["items"]]}
-    schema["items"] = {"anyOf": [text, one, parallel]}
-
-
 Parallel = Annotated[list[Call], Field(min_length=1, max_length=1000)]
 Stage = Annotated[
     Annotated[Call, Tag("one")] | Annotated[Parallel, Tag("parallel")], Discriminator(_stage_kind)
 ]
+
+
+_AsWritten = list[Target | Call | Annotated[list[Target | Call], Field(min_length=1)]]
 
 
 class Handler(Section):
@@ -114,11 +109,10 @@ class Handler(Section):
     cv: PositiveFloat = Field(
         default=0.5, le=100, description="Coefficient of variation (of lognormal only; exponential has 1)."
     )
-    calls: Annotated[list[Stage], BeforeValidator(_spelt_out)] = Field(
+    calls: Annotated[list[Stage], BeforeValidator(_spelt_out, json_schema_input_type=_AsWritten)] = Field(
         default_factory=list,
         max_length=1000,
         description="Stages, one after another: a call, or a list of calls made in parallel.",
-        json_schema_extra=_allow_text,
     )
 
     def stages(self) -> Iterator[tuple[tuple[int, ...], tuple[Call, ...]]]:
