@@ -5,7 +5,8 @@ arrives when (serverless.py), nor for the CPU and memory inside a pod (requests/
 
 An invocation takes the idle pod that was used most recently; if none is idle a pod is started for it, and if
 there may be no more pods it waits in line (first in, first out). A pod serves one invocation at a time. It
-is a container from the moment its start is asked for: it has limits and holds memory while it starts up.
+is a container from the moment its start is asked for: it has limits and holds memory while it starts up. A
+pod that the application's limits have no room for is not started.
 A pod that is killed or restarted is gone and its invocation has failed, as an OpenWhisk activation has;
 `retries` says how often a failed one goes back to the head of the line. Source: SPEC.md §1, Serverless.
 """
@@ -28,6 +29,7 @@ from twin.containers.model import Floats, Machine
 from twin.containers.requests.model import Draw, RequestWorkload, Status
 from twin.containers.requests.physics import Requests
 from twin.containers.simulation import ControlLoop
+from twinbed import ScenarioError
 
 _Process = Generator[simpy.Event, Any, None]
 
@@ -142,6 +144,7 @@ class PodPool:
         self._idle: list[tuple[int, simpy.Event]] = []  # the most recently used last
         self._line: deque[int] = deque()
         self._pods: dict[int, simpy.Process] = {}
+        self._stillborn: list[int] = []
         self._jobs: dict[int, int] = {}  # what each pod is about, from when it was chosen for it
         self._computing: dict[int, simpy.Event] = {}
         self.started = 0
@@ -160,20 +163,41 @@ class PodPool:
     def lose(self, columns: Columns) -> None:
         """Pods that the loop has taken down: killed for memory, or restarted for new limits."""
         for column in columns.tolist():
-            self._pods[column].interrupt()
+            if column in self._pods:
+                self._pods[column].interrupt()
+            else:
+                self._stillborn.append(column)
 
     def _grow(self) -> None:
-        """Starts a pod for everyone in line, as far as there may be more pods."""
-        count = min(len(self._line), len(self._free))
-        if count == 0:
-            return
-        columns = [heapq.heappop(self._free) for _ in range(count)]
-        self.started += count
-        # The processes are there before their containers: one may be killed for memory as it joins.
-        for column, start_s in zip(columns, self._spec.start.sample(self._random, count), strict=True):
+        """Starts a pod for everyone in line, as far as there may be more pods and the limits have room."""
+        wanted = heapq.nsmallest(min(len(self._line), len(self._free)), self._free)
+        columns = wanted[: self._join(np.array(wanted, np.int64))]
+        self.started += len(columns)
+        starts = self._spec.start.sample(self._random, len(columns))
+        for column, start_s in zip(columns, starts.tolist(), strict=True):
+            heapq.heappop(self._free)
             self._ledger.cold[self._assign(column)] = True
-            self._pods[column] = self._env.process(self._live(column, float(start_s)))
-        self._loop.join(np.array(columns, np.int64))
+            self._pods[column] = self._env.process(self._live(column, start_s))
+        # Killed for memory as they joined.
+        while self._stillborn:
+            self._pods[self._stillborn.pop()].interrupt()
+
+    def _join(self, columns: Columns) -> int:
+        """As many of the columns as the allocator has room for join, from the first on; returns how many.
+
+        The others wait in line for somebody to leave, as pods do that no node has room for. Raises the
+        allocator's ScenarioError if there is nobody who could leave.
+        """
+        joined, size = 0, len(columns)
+        while joined < len(columns) and size > 0:
+            try:
+                self._loop.join(columns[joined : joined + size])
+                joined += size
+            except ScenarioError:
+                if size == 1 and joined == 0 and not self._pods:
+                    raise
+                size //= 2
+        return joined
 
     def _assign(self, column: int) -> int:
         """The head of the line is now this pod's."""
@@ -195,6 +219,7 @@ class PodPool:
         except simpy.Interrupt:
             self._idle = [each for each in self._idle if each[0] != column]
             self._fail(column)
+        del self._pods[column]
         self._loop.leave(np.array([column], np.int64))
         heapq.heappush(self._free, column)
         self._grow()

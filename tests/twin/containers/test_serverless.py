@@ -26,7 +26,7 @@ from twin.containers.serverless import (
     aggregate_limits,
     simulate_serverless,
 )
-from twinbed import InvariantError
+from twinbed import InvariantError, ScenarioError
 
 MIB = 1 << 20
 MACHINE = Machine(
@@ -191,6 +191,20 @@ def test_an_idle_pod_that_is_killed_is_not_given_work() -> None:
     assert result.invocations.status.tolist() == [Status.OK, Status.OK]
     assert result.cold.tolist() == [True, True]
     assert result.pods_started == 2
+
+
+def test_pods_that_the_limits_have_no_room_for_are_not_started() -> None:
+    # Ω is 3.5 cores: three static pods of one core, and Escra's five smaller ones.
+    narrow = replace(batch(20, 5), application=Application("a", 3.5, 5 * 256 * MIB))
+    result = run(narrow)
+    assert result.pods.max() == result.pods_started == 3
+    assert (result.invocations.status == Status.OK).all()
+    assert run(narrow, make("escra", {})).pods.max() == 5
+
+
+def test_a_pod_that_never_fits_is_the_users_mistake() -> None:
+    with pytest.raises(ScenarioError, match="above its limit"):
+        run(replace(function(0.0), application=Application("a", 0.5, 1 << 30)))
 
 
 def test_a_task_whose_pod_was_killed_is_taken_again_as_often_as_it_may() -> None:
