@@ -22,7 +22,7 @@ _DEFAULT_FILE = Path("report.html")
 def report(
     runs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUN]…", help="Run ids, or beginnings of them that fit one run only."),
+        typer.Argument(metavar="RUN…", help="Run ids, or beginnings of them that fit one run only."),
     ] = None,
     experiment: Annotated[
         list[str] | None,

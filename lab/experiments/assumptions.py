@@ -6,8 +6,6 @@ For: the list that E2, E3, E4, E6 and E8 share, and edits of application files. 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import deepcopy
 from typing import Any
 
 from lab.experiments.model import Change, Edit
@@ -17,7 +15,7 @@ def demand(**given: Any) -> Edit:
     """Every handler's CPU demand drawn otherwise (`distribution`, `cv`), its mean kept."""
 
     def edit(raw: dict[str, Any]) -> dict[str, Any]:
-        return _handlers(raw, lambda handler: {**_without(handler, ("distribution", "cv")), **given})
+        return _handlers(raw, lambda handler: {**_undrawn(handler), **given})
 
     return edit
 
@@ -25,27 +23,17 @@ def demand(**given: Any) -> Edit:
 def memory(factor: float) -> Edit:
     """Every service's memory per request in flight times `factor`."""
 
-    def edit(raw: dict[str, Any]) -> dict[str, Any]:
-        raw = deepcopy(raw)
-        for service in (raw.get("defaults", {}), *raw["services"].values()):
-            per_request = service.get("memory", {})
-            if "request_kib" in per_request:
-                per_request["request_kib"] = per_request["request_kib"] * factor
-        return raw
+    def times(own: dict[str, Any]) -> dict[str, Any]:
+        if "request_kib" not in own.get("memory", {}):
+            return own
+        return own | {"memory": own["memory"] | {"request_kib": own["memory"]["request_kib"] * factor}}
 
-    return edit
+    return lambda raw: _settings(raw, times)
 
 
-def setting(**given: Any) -> Edit:
-    """Every service's own value of these keys (`workers`, `threads`, `queue`) replaced."""
-
-    def edit(raw: dict[str, Any]) -> dict[str, Any]:
-        raw = deepcopy(raw)
-        raw["defaults"] = {**raw.get("defaults", {}), **given}
-        raw["services"] = {name: _without(each, given) for name, each in raw["services"].items()}
-        return raw
-
-    return edit
+def at_most(key: str, most: float) -> Edit:
+    """Every service's own value of a key (`threads`, `workers`, `queue`) capped."""
+    return lambda raw: _settings(raw, lambda own: own | {key: min(own[key], most)} if key in own else own)
 
 
 MICROSERVICES: tuple[Change, ...] = (
@@ -54,7 +42,7 @@ MICROSERVICES: tuple[Change, ...] = (
     Change("CPU demands fixed", edit=demand(distribution="fixed")),
     Change("CPU demands lognormal cv=2", edit=demand(distribution="lognormal", cv=2.0)),
     Change("memory/request ×4", edit=memory(4)),
-    Change("threads=4", edit=setting(threads=4)),
+    Change("threads≤4", edit=at_most("threads", 4)),
     Change("phases=1", ("services.phases=1",)),
     Change("phases=10", ("services.phases=10",)),
     Change("hosts=1", ("services.hosts=1",)),
@@ -85,12 +73,18 @@ AUTOPILOT: tuple[Change, ...] = (
 )
 
 
-def _handlers(raw: dict[str, Any], change: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    raw = deepcopy(raw)
-    for service in raw["services"].values():
-        service["handlers"] = {name: change(each) for name, each in service["handlers"].items()}
-    return raw
+def _handlers(raw: dict[str, Any], change: Edit) -> dict[str, Any]:
+    def of(service: dict[str, Any]) -> dict[str, Any]:
+        return service | {"handlers": {name: change(each) for name, each in service["handlers"].items()}}
+
+    return raw | {"services": {name: of(each) for name, each in raw["services"].items()}}
 
 
-def _without(raw: dict[str, Any], keys: Any) -> dict[str, Any]:
-    return {key: value for key, value in raw.items() if key not in keys}
+def _settings(raw: dict[str, Any], change: Edit) -> dict[str, Any]:
+    """`defaults` and every service changed; nothing in place, for YAML aliases share what they hold."""
+    services = {name: change(each) for name, each in raw["services"].items()}
+    return raw | {"defaults": change(raw.get("defaults", {})), "services": services}
+
+
+def _undrawn(handler: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in handler.items() if key not in ("distribution", "cv")}
