@@ -19,6 +19,7 @@ from control.allocator import POLICIES
 from lab.cli import reference as cli
 from lab.metrics import METRICS
 from lab.scenario import Scenario, schema_json
+from lab.services.application import AppSpec, app_schema_json
 
 ROOT = Path(__file__).resolve().parent.parent
 _MADE = "<!-- Made by `python -m lab.reference`; edit the code, not this file. -->\n"
@@ -28,7 +29,9 @@ def documents() -> dict[Path, str]:
     """Every generated file, by its path under the repository's root."""
     return {
         Path("scenarios/schema.json"): schema_json(),
+        Path("scenarios/apps/schema.json"): app_schema_json(),
         Path("docs/reference/scenario.md"): _scenario(),
+        Path("docs/reference/apps.md"): _apps(),
         Path("docs/reference/metrics.md"): _metrics(),
         Path("docs/reference/policies.md"): _policies(),
         Path("docs/reference/cli.md"): _MADE + "\n" + cli.document(),
@@ -49,11 +52,25 @@ def _scenario() -> str:
     return head + "".join(_section(model) for model in _models(Scenario))
 
 
+def _apps() -> str:
+    head = (
+        f"{_MADE}\n# Application files\n\n"
+        "A YAML file that describes an application: its services, whom they call, and what clients ask for. "
+        "The way in is [a how-to](../how-to/describe-your-application.md). Unknown keys and keys given twice "
+        "are errors; what is left out has the default shown. Names have letters, digits, `-` and `_`. Handlers "
+        "must not call each other in a cycle. The JSON schema is `scenarios/apps/schema.json`.\n"
+    )
+    return head + "".join(_section(model) for model in _models(AppSpec))
+
+
 def _section(model: type[BaseModel]) -> str:
-    text = (model.__doc__ or "").strip().replace("\n", " ")
+    """The keys of a section; those that it has from another section are told there."""
+    text = " ".join((model.__doc__ or "").split())
+    inherited = {key for base in model.__bases__ for key in getattr(base, "model_fields", {})}
     rows = "".join(
         f"| `{name}` | {_type(each.annotation)} | {_default(each)} | {each.description or ''} |\n"
         for name, each in model.model_fields.items()
+        if name not in inherited
     )
     return f"\n## {model.__name__}\n\n{text}\n\n| key | type | default | meaning |\n|---|---|---|---|\n{rows}"
 
@@ -79,6 +96,8 @@ def _type(annotation: Any) -> str:
         return _type(arguments[0])
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_type(each) for each in arguments if each is not type(None))
+    if origin is typing.Literal:
+        return " or ".join(f"`{each}`" for each in arguments)
     if origin is list:
         return f"list of {_type(arguments[0])}"
     if origin is dict:
@@ -93,7 +112,7 @@ def _default(each: FieldInfo) -> str:
     value = each.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, BaseModel):
         return "see below"
-    return "" if value in (None, "", {}) else f"`{value}`"
+    return "" if value in (None, "", {}, []) else f"`{value}`"
 
 
 def _metrics() -> str:

@@ -42,7 +42,7 @@ class Memory(Section):
 
 
 class Settings(Section):
-    """What `defaults` says of every service and a service may say otherwise, key by key."""
+    """How a service's containers run and how it calls: for all services in `defaults`, or in a service."""
 
     replicas: PositiveInt = Field(default=1, le=1000, description="Containers of the service.")
     threads: PositiveFloat = Field(
@@ -65,7 +65,7 @@ class Settings(Section):
 
 
 class Call(Section):
-    """A call to another service's handler. Short form: `service.handler` as plain text."""
+    """A call to a handler. Where nothing but `call` is to be said, its text alone will do."""
 
     call: Target = Field(description="`service.handler`.")
     probability: float = Field(default=1.0, gt=0, le=1, description="That a visit makes the call.")
@@ -74,7 +74,9 @@ class Call(Section):
         le=1000,
         description="How often: one after another, or at once if the call stands in a list of parallel ones.",
     )
-    timeout_s: PositiveFloat | None = Field(default=None, description="The service's when left out.")
+    timeout_s: PositiveFloat | None = Field(
+        default=None, description="The service's when left out; null: never."
+    )
     retries: NonNegativeInt | None = Field(default=None, le=100, description="The service's when left out.")
     backoff_s: NonNegativeFloat | None = Field(default=None, description="The service's when left out.")
 
@@ -112,7 +114,7 @@ class Handler(Section):
     calls: Annotated[list[Stage], BeforeValidator(_spelt_out, json_schema_input_type=_AsWritten)] = Field(
         default_factory=list,
         max_length=1000,
-        description="Stages, one after another: a call, or a list of calls made in parallel.",
+        description="Made one after another; those in a list inside the list in parallel.",
     )
 
     def stages(self) -> Iterator[tuple[tuple[int, ...], tuple[Call, ...]]]:
@@ -125,7 +127,7 @@ class Handler(Section):
 
 
 class Service(Settings):
-    """A service. What it leaves out of the keys that `defaults` has too, it takes from there."""
+    """A service: these keys and those of Settings, where what is left out is taken from `defaults`."""
 
     component: str = Field(
         default="", description="What kind of thing it is (gateway, jvm, database, …): a word for the reader."

@@ -191,8 +191,8 @@ def _bounded(rate_rps: float, duration_s: float) -> float:
     """The highest rate of a stream, if even that for the whole run is not too many requests."""
     if rate_rps * duration_s > MAX_ARRIVALS:
         raise ScenarioError(
-            f"arrivals: {rate_rps:g} requests/s for {duration_s:g} s are more than the {MAX_ARRIVALS} requests "
-            "that a run may have; lower the rate or shorten the run"
+            f"arrivals: {rate_rps:g} requests/s for {duration_s:g} s are more than the {MAX_ARRIVALS} that "
+            "a run may have; lower the rate or shorten the run"
         )
     return rate_rps
 
@@ -202,6 +202,6 @@ def _check_length(spec: Rates | Timestamps, length_s: float, duration_s: float) 
     # A file's length is a sum of decimals: a run of exactly its length must not fail on the last bit.
     if left_s < duration_s * (1 - 1e-9):
         raise ScenarioError(
-            f"arrivals: {spec.file} lasts {length_s:g} s; from {spec.start_s:g} s on, at speed {spec.speed:g}, "
+            f"arrivals: {spec.file} lasts {length_s:g} s; from {spec.start_s:g} s at speed {spec.speed:g} "
             f"that is {left_s:g} s for a run of {duration_s:g} s"
         )

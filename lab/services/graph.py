@@ -127,7 +127,8 @@ class _Rule:
 
     @staticmethod
     def of(call: Call, settings: Settings) -> _Rule:
-        timeout_s = settings.timeout_s if call.timeout_s is None else call.timeout_s
+        # A call's `timeout_s: null` is something said: this call has none, whatever the service says.
+        timeout_s = (call if "timeout_s" in call.model_fields_set else settings).timeout_s
         return _Rule(
             NO_TIMEOUT if timeout_s is None else timeout_s,
             settings.retries if call.retries is None else call.retries,
