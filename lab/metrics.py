@@ -22,6 +22,7 @@ from lab.scenario import Price
 from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Population, Series
 from twin.containers.requests.model import RequestLog, Status
+from twin.containers.serverless import Batch, ServerlessWorkload
 from twinbed import InvariantError
 
 MIB = float(1 << 20)
@@ -93,6 +94,25 @@ METRICS: tuple[Metric, ...] = (
             per_container=False,
         )
         for key, title in (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"))
+    ),
+    Metric(
+        "makespan_s",
+        "Job time",
+        "s",
+        1,
+        "lower",
+        "Of a serverless batch: from its start to the end of its last task; not defined for one that was "
+        "not done when the run ended.",
+        per_container=False,
+    ),
+    Metric(
+        "cold_starts",
+        "Cold starts",
+        "1",
+        0,
+        "lower",
+        "Of a serverless function: pods that were started.",
+        per_container=False,
     ),
     Metric(
         "turned_away",
@@ -198,6 +218,14 @@ METRICS: tuple[Metric, ...] = (
         "without a limit, are left out.",
     ),
     Metric(
+        "mean_reserved_mib",
+        "Mean reserved memory",
+        "MiB",
+        0,
+        "lower",
+        "Reserved GiB-hours over the run's length.",
+    ),
+    Metric(
         "cost",
         "Cost",
         "currency",
@@ -207,7 +235,15 @@ METRICS: tuple[Metric, ...] = (
     ),
 )
 
-OF_REQUESTS = ("throughput_rps", "failed_share", "latency_mean_s", *_LATENCY_QUANTILES, "turned_away")
+OF_REQUESTS = (
+    "throughput_rps",
+    "failed_share",
+    "latency_mean_s",
+    *_LATENCY_QUANTILES,
+    "makespan_s",
+    "cold_starts",
+    "turned_away",
+)
 """Keys of the figures that a run without requests does not have."""
 
 BY_KEY = {metric.key: metric for metric in METRICS}
@@ -237,6 +273,7 @@ def figures(replay: Replay, outcome: Outcome, price: Price) -> Figures:
     whole = {key: values for key, (values, _) in each.items()}
     total = {key: value for key, (_, value) in each.items()}
     total |= _requests(outcome.requests, duration_s)
+    total |= _serverless(workload, outcome)
     total["limit_changes_per_s"] = outcome.limit_changes / duration_s
     return Figures({metric.key: float(total[metric.key]) for metric in METRICS}, whole)
 
@@ -305,6 +342,16 @@ def _requests(log: RequestLog | None, duration_s: float) -> dict[str, float]:
     }
 
 
+def _serverless(workload: Population, outcome: Outcome) -> dict[str, float]:
+    """What only a function's pods and a batch of tasks have; NaN elsewhere."""
+    found = {"makespan_s": math.nan, "cold_starts": math.nan}
+    if isinstance(workload, ServerlessWorkload) and outcome.requests is not None:
+        found["cold_starts"] = float(outcome.events.kind.count("join"))
+        if isinstance(workload.load, Batch):
+            found["makespan_s"] = float(outcome.requests.end_s.max())
+    return found
+
+
 def _turned_away(log: RequestLog | None, count: int) -> _Pairs:
     if log is None:
         return {"turned_away": (np.full(count, np.nan), math.nan)}
@@ -360,10 +407,13 @@ def _reservations(series: Series, replay: Replay, price: Price) -> _Pairs:
     gib[~replay.memory_known] = np.nan
     known = bool(replay.memory_known.any())
     cost = cores * price.cpu_core_hour + np.nan_to_num(gib) * price.memory_gib_hour
-    mean = cores / (len(series.up) * hours)
+    length_h = len(series.up) * hours
+    mean = cores / length_h
+    total_gib = float(np.nansum(gib)) if known else float("nan")
     return {
         "reserved_core_h": (cores, float(cores.sum())),
         "mean_reserved_cores": (mean, float(mean.sum())),
-        "reserved_gib_h": (gib, float(np.nansum(gib)) if known else float("nan")),
+        "reserved_gib_h": (gib, total_gib),
+        "mean_reserved_mib": (gib / length_h * 1024, total_gib / length_h * 1024),
         "cost": (cost, float(cost.sum())),
     }

@@ -1,7 +1,7 @@
 """A scenario's workload ready for the twin, and the port through which every kind of input becomes one.
 
-For: what the runner knows of a trace, a synthetic demand or an application's requests. Not for: any of
-them (lab.workload, lab.services.prepare).
+For: what the runner knows of a trace, a synthetic demand, an application's requests or a function's pods.
+Not for: any of them (lab.workload, lab.services.prepare, lab.services.functions).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from lab.scenario import Scenario
 from twin.containers.model import Machine, Workload
 from twin.containers.requests.model import RequestWorkload
+from twin.containers.serverless import ServerlessWorkload
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class Replay:
     manifest is to say of the workload (JSON types).
     """
 
-    workload: Workload | RequestWorkload
+    workload: Workload | RequestWorkload | ServerlessWorkload
     memory_known: NDArray[np.bool_]
     notes: tuple[str, ...]
     about: Mapping[str, Any] = field(default_factory=dict)

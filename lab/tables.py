@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from lab.metrics import METRICS, Figures, recorded
 from twin.containers.model import EVENT_KINDS, Events, Outcome, Series, Workload
 from twin.containers.requests.model import RequestLog, RequestWorkload, Status
+from twin.containers.serverless import ServerlessWorkload
 
 _SERIES = (
     "demand_cores",
@@ -33,7 +34,10 @@ _SERIES = (
 
 
 def of_run(
-    workload: Workload | RequestWorkload, outcome: Outcome, figures: Figures, currency: str
+    workload: Workload | RequestWorkload | ServerlessWorkload,
+    outcome: Outcome,
+    figures: Figures,
+    currency: str,
 ) -> dict[str, pa.Table]:
     """All tables of a run, by name; `requests` only where there were any clients."""
     apps = tuple(workload.applications[index].name for index in workload.app)
@@ -43,8 +47,10 @@ def of_run(
         "events": events(outcome.events, workload.names),
         "periods": periods(recorded(outcome), workload.names),
     }
-    if outcome.requests is not None and isinstance(workload, RequestWorkload):
-        found["requests"] = requests(outcome.requests, workload.graph.request_names)
+    if outcome.requests is not None and not isinstance(workload, Workload):
+        graph = workload.graph if isinstance(workload, RequestWorkload) else None
+        kinds = (workload.applications[0].name,) if graph is None else graph.request_names
+        found["requests"] = requests(outcome.requests, kinds)
     return found
 
 

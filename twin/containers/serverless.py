@@ -62,7 +62,8 @@ class Batch:
 class ServerlessWorkload:
     """One function and what is asked of it.
 
-    application: its limits Ω and M; steps: what an invocation or a task consists of, in order; max_pods:
+    Offers `Population` too: its columns are the pods that there may be. application: its limits Ω and M;
+    steps: what an invocation or a task consists of, in order; max_pods:
     pods at once (a batch has as many as workers); hosts of cores_per_host each take turns in being
     given a pod; periods: CFS periods to simulate, for a batch at most; phases: from how many offsets the
     pods' periods begin (1: all in step).
@@ -78,6 +79,48 @@ class ServerlessWorkload:
     period_s: float
     periods: int
     phases: int = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One for each pod that may be there at once; as many as a batch has workers."""
+        load = self.load
+        count = min(load.workers, self.max_pods) if isinstance(load, Batch) else self.max_pods
+        return tuple(f"{self.application.name}-{index + 1}" for index in range(count))
+
+    @property
+    def applications(self) -> tuple[Application, ...]:
+        """The one application."""
+        return (self.application,)
+
+    @property
+    def app(self) -> NDArray[np.int64]:
+        """int64[N] zeros."""
+        return np.zeros(len(self.names), np.int64)
+
+    @property
+    def threads(self) -> Floats:
+        """float64[N]"""
+        return np.full(len(self.names), self.pod.threads)
+
+    @property
+    def host(self) -> NDArray[np.int64]:
+        """int64[N], the hosts in turn."""
+        return np.arange(len(self.names)) % self.hosts
+
+    @property
+    def host_cores(self) -> Floats:
+        """float64[N]"""
+        return np.full(len(self.names), self.cores_per_host)
+
+    @property
+    def peak_cores(self) -> Floats:
+        """float64[N], what the pods' owner asked for."""
+        return np.full(len(self.names), self.pod.cores)
+
+    @property
+    def peak_bytes(self) -> NDArray[np.int64]:
+        """int64[N], what the pods' owner asked for."""
+        return np.full(len(self.names), self.pod.memory_bytes, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,33 +192,25 @@ def request_workload(workload: ServerlessWorkload, lengths_s: Floats) -> Request
 
     Kind 0 initialises a pod; kind 1 + a·steps + s is step s of invocation a.
     """
-    pod, app = workload.pod, workload.application
-    count = pod_count(workload)
-    column = np.arange(count)
-    host = column % workload.hosts
+    count = len(workload.names)
+    offsets = np.arange(count) % workload.phases
     return RequestWorkload(
-        names=tuple(f"{app.name}-{index + 1}" for index in range(count)),
-        applications=(app,),
-        app=np.zeros(count, np.int64),
+        names=workload.names,
+        applications=workload.applications,
+        app=workload.app,
         period_s=workload.period_s,
         periods=workload.periods,
-        threads=np.full(count, pod.threads),
-        host=host,
+        threads=workload.threads,
+        host=workload.host,
         cores_of_host=np.full(workload.hosts, workload.cores_per_host),
-        host_cores=np.full(count, workload.cores_per_host),
-        peak_cores=np.full(count, pod.cores),
-        peak_bytes=np.full(count, pod.memory_bytes, np.int64),
-        phase_s=np.asarray((column % workload.phases) * (workload.period_s / workload.phases), np.float64),
-        graph=_graph(app.name, pod, lengths_s.ravel(), count),
+        host_cores=workload.host_cores,
+        peak_cores=workload.peak_cores,
+        peak_bytes=workload.peak_bytes,
+        phase_s=np.asarray(offsets * (workload.period_s / workload.phases), np.float64),
+        graph=_graph(workload.application.name, workload.pod, lengths_s.ravel(), count),
         arrivals=Arrivals(np.empty(0), np.empty(0, np.int64)),
         client=Client(),
     )
-
-
-def pod_count(workload: ServerlessWorkload) -> int:
-    """Pods that may be there at once."""
-    load = workload.load
-    return min(load.workers, workload.max_pods) if isinstance(load, Batch) else workload.max_pods
 
 
 def _graph(name: str, pod: PodSpec, lengths_s: Floats, count: int) -> ServiceGraph:
