@@ -16,16 +16,27 @@ import pandas as pd
 from scipy import stats
 
 from lab.formats import Column, Record, Result, Value
+from lab.labels import labels
 from lab.metrics import GIB, METRICS, MIB, OF_REQUESTS, Metric
 from lab.store import Run
 from twinbed import StoreError
 
-LEGEND = (
-    "Lower is better in every line, but the lines pull against each other: slack is what is reserved and "
-    "not used, delayed work is what too little slack costs."
+_LEGEND = (
+    "Lower is better in every line{but}, but the lines pull against each other: slack is what is reserved "
+    "and not used, {cost} is what too little slack costs."
 )
 _HEAD = ("label", "run", "name", "policy", "seed", "currency")
-_MOST_DIFFERENCES = 3
+_MOST_FACTS = 3
+_FAILED_WORTH_A_WORD = 0.01
+_FATES = {
+    "pending": "not ended when the run ended",
+    "timed_out": "given up by their client",
+    "dropped": "turned away, because a queue was full",
+    "failed": "lost, because a call failed or a container was killed, restarted or down",
+}
+"""What becomes of a request, by status in the requests table."""
+_OVERLOADED = ("dropped", "pending")
+"""What becomes of requests where more is asked than can be served."""
 _BRISK_S = (1, 2, 5, 10, 20, 30, 60)
 """Update intervals to propose to who has a short trace, seconds."""
 _SECTIONS = {
@@ -93,42 +104,6 @@ def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
-    """What tells each run from the others: its policy and, where they differ, name and conditions.
-
-    Runs that differ in the seed alone share a label. Conditions that differ in more than three keys are told
-    apart by name and run id instead.
-    """
-    found = [conditions(run) for run in runs]
-    keys = dict.fromkeys(key for each in found for key in each)
-    differing = [key for key in keys if len({each.get(key) for each in found}) > 1]
-    names = [str(run.manifest["name"]) for run in runs]
-    # Where every scenario has a trace of its own, its name says so already.
-    if len({(name, each["trace"]) for name, each in zip(names, found, strict=True)}) == len(set(names)):
-        differing = [key for key in differing if key != "trace"]
-    if len(differing) > _MOST_DIFFERENCES:
-        texts = [f"{run.policy} {run.id.rsplit('-', 1)[-1]}" for run in runs]
-    else:
-        texts = [
-            " ".join([run.policy, *(f"{key}={each.get(key, 'none')}" for key in differing)])
-            for run, each in zip(runs, found, strict=True)
-        ]
-    if len(set(names)) == 1:
-        return texts
-    return [f"{name} {text}" for name, text in zip(names, texts, strict=True)]
-
-
-def conditions(run: Run) -> dict[str, str]:
-    """What determined the run besides policy, seed and name: dotted key → value as text."""
-    spec = {
-        key: value for key, value in run.manifest["spec"].items() if key not in ("policy", "seed", "name")
-    }
-    flat = dict(_flatten(spec, ""))
-    flat["trace"] = run.manifest["inputs"][0]["sha256"][:8]
-    flat["backend"] = str(run.manifest["backend"])
-    return flat
-
-
 def as_result(runs: Sequence[Run]) -> Result:
     """The comparison ready to be written: quantities by policy, legend, remarks, notes, price, run ids."""
     frame = comparison(runs)
@@ -143,17 +118,26 @@ def as_result(runs: Sequence[Run]) -> Result:
     if repeated:
         notes.append("A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t).")
     notes.append(f"Runs: {', '.join(frame['run'])}.")
-    return Result(tuple(columns), rows, facts(runs), LEGEND, tuple(notes), aside="label")
+    return Result(tuple(columns), rows, facts(runs), legend(runs), tuple(notes), aside="label")
+
+
+def legend(runs: Sequence[Run]) -> str:
+    """How to read the table of these runs, in a line."""
+    if any("requests" in run.tables for run in runs):
+        return _LEGEND.format(but=" except throughput", cost="latency")
+    return _LEGEND.format(but="", cost="delayed work")
 
 
 def facts(runs: Sequence[Run]) -> Record:
     """What the runs are about, for the lines above a table; what differs between them is listed."""
-    return {
-        "workload": "; ".join(_unique(_workload_text(run) for run in runs)),
-        "global limits": "; ".join(_unique(_limits_text(run) for run in runs)),
-        "seed": ", ".join(_unique(str(run.seed) for run in runs)),
-        "machine": "; ".join(_unique(_machine_text(run) for run in runs)),
+    found = {
+        "workload": [_workload_text(run) for run in runs],
+        "requests": [_requests_text(run) for run in runs if "requests" in run.tables],
+        "global limits": [_limits_text(run) for run in runs],
+        "seed": [str(run.seed) for run in runs],
+        "machine": [_machine_text(run) for run in runs],
     }
+    return {key: _listed(texts, ", " if key == "seed" else "; ") for key, texts in found.items() if texts}
 
 
 def notes_of(runs: Sequence[Run]) -> list[str]:
@@ -166,7 +150,7 @@ def remarks(runs: Sequence[Run]) -> list[str]:
     """What a careful colleague would say about these runs before the table is believed; may be empty.
 
     Pure: depends on the runs alone. Says what makes runs not comparable, which policy never acted and how to
-    let it, and where containers were killed.
+    let it, where containers were killed, and why requests were not answered.
     """
     found = _not_comparable(runs)
     for text in _unique(run.policy for run in runs):
@@ -174,7 +158,7 @@ def remarks(runs: Sequence[Run]) -> list[str]:
         found += _never_acted(same[0])
         found += _never_gives_back(same[0])
         found += _killed(same)
-    return found
+    return found + _unanswered(runs)
 
 
 def _check(runs: Sequence[Run]) -> None:
@@ -211,18 +195,10 @@ def mean_ci95(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, flo
     return mean, float(stats.t.ppf(0.975, values.size - 1)) * error
 
 
-def _flatten(table: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, str]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value if isinstance(value, str) else json.dumps(value)
-
-
 def _not_comparable(runs: Sequence[Run]) -> list[str]:
     """Differences in what a comparison of policies takes to be the same."""
     shared = {
-        "workloads": {run.manifest["inputs"][0]["sha256"] for run in runs},
+        "workloads": {_asked(run) for run in runs},
         "prices": {json.dumps(_price(run), sort_keys=True) for run in runs},
         "calibrations": {run.manifest["calibration"]["sha256"] for run in runs},
         "versions of twinbed": {run.manifest["versions"]["twinbed"] for run in runs},
@@ -292,6 +268,34 @@ def _killed(runs: Sequence[Run]) -> list[str]:
     return [f"{runs[0].policy} had containers killed for memory: {shown}{more}."]
 
 
+def _unanswered(runs: Sequence[Run]) -> list[str]:
+    """Runs in which clients got too few answers, the worst of each policy: what became of the requests."""
+    worst: dict[str, tuple[float, str, Run]] = {}
+    for run, label in zip(runs, labels(runs), strict=True):
+        share = run.metrics["failed_share"] if "requests" in run.tables else 0.0
+        if share > max(_FAILED_WORTH_A_WORD, worst.get(run.policy, (0.0,))[0]):
+            worst[run.policy] = (share, label, run)
+    return [_why_unanswered(*each) for each in worst.values()]
+
+
+def _why_unanswered(share: float, label: str, run: Run) -> str:
+    statuses = run.frame("requests", ["status"])["status"].value_counts().drop("ok", errors="ignore")
+    main = str(statuses.index[0])
+    text = f"{label} left {100 * share:.1f} % of the requests without an answer"
+    text += f"; most of these were {_FATES[main]}."
+    if main not in _OVERLOADED:
+        return text
+    away = run.frame("containers", ["container", "turned_away"]).nlargest(1, "turned_away")
+    at = f" {away['container'].iloc[0]}" if away["turned_away"].iloc[0] > 0 else " it"
+    return f"{text} So{at} was saturated: more was asked than its limits or its host could serve."
+
+
+def _asked(run: Run) -> str:
+    """What tells a run's workload from another's."""
+    contents = [each["sha256"] for each in run.manifest["inputs"]]
+    return json.dumps([contents, run.manifest["spec"].get("services")], sort_keys=True)
+
+
 def _price(run: Run) -> dict[str, Any]:
     price: dict[str, Any] = run.manifest["spec"]["price"]
     return price
@@ -302,6 +306,22 @@ def _price_text(price: Mapping[str, Any]) -> str:
     return (
         f"Price: {price['cpu_core_hour']:g} {price['currency']} per core-hour and "
         f"{price['memory_gib_hour']:g} per GiB-hour reserved ({price['source']}{as_of})."
+    )
+
+
+def _listed(texts: Iterable[str], between: str) -> str:
+    """What differs, once each; of many, the first few."""
+    different = _unique(texts)
+    more = len(different) - _MOST_FACTS
+    shown = different if more <= 1 or between == ", " else [*different[:_MOST_FACTS], f"and {more} more"]
+    return between.join(shown)
+
+
+def _requests_text(run: Run) -> str:
+    workload = run.manifest["workload"]
+    return (
+        f"{workload['requests']:,} to {workload['application']}, arrivals {workload['arrivals']}, "
+        f"{_duration_s(run):,g} s"
     )
 
 
@@ -331,8 +351,10 @@ def _limits_text(run: Run) -> str:
 
 def _machine_text(run: Run) -> str:
     calibration = run.manifest["calibration"]
-    cores = run.manifest["workload"]["host_cores"]
-    return f"{cores:g}-core hosts, calibration {calibration['name']} of {calibration['date']}"
+    workload = run.manifest["workload"]
+    hosts = f"{workload['hosts']} hosts of {workload['host_cores']:g} cores" if "hosts" in workload else ""
+    hosts = hosts or f"{workload['host_cores']:g}-core hosts"
+    return f"{hosts}, calibration {calibration['name']} of {calibration['date']}"
 
 
 def _duration_s(run: Run) -> float:

@@ -12,8 +12,9 @@ from html import escape
 from typing import Any
 
 from lab.charts import report as report_charts
-from lab.compare import LEGEND, as_result, conditions, facts, labels, notes_of, remarks
+from lab.compare import as_result, facts, notes_of, remarks
 from lab.formats import grid
+from lab.labels import conditions, labels
 from lab.metrics import METRICS
 from lab.page import bullets, facts_list, figure, page, section, table
 from lab.store import Run
@@ -32,7 +33,7 @@ def document(runs: Sequence[Run]) -> str:
     body = [
         f"<h1>{escape(title)}</h1>{question}",
         facts_list(facts(runs)),
-        section("Comparison", table(*grid(result)) + f'<p class="legend">{escape(LEGEND)}</p>'),
+        section("Comparison", table(*grid(result)) + f'<p class="legend">{escape(result.legend)}</p>'),
         section("Mind when reading", bullets(remarks(runs), "remarks")) if remarks(runs) else "",
         *(
             section(each.title, figure(each.title, each.caption, each.chart))

@@ -177,9 +177,13 @@ def _run_unit(sources: _Sources, unit: _Unit, progress: Progress | None) -> list
 
 
 def _load(scenario: Scenario) -> Source:
-    from lab.workload import load_source
+    if scenario.services is not None:
+        from lab.services.prepare import load_source as load_services
 
-    return load_source(scenario)
+        return load_services(scenario)
+    from lab.workload import load_source as load_trace
+
+    return load_trace(scenario)
 
 
 def _streams(seed: int) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:

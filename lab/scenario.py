@@ -31,15 +31,15 @@ from lab.assignments import assign, names_policy
 from lab.calibration import Calibration, load_calibration
 from lab.policy import PolicySpec
 from lab.problems import describe
-from lab.scenario_inputs import SyntheticWorkload, TraceInput
+from lab.scenario_inputs import ServicesInput, SyntheticWorkload, TraceInput
 from lab.services.section import Section
 from twin.containers.model import Machine
 from twinbed import ScenarioError
 
 DEFAULT_POLICIES = ("escra", "autopilot", "vpa", "static")
-INPUTS = ("trace", "workload")
+INPUTS = ("trace", "workload", "services")
 """The sections that say what a scenario is about; every scenario has one of them."""
-_PATHS = ("trace.source",)
+_PATHS = ("trace.source", "services.app", "services.arrivals.file")
 """Keys that may be a path; it is relative to the scenario file if there is such a file."""
 
 
@@ -114,6 +114,7 @@ class Scenario(Section):
     question: str = Field(default="", description="What the scenario is to answer, in a sentence.")
     trace: TraceInput | None = None
     workload: SyntheticWorkload | None = None
+    services: ServicesInput | None = None
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default_factory=dict,
         description="Dotted key of the scenario (or POLICY.PARAMETER) → its values. Every combination of "

@@ -1,15 +1,16 @@
-"""What a scenario can be about: a recorded trace or a written-down demand.
+"""What a scenario can be about: a recorded trace, a written-down demand, or clients and an application.
 
 For: the sections of a scenario file that name a workload. Not for: the conditions it runs under
-(lab.scenario), nor for turning it into the twin's arrays (lab.workload).
+(lab.scenario), nor for turning it into the twin's arrays (lab.workload, lab.services.prepare).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from lab.services.arrivals import ArrivalSpec
 from lab.services.section import Section
 
 
@@ -61,3 +62,42 @@ class SyntheticWorkload(Section):
     """Containers with stepwise demand; all start together, a shorter one leaves at its end."""
 
     containers: list[SyntheticContainer] = Field(min_length=1)
+
+
+class ServicesInput(Section):
+    """Clients that ask an application for something, and the hosts that its containers are on."""
+
+    app: str = Field(
+        min_length=1,
+        description="A shipped application's name, or the path of its file (relative to the scenario file, "
+        "else to the working directory).",
+    )
+    arrivals: ArrivalSpec = Field(
+        description="When clients ask: the name of a shipped pattern, or a mapping with its `kind`."
+    )
+    duration_s: PositiveFloat = Field(default=300.0, le=1e6, description="How long clients ask, seconds.")
+    hosts: PositiveInt = Field(
+        default=3,
+        le=100_000,
+        description="Hosts of host_cores cores; containers are spread over them in turn.",
+    )
+    cpu_scale: PositiveFloat = Field(
+        default=1.0, le=1e6, description="Every CPU time of the application is multiplied by it."
+    )
+    connections: NonNegativeInt = Field(
+        default=0,
+        description="Requests that the clients together have open at once (0: no limit); others wait, and "
+        "their latency counts from when they were due.",
+    )
+    client_queue: NonNegativeInt = Field(
+        default=1_000_000, le=10_000_000, description="How many requests may wait so; more are turned away."
+    )
+    client_timeout_s: PositiveFloat | None = Field(
+        default=None, description="After which a client gives up, from when its request was due; null: never."
+    )
+    phases: PositiveInt = Field(
+        default=4,
+        le=1000,
+        description="From how many offsets the containers' CFS periods are drawn, evenly over a period; 1: "
+        "all end together.",
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.compare import labels
+from lab.labels import labels
 from lab.store import Run
 
 _BASE = {"escra": "#1A7FC4", "autopilot": "#E69F00", "vpa": "#009E73", "static": "#CC79A7"}

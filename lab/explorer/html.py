@@ -105,7 +105,11 @@ def table(runs: Sequence[Shown]) -> str:
         f"{escape(each.title)}</th>"
         for each in runs
     )
-    lines = "".join(_line(metric, frame[metric.key].tolist(), _currency(runs)) for metric in METRICS)
+    lines = "".join(
+        _line(metric, frame[metric.key].tolist(), _currency(runs))
+        for metric in METRICS
+        if not frame[metric.key].isna().all()
+    )
     return (
         f'{_STYLE}<div class="tb-scroll"><table class="tb-table"><thead><tr><th></th>{head}</tr></thead>'
         f"<tbody>{lines}</tbody></table></div>"

@@ -37,7 +37,7 @@ def show(runs: Sequence[Run], container: str, on_container: Callable[[str], obje
     _distributions(entries)
     st.subheader("All figures", anchor="figures")
     st.html(html.table(entries))
-    st.caption(f"{compare.LEGEND} The best of each line is marked; point at a line for its definition.")
+    st.caption(f"{compare.legend(runs)} The best of each line is marked; point at a line for its definition.")
     downloads.whole(entries)
     _provenance(runs, facts)
 

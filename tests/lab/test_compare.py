@@ -5,7 +5,8 @@ import math
 import pytest
 from sample_runs import publish
 
-from lab.compare import as_result, comparison, labels, notes_of, over_seeds, remarks
+from lab.compare import as_result, comparison, notes_of, over_seeds, remarks
+from lab.labels import labels
 from lab.metrics import METRICS
 from lab.store import RunStore
 from twinbed import StoreError

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sample_traces import usage_trace
 
+from lab.ceilings import profile_peaks
 from lab.scenario import build
-from lab.workload import content_sha256, input_trace, prepare, profile_peaks
+from lab.workload import content_sha256, input_trace, prepare
 from traces import parquet
 from twinbed import ScenarioError, TraceError
 

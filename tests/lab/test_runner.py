@@ -146,7 +146,8 @@ def test_the_name_is_made_from_the_source():
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_every_scenario_that_ships_can_be_expanded(path):
     scenario = load(path)
-    assert scenario.name == path.stem
+    # A file that asks more about another's runs has that one's name: the same run has the same id.
+    assert scenario.name == path.stem or scenario.name in {other.stem for other in SCENARIOS}
     assert expand(scenario)
     assert scenario.trace is None or scenario.trace.source in shipped()
 

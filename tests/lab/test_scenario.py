@@ -48,7 +48,7 @@ def problem(text, tmp_path):
         ("name: a\ntrace: {source: x}\npolicies: [escrow]", "policies.0: "),
         ("name: a\ntrace: {source: x}\npolicies: ['escra:kapa=1']", "policies.0: "),
         ("name: a\ntrace: {source: x}\npolicies: ['static:factor=-1']", "policies.0: "),
-        ("name: a", "give one of trace, workload"),
+        ("name: a", "give one of trace, workload, services"),
         ("trace: {source: x}", "name: missing"),
         ("name: a/b\ntrace: {source: x}", "name: "),
         (
