@@ -63,6 +63,7 @@ ESCRA: tuple[Change, ...] = (
     Change("Υ=40%", ("escra.upsilon=40",)),
     Change("window=10", ("escra.window=10",)),
     Change("no guard", ("escra.stale_mean_guard=false",)),
+    Change("reclaim every 1s", ("escra.reclaim_interval_s=1",)),
 )
 
 AUTOPILOT: tuple[Change, ...] = (

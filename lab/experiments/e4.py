@@ -60,5 +60,4 @@ E4 = Experiment(
         ),
     ),
     sensitivity=(*MICROSERVICES, *AUTOPILOT),
-    sensitivity_seeds=(0, 1),
 )

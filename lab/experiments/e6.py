@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lab.experiments.assumptions import ESCRA
 from lab.experiments.measures import Pick, change
 from lab.experiments.model import Change, Experiment, Figure
 
@@ -34,7 +33,7 @@ E6 = Experiment(
         Change("CPU demands ×0.5", ("services.cpu_scale=0.5",)),
         Change("CPU demands ×2", ("services.cpu_scale=2.0",)),
         Change("phases=1", ("services.phases=1",)),
-        Change("Ω,M=1×peaks", ("budget_factor=1.0",)),
-        *ESCRA,
+        Change("γ=0.05", ("escra.gamma=0.05",)),
+        Change("window=10", ("escra.window=10",)),
     ),
 )

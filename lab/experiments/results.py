@@ -6,6 +6,8 @@ computing or judging figures. The text depends on the runs alone; one figure of 
 
 from __future__ import annotations
 
+import hashlib
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -27,8 +29,10 @@ from traces.reference import source
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "results"
-STORE = ROOT / "build" / "results"
-"""Runs are kept, so that making the page again runs only what changed."""
+STORES = ROOT / "build" / "results"
+"""Runs are kept, one store per version of the code, so that making the page again runs only what is new."""
+_CODE = ("control", "twin", "lab/services", "lab/metrics.py", "scenarios/apps")
+"""What a run's figures depend on besides the scenario, which is in the run's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,8 @@ def document(reported: Sequence[Reported]) -> str:
 
 def main() -> None:
     """Runs everything that is not in the store, and writes the page and its charts."""
-    store = RunStore(STORE)
+    STORES.mkdir(parents=True, exist_ok=True)
+    store = RunStore(_store())
     reported = []
     for experiment in EXPERIMENTS.values():
         began = time.monotonic()
@@ -62,6 +67,21 @@ def main() -> None:
         if each.evaluation.experiment.curve:
             _write(FOLDER / _image(each.evaluation), svg(curves(each.evaluation)))
     _write(FOLDER / "containers.md", document(reported))
+
+
+def _store() -> Path:
+    """The store of the code as it is; stores of older code are removed, they can only mislead."""
+    digest = hashlib.sha256()
+    for part in _CODE:
+        path = ROOT / part
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.suffix in (".py", ".yaml"):
+                digest.update(file.read_bytes())
+    kept = STORES / digest.hexdigest()[:10]
+    for other in STORES.iterdir():
+        if other != kept:
+            shutil.rmtree(other)
+    return kept
 
 
 def _head() -> Iterator[str]:

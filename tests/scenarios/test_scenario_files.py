@@ -1,0 +1,29 @@
+"""Every scenario that ships can be loaded and expanded, and says what it asks."""
+
+from pathlib import Path
+
+import pytest
+
+from lab.scenario import expand, load
+
+FOLDER = Path(__file__).parents[2] / "scenarios"
+SHARED = {"E3": "E2", "E8": "E2", "beyond": "E2"}
+"""Files whose runs are another's, by the name that the run ids begin with."""
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_scenario_expands_and_asks_a_question(path):
+    scenario = load(path)
+    assert scenario.name == SHARED.get(path.stem, path.stem)
+    assert scenario.title
+    assert scenario.question
+    assert expand(scenario)
+
+
+@pytest.mark.parametrize("stem", SHARED)
+def test_shared_runs_differ_from_e2_s_in_their_policies_alone(stem):
+    conditions = [
+        load(FOLDER / f"{name}.yaml").model_dump(exclude={"title", "question", "policies"})
+        for name in (stem, "E2")
+    ]
+    assert conditions[0] == conditions[1]
