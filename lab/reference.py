@@ -57,8 +57,8 @@ def _apps() -> str:
         f"{_MADE}\n# Application files\n\n"
         "A YAML file that describes an application: its services, whom they call, and what clients ask for. "
         "The way in is [a how-to](../how-to/describe-your-application.md). Unknown keys and keys given twice "
-        "are errors; what is left out has the default shown. Names have letters, digits, `-` and `_`. Handlers "
-        "must not call each other in a cycle. The JSON schema is `scenarios/apps/schema.json`.\n"
+        "are errors; what is left out has the default shown. Names are of letters, digits, `-`, `_`. "
+        "Handlers must not call each other in a cycle. The JSON schema is `scenarios/apps/schema.json`.\n"
     )
     return head + "".join(_section(model) for model in _models(AppSpec))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -68,6 +68,7 @@ def test_bursts_as_long_as_the_cycle_are_one_stream():
     assert abs(len(at_s) - 65_000) < SIGMAS * np.sqrt(60_000)
 
 
+@settings(deadline=None)
 @given(RATES, st.floats(0.01, 20.0), st.sampled_from(["poisson", "even"]), st.integers(0, 2**32))
 def test_piecewise_arrivals_are_ascending_within_their_time_and_repeatable(rates, step_s, spacing, seed):
     at_s = arrivals.piecewise(rates, step_s, generator(seed), spacing)
@@ -81,6 +82,7 @@ def test_piecewise_arrivals_are_ascending_within_their_time_and_repeatable(rates
     assert not (idle[step] & ~edge).any()
 
 
+@settings(deadline=None)
 @given(RATES, st.floats(0.01, 20.0))
 def test_even_spacing_makes_up_the_whole_demand_and_carries_over_fractions(rates, step_s):
     at_s = arrivals.piecewise(rates, step_s, None, "even")
