@@ -100,14 +100,14 @@ def _runs(runs: Sequence[Run]) -> str:
             run.id,
             run.policy,
             str(run.seed),
-            str(run.manifest["inputs"][0]["source"]),
-            str(run.manifest["inputs"][0]["sha256"])[:16],
+            ", ".join(f"{each['role']} {each['source']}" for each in run.manifest["inputs"]),
+            ", ".join(each["sha256"][:16] for each in run.manifest["inputs"]),
             str(run.manifest["created_at"]),
             str(run.manifest["versions"]["twinbed"]),
         ]
         for run in runs
     ]
-    return table(["Run", "Policy", "Seed", "Trace", "SHA-256", "Made", "twinbed"], [False] * 7, lines)
+    return table(["Run", "Policy", "Seed", "Inputs", "SHA-256", "Made", "twinbed"], [False] * 7, lines)
 
 
 def _value(value: object) -> str:

@@ -17,13 +17,14 @@ PATIENCE_S = 2.0
 class Bar:
     """Progress over several runs: call it with (label, fraction of that run), as lab.runner does.
 
-    Shows itself only on a terminal, only after PATIENCE_S, and clears itself when left.
+    Runs may go on side by side. Shows itself only on a terminal, only after PATIENCE_S, and clears itself
+    when left.
     """
 
     def __init__(self, runs: int, *, wanted: bool) -> None:
         self._runs = runs
         self._wanted = wanted and sys.stderr.isatty()
-        self._labels: dict[str, None] = {}
+        self._fractions: dict[str, float] = {}
         self._began = time.monotonic()
         self._live: _Live | None = None
 
@@ -38,15 +39,15 @@ class Bar:
 
     def __call__(self, label: str, fraction: float) -> None:
         """Shows that the run `label` has come to `fraction` (0..1)."""
-        self._labels[label] = None
+        self._fractions[label] = fraction
         if not self._wanted:
             return
         if self._live is None:
             if time.monotonic() - self._began < PATIENCE_S:
                 return
             self._live = _Live(self._runs)
-        done = len(self._labels) - 1 + fraction
-        self._live.show(f"{label} ({len(self._labels)} of {self._runs})", done)
+        done = sum(self._fractions.values())
+        self._live.show(f"{label} ({len(self._fractions)} of {self._runs})", done)
 
 
 class _Live:

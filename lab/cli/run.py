@@ -41,11 +41,22 @@ def run(
     ] = Backend.TWIN,
     seed: SeedOption = None,
     set_: SetOption = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            "--jobs",
+            metavar="N",
+            min=1,
+            help="Processes at work at once, where there are several seeds or values that vary. Default: as "
+            "many as there are CPUs.",
+            show_default=False,
+        ),
+    ] = None,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Run a scenario: every policy with every seed, then the comparison."""
+    """Run a scenario: every policy with every seed and every value that varies, then the comparison."""
     if backend is Backend.TESTBED:
         raise BackendError(
             "--backend testbed: scenarios cannot be run on the testbed in this version; use --backend twin"
@@ -53,10 +64,10 @@ def run(
     from lab.cli.progress import Bar
     from lab.compare import as_result
     from lab.runner import run_scenario
-    from lab.scenario import load, with_overrides
+    from lab.scenario import expand, load, with_overrides
 
     overrides = [f"seeds={seed}"] if seed else []
     question = with_overrides(load(scenario), [*overrides, *(set_ or [])])
-    with Bar(len(question.policies) * len(question.seeds), wanted=not no_progress) as bar:
-        finished = run_scenario(question, open_store(store), progress=bar)
+    with Bar(len(expand(question)), wanted=not no_progress) as bar:
+        finished = run_scenario(question, open_store(store), progress=bar, jobs=jobs)
     emit(as_result(finished), form)

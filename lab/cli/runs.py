@@ -67,7 +67,7 @@ def show(
         "run": opened.id,
         "policy": ", ".join(f"{key}={value}" for key, value in _parameters(manifest).items()),
         **facts([opened]),
-        "trace": f"{manifest['inputs'][0]['source']} (SHA-256 {manifest['inputs'][0]['sha256'][:16]}…)",
+        **{each["role"]: f"{each['source']} (SHA-256 {each['sha256'][:16]}…)" for each in manifest["inputs"]},
         "made": f"{manifest['created_at']} by twinbed {manifest['versions']['twinbed']}",
         "directory": str(opened.path),
     }
@@ -118,8 +118,8 @@ def query(
     sql: Annotated[
         str,
         typer.Argument(
-            help="SQL over the tables runs, summary, containers, events and periods; the last four have a "
-            "column `run`."
+            help="SQL over the tables runs, summary, containers, events, periods and, of runs with clients, "
+            "requests; all but the first have a column `run`."
         ),
     ],
     store: StoreOption = None,

@@ -105,7 +105,7 @@ def whatif(
         overrides=[*overrides, *(set_ or [])],
     )
     with Bar(len(scenario.policies) * len(scenario.seeds), wanted=not no_progress) as bar:
-        finished = run_scenario(scenario, open_store(store), progress=bar)
+        finished = run_scenario(scenario, open_store(store), progress=bar, jobs=1)
     emit(as_result(finished), form)
 
 
