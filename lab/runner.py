@@ -31,6 +31,7 @@ from lab.scenario import INPUTS, RunSpec, Scenario, build, expand, with_override
 from lab.store import SCHEMA, Run, RunStore
 from twin.containers import simulate
 from twin.containers.model import Outcome
+from twin.containers.serverless import ServerlessWorkload, simulate_serverless
 from twinbed import __version__
 
 Progress = Callable[[str, float], None]
@@ -181,6 +182,10 @@ def _load(scenario: Scenario) -> Source:
         from lab.services.prepare import load_source as load_services
 
         return load_services(scenario)
+    if scenario.serverless is not None:
+        from lab.services.functions import load_source as load_function
+
+        return load_function(scenario)
     from lab.workload import load_source as load_trace
 
     return load_trace(scenario)
@@ -201,13 +206,7 @@ def _simulate(
     progress: Progress | None,
 ) -> Run:
     began = time.perf_counter()
-    outcome = simulate(
-        replay.workload,
-        spec.policy.make(),
-        spec.machine,
-        seed=_streams(spec.seed)[1],
-        progress=None if progress is None else partial(progress, spec.label),
-    )
+    outcome = _outcome(spec, replay, None if progress is None else partial(progress, spec.label))
     result = figures(replay, outcome, spec.scenario.price)
     manifest = (
         identity
@@ -221,6 +220,13 @@ def _simulate(
     return store.publish(
         manifest, tables.of_run(replay.workload, outcome, result, spec.scenario.price.currency)
     )
+
+
+def _outcome(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | None) -> Outcome:
+    workload, policy, seed = replay.workload, spec.policy.make(), _streams(spec.seed)[1]
+    if isinstance(workload, ServerlessWorkload):
+        return simulate_serverless(workload, policy, spec.machine, seed=seed, progress=progress).outcome
+    return simulate(workload, policy, spec.machine, seed=seed, progress=progress)
 
 
 def _identity(spec: RunSpec, source: Source) -> dict[str, Any]:
