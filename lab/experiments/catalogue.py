@@ -8,6 +8,7 @@ from lab.experiments.beyond import BEYOND
 from lab.experiments.e1 import E1
 from lab.experiments.e2 import E2, E3, E8
 from lab.experiments.e4 import E4
+from lab.experiments.e5 import E5
 from lab.experiments.e6 import E6
 from lab.experiments.e7 import E7
 from lab.experiments.model import Experiment
@@ -16,7 +17,7 @@ from lab.experiments.telemetry import DELAY, LOSS
 from twinbed import ScenarioError
 
 EXPERIMENTS: dict[str, Experiment] = {
-    each.name: each for each in (E1, E2, E3, E4, E6, E7, E8, PROFILING, BEYOND, DELAY, LOSS)
+    each.name: each for each in (E1, E2, E3, E4, E5, E6, E7, E8, PROFILING, BEYOND, DELAY, LOSS)
 }
 
 

@@ -7,9 +7,10 @@ runs (measures.py) or shown (present.py).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def cases_of(scenario: Scenario, runs: Sequence[Run]) -> list[Case]:
     """The scenario's runs, in `expand` order, each with the settings of its variant."""
     keys = list(scenario.vary)
     units = [
-        (dict(zip(keys, values, strict=True)), policy, seed)
+        (_flat(dict(zip(keys, values, strict=True))), policy, seed)
         for values in itertools.product(*scenario.vary.values())
         for policy in scenario.policies
         for seed in scenario.seeds
@@ -113,6 +114,15 @@ def _measure(
 def _by_seed(cases: Sequence[Case]) -> list[list[Case]]:
     seeds = dict.fromkeys(case.seed for case in cases)
     return [[case for case in cases if case.seed == seed] for seed in seeds]
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings that are sections, spelt out under dotted keys."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = {f"{key}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {}
+        found |= _flat(inner) if inner else {key: value}
+    return found
 
 
 def _name(policy: str) -> str:

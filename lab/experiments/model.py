@@ -17,7 +17,8 @@ from lab.store import Run
 class Case:
     """A run with what tells it from the experiment's others.
 
-    settings: the scenario's `vary` keys → their values here, as the scenario file writes them.
+    settings: the scenario's `vary` keys → their values here, as the scenario file writes them; of a value
+    that is a section, each of its keys (`serverless.function`).
     """
 
     settings: Mapping[str, Any]
@@ -52,16 +53,17 @@ class Figure:
 
 
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
-"""An application's file as plain data → the same with one assumption changed."""
+"""A file as plain data → the same with one assumption changed; what it is given stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One assumption changed: `KEY=VALUE` assignments to the scenario, or an edit of its applications."""
+    """One assumption changed: `KEY=VALUE` assignments to the scenario, or an edit of it or of its apps."""
 
     title: str
     assignments: tuple[str, ...] = ()
-    edit: Edit | None = None
+    of_scenario: Edit | None = None
+    of_apps: Edit | None = None
 
 
 @dataclass(frozen=True, slots=True)

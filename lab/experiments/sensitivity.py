@@ -61,20 +61,23 @@ def _told_of(change: Change, progress: Progress | None) -> Progress | None:
 def changed(scenario: Scenario, change: Change, folder: Path) -> Scenario:
     """The scenario under a change; edited applications are written into `folder`."""
     scenario = with_overrides(scenario, change.assignments)
-    if change.edit is None:
+    if change.of_scenario is None and change.of_apps is None:
         return scenario
     raw = scenario.model_dump(exclude_unset=True)
-    if "services.app" in raw.get("vary", {}):
-        names = raw["vary"]["services.app"]
-        raw["vary"]["services.app"] = [str(_edited(name, change.edit, folder)) for name in names]
-    else:
-        raw["services"]["app"] = str(_edited(raw["services"]["app"], change.edit, folder))
+    if change.of_scenario is not None:
+        raw = change.of_scenario(raw)
+    if change.of_apps is not None:
+        services = raw["services"]
+        raw |= {"services": services | {"app": _edited(services["app"], change.of_apps, folder)}}
+        if "services.app" in raw["vary"]:
+            apps = [_edited(name, change.of_apps, folder) for name in raw["vary"]["services.app"]]
+            raw |= {"vary": raw["vary"] | {"services.app": apps}}
     return build(raw, scenario.name)
 
 
-def _edited(name: str, edit: Edit, folder: Path) -> Path:
+def _edited(name: str, edit: Edit, folder: Path) -> str:
     source = SCENARIOS / "apps" / f"{name}.yaml"
     raw: dict[str, Any] = strict_yaml.parse(source.read_text(encoding="utf-8"), str(source))
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(edit(raw), sort_keys=False), encoding="utf-8")
-    return path
+    return str(path)

@@ -1,0 +1,64 @@
+"""The definitions fit the source's figures, their scenarios and each other."""
+
+import pytest
+
+from lab.experiments.catalogue import EXPERIMENTS, experiment
+from lab.experiments.evaluate import SCENARIOS, scenario_of
+from lab.experiments.sensitivity import changed
+from traces.reference import reference_figures
+from twinbed import ScenarioError
+
+ALL = pytest.mark.parametrize("each", EXPERIMENTS.values(), ids=EXPERIMENTS.keys())
+
+
+def test_every_figure_of_the_source_is_computed():
+    ours = {(each.name, figure.key) for each in EXPERIMENTS.values() for figure in each.figures}
+    missing = [(each.experiment, each.key) for each in reference_figures()]
+    assert [key for key in missing if key not in ours] == []
+
+
+def test_ours_have_the_unit_of_the_source():
+    units = {(each.experiment, each.key): each.unit for each in reference_figures()}
+    for each in EXPERIMENTS.values():
+        for figure in each.figures:
+            assert units.get((each.name, figure.key), figure.unit) == figure.unit, figure.key
+
+
+@ALL
+def test_keys_are_used_once(each):
+    keys = [figure.key for figure in each.figures]
+    assert len(set(keys)) == len(keys)
+
+
+@ALL
+def test_the_scenario_is_there_with_five_seeds(each):
+    assert len(scenario_of(each).seeds) >= 5
+
+
+@ALL
+def test_every_assumption_can_be_changed(each, tmp_path):
+    declared = scenario_of(each, each.sensitivity_seeds)
+    for change in each.sensitivity:
+        scenario = changed(declared, change, tmp_path)
+        assert scenario != declared, change.title
+        assert [len(values) for values in scenario.vary.values()] == [
+            len(values) for values in declared.vary.values()
+        ], change.title
+
+
+def test_the_titles_of_changes_are_unique():
+    for each in EXPERIMENTS.values():
+        titles = [change.title for change in each.sensitivity]
+        assert len(set(titles)) == len(titles)
+
+
+def test_a_name_is_found_in_any_case_and_a_wrong_one_gets_the_nearest():
+    assert experiment("e2").name == "E2"
+    with pytest.raises(ScenarioError, match="did you mean 'beyond'"):
+        experiment("beyon")
+    with pytest.raises(ScenarioError, match="there are E1"):
+        experiment("zzz")
+
+
+def test_scenarios_are_where_they_are_looked_for():
+    assert (SCENARIOS / "E1.yaml").is_file()
