@@ -15,7 +15,7 @@ import pandas as pd
 
 from lab.charts.palette import EVENTS, THROTTLED, USAGE, Shown
 
-_LEFT = 56
+LEFT = 56
 """Room for the y axis in every chart, so that charts below each other share their time axis."""
 
 
@@ -30,8 +30,8 @@ def workload(frame: pd.DataFrame) -> alt.Chart:
         legend=alt.Legend(orient="top", columns=6, labelLimit=180),
     )
     chart: alt.Chart = base.encode(
-        x=_Time().of("at_s"),
-        y=_left("cpu_cores", "CPU demand (cores)", stacked=True),
+        x=Time().of("at_s"),
+        y=left("cpu_cores", "CPU demand (cores)", stacked=True),
         color=color,
         tooltip=[
             alt.Tooltip("container:N", title="container"),
@@ -59,15 +59,15 @@ def limit_and_use(
     axis' end, shared by the policies' charts; last: it shows the time axis for those above it.
     """
     use, limit, title, what = _QUANTITIES[quantity]
-    time = _Time(window, labels=last)
+    time = Time(window, labels=last)
     x = time.of("at_s")
     base = alt.Chart(frame.assign(was_throttled=frame["throttled"].map({True: "yes", False: "no"})))
     y = alt.Scale(domain=[0, top], nice=False)
     area = base.mark_area(interpolate="step-before", color=USAGE, opacity=0.45, clip=True).encode(
-        x=x, y=_left(use, title, scale=y)
+        x=x, y=left(use, title, scale=y)
     )
     line = base.mark_line(interpolate="step-before", color=color, strokeWidth=2, clip=True).encode(
-        x=x, y=_left(limit, title, scale=y)
+        x=x, y=left(limit, title, scale=y)
     )
     layers = [area, line]
     if len(spans):
@@ -86,7 +86,7 @@ _QUANTITIES = {
 }
 
 
-def _strip(spans: pd.DataFrame, time: _Time) -> alt.Chart:
+def _strip(spans: pd.DataFrame, time: Time) -> alt.Chart:
     chart: alt.Chart = (
         alt.Chart(spans.assign(share=spans["throttled"] / spans["periods"]))
         .mark_rect(color=THROTTLED, clip=True)
@@ -108,7 +108,7 @@ def _strip(spans: pd.DataFrame, time: _Time) -> alt.Chart:
     return chart
 
 
-def _marks(events: pd.DataFrame, time: _Time, y: alt.Scale) -> alt.Chart:
+def _marks(events: pd.DataFrame, time: Time, y: alt.Scale) -> alt.Chart:
     kinds = list(EVENTS)
     chart: alt.Chart = (
         alt.Chart(events.assign(what=events["kind"].map({kind: look.text for kind, look in EVENTS.items()})))
@@ -174,14 +174,14 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
         .mark_line(clip=True, strokeWidth=2.2)
         .encode(
             x=alt.X("slack:Q", title=title, scale=alt.Scale(domain=[low, high])),
-            y=_left("share", "Share of container-periods", percent=True, scale=alt.Scale(domain=[0, 1])),
+            y=left("share", "Share of container-periods", percent=True, scale=alt.Scale(domain=[0, 1])),
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
                 alt.Tooltip("share:Q", title="share at or below", format=".0%"),
                 alt.Tooltip("slack:Q", title=title, format=form),
             ],
             order="share:Q",
-            **_by_title(runs),
+            **by_title(runs),
         )
     )
     return chart
@@ -197,7 +197,7 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
         alt.Chart(frame, height=130 + 30 * len(runs))
         .mark_rect()
         .encode(
-            x=_Time().of("at_s"),
+            x=Time().of("at_s"),
             x2="to_s:Q",
             y=alt.Y("title:N", title=None, sort=titles, scale=alt.Scale(paddingInner=0.15), axis=rows),
             color=alt.Color("title:N", sort=titles, scale=colors, legend=None),
@@ -223,7 +223,8 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
     return chart
 
 
-def _by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
+def by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
+    """The color and strokeDash channels for a field `title`: every run's own look, with a legend."""
     titles = [each.title for each in runs]
     legend = alt.Legend(orient="top", symbolStrokeWidth=3, symbolSize=300, labelLimit=320)
     colors = alt.Scale(domain=titles, range=[each.color for each in runs])
@@ -235,7 +236,7 @@ def _by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
 
 
 @dataclass(frozen=True)
-class _Time:
+class Time:
     """The time axis: its window (None = that of the data), and whether its labels are shown."""
 
     window: tuple[float, float] | None = None
@@ -252,7 +253,7 @@ class _Time:
         return alt.X(f"{field}:Q", title="Time (s)" if self.labels else None, scale=scale, axis=axis)
 
 
-def _left(
+def left(
     field: str,
     title: str,
     *,
@@ -261,6 +262,6 @@ def _left(
     percent: bool = False,
 ) -> alt.Y:
     """The y channel, with the same room for its labels in every chart."""
-    axis = alt.Axis(minExtent=_LEFT, maxExtent=_LEFT, tickCount=4, format="%" if percent else ",~r")
+    axis = alt.Axis(minExtent=LEFT, maxExtent=LEFT, tickCount=4, format="%" if percent else ",~r")
     stack: Literal["zero"] | None = "zero" if stacked else None
     return alt.Y(f"{field}:Q", title=title, axis=axis, stack=stack, scale=scale or alt.Scale())

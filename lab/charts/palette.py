@@ -1,8 +1,8 @@
 """One colour and one dash pattern per policy, the same in every chart and table of the explorer.
 
-For: names and looks. Not for: drawing (lab.charts.drawing). Colours are Okabe and Ito's (Color
-Universal Design, 2008; the blue lightened for dark pages), which stay apart for the common kinds of
-colour blindness; dashes say the same once more for print and for anyone to whom the colours look alike.
+For: names and looks. Not for: drawing (lab.charts.drawing). The policies' own colours are Okabe and Ito's
+(Color Universal Design, 2008; the blue lightened for dark pages) and a grey, which stay apart for the common
+kinds of colour blindness; dashes say the same once more for print and for anyone to whom colours look alike.
 """
 
 from __future__ import annotations
@@ -13,8 +13,15 @@ from dataclasses import dataclass
 from lab.labels import labels
 from lab.store import Run
 
-_BASE = {"escra": "#1A7FC4", "autopilot": "#E69F00", "vpa": "#009E73", "static": "#CC79A7"}
-_FURTHER = ("#56B4E9", "#D55E00", "#8C8C8C", "#B8A800")
+_BASE = {
+    "escra": "#1A7FC4",
+    "autopilot": "#E69F00",
+    "vpa": "#009E73",
+    "static": "#CC79A7",
+    "autothrottle": "#56B4E9",
+    "unlimited": "#8C8C8C",
+}
+_FURTHER = ("#D55E00", "#B8A800", "#7A4B9E", "#6B3E26")
 _DASHES: tuple[tuple[int, ...], ...] = (
     (1, 0),
     (8, 3),
@@ -78,7 +85,7 @@ def shown(runs: Sequence[Run]) -> list[Shown]:
             taken.add(name)
             color, dash = _BASE[name], _DASHES[list(_BASE).index(name)]
         else:
-            color, dash = _FURTHER[further % len(_FURTHER)], _DASHES[4 + further % len(_FURTHER)]
+            color, dash = _FURTHER[further % len(_FURTHER)], _DASHES[(6 + further) % len(_DASHES)]
             further += 1
         found.append(Shown(run, full, color, dash))
     return found

@@ -1,7 +1,7 @@
 """What the pages read more than once, kept in memory between reruns and shared by all sessions.
 
-For: bounded caches over lab.charts.series and traces. Not for: computing. A run is told by its path and
-its tables' checksums, so a run that is replaced under the same id is read afresh.
+For: bounded caches over lab.charts, traces and applications. Not for: computing. A run is told by its path
+and its tables' checksums, so a run that is replaced under the same id is read afresh.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from lab.charts import series
+from lab.charts import series, services
+from lab.services.application import AppSpec
+from lab.services.load import load_app
 from lab.store import Run
 from traces.load import load
 from traces.schema import UsageTrace
@@ -20,7 +22,7 @@ from traces.schema import UsageTrace
 
 def _identity(run: Run) -> tuple[str, ...]:
     tables = run.manifest["tables"]
-    return (str(run.path), tables["periods"], tables["events"], tables["containers"])
+    return (str(run.path), *(tables[name] for name in sorted(tables)))
 
 
 _RUN: dict[str | type[Any], Callable[[Any], Any]] = {Run: _identity}
@@ -54,3 +56,33 @@ def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
 def recording(name: str) -> UsageTrace:
     """A shipped recording. Shared, not copied: nobody may change it. Raises TraceError."""
     return load(name)
+
+
+@st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
+def clients_over_time(run: Run, most: int) -> pd.DataFrame:
+    """`services.over_time`."""
+    return services.over_time(run, most)
+
+
+@st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
+def latency_distribution(run: Run) -> pd.DataFrame:
+    """`services.latency_distribution`."""
+    return services.latency_distribution(run)
+
+
+@st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
+def by_kind(run: Run) -> pd.DataFrame:
+    """`services.by_kind`."""
+    return services.by_kind(run)
+
+
+@st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
+def by_container(run: Run) -> pd.DataFrame:
+    """`services.by_container`."""
+    return services.by_container(run)
+
+
+@st.cache_data(max_entries=8, show_spinner=False)
+def application(name: str) -> AppSpec:
+    """A shipped application. Raises ScenarioError."""
+    return load_app(name)

@@ -1,4 +1,4 @@
-"""What can be taken away: the comparison and a container's series as CSV, the report as HTML.
+"""What can be taken away: the comparison, a container's series, what clients saw (CSV), the report (HTML).
 
 For: the buttons and the bytes behind them; a file is made when it is asked for. Not for: what is in a
 comparison (lab.compare) or a report (lab.report).
@@ -6,7 +6,7 @@ comparison (lab.compare) or a report (lab.report).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 import streamlit as st
@@ -68,3 +68,25 @@ def series(runs: Sequence[Shown], container: str) -> None:
         on_click="ignore",
         key="download_series",
     )
+
+
+def clients(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> None:
+    """A button for what clients saw over time, as drawn. frames: title → services.over_time."""
+    st.download_button(
+        "Over time (CSV)",
+        lambda: clients_csv(runs, frames),
+        f"{runs[0].run.manifest['name']}-over-time.csv",
+        "text/csv",
+        on_click="ignore",
+        key="download_clients",
+    )
+
+
+def clients_csv(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> str:
+    """What clients saw in every stretch of every run: run, policy, then the columns of services.over_time."""
+    parts = [
+        frames[each.title].assign(run=each.run.id, policy=each.run.policy).set_index(["run", "policy"])
+        for each in runs
+    ]
+    text: str = pd.concat(parts).to_csv()
+    return text

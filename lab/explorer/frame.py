@@ -9,7 +9,7 @@ import logging
 
 import streamlit as st
 
-from lab.explorer import containers_page, runs_page
+from lab.explorer import containers_page, runs_page, services_page
 from twinbed import TwinbedError
 
 _LOG = logging.getLogger(__name__)
@@ -28,6 +28,7 @@ def show() -> None:
     page = st.navigation(
         [
             st.Page(containers_page.page, title="Containers", url_path="containers", default=True),
+            st.Page(services_page.page, title="Services", url_path="services"),
             st.Page(runs_page.page, title="Runs", url_path="runs"),
         ],
         position="top",

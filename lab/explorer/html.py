@@ -8,10 +8,13 @@ are inherited, so that it reads in light and dark. Everything that is not ours i
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
+import pandas as pd
+
 from lab.charts.palette import Shown
+from lab.charts.services_drawing import duration
 from lab.compare import comparison
 from lab.formats import shown as as_text
 from lab.metrics import BY_KEY, METRICS, Metric
@@ -48,6 +51,16 @@ _CARD = (
     ("cost", "Cost"),
 )
 
+_SERVICE_CARD = (
+    ("latency_p50_s", "Latency p50"),
+    ("throttled_share", "Throttled"),
+    ("mean_reserved_cores", "CPU reserved"),
+    ("reserved_gib_h", "Memory reserved"),
+    ("oom_kills", "OOM kills"),
+    ("restarts", "Restarts"),
+    ("cost", "Cost"),
+)
+
 _SPECIAL = frozenset("\\`*_{}[]<>()#+!|~$:")
 _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
 """Figures before which the table leaves a line: slack, CPU kept waiting, events, what is reserved."""
@@ -55,27 +68,63 @@ _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
 
 def cards(runs: Sequence[Shown]) -> str:
     """One card per run: mean reserved CPU, against the first static run's, and what that costs."""
-    baseline = next((each for each in runs if each.run.policy.split(":", 1)[0] == "static"), None)
-    return _STYLE + f'<div class="tb-cards">{"".join(_card(each, baseline) for each in runs)}</div>'
-
-
-def _card(shown: Shown, baseline: Shown | None) -> str:
-    reserved = shown.run.metrics["mean_reserved_cores"]
-    versus = ""
-    if baseline is not None and baseline is not shown:
-        change = reserved / baseline.run.metrics["mean_reserved_cores"] - 1
-        versus = f'<div class="tb-soft">{_signed(change)} against {escape(baseline.title)}</div>'
-    elif baseline is shown:
-        versus = '<div class="tb-soft">the others are measured against it</div>'
-    lines = "".join(
-        f"<dt>{name}</dt><dd>{escape(_with_unit(shown, BY_KEY[key]))}</dd>" for key, name in _CARD
+    return _grid(
+        _card(
+            each,
+            f"{each.run.metrics['mean_reserved_cores']:,.2f}",
+            "cores reserved",
+            _versus(each, runs),
+            _CARD,
+        )
+        for each in runs
     )
+
+
+def service_cards(runs: Sequence[Shown]) -> str:
+    """One card per run that had clients: latency, what was answered, and what was reserved for it."""
+    return _grid(
+        _card(
+            each,
+            duration(each.run.metrics["latency_p99_s"]) or "–",
+            "latency p99",
+            _answered(each.run.metrics),
+            _SERVICE_CARD,
+        )
+        for each in runs
+    )
+
+
+def _grid(found: Iterable[str]) -> str:
+    return f'{_STYLE}<div class="tb-cards">{"".join(found)}</div>'
+
+
+def _card(shown: Shown, figure: str, what: str, remark: str, below: Sequence[tuple[str, str]]) -> str:
+    lines = "".join(
+        f"<dt>{name}</dt><dd>{escape(_with_unit(shown, BY_KEY[key]))}</dd>" for key, name in below
+    )
+    soft = f'<div class="tb-soft">{escape(remark)}</div>' if remark else ""
     return (
         f'<div class="tb-card" style="border-top-color:{shown.color}">'
         f'<div class="tb-name">{escape(shown.title)}</div>'
-        f'<div class="tb-big">{reserved:,.2f} <small>cores reserved</small></div>'
-        f"{versus}<dl>{lines}</dl></div>"
+        f'<div class="tb-big">{figure} <small>{what}</small></div>'
+        f"{soft}<dl>{lines}</dl></div>"
     )
+
+
+def _versus(shown: Shown, runs: Sequence[Shown]) -> str:
+    """How much a run reserves against the first static one."""
+    baseline = next((each for each in runs if each.run.policy.split(":", 1)[0] == "static"), None)
+    if baseline is None:
+        return ""
+    if baseline is shown:
+        return "the others are measured against it"
+    ours, theirs = (each.run.metrics["mean_reserved_cores"] for each in (shown, baseline))
+    return f"{_signed(ours / theirs - 1)} against {baseline.title}"
+
+
+def _answered(metrics: Mapping[str, float]) -> str:
+    rate, failed = metrics["throughput_rps"], metrics["failed_share"]
+    return f"{rate:,.0f} answers a second, {as_text(failed, 2, percent=True)} % not answered"
 
 
 def _signed(change: float) -> str:
@@ -100,20 +149,12 @@ def markdown(text: str) -> str:
 def table(runs: Sequence[Shown]) -> str:
     """All figures, a line each, a column per run; the best of a line is marked where they differ."""
     frame = comparison([each.run for each in runs])
-    head = "".join(
-        f'<th scope="col"><span class="tb-dot" style="background:{each.color}"></span>'
-        f"{escape(each.title)}</th>"
-        for each in runs
-    )
     lines = "".join(
         _line(metric, frame[metric.key].tolist(), _currency(runs))
         for metric in METRICS
         if not frame[metric.key].isna().all()
     )
-    return (
-        f'{_STYLE}<div class="tb-scroll"><table class="tb-table"><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{lines}</tbody></table></div>"
-    )
+    return _whole_table(runs, lines)
 
 
 def _line(metric: Metric, values: list[float], currency: str) -> str:
@@ -152,3 +193,43 @@ def _unit(metric: Metric, currency: str) -> str:
 
 def _currency(runs: Sequence[Shown]) -> str:
     return "/".join(dict.fromkeys(str(each.run.manifest["spec"]["price"]["currency"]) for each in runs))
+
+
+def why(runs: Sequence[Shown], changes: Sequence[pd.DataFrame]) -> str:
+    """Reasons for which a container's limit changed, a line each, with how often under each run.
+
+    changes: of every run, as of `lab.charts.services.limit_changes`.
+    """
+    counts = [frame.set_index("reason") for frame in changes]
+    total: dict[str, int] = {}
+    for frame in counts:
+        for reason, times in frame["times"].items():
+            total[str(reason)] = total.get(str(reason), 0) + int(times)
+    lines = "".join(
+        f'<tr><th scope="row">{escape(reason)}</th>{"".join(_times(frame, reason) for frame in counts)}</tr>'
+        for reason in sorted(total, key=lambda each: -total[each])
+    )
+    return _whole_table(runs, lines)
+
+
+def _times(frame: pd.DataFrame, reason: str) -> str:
+    if reason not in frame.index:
+        return "<td>–</td>"
+    row = frame.loc[reason]
+    arrows = [
+        f"↑ {row['raised']:,}" if row["raised"] else "",
+        f"↓ {row['lowered']:,}" if row["lowered"] else "",
+    ]
+    return f"<td>{' &nbsp; '.join(arrow for arrow in arrows if arrow)}</td>"
+
+
+def _whole_table(runs: Sequence[Shown], lines: str) -> str:
+    head = "".join(
+        f'<th scope="col"><span class="tb-dot" style="background:{each.color}"></span>'
+        f"{escape(each.title)}</th>"
+        for each in runs
+    )
+    return (
+        f'{_STYLE}<div class="tb-scroll"><table class="tb-table"><thead><tr><th></th>{head}</tr></thead>'
+        f"<tbody>{lines}</tbody></table></div>"
+    )

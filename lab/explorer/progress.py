@@ -23,9 +23,9 @@ def take_finished() -> None:
     status = job.status()
     if status.phase == "running":
         return
-    session.drop_job()
+    owner = session.drop_job()
     if status.phase == "done":
-        session.change(runs=status.runs)
+        owner.change(runs=status.runs)
         st.session_state.pop("shown_window", None)
     elif status.phase == "failed":
         fail(status.message)
@@ -73,5 +73,5 @@ def _follow() -> None:
 
 def _text(status: Status) -> str:
     if not status.label:
-        return f"Preparing the trace… {status.elapsed_s:.0f} s"
+        return f"Preparing… {status.elapsed_s:.0f} s"
     return f"{title(status.label)}: {status.fraction:.0%} of all policies, {status.elapsed_s:.0f} s"

@@ -12,10 +12,9 @@ import pandas as pd
 import streamlit as st
 
 from lab import compare
-from lab.charts import drawing, series
+from lab.charts import drawing, series, services
 from lab.charts.palette import EVENTS, Shown, shown
 from lab.explorer import cached, downloads, html
-from lab.formats import Record
 from lab.store import Run
 
 _MOST_ROWS = 6000
@@ -25,25 +24,47 @@ _MOST_EVENTS = 300
 _SHARE_BUCKETS = 180
 
 
-def show(runs: Sequence[Run], container: str, on_container: Callable[[str], object]) -> None:
+def nobody(_container: str) -> None:
+    """For pages that do not keep which container is looked at."""
+
+
+def show(runs: Sequence[Run], container: str = "", on_container: Callable[[str], object] = nobody) -> None:
     """Everything about these runs. container: the one to look at first; on_container: told of another."""
     entries = shown(runs)
-    facts = compare.facts(runs)
-    st.caption(f"{facts['workload']}. Global limits: {facts['global limits']}. Seed {facts['seed']}.")
+    about(runs)
     st.html(html.cards(entries))
-    if remarks := compare.remarks(runs):
-        st.info("  \n".join(html.markdown(remark) for remark in remarks))
-    _over_time(entries, container, on_container)
-    _distributions(entries)
+    remarks(runs)
+    over_time(entries, container, on_container)
+    distributions(entries)
+    figures(entries)
+
+
+def about(runs: Sequence[Run]) -> None:
+    """What the runs are about, in a line."""
+    facts = compare.facts(runs)
+    asked = f" {facts['requests']}." if "requests" in facts else ""
+    st.caption(f"{facts['workload']}.{asked} Global limits: {facts['global limits']}. Seed {facts['seed']}.")
+
+
+def remarks(runs: Sequence[Run]) -> None:
+    """What a careful colleague would say about the runs, if anything."""
+    if found := compare.remarks(runs):
+        st.info("  \n".join(html.markdown(remark) for remark in found))
+
+
+def figures(entries: Sequence[Shown]) -> None:
+    """All figures, what can be taken away, and where it all comes from."""
+    runs = [each.run for each in entries]
     st.subheader("All figures", anchor="figures")
     st.html(html.table(entries))
     st.caption(f"{compare.legend(runs)} The best of each line is marked; point at a line for its definition.")
     downloads.whole(entries)
-    _provenance(runs, facts)
+    _provenance(runs)
 
 
 @st.fragment
-def _over_time(entries: Sequence[Shown], container: str, on_container: Callable[[str], object]) -> None:
+def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[str], object]) -> None:
+    """One container's limit and use under every run, and why its limit changed."""
     st.subheader("Limit and use over time", anchor="time")
     names = list(
         dict.fromkeys(name for each in entries for name in each.run.manifest["workload"]["containers"])
@@ -73,6 +94,8 @@ def _over_time(entries: Sequence[Shown], container: str, on_container: Callable[
         st.info("The time window is empty: pull its ends apart.")
         return
     _stacked(entries, str(chosen), "cpu" if quantity == "CPU" else "memory", window)
+    if quantity == "CPU":
+        _why(entries, str(chosen), window)
     downloads.series(entries, str(chosen))
 
 
@@ -119,6 +142,19 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
     _key(quantity, marked)
 
 
+def _why(entries: Sequence[Shown], name: str, window: tuple[float, float]) -> None:
+    here = [each for each in entries if name in each.run.manifest["workload"]["containers"]]
+    changes = [services.limit_changes(_inside(cached.container(each.run, name), window)) for each in here]
+    if any(len(frame) for frame in changes):
+        st.markdown("**Why did the limit change here?**")
+        st.html(html.why(here, changes))
+        st.caption(
+            "How often the CPU limit was raised (↑) and lowered (↓) in this window, by the reason given."
+        )
+    else:
+        st.caption("No policy changed the CPU limit in this window.")
+
+
 def _inside(frame: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
     return frame[(frame["at_s"] > window[0]) & (frame["at_s"] <= window[1] + 1e-9)]
 
@@ -163,37 +199,39 @@ def _key(quantity: str, kinds: set[str]) -> None:
     st.caption(" ".join(parts))
 
 
-def _distributions(entries: Sequence[Shown]) -> None:
+def distributions(entries: Sequence[Shown]) -> None:
+    """How much slack there is how often, and where containers were throttled."""
     st.subheader("Slack and throttling, all containers", anchor="slack")
     left, right = st.columns(2)
     for place, quantity, title, form in (
         (left, "cpu", "CPU slack: limit − use (cores)", ".3f"),
         (right, "memory", "Memory slack: limit − use (MiB)", ",.1f"),
     ):
-        frame = _by_run(entries, [cached.slack_distribution(each.run, quantity) for each in entries])
+        frame = by_run(entries, [cached.slack_distribution(each.run, quantity) for each in entries])
         if frame.empty:
             place.info("The trace has no memory, so there is no memory slack.")
         else:
             place.altair_chart(
                 drawing.distribution(frame, entries, title=title, form=form), key=f"cdf-{quantity}"
             )
-    shares = _by_run(entries, [cached.throttled_share(each.run, _SHARE_BUCKETS) for each in entries])
+    shares = by_run(entries, [cached.throttled_share(each.run, _SHARE_BUCKETS) for each in entries])
     if shares.empty or not shares["share"].any():
         st.info("No container was throttled in any period.")
     else:
         st.altair_chart(drawing.shares(shares, entries), key="shares")
 
 
-def _by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+def by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The runs' frames below each other, each row with its run's title; those without rows left out."""
     parts = [
         frame.assign(title=each.title) for each, frame in zip(entries, frames, strict=True) if len(frame)
     ]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["share"])
 
 
-def _provenance(runs: Sequence[Run], facts: Record) -> None:
+def _provenance(runs: Sequence[Run]) -> None:
     with st.expander("Where these figures come from"):
-        st.markdown(f"**Machine**: {facts['machine']}")
+        st.markdown(f"**Machine**: {compare.facts(runs)['machine']}")
         for note in compare.notes_of(runs):
             st.markdown(f"- {html.markdown(note)}")
         st.markdown("**Runs** (stored; the same question has the same id everywhere)")

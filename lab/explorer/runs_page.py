@@ -14,7 +14,7 @@ import pandas as pd
 import streamlit as st
 
 from lab.charts.palette import title
-from lab.explorer import progress, results, session
+from lab.explorer import progress, results, services_results
 from lab.explorer.selection import MAX_POLICIES
 from lab.metrics import METRICS
 from lab.store import RunStore
@@ -147,8 +147,10 @@ def _compare(store: RunStore, picked: list[str]) -> None:
             runs.append(store.open(run_id))
         except StoreError as error:
             st.error(str(error))
-    if runs:
-        results.show(runs, session.selection().container, lambda name: session.change(container=name))
+    if runs and all("requests" in run.tables for run in runs):
+        services_results.show(runs)
+    elif runs:
+        results.show(runs)
 
 
 def _runs(count: int) -> str:

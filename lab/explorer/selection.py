@@ -1,15 +1,16 @@
-"""What the user chose, as a value that fits into a page's address and back.
+"""What the user chose on a page, as a value that fits into the page's address and back.
 
 For: the one form in which choices live in the session and in the URL. Not for: widgets (the pages) nor
-for checking that a recording or a run is there. An address is text that anybody may have typed, so
-what cannot be used is left at its default and reported in one line.
+for checking that a recording, an application or a run is there. An address is text that anybody may have
+typed, so what cannot be used is left at its default and reported in one line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from math import isfinite
+from typing import Any, TypeVar
 
 from lab import policy
 from lab.scenario import DEFAULT_POLICIES, Price
@@ -20,14 +21,13 @@ MAX_POLICIES = 8
 MAX_RUNS = 24
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
-    """recording: a shipped recording's name, empty for an uploaded trace or none; policies: text forms;
-    budget: Ω and M as a multiple of the sum of profiled peaks; cpu_price, memory_price: per core-hour
-    and GiB-hour; container: the one that is looked at; runs: ids of the stored runs that are shown.
+@dataclass(frozen=True)
+class Choices:
+    """What is chosen on every page that runs something. policies: text forms; budget: Ω and M as a multiple
+    of the sum of profiled peaks; cpu_price, memory_price: per core-hour and GiB-hour; container: the one
+    that is looked at; runs: ids of the stored runs that are shown.
     """
 
-    recording: str = ""
     policies: tuple[str, ...] = DEFAULT_POLICIES
     budget: float = 1.5
     seed: int = 0
@@ -37,8 +37,8 @@ class Selection:
     runs: tuple[str, ...] = ()
 
     def overrides(self) -> list[str]:
-        """What differs from a scenario's defaults, as `KEY=VALUE` for `lab.runner.whatif`."""
-        changed = [] if self.budget == Selection().budget else [f"budget_factor={self.budget!r}"]
+        """What differs from a scenario's defaults, as `KEY=VALUE` for `lab.scenario.with_overrides`."""
+        changed = [] if self.budget == Choices().budget else [f"budget_factor={self.budget!r}"]
         price = (self.cpu_price, self.memory_price)
         if price != (Price().cpu_core_hour, Price().memory_gib_hour):
             changed += [
@@ -49,46 +49,71 @@ class Selection:
         return changed
 
 
-_TEXT = ("recording", "container")
+@dataclass(frozen=True)
+class TraceChoices(Choices):
+    """The page "Containers". recording: a shipped recording's name, empty for an uploaded trace or none."""
+
+    recording: str = ""
+
+
+@dataclass(frozen=True)
+class ServiceChoices(Choices):
+    """The page "Services". app: a shipped application's name, empty for none yet; arrivals: a preset of
+    lab.services.arrivals; scale: its rates are multiplied by it; duration_s: how long clients ask."""
+
+    app: str = ""
+    arrivals: str = "fixed"
+    scale: float = 1.0
+    duration_s: float = 60.0
+
+
+AnyChoices = TypeVar("AnyChoices", bound=Choices)
+
 _LISTS = ("policies", "runs")
+_RANGES = {
+    "budget": (0.1, 100.0),
+    "seed": (0, 2**31),
+    "cpu_price": (0.0, 1e6),
+    "memory_price": (0.0, 1e6),
+    "scale": (0.01, 20.0),
+    "duration_s": (1.0, 3600.0),
+}
+"""Least and most of every number; the pages' fields have the same."""
 
 
-def to_query(selection: Selection) -> dict[str, str | list[str]]:
+def limits(key: str) -> tuple[float, float]:
+    """The least and the most that a number of a selection may be."""
+    return _RANGES[key]
+
+
+def to_query(chosen: Choices) -> dict[str, str | list[str]]:
     """The selection as query parameters; what has its default is left out."""
     query: dict[str, str | list[str]] = {}
-    for key in Selection.__slots__:
-        value = getattr(selection, key)
-        if value != getattr(Selection(), key):
-            query[key] = list(value) if key in _LISTS else str(value)
+    for field in fields(chosen):
+        value = getattr(chosen, field.name)
+        if value != field.default:
+            query[field.name] = list(value) if field.name in _LISTS else str(value)
     return query
 
 
-def from_query(query: Mapping[str, Sequence[str]]) -> tuple[Selection, list[str]]:
+def from_query(kind: type[AnyChoices], query: Mapping[str, Sequence[str]]) -> tuple[AnyChoices, list[str]]:
     """The selection that the parameters (key → values) ask for, and one line per value not usable."""
     problems: list[str] = []
-    given: dict[str, object] = {key: query[key][-1] for key in _TEXT if query.get(key)}
-    if query.get("policies"):
-        texts = _policies(query["policies"], problems)
-        given |= {"policies": texts} if texts else {}
-    if query.get("runs"):
-        given["runs"] = tuple(dict.fromkeys(query["runs"]))[:MAX_RUNS]
-    readers: tuple[tuple[str, Callable[[str], float], float], ...] = (
-        ("budget", float, 0.1),
-        ("seed", int, 0),
-        ("cpu_price", float, 0.0),
-        ("memory_price", float, 0.0),
-    )
-    for key, kind, least in readers:
-        if query.get(key):
-            number = _number(query[key][-1], kind, least)
-            if number is None:
-                problems.append(
-                    f"The address says {key}={query[key][-1]}, which is no number of at least {least:g}; "
-                    "the default is used."
-                )
-            else:
-                given[key] = number
-    return Selection(**given), problems  # type: ignore[arg-type]  # each key has its field's type
+    given: dict[str, Any] = {}
+    for field in fields(kind):
+        values = query.get(field.name)
+        if not values:
+            continue
+        if field.name == "policies":
+            texts = _policies(values, problems)
+            given |= {"policies": texts} if texts else {}
+        elif field.name == "runs":
+            given["runs"] = tuple(dict.fromkeys(values))[:MAX_RUNS]
+        elif field.name not in _RANGES:
+            given[field.name] = values[-1]
+        elif (number := _number(field.name, values[-1], type(field.default), problems)) is not None:
+            given[field.name] = number
+    return kind(**given), problems
 
 
 def _policies(texts: Sequence[str], problems: list[str]) -> tuple[str, ...]:
@@ -101,9 +126,15 @@ def _policies(texts: Sequence[str], problems: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(kept))[:MAX_POLICIES]
 
 
-def _number(text: str, kind: Callable[[str], float], least: float) -> float | None:
+def _number(key: str, text: str, kind: type[Any], problems: list[str]) -> float | None:
+    least, most = _RANGES[key]
     try:
-        value = kind(text)
+        value: float = kind(text)
     except ValueError:
-        return None
-    return value if isfinite(value) and value >= least else None
+        value = float("nan")
+    if isfinite(value) and least <= value <= most:
+        return value
+    problems.append(
+        f"The address says {key}={text}, which is no number from {least:g} to {most:g}; the default is used."
+    )
+    return None

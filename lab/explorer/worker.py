@@ -16,11 +16,12 @@ import threading
 import time
 import traceback
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from lab.runner import run_scenario, whatif_scenario
-from lab.scenario import expand
+from lab.runner import run_scenario
+from lab.scenario import Scenario, build, expand
 from lab.store import RunStore
 from twinbed import TwinbedError
 
@@ -33,16 +34,18 @@ class _CancelledError(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to run. source: a shipped recording's name or a path, relative to `folder` where that is given;
-    policies: text forms; overrides: as of lab.scenario.with_overrides; store: the run store's root;
-    folder: holds an uploaded trace and is removed at the end ("" = none)."""
+    """What to run. scenario: what was given of it, as plain data for lab.scenario.build (paths in it are
+    relative to `folder` where that is given); store: the run store's root; folder: holds an uploaded trace
+    and is removed at the end ("" = none)."""
 
-    source: str
-    policies: tuple[str, ...]
-    seed: int
-    overrides: tuple[str, ...]
+    scenario: dict[str, Any]
     store: str
     folder: str = ""
+
+    @classmethod
+    def of(cls, scenario: Scenario, store: Path, folder: str = "") -> Request:
+        """The request for all runs of a scenario."""
+        return cls(scenario.model_dump(mode="json", exclude_unset=True), str(store.absolute()), folder)
 
     def to_json(self) -> str:
         """One line."""
@@ -51,10 +54,7 @@ class Request:
     @classmethod
     def from_json(cls, line: str) -> Request:
         """What `to_json` wrote."""
-        raw: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(line).items()
-        }
-        return cls(**raw)
+        return cls(**json.loads(line))
 
 
 class _Channel:
@@ -86,7 +86,7 @@ def main() -> int:
     except TwinbedError as error:
         channel.send(error=" ".join(str(error).split()))
     except MemoryError:
-        channel.send(error="There is not enough memory for this trace: choose fewer containers or less time.")
+        channel.send(error="There is not enough memory for this: choose fewer containers or less time.")
     except Exception as error:
         traceback.print_exc()
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -103,9 +103,7 @@ def _run(request: Request, channel: _Channel) -> list[str]:
     if request.folder:
         # So that messages and the manifest say the file's name, not where it lay for a minute.
         os.chdir(request.folder)
-    scenario = whatif_scenario(
-        request.source, request.policies, seed=request.seed, overrides=request.overrides
-    )
+    scenario = build(request.scenario, "explorer")
     labels = [spec.label for spec in expand(scenario)]
     sent_at = -_MOST_OFTEN_S
 

@@ -15,6 +15,7 @@ from sample_traces import usage_trace
 from lab.explorer.job import Job
 from lab.explorer.uploads import accept, lend
 from lab.explorer.worker import Request
+from lab.runner import whatif_scenario
 from lab.store import RunStore
 from traces import parquet
 
@@ -32,7 +33,7 @@ def long_trace(tmp_path_factory) -> Path:
 
 
 def request(source: Path | str, store: Path, *policies: str, **values) -> Request:
-    return Request(str(source), policies or ("static", "escra"), 0, (), str(store), **values)
+    return Request.of(whatif_scenario(source, policies or ("static", "escra")), store, **values)
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
@@ -111,7 +112,8 @@ def test_the_child_ends_when_the_explorer_is_killed(long_trace, tmp_path):
     script = (
         "import sys, time\n"
         "from lab.explorer.job import Job\nfrom lab.explorer.worker import Request\n"
-        f"job = Job(Request({str(long_trace)!r}, ('escra',), 0, (), {str(tmp_path)!r}))\n"
+        f"asked = {{'name': 'long', 'trace': {{'source': {str(long_trace)!r}}}, 'policies': ['escra']}}\n"
+        f"job = Job(Request(asked, {str(tmp_path)!r}))\n"
         "while not job.status().fraction: time.sleep(0.02)\n"
         "print(job.pid, flush=True); time.sleep(600)\n"
     )

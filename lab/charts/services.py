@@ -1,0 +1,176 @@
+"""What clients saw of a run, and what its services did, made small enough to draw.
+
+For: latency, throughput and failures over time, the distribution of latency, figures per kind of request
+and per container, why a limit changed. Not for: drawing (lab.charts.services_drawing) or one container's
+series (lab.charts.series). DuckDB reads the Parquet of a run whose tables include `requests`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import numpy as np
+import pandas as pd
+
+from lab.charts import series
+from lab.store import Run
+from twinbed import StoreError
+
+PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+"""What latency over time is shown as: column → quantile."""
+
+NOT_ANSWERED = ("timed_out", "dropped", "failed", "pending")
+"""What else than an answer becomes of a request: statuses of the requests table."""
+
+_LEAST_STRETCH_S = 1.0
+"""Hundreds of requests come in a second: enough of them for a 99th percentile."""
+_TAIL = 1 - np.geomspace(0.1, 0.0001, 61)
+_CDF_POINTS = np.unique(np.round(np.concatenate([np.linspace(0, 1, 101), _TAIL]), 6))
+
+
+def stretch_s(run: Run, most: int) -> float:
+    """Length of the stretches that a run's time is divided into, at most `most` of them: 1, 2, 5, 10, … s."""
+    least = max(_LEAST_STRETCH_S, series.duration_s(run) / most)
+    power = 10.0 ** np.floor(np.log10(least))
+    return float(next(power * step for step in (1, 2, 5, 10) if power * step >= least * (1 - 1e-9)))
+
+
+def over_time(run: Run, most: int) -> pd.DataFrame:
+    """What clients saw, in at most `most` equal stretches: one row each, also where nothing happened.
+
+    Columns: at_s, to_s; p50, p90, p99 (s): latency of the answered requests that came in the stretch, NaN
+    where there are none; arrived_rps and not_answered_rps with one of NOT_ANSWERED each (1/s), of requests
+    that came in the stretch; answered_rps (1/s): answers given in the stretch, whenever asked for. The last
+    stretch may be shorter than the others; its rates are over its own length.
+    """
+    width, duration_s = stretch_s(run, most), series.duration_s(run)
+    fates = ", ".join(f"count(*) FILTER (status = '{each}') AS {each}" for each in NOT_ANSWERED)
+    came = _query(
+        run,
+        f"""SELECT CAST(floor(at_s / $width) AS INTEGER) AS stretch, count(*) AS arrived, {fates},
+            quantile_cont(latency_s, {list(PERCENTILES.values())}) FILTER (status = 'ok') AS latency
+            FROM requests GROUP BY stretch""",
+        {"width": width},
+    ).set_index("stretch")
+    answered = _query(
+        run,
+        """SELECT CAST(floor((at_s + latency_s) / $width) AS INTEGER) AS stretch, count(*) AS answered
+           FROM requests WHERE status = 'ok' GROUP BY stretch""",
+        {"width": width},
+    ).set_index("stretch")["answered"]
+    stretches = np.arange(max(1, int(np.ceil(duration_s / width - 1e-9))))
+    came, answered = came.reindex(stretches), answered.reindex(stretches)
+    found = pd.DataFrame({"at_s": stretches * width, "to_s": np.minimum((stretches + 1) * width, duration_s)})
+    length = found["to_s"] - found["at_s"]
+    found["arrived_rps"] = came["arrived"].fillna(0).to_numpy() / length
+    found["answered_rps"] = answered.fillna(0).to_numpy() / length
+    for name in NOT_ANSWERED:
+        found[name] = came[name].fillna(0).to_numpy() / length
+    found["not_answered_rps"] = found[list(NOT_ANSWERED)].sum(axis=1)
+    nothing = [np.nan] * len(PERCENTILES)
+    quantiles = [each if np.ndim(each) else nothing for each in came["latency"]]
+    found[list(PERCENTILES)] = np.array(quantiles, np.float64)
+    return found
+
+
+def latency_distribution(run: Run) -> pd.DataFrame:
+    """The CDF of the answered requests' latency: latency_s, share; finer in the tail. Empty without any."""
+    points = ", ".join(f"{point:.6f}" for point in _CDF_POINTS)
+    found = _query(run, f"SELECT quantile_cont(latency_s, [{points}]) AS q FROM requests WHERE status = 'ok'")
+    quantiles = found["q"].iloc[0]
+    if quantiles is None or np.ndim(quantiles) == 0:
+        return pd.DataFrame(columns=["latency_s", "share"])
+    return pd.DataFrame({"latency_s": np.asarray(quantiles, np.float64), "share": _CDF_POINTS})
+
+
+def by_kind(run: Run) -> pd.DataFrame:
+    """One row per kind of request, most frequent first: kind, requests, p50_s, p99_s (NaN without answers),
+    not_answered_share (0..1)."""
+    return _query(
+        run,
+        """SELECT CAST(kind AS VARCHAR) AS kind, count(*) AS requests,
+           quantile_cont(latency_s, 0.5) FILTER (status = 'ok') AS p50_s,
+           quantile_cont(latency_s, 0.99) FILTER (status = 'ok') AS p99_s,
+           count(*) FILTER (status <> 'ok') / count(*) AS not_answered_share
+           FROM requests GROUP BY kind ORDER BY requests DESC, kind""",
+    )
+
+
+def by_container(run: Run) -> pd.DataFrame:
+    """One row per container, in the application's order.
+
+    Columns: container; visits_rps; usage_cores and quota_cores, means while up (quota NaN where it has none);
+    cpu_slack_p50_cores, throttled_share, memory_slack_p50_mib, turned_away, oom_kills as in lab.metrics.
+    """
+    means = _query(
+        run,
+        """SELECT container, avg(usage_cores) AS usage_cores,
+           avg(quota_cores) FILTER (isfinite(quota_cores)) AS quota_cores
+           FROM periods WHERE up GROUP BY container""",
+    )
+    kept = ["visits", "cpu_slack_p50_cores", "throttled_share", "memory_slack_p50_mib"]
+    figures = run.frame("containers", ["container", *kept, "turned_away", "oom_kills"])
+    figures.insert(1, "visits_rps", figures.pop("visits") / series.duration_s(run))
+    means["container"] = means["container"].astype(str)
+    found = figures.merge(means, on="container", how="left")
+    return found[["container", "visits_rps", "usage_cores", "quota_cores", *kept[1:], *figures.columns[-2:]]]
+
+
+def limit_changes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Why a container's CPU limit changed, most frequent reason first: reason, times, raised, lowered.
+
+    frame: as of `series.container`, whole or a part. A change is a period at whose end another limit is in
+    force than at the end before it; several within one period count as one, with the last one's reason.
+    """
+    quota = frame["quota_cores"].to_numpy(np.float64)
+    change = np.diff(quota)
+    here = np.isfinite(change) & (change != 0)
+    changes = pd.DataFrame(
+        {
+            "reason": frame["reason"].to_numpy()[1:][here],
+            "raised": change[here] > 0,
+            "lowered": change[here] < 0,
+        }
+    )
+    counted = changes.groupby("reason", sort=False)[["raised", "lowered"]].sum().astype(int)
+    counted.insert(0, "times", counted.sum(axis=1))
+    return counted.reset_index().sort_values(["times", "reason"], ascending=[False, True], ignore_index=True)
+
+
+def costs(run: Run) -> pd.DataFrame:
+    """What the run's reservations cost, one row each for CPU and memory: what, per_hour, and of both
+    together per_million answered requests (NaN without any), in the price's currency."""
+    price, metrics = run.manifest["spec"]["price"], run.metrics
+    hours = series.duration_s(run) / 3600
+    parts = np.array(
+        [
+            metrics["reserved_core_h"] * price["cpu_core_hour"],
+            metrics["reserved_gib_h"] * price["memory_gib_hour"],
+        ]
+    )
+    answers = metrics["throughput_rps"] * series.duration_s(run)
+    return pd.DataFrame(
+        {
+            "what": ["CPU", "memory"],
+            "per_hour": parts / hours,
+            "per_million": metrics["cost"] / answers * 1e6 if answers > 0 else np.nan,
+        }
+    )
+
+
+def _query(run: Run, sql: str, values: dict[str, Any] | None = None) -> pd.DataFrame:
+    tables = ", ".join(
+        f"{name} AS (SELECT * FROM read_parquet('{_quoted(run, name)}'))" for name in ("requests", "periods")
+    )
+    with duckdb.connect() as connection:
+        connection.execute("SET threads = 2")
+        try:
+            return connection.execute(f"WITH {tables} {sql}", values).df()
+        except duckdb.Error as error:
+            first = str(error).split("\n", 1)[0]
+            raise StoreError(f"run {run.id}: its tables cannot be read: {first}") from None
+
+
+def _quoted(run: Run, table: str) -> str:
+    return str(run.path / f"{table}.parquet").replace("'", "''")

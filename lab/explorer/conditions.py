@@ -1,0 +1,165 @@
+"""The part of every page's left side that says under what: policies with their settings, limits, prices.
+
+For: these widgets. Not for: what is run under these conditions (lab.explorer.trace_chooser,
+lab.explorer.services_chooser).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from lab import policy
+from lab.charts.palette import title
+from lab.explorer import parameters
+from lab.explorer.selection import MAX_POLICIES, AnyChoices, Choices, limits
+from lab.policy import PolicySpec
+from twinbed import ScenarioError
+
+FIELDS = ("policies", "budget", "seed", "cpu_price", "memory_price")
+"""The fields of a selection that these widgets set."""
+
+
+def choose(before: AnyChoices, page: str, *, running: bool) -> tuple[AnyChoices, bool, DeltaGenerator]:
+    """Shows the widgets, out of use while a job is running; page: begins their keys, so that what is entered
+    on one page does not turn up on another.
+
+    What is chosen, whether it can be run, and the place for a button: above the settings, so that it stays
+    where it is when they are unfolded.
+    """
+    specs = _policies(before, page, running)
+    below = st.container()
+    texts = None if specs is None else _settings(specs, page)
+    kept = before.policies if texts is None else texts
+    return _conditions(replace(before, policies=kept), page, running), bool(texts), below
+
+
+def _policies(before: Choices, page: str, running: bool) -> list[PolicySpec] | None:
+    """The policies that are picked, before their settings are looked at; None when one cannot be used."""
+    key = f"{page}policies"
+    if key not in st.session_state:
+        st.session_state[key] = list(before.policies)
+    now: list[str] = st.session_state[key]
+    texts = st.multiselect(
+        "Policies",
+        list(dict.fromkeys([*now, *policy.names()])),
+        format_func=title,
+        key=key,
+        max_selections=MAX_POLICIES,
+        accept_new_options=True,
+        on_change=_forget_parameters,
+        disabled=running,
+        placeholder="Choose policies",
+        help="The same policy once more with other settings: type it as on the command line, for example "
+        "static:factor=1.0",
+    )
+    try:
+        specs = [policy.parse(text.strip()) for text in texts]
+    except ScenarioError as error:
+        st.error(str(error))
+        return None
+    if not texts:
+        st.caption("Choose at least one policy.")
+    return specs
+
+
+def _settings(specs: list[PolicySpec], page: str) -> tuple[str, ...] | None:
+    """Every policy's settings as fields; the policies' texts, None when a value cannot be used."""
+    texts: list[str] = []
+    problems: list[str] = []
+    with st.expander("Policy settings"):
+        tabs = st.tabs([title(spec.name) for spec in specs]) if specs else []
+        for place, (tab, spec) in enumerate(zip(tabs, specs, strict=True)):
+            with tab:
+                try:
+                    texts.append(parameters.edit(spec, f"{page}parameter-{place}-{spec.name}").text)
+                except ScenarioError as error:
+                    problems.append(str(error))
+    if len(set(texts)) < len(texts):
+        problems.append("Two of the policies are the same: change a setting of one, or take one away.")
+    for problem in problems:
+        st.error(problem)
+    return None if problems else tuple(texts)
+
+
+def _forget_parameters() -> None:
+    """Fields are told apart by their policy's place, which has just changed."""
+    for key in [key for key in st.session_state if "parameter-" in str(key)]:
+        del st.session_state[key]
+
+
+def _conditions(chosen: AnyChoices, page: str, running: bool) -> AnyChoices:
+    with st.expander("Conditions"):
+        budget = number(
+            "Global limit (× the sum of peaks)",
+            chosen,
+            "budget",
+            page,
+            running=running,
+            step=0.1,
+            about="What all containers of an application may have together, CPU and memory: this many times "
+            "the sum of their profiled peaks. The same ceiling for every policy. Default 1.5.",
+        )
+        seed = st.number_input(
+            "Seed",
+            *(int(bound) for bound in limits("seed")),
+            value=chosen.seed,
+            step=1,
+            key=f"{page}seed",
+            disabled=running,
+            help="The same seed gives the same result, to the bit. Default 0.",
+        )
+        cpu, memory = st.columns(2)
+        with cpu:
+            cpu_price = number(
+                "USD per core-hour",
+                chosen,
+                "cpu_price",
+                page,
+                running=running,
+                step=0.001,
+                form="%.6f",
+                about="Price of a reserved core for an hour. The default is a cloud's list price; its source "
+                "is below the results.",
+            )
+        with memory:
+            memory_price = number(
+                "USD per GiB-hour",
+                chosen,
+                "memory_price",
+                page,
+                running=running,
+                step=0.001,
+                form="%.6f",
+                about="Price of a reserved GiB of memory for an hour.",
+            )
+    return replace(chosen, budget=budget, seed=int(seed), cpu_price=cpu_price, memory_price=memory_price)
+
+
+def number(
+    label: str,
+    chosen: Choices,
+    key: str,
+    page: str,
+    *,
+    running: bool,
+    step: float,
+    about: str,
+    form: str | None = None,
+) -> float:
+    """A field for a number of the selection, within the limits that hold in an address too."""
+    least, most = limits(key)
+    entered = st.number_input(
+        label,
+        least,
+        most,
+        value=float(getattr(chosen, key)),
+        step=step,
+        format=form,
+        key=f"{page}{key}",
+        disabled=running,
+        help=about,
+    )
+    return float(entered)

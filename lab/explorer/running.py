@@ -1,0 +1,76 @@
+"""From the choices on a page to runs and back: the Run button, starting the job, opening what it stored.
+
+For: what every page that runs something does the same way. Not for: what is chosen (the choosers), the job
+itself (lab.explorer.job) or how results look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
+
+from lab.explorer import progress, session
+from lab.explorer.job import Job
+from lab.explorer.selection import AnyChoices
+from lab.explorer.worker import Request
+from lab.store import Run, RunStore
+from twinbed import StoreError, TwinbedError
+
+
+def button(place: DeltaGenerator, about: str, *, ready: bool) -> bool:
+    """The Run button, out of use while a job is running or nothing can be run; whether it was pressed."""
+    busy = session.job() is not None
+    pressed: bool = place.button(
+        "Run", type="primary", width="stretch", disabled=busy or not ready, key="run", help=about
+    )
+    return pressed and not busy
+
+
+def start(owner: session.Kept[Any], request: Callable[[], Request]) -> None:
+    """Starts the job whose runs `owner`'s page will show; what stands against it becomes a line there."""
+    progress.clear()
+    try:
+        session.keep_job(Job(request()), owner)
+    except (TwinbedError, OSError) as error:
+        progress.fail(str(error))
+        return
+    # Redrawn at once, so that the button that was pressed is seen to be out of use.
+    st.rerun()
+
+
+def opened(ids: Sequence[str]) -> list[Run]:
+    """The stored ones of these runs; a line on the page says how many are not."""
+    store = RunStore()
+    runs: dict[str, Run] = {}
+    missing = 0
+    for run_id in ids:
+        try:
+            runs[run_id] = store.open(run_id)
+        except StoreError:
+            missing += 1
+    if missing:
+        st.warning(f"{missing} of the runs in the address are not stored here: press Run to make them again.")
+    return list(runs.values())
+
+
+def answered(runs: Sequence[Run], chosen: AnyChoices) -> AnyChoices:
+    """`chosen` with the conditions that these runs were made under."""
+    first = runs[0].manifest
+    price = first["spec"]["price"]
+    return replace(
+        chosen,
+        policies=tuple(run.policy for run in runs),
+        budget=first["spec"]["budget_factor"],
+        seed=first["seed"],
+        cpu_price=price["cpu_core_hour"],
+        memory_price=price["memory_gib_hour"],
+    )
+
+
+def say_outdated() -> None:
+    """A line for results that answer another question than the one that is chosen now."""
+    st.info("The choices on the left have changed since these results: press Run to bring them up to date.")

@@ -1,0 +1,205 @@
+"""The left side of the Services page: which application, who asks for how much, and for how long.
+
+For: these widgets, and the request that they amount to. Not for: running it (lab.explorer.job); under what it
+is run, lab.explorer.conditions asks.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+from pydantic import TypeAdapter
+from streamlit.delta_generator import DeltaGenerator
+
+from lab.charts import services_drawing as drawing
+from lab.explorer import cached, conditions, html, session
+from lab.explorer.selection import ServiceChoices
+from lab.explorer.worker import Request
+from lab.scenario import build, with_overrides
+from lab.services.application import AppSpec
+from lab.services.arrivals import PRESETS, ArrivalSpec, generate
+from lab.services.load import shipped_apps
+from lab.store import Run
+
+FIELDS = ("app", "arrivals", "scale", "duration_s", *conditions.FIELDS)
+"""The fields of ServiceChoices that these widgets set."""
+
+_PAGE = "services-"
+_PREVIEW_STRETCHES = 300
+_EDGE, _BOX, _INK = "#7F8790", "#DCE6EF", "#1B1F24"
+_ARRIVALS = {
+    "fixed": ("Fixed", "400 requests a second at equal distances"),
+    "exponential": ("Exponential", "300 requests a second at random, exponentially distributed distances"),
+    "burst": ("Burst", "50 requests a second, and every 20 s for 10 s another 600 a second"),
+    "alibaba_like": ("Alibaba-like", "a rate that wanders between 56 and 548 requests a second"),
+}
+
+
+def choose(*, running: bool) -> tuple[ServiceChoices, bool, DeltaGenerator]:
+    """Shows the widgets, out of use while a job is running.
+
+    What is chosen, whether it can be run, and the place for a button.
+    """
+    before = session.SERVICES.selection()
+    app = _application(before, running)
+    arrivals = _one_of(
+        "Workload",
+        list(PRESETS),
+        before.arrivals,
+        "arrivals",
+        running=running,
+        names={key: name for key, (name, _) in _ARRIVALS.items()},
+        about="When clients ask, whether or not the earlier ones have their answer: the four workloads of "
+        "Escra's evaluation.",
+    )
+    st.caption(f"{_ARRIVALS[arrivals][1].capitalize()}.")
+    rate, length = st.columns(2)
+    with rate:
+        scale = conditions.number(
+            "Rate (×)",
+            before,
+            "scale",
+            _PAGE,
+            running=running,
+            step=0.1,
+            about="Multiplies every rate of the workload. Default 1.",
+        )
+    with length:
+        duration_s = conditions.number(
+            "Duration (s)",
+            before,
+            "duration_s",
+            _PAGE,
+            running=running,
+            step=30.0,
+            form="%g",
+            about="How long clients ask, in simulated seconds. Default 60; 300 in Escra's evaluation. "
+            "Policies that look back over minutes need it longer.",
+        )
+    chosen = replace(before, app=app, arrivals=arrivals, scale=scale, duration_s=duration_s)
+    return conditions.choose(chosen, _PAGE, running=running)
+
+
+def request(chosen: ServiceChoices, store: Path) -> Request:
+    """What a worker is asked for. Raises ScenarioError."""
+    raw = {
+        "name": chosen.app,
+        "services": {
+            "app": chosen.app,
+            "arrivals": {"kind": chosen.arrivals, "scale": chosen.scale},
+            "duration_s": chosen.duration_s,
+        },
+        "policies": list(chosen.policies),
+        "seeds": [chosen.seed],
+    }
+    return Request.of(with_overrides(build(raw, "Services"), chosen.overrides()), store)
+
+
+def answered(run: Run, chosen: ServiceChoices) -> ServiceChoices:
+    """`chosen` with the application and the load that this run was made with."""
+    load = next(each for each in run.manifest["inputs"] if each["role"] == "arrivals")
+    return replace(
+        chosen,
+        app=run.manifest["workload"]["application"],
+        arrivals=load["kind"],
+        scale=load.get("scale", 1.0),
+        duration_s=run.manifest["spec"]["services"]["duration_s"],
+    )
+
+
+def preview(chosen: ServiceChoices) -> None:
+    """The chosen application and load, to see what will be run."""
+    app = cached.application(chosen.app)
+    st.subheader("What clients will ask", anchor=False)
+    st.altair_chart(
+        drawing.offered(_rates(chosen.arrivals, chosen.scale, chosen.duration_s, chosen.seed)), key="preview"
+    )
+    st.caption(
+        "Requests a second over time, in one draw of this workload; every run draws its own from its seed."
+    )
+    st.subheader(f"Who calls whom in {app.title or app.name}", anchor=False)
+    st.graphviz_chart(_calls(app), width="stretch")
+    st.caption(f"Clients on the left, what stands behind it to the right. {html.markdown(app.source)}")
+
+
+def _application(before: ServiceChoices, running: bool) -> str:
+    apps = {name: cached.application(name) for name in shipped_apps()}
+    titles = {
+        name: f"{app.title or name} · {len(app.container_names())} containers" for name, app in apps.items()
+    }
+    # The smallest first: its answer is there soonest.
+    names = sorted(apps, key=lambda name: len(apps[name].container_names()))
+    return _one_of(
+        "Application",
+        names,
+        before.app,
+        "app",
+        running=running,
+        names=titles,
+        about="Service graphs that come with twinbed. Your own is run by `twinbed run` with a scenario that "
+        "names its file; the page Runs shows what came of it.",
+    )
+
+
+def _one_of(
+    label: str,
+    options: list[str],
+    before: str,
+    key: str,
+    *,
+    running: bool,
+    names: dict[str, str],
+    about: str,
+) -> str:
+    """A choice among names; one that is not there gives the first, and a line that says so."""
+    widget = f"{_PAGE}{key}"
+    if widget not in st.session_state:
+        st.session_state[widget] = before if before in options else options[0]
+        if before and before not in options:
+            st.warning(f"There is no {label.lower()} {before!r}; there are {', '.join(options)}.")
+    picked: str = st.selectbox(
+        label, options, format_func=names.__getitem__, key=widget, disabled=running, help=about
+    )
+    return picked
+
+
+@st.cache_data(max_entries=16, show_spinner=False)
+def _rates(arrivals: str, scale: float, duration_s: float, seed: int) -> pd.DataFrame:
+    """A draw of the load in at most _PREVIEW_STRETCHES stretches: at_s, rps."""
+    spec = TypeAdapter(ArrivalSpec).validate_python({"kind": arrivals, "scale": scale})
+    drawn = generate(spec, duration_s, [1.0], np.random.SeedSequence(seed))
+    width = max(1.0, np.ceil(duration_s / _PREVIEW_STRETCHES))
+    edges = np.append(np.arange(0.0, duration_s, width), duration_s)
+    counts, _ = np.histogram(drawn.at_s, edges)
+    return pd.DataFrame({"at_s": edges[:-1], "rps": counts / np.diff(edges)})
+
+
+def _calls(app: AppSpec) -> str:
+    """Who calls whom, in Graphviz's language: services, and before them what clients ask for."""
+    lines = [
+        "digraph {",
+        'graph [rankdir=LR bgcolor="transparent" nodesep=0.12 ranksep=0.5]',
+        f'node [shape=box style="rounded,filled" color="{_EDGE}" fillcolor="{_BOX}" fontcolor="{_INK}" '
+        'fontname="sans-serif" fontsize=11 height=0.3 margin="0.1,0.04"]',
+        f'edge [color="{_EDGE}" arrowsize=0.5]',
+        'clients [label="clients" shape=plain style="" fontcolor="' + _EDGE + '"]',
+    ]
+    for name in app.services:
+        replicas = app.settings(name).replicas
+        label = name if replicas == 1 else f"{name} × {replicas}"
+        lines.append(f"{json.dumps(name)} [label={json.dumps(label)}]")
+    entries = dict.fromkeys(request.handler.partition(".")[0] for request in app.requests.values())
+    lines += [f"clients -> {json.dumps(name)}" for name in entries]
+    edges = {
+        (handler.partition(".")[0], call.call.partition(".")[0]): None
+        for handler, spec in app.handlers().items()
+        for _, stage in spec.stages()
+        for call in stage
+    }
+    lines += [f"{json.dumps(caller)} -> {json.dumps(callee)}" for caller, callee in edges]
+    return "\n".join([*lines, "}"])

@@ -1,0 +1,65 @@
+"""The page "Services": choose an application, a load and policies, and see what its clients get.
+
+For: this page's order of things. Not for: its pieces (services_chooser, running, services_results).
+"""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from lab.explorer import progress, running, services_chooser, services_results, session
+from lab.explorer.selection import ServiceChoices
+from lab.store import Run, RunStore
+
+_KEPT = session.SERVICES
+
+
+def page() -> None:
+    """Draws the page."""
+    progress.take_finished()
+    with st.sidebar:
+        chosen, ready, below = services_chooser.choose(running=session.job() is not None)
+        _KEPT.change(**{key: getattr(chosen, key) for key in services_chooser.FIELDS})
+        pressed = running.button(
+            below, "Simulates the application under each policy and stores the runs.", ready=ready
+        )
+    if pressed:
+        running.start(_KEPT, lambda: services_chooser.request(_KEPT.selection(), RunStore().root))
+    st.title("Services", anchor=False)
+    messages = st.container()
+    for line in _KEPT.address_problems():
+        messages.warning(line)
+    with messages:
+        progress.show()
+    _results()
+    _KEPT.publish()
+
+
+def _results() -> None:
+    chosen = _KEPT.selection()
+    busy = session.job() is not None
+    runs = _with_clients(running.opened(chosen.runs))
+    if not runs:
+        if not busy:
+            st.markdown(
+                "Choose an application and a workload, and press **Run**: every policy meets the same "
+                "requests, and you see what happens to latency and throughput, and what is reserved for it."
+            )
+        services_chooser.preview(chosen)
+        return
+    if not busy and _stale(runs, chosen):
+        running.say_outdated()
+    services_results.show(runs, chosen.container, _KEPT.look_at)
+
+
+def _with_clients(runs: list[Run]) -> list[Run]:
+    """Those of the runs in which a service graph was asked for something."""
+    fitting = [run for run in runs if "services" in run.manifest["spec"]]
+    if len(fitting) < len(runs):
+        st.warning("Runs in the address that no clients asked for anything are on the page Runs.")
+    return fitting
+
+
+def _stale(runs: list[Run], chosen: ServiceChoices) -> bool:
+    """Whether the shown runs answer another question than the one that is chosen now."""
+    return running.answered(runs, services_chooser.answered(runs[0], chosen)) != chosen

@@ -1,0 +1,173 @@
+"""What came of some runs that clients asked something of: latency, throughput, cost, slack, why limits moved.
+
+For: the part that the Services and the Runs page share. Not for: choosing runs (the pages), reading
+(lab.charts.services), drawing (lab.charts.services_drawing) or what runs of traces show too
+(lab.explorer.results).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from lab.charts import services
+from lab.charts import services_drawing as drawing
+from lab.charts.palette import Shown, shown
+from lab.explorer import cached, downloads, html, results
+from lab.store import Run
+
+_STRETCHES = 300
+"""More would be finer than a screen shows, and too few requests for a 99th percentile."""
+
+
+def show(
+    runs: Sequence[Run], container: str = "", on_container: Callable[[str], object] = results.nobody
+) -> None:
+    """Everything about these runs. container: the one to look at first; on_container: told of another."""
+    entries = shown(runs)
+    results.about(runs)
+    st.html(html.service_cards(entries))
+    results.remarks(runs)
+    frames = {each.title: cached.clients_over_time(each.run, _STRETCHES) for each in entries}
+    _latency(entries, frames)
+    _throughput(entries, frames)
+    _distribution_and_cost(entries)
+    results.over_time(entries, container, on_container)
+    _by_service(entries)
+    results.distributions(entries)
+    results.figures(entries)
+
+
+@st.fragment
+def _latency(entries: Sequence[Shown], frames: dict[str, pd.DataFrame]) -> None:
+    st.subheader("Latency over time", anchor="latency")
+    key = st.segmented_control(
+        "Percentile", list(services.PERCENTILES), default="p99", required=True, key="shown_percentile"
+    )
+    width = services.stretch_s(entries[0].run, _STRETCHES)
+    answered = {title: frame for title, frame in frames.items() if frame[key].notna().any()}
+    if not answered:
+        st.info("No request was answered, so there is no latency.")
+        return
+    st.altair_chart(drawing.latency_over_time(answered, entries, key), key="latency")
+    slow = f"{100 * (1 - services.PERCENTILES[key]):.0f} %"
+    st.caption(
+        f"Of the requests that came in {_stretch(width)}, {slow} took longer than this. Equal heights are "
+        "equal factors; a gap is a time whose requests were never answered. Point at a time to compare."
+    )
+    downloads.clients(entries, frames)
+
+
+def _stretch(width_s: float) -> str:
+    return "the same second" if width_s == 1 else f"the same {width_s:g} s"
+
+
+def _throughput(entries: Sequence[Shown], frames: dict[str, pd.DataFrame]) -> None:
+    st.subheader("Throughput and failures", anchor="throughput")
+    st.altair_chart(drawing.throughput(frames, entries), key="throughput")
+    st.caption(
+        "Lines: answers given. Grey: what clients asked for, the same under every policy. A line below the "
+        "grey is work that piles up or is lost, above it is work that was late."
+    )
+    if not any(frame["not_answered_rps"].any() for frame in frames.values()):
+        st.caption("Every request was answered under every policy.")
+        return
+    st.altair_chart(drawing.failures(frames, entries), key="failures")
+    st.caption(
+        "Requests that came then and were never answered, by what became of them; policies that answered "
+        "all are left out. *Not ended* at the right edge were still in work when the run ended."
+    )
+
+
+def _distribution_and_cost(entries: Sequence[Shown]) -> None:
+    left, right = st.columns(2)
+    with left:
+        st.subheader("All latencies", anchor="latencies")
+        frame = results.by_run(entries, [cached.latency_distribution(each.run) for each in entries])
+        if frame.empty:
+            st.info("No request was answered, so there is no latency.")
+        else:
+            st.altair_chart(drawing.latency_distribution(frame, entries), key="latencies")
+            st.caption(
+                "Share of the answers that took at most so long. Further left is faster; only answered "
+                "requests count, so look at the failures too."
+            )
+    with right:
+        st.subheader("Cost", anchor="cost")
+        currency = str(entries[0].run.manifest["spec"]["price"]["currency"])
+        frame = results.by_run(entries, [services.costs(each.run) for each in entries])
+        st.altair_chart(drawing.costs(frame, entries, currency), key="costs")
+        st.caption(
+            f"{currency} an hour for what is reserved (full colour: CPU, pale: memory), and in brackets for "
+            "a million answers: cheap is good only if the answers come."
+        )
+
+
+@st.fragment
+def _by_service(entries: Sequence[Shown]) -> None:
+    st.subheader("Service by service", anchor="services")
+    titles = [each.title for each in entries]
+    title = st.segmented_control("Policy", titles, default=titles[0], required=True, key="shown_policy")
+    run = next(each.run for each in entries if each.title == title)
+    frame = cached.by_container(run)
+    st.dataframe(
+        frame.sort_values("throttled_share", ascending=False, kind="stable"),
+        hide_index=True,
+        column_config=_columns(frame),
+        height=min(430, 36 * (len(frame) + 1) + 3),
+        key="by_container",
+    )
+    st.caption(
+        "Most throttled first; click a heading to sort otherwise. Little slack and much throttling: the "
+        "limit is too low there. Much slack and no throttling: reserved in vain."
+    )
+    kinds = cached.by_kind(run)
+    st.dataframe(
+        kinds.assign(**{key: 1000 * kinds[key] for key in ("p50_s", "p99_s")}),
+        hide_index=True,
+        column_config={
+            "kind": st.column_config.TextColumn("Kind of request"),
+            "requests": st.column_config.NumberColumn("Requests", format="localized"),
+            "p50_s": st.column_config.NumberColumn("Latency p50 (ms)", format="%.2f"),
+            "p99_s": st.column_config.NumberColumn("Latency p99 (ms)", format="%.2f"),
+            "not_answered_share": st.column_config.NumberColumn("Not answered", format="percent"),
+        },
+        height=min(290, 36 * (len(kinds) + 1) + 3),
+        key="by_kind",
+    )
+    st.caption("The same policy by what clients asked for: kinds differ in the services they go through.")
+
+
+def _columns(frame: pd.DataFrame) -> dict[str, Any]:
+    config = st.column_config
+    most = float(frame["throttled_share"].max() or 0.0)
+    return {
+        "container": config.TextColumn("Container", pinned=True),
+        "visits_rps": config.NumberColumn(
+            "Visits (1/s)", format="%.1f", help="Calls that it answered, per second of the run."
+        ),
+        "usage_cores": config.NumberColumn("CPU use (cores)", format="%.3f", help="Mean while it was up."),
+        "quota_cores": config.NumberColumn(
+            "CPU limit (cores)", format="%.3f", help="Mean while it was up; none: not limited."
+        ),
+        "cpu_slack_p50_cores": config.NumberColumn(
+            "CPU slack p50 (cores)", format="%.3f", help="Median of limit − use over its periods."
+        ),
+        "throttled_share": config.ProgressColumn(
+            "Throttled",
+            format="percent",
+            min_value=0.0,
+            max_value=max(most, 0.01),
+            help="Share of its periods in which its limit stopped it.",
+        ),
+        "memory_slack_p50_mib": config.NumberColumn(
+            "Memory slack p50 (MiB)", format="%.1f", help="Median of limit − memory over its periods."
+        ),
+        "turned_away": config.NumberColumn(
+            "Turned away", format="%d", help="Calls refused because its queue was full."
+        ),
+        "oom_kills": config.NumberColumn("OOM kills", format="%d"),
+    }
