@@ -43,7 +43,7 @@ def of_run(
     apps = tuple(workload.applications[index].name for index in workload.app)
     found = {
         "summary": summary(figures.summary, currency),
-        "containers": containers(workload.names, apps, figures.per_container),
+        "containers": containers(workload.names, apps, {**figures.per_container, **_visits(outcome)}),
         "events": events(outcome.events, workload.names),
         "periods": periods(recorded(outcome), workload.names),
     }
@@ -52,6 +52,11 @@ def of_run(
         kinds = (workload.applications[0].name,) if graph is None else graph.request_names
         found["requests"] = requests(outcome.requests, kinds)
     return found
+
+
+def _visits(outcome: Outcome) -> dict[str, NDArray[np.float64]]:
+    """How many calls each container answered; nothing where there are no clients."""
+    return {} if outcome.requests is None else {"visits": outcome.requests.visits.astype(np.float64)}
 
 
 def periods(series: Series, names: tuple[str, ...]) -> pa.Table:
