@@ -22,7 +22,7 @@ from lab.scenario import Price
 from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Population, Series
 from twin.containers.requests.model import RequestLog, Status
-from twin.containers.serverless import Batch, ServerlessWorkload
+from twin.containers.serverless_model import Batch, ServerlessWorkload
 from twinbed import InvariantError
 
 MIB = float(1 << 20)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from lab.scenario import Scenario
 from twin.containers.model import Machine, Workload
 from twin.containers.requests.model import RequestWorkload
-from twin.containers.serverless import ServerlessWorkload
+from twin.containers.serverless_model import ServerlessWorkload
 
 
 @dataclass(frozen=True, slots=True)

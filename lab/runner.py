@@ -31,7 +31,7 @@ from lab.scenario import INPUTS, RunSpec, Scenario, build, expand, with_override
 from lab.store import SCHEMA, Run, RunStore
 from twin.containers import simulate
 from twin.containers.model import Outcome
-from twin.containers.serverless import ServerlessWorkload, simulate_serverless
+from twin.containers.serverless_model import ServerlessWorkload
 from twinbed import __version__
 
 Progress = Callable[[str, float], None]
@@ -225,6 +225,8 @@ def _simulate(
 def _outcome(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | None) -> Outcome:
     workload, policy, seed = replay.workload, spec.policy.make(), _streams(spec.seed)[1]
     if isinstance(workload, ServerlessWorkload):
+        from twin.containers.serverless import simulate_serverless
+
         return simulate_serverless(workload, policy, spec.machine, seed=seed, progress=progress).outcome
     return simulate(workload, policy, spec.machine, seed=seed, progress=progress)
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from lab.metrics import METRICS, Figures, recorded
 from twin.containers.model import EVENT_KINDS, Events, Outcome, Series, Workload
 from twin.containers.requests.model import RequestLog, RequestWorkload, Status
-from twin.containers.serverless import ServerlessWorkload
+from twin.containers.serverless_model import ServerlessWorkload
 
 _SERIES = (
     "demand_cores",

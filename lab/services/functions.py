@@ -1,7 +1,7 @@
 """From `serverless:` of a scenario to the twin's workload of pods.
 
 For: everything that all policies of such a scenario share. Not for: the text (lab.services.serverless),
-nor for pods (twin.containers.serverless). There is no profiling run: the size that the pods' owner asked for
+nor for pods (twin.containers.pods). There is no profiling run: the size that the pods' owner asked for
 takes the place of a profile, for limits as for the application's ceilings.
 """
 
@@ -21,7 +21,7 @@ from lab.services.arrivals import generate
 from lab.services.serverless import Function, Length, Part, Pod, ServerlessInput
 from twin.containers.model import Machine
 from twin.containers.requests.model import Draw
-from twin.containers.serverless import Batch, Invocations, PodSpec, ServerlessWorkload, Step
+from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload, Step
 from twinbed import ScenarioError
 
 DEFAULT_HOST_CORES = 16.0
@@ -58,7 +58,14 @@ class ServerlessSource:
             workload,
             np.ones(count, np.bool_),
             (sized, *((f"{function.name}: {function.assumptions}",) if function.assumptions else ())),
-            {"start_s": 0.0, "function": function.name, "hosts": asked.hosts, "max_pods": count},
+            {
+                "start_s": 0.0,
+                "application": function.name,
+                "arrivals": _described(asked),
+                "requests": _count(workload.load),
+                "hosts": asked.hosts,
+                "max_pods": count,
+            },
         )
 
 
@@ -105,6 +112,17 @@ def _load(asked: ServerlessInput, seed: np.random.SeedSequence) -> Invocations |
     if asked.interval_s is None:
         raise ScenarioError("serverless: nothing is asked of the function")
     return Invocations(np.arange(0.0, asked.duration_s, asked.interval_s))
+
+
+def _count(load: Invocations | Batch) -> int:
+    return load.tasks if isinstance(load, Batch) else len(load.at_s)
+
+
+def _described(asked: ServerlessInput) -> str:
+    """What is asked, in words."""
+    if asked.batch is not None:
+        return f"one batch for {asked.batch.workers} workers"
+    return f"every {asked.interval_s:g} s" if asked.arrivals is None else asked.arrivals.kind
 
 
 def _application(scenario: Scenario, function: Function, pods: int) -> Application:

@@ -17,7 +17,6 @@ import heapq
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -26,56 +25,13 @@ from numpy.typing import NDArray
 
 from twin.containers.members import Columns
 from twin.containers.model import Floats, Machine
-from twin.containers.requests.model import Draw, RequestWorkload, Status
+from twin.containers.requests.model import RequestWorkload, Status
 from twin.containers.requests.physics import Requests
+from twin.containers.serverless_model import PodSpec, Step
 from twin.containers.simulation import ControlLoop
 from twinbed import ScenarioError
 
 _Process = Generator[simpy.Event, Any, None]
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A part of an invocation: CPU work of the pod (cpu), or a wait for something outside it, a store say.
-
-    Its length is drawn from `draw` with mean_s (≥ 0: CPU seconds, or seconds) and, for LOGNORMAL, cv.
-    """
-
-    cpu: bool
-    draw: Draw
-    mean_s: float
-    cv: float = 0.0
-
-    def sample(self, random: np.random.Generator, count: int) -> Floats:
-        """float64[count] lengths."""
-        if self.draw == Draw.EXPONENTIAL:
-            return random.exponential(self.mean_s, count)
-        if self.draw == Draw.LOGNORMAL and self.mean_s > 0.0:
-            variance = log(1.0 + self.cv**2)
-            return random.lognormal(log(self.mean_s) - variance / 2, sqrt(variance), count)
-        return np.full(count, self.mean_s)
-
-
-@dataclass(frozen=True, slots=True)
-class PodSpec:
-    """What all pods of a function are.
-
-    cores, memory_bytes: the size its owner asked for; a policy takes it for the profile. threads: CPUs it
-    can keep busy. start: from the request for a pod to a running process (a wait), initialise: the
-    runtime's own CPU work before the first invocation. keep_alive_s: how long an idle pod stays.
-    Memory: base_bytes once it is there, working_bytes more during each CPU step, and retained_bytes that
-    its initialisation leaves behind until the pod ends.
-    """
-
-    cores: float
-    memory_bytes: int
-    threads: float
-    start: Step
-    initialise: Step
-    keep_alive_s: float
-    base_bytes: int
-    working_bytes: int
-    retained_bytes: int
 
 
 @dataclass(slots=True)

@@ -1,8 +1,7 @@
 """A serverless function under an allocator: invocations or a batch of tasks, served by pods that come and go.
 
-For: what is asked of a function, and its simulation: the pods (pods.py) on top of the control loop
-(simulation.py) and the request engine (requests/physics.py). Not for: a policy, nor scenario files
-(lab.services.serverless).
+For: the simulation of a `ServerlessWorkload`: the pods (pods.py) on top of the control loop (simulation.py)
+and the request engine (requests/physics.py). Not for: a policy, nor what is asked (serverless_model.py).
 
 Pods are the population's columns, one for each pod that may be there at once, all of one application. CPU
 steps are requests injected into the pod; waits pass outside of it. Source: SPEC.md §1, Serverless.
@@ -19,108 +18,13 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
-from control.allocator.model import Application
 from control.allocator.ports import Allocator
 from twin.containers.model import Events, Floats, Machine, Outcome, Series
-from twin.containers.pods import Ledger, PodPool, PodRequests, PodSpec, Step, new_ledger
+from twin.containers.pods import Ledger, PodPool, PodRequests, new_ledger
 from twin.containers.requests.model import Arrivals, Client, Draw, RequestLog, RequestWorkload, ServiceGraph
+from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload
 from twin.containers.simulation import ControlLoop, Progress
 from twinbed import InvariantError
-
-__all__ = [
-    "Batch",
-    "Invocations",
-    "PodSpec",
-    "ServerlessOutcome",
-    "ServerlessWorkload",
-    "Step",
-    "aggregate_limits",
-    "simulate_serverless",
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Invocations:
-    """Independent invocations: at_s float64[A], ascending in [0, run's length)."""
-
-    at_s: Floats
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """A job: `workers` pods start together at 0 s and take the `tasks` from one list until all are done.
-
-    retries: how often a task is taken again whose pod was killed. The run ends with the job.
-    """
-
-    tasks: int
-    workers: int
-    retries: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ServerlessWorkload:
-    """One function and what is asked of it.
-
-    Offers `Population` too: its columns are the pods that there may be. application: its limits Ω and M;
-    steps: what an invocation or a task consists of, in order; max_pods:
-    pods at once (a batch has as many as workers); hosts of cores_per_host each take turns in being
-    given a pod; periods: CFS periods to simulate, for a batch at most; phases: from how many offsets the
-    pods' periods begin (1: all in step).
-    """
-
-    application: Application
-    pod: PodSpec
-    steps: tuple[Step, ...]
-    load: Invocations | Batch
-    max_pods: int
-    hosts: int
-    cores_per_host: float
-    period_s: float
-    periods: int
-    phases: int = 1
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """One for each pod that may be there at once; as many as a batch has workers."""
-        load = self.load
-        count = min(load.workers, self.max_pods) if isinstance(load, Batch) else self.max_pods
-        return tuple(f"{self.application.name}-{index + 1}" for index in range(count))
-
-    @property
-    def applications(self) -> tuple[Application, ...]:
-        """The one application."""
-        return (self.application,)
-
-    @property
-    def app(self) -> NDArray[np.int64]:
-        """int64[N] zeros."""
-        return np.zeros(len(self.names), np.int64)
-
-    @property
-    def threads(self) -> Floats:
-        """float64[N]"""
-        return np.full(len(self.names), self.pod.threads)
-
-    @property
-    def host(self) -> NDArray[np.int64]:
-        """int64[N], the hosts in turn."""
-        return np.arange(len(self.names)) % self.hosts
-
-    @property
-    def host_cores(self) -> Floats:
-        """float64[N]"""
-        return np.full(len(self.names), self.cores_per_host)
-
-    @property
-    def peak_cores(self) -> Floats:
-        """float64[N], what the pods' owner asked for."""
-        return np.full(len(self.names), self.pod.cores)
-
-    @property
-    def peak_bytes(self) -> NDArray[np.int64]:
-        """int64[N], what the pods' owner asked for."""
-        return np.full(len(self.names), self.pod.memory_bytes, np.int64)
 
 
 @dataclass(frozen=True, slots=True)

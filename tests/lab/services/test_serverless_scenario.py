@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from control.allocator.model import PAGE_BYTES
+from lab.compare import as_result, facts
+from lab.formats import table
 from lab.metrics import METRICS
 from lab.runner import run_scenario
 from lab.scenario import Scenario, build, expand, load, with_overrides
@@ -13,7 +15,7 @@ from lab.services.functions import load_source
 from lab.services.serverless import FUNCTIONS
 from lab.store import Run, RunStore
 from twin.containers.requests.model import Draw
-from twin.containers.serverless import Batch, Invocations, ServerlessWorkload
+from twin.containers.serverless_model import Batch, Invocations, ServerlessWorkload
 from twinbed import ScenarioError
 
 MIB = 1 << 20
@@ -154,10 +156,10 @@ def test_prose_does_not_make_another_run():
 
 def test_a_run_has_its_invocations_as_requests(runs):
     for run in runs:
-        table = run.table("requests")
-        assert table.num_rows == 20
-        assert set(table["kind"].to_pylist()) == {"resize"}
-        done = table["status"].to_pylist().count("ok")
+        asked = run.table("requests")
+        assert asked.num_rows == 20
+        assert set(asked["kind"].to_pylist()) == {"resize"}
+        done = asked["status"].to_pylist().count("ok")
         assert run.metrics["throughput_rps"] == pytest.approx(done / 10.0)
         assert run.metrics["latency_mean_s"] >= 0.2
         assert 1 <= run.metrics["cold_starts"] <= 3
@@ -180,10 +182,10 @@ def test_what_the_pods_may_use_never_exceeds_what_the_application_may(runs, jobs
 
 def test_a_batch_has_a_job_time_and_is_recorded_until_then(jobs):
     for run in jobs:
-        table = run.table("requests")
-        assert table["status"].to_pylist() == ["ok"] * 12
+        tasks = run.table("requests")
+        assert tasks["status"].to_pylist() == ["ok"] * 12
         job_s = run.metrics["makespan_s"]
-        assert job_s == pytest.approx(max(table["latency_s"].to_pylist()))
+        assert job_s == pytest.approx(max(tasks["latency_s"].to_pylist()))
         assert run.manifest["workload"]["periods"] == int(np.ceil(job_s / 0.1))
 
 
@@ -191,6 +193,15 @@ def test_every_run_says_what_it_assumes(runs):
     assert any("A test's." in note for note in runs[0].manifest["notes"])
     assert any("1 core and 256 MiB" in note for note in runs[0].manifest["notes"])
     assert set(runs[0].metrics) == {metric.key for metric in METRICS}
+
+
+def test_runs_of_pods_stand_beside_each_other(runs, jobs):
+    for compared, asked in ((runs, "20 to resize, arrivals every 0.5 s"), (jobs, "one batch for 3 workers")):
+        assert asked in str(facts(compared)["requests"])
+        shown = table(as_result(compared), 200)
+        assert "Latency mean" in shown
+        assert "Mean reserved memory" in shown
+        assert ("Job time" in shown) == (compared is jobs)
 
 
 def test_the_same_seed_makes_the_same_run(runs, tmp_path):

@@ -16,16 +16,8 @@ from control.allocator.ports import Allocator
 from twin.containers.model import Machine
 from twin.containers.pods import PodRequests
 from twin.containers.requests.model import Draw, Status
-from twin.containers.serverless import (
-    Batch,
-    Invocations,
-    PodSpec,
-    ServerlessOutcome,
-    ServerlessWorkload,
-    Step,
-    aggregate_limits,
-    simulate_serverless,
-)
+from twin.containers.serverless import ServerlessOutcome, aggregate_limits, simulate_serverless
+from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload, Step
 from twinbed import InvariantError, ScenarioError
 
 MIB = 1 << 20

@@ -1,0 +1,145 @@
+"""What is asked of a serverless function, and what its pods are.
+
+For: the workload that serverless.py simulates. Not for: pods' lives (pods.py), nor scenario files
+(lab.services.serverless). Nothing here needs the request engine, so reading a run does not either.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Application
+from twin.containers.model import Floats
+from twin.containers.requests.model import Draw
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A part of an invocation: CPU work of the pod (cpu), or a wait for something outside it, a store say.
+
+    Its length is drawn from `draw` with mean_s (≥ 0: CPU seconds, or seconds) and, for LOGNORMAL, cv.
+    """
+
+    cpu: bool
+    draw: Draw
+    mean_s: float
+    cv: float = 0.0
+
+    def sample(self, random: np.random.Generator, count: int) -> Floats:
+        """float64[count] lengths."""
+        if self.draw == Draw.EXPONENTIAL:
+            return random.exponential(self.mean_s, count)
+        if self.draw == Draw.LOGNORMAL and self.mean_s > 0.0:
+            variance = log(1.0 + self.cv**2)
+            return random.lognormal(log(self.mean_s) - variance / 2, sqrt(variance), count)
+        return np.full(count, self.mean_s)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """What all pods of a function are.
+
+    cores, memory_bytes: the size its owner asked for; a policy takes it for the profile. threads: CPUs it
+    can keep busy. start: from the request for a pod to a running process (a wait), initialise: the
+    runtime's own CPU work before the first invocation. keep_alive_s: how long an idle pod stays.
+    Memory: base_bytes once it is there, working_bytes more during each CPU step, and retained_bytes that
+    its initialisation leaves behind until the pod ends.
+    """
+
+    cores: float
+    memory_bytes: int
+    threads: float
+    start: Step
+    initialise: Step
+    keep_alive_s: float
+    base_bytes: int
+    working_bytes: int
+    retained_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Invocations:
+    """Independent invocations: at_s float64[A], ascending in [0, run's length)."""
+
+    at_s: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A job: `workers` pods start together at 0 s and take the `tasks` from one list until all are done.
+
+    retries: how often a task is taken again whose pod was killed. The run ends with the job.
+    """
+
+    tasks: int
+    workers: int
+    retries: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ServerlessWorkload:
+    """One function and what is asked of it.
+
+    Offers `Population` too: its columns are the pods that there may be. application: its limits Ω and M;
+    steps: what an invocation or a task consists of, in order; max_pods:
+    pods at once (a batch has as many as workers); hosts of cores_per_host each take turns in being
+    given a pod; periods: CFS periods to simulate, for a batch at most; phases: from how many offsets the
+    pods' periods begin (1: all in step).
+    """
+
+    application: Application
+    pod: PodSpec
+    steps: tuple[Step, ...]
+    load: Invocations | Batch
+    max_pods: int
+    hosts: int
+    cores_per_host: float
+    period_s: float
+    periods: int
+    phases: int = 1
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One for each pod that may be there at once; as many as a batch has workers."""
+        load = self.load
+        count = min(load.workers, self.max_pods) if isinstance(load, Batch) else self.max_pods
+        return tuple(f"{self.application.name}-{index + 1}" for index in range(count))
+
+    @property
+    def applications(self) -> tuple[Application, ...]:
+        """The one application."""
+        return (self.application,)
+
+    @property
+    def app(self) -> NDArray[np.int64]:
+        """int64[N] zeros."""
+        return np.zeros(len(self.names), np.int64)
+
+    @property
+    def threads(self) -> Floats:
+        """float64[N]"""
+        return np.full(len(self.names), self.pod.threads)
+
+    @property
+    def host(self) -> NDArray[np.int64]:
+        """int64[N], the hosts in turn."""
+        return np.arange(len(self.names)) % self.hosts
+
+    @property
+    def host_cores(self) -> Floats:
+        """float64[N]"""
+        return np.full(len(self.names), self.cores_per_host)
+
+    @property
+    def peak_cores(self) -> Floats:
+        """float64[N], what the pods' owner asked for."""
+        return np.full(len(self.names), self.pod.cores)
+
+    @property
+    def peak_bytes(self) -> NDArray[np.int64]:
+        """int64[N], what the pods' owner asked for."""
+        return np.full(len(self.names), self.pod.memory_bytes, np.int64)
