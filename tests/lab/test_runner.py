@@ -1,8 +1,10 @@
 import json
+import multiprocessing
 from pathlib import Path
 
 import numpy as np
 import pytest
+from sample_services import question, write_app
 from sample_traces import usage_trace, whatif
 
 from lab.runner import run, run_scenario, whatif_scenario
@@ -85,7 +87,7 @@ def test_run_is_one_of_the_scenarios_runs(trace_path, tmp_path):
     scenario = build(
         {"name": "s", "trace": {"source": str(trace_path)}, "policies": ["escra", "static"], "seeds": [1, 2]}
     )
-    together = run_scenario(scenario, RunStore(tmp_path / "all"))
+    together = run_scenario(scenario, RunStore(tmp_path / "all"), jobs=1)
     assert [(each.policy, each.seed) for each in together] == [
         ("escra", 1),
         ("escra", 2),
@@ -160,3 +162,84 @@ def test_e1_the_limit_follows_the_use_within_a_few_periods(store):
         settled = slice(step * 100 + 50, step * 100 + 100)
         assert quota[settled].min() > demand[settled][0] * 0.95
         assert quota[settled].max() < demand[settled][0] + 1.0
+
+
+class TestServices:
+    """Clients and an application instead of a trace."""
+
+    @pytest.fixture
+    def app(self, tmp_path):
+        return write_app(tmp_path)
+
+    def test_a_run_has_its_requests_and_their_figures(self, app, store):
+        run = run_scenario(question(app, policies=["static"]), store)[0]
+        requests = run.frame("requests")
+        assert list(requests.columns) == ["at_s", "kind", "latency_s", "status"]
+        assert set(requests["kind"]) == {"page"}
+        answered = requests[requests["status"] == "ok"]
+        assert run.metrics["throughput_rps"] == pytest.approx(len(answered) / 2.0)
+        assert run.metrics["latency_p50_s"] == pytest.approx(answered["latency_s"].median(), rel=1e-6)
+        assert run.manifest["workload"]["requests"] == len(requests)
+        assert run.manifest["workload"]["application"] == "tiny"
+
+    def test_the_manifest_names_what_went_in_by_content(self, app, store):
+        manifest = run_scenario(question(app, policies=["static"]), store)[0].manifest
+        assert [(each["role"], len(each["sha256"])) for each in manifest["inputs"]] == [
+            ("application", 64),
+            ("arrivals", 64),
+        ]
+        assert manifest["spec"]["services"]["app"] == "tiny"
+        assert manifest["spec"]["services"]["arrivals"] == "exponential rate_rps=50"
+        assert manifest["reports"] > 0
+        assert manifest["decide_s"] >= 0
+
+    def test_another_application_of_the_same_name_is_another_run(self, tmp_path, store):
+        one = run_scenario(question(write_app(tmp_path), policies=["static"]), store)[0]
+        two = run_scenario(question(write_app(tmp_path, network_s=0.001), policies=["static"]), store)[0]
+        assert one.id != two.id
+
+    def test_several_processes_make_the_same_runs_as_one_to_the_byte(self, app, tmp_path):
+        scenario = question(app, seeds=[0, 1], vary={"services.hosts": [1, 2]})
+        alone, together = (
+            run_scenario(scenario, RunStore(tmp_path / f"jobs{jobs}"), jobs=jobs) for jobs in (1, 2)
+        )
+        assert [each.id for each in alone] == [each.id for each in together]
+        assert [each.manifest["tables"] for each in alone] == [each.manifest["tables"] for each in together]
+        assert len({each.id for each in alone}) == 8
+        assert multiprocessing.active_children() == []
+
+    def test_a_run_that_is_there_is_opened_unless_a_fresh_one_is_wanted(self, app, store):
+        scenario = question(app, policies=["static"])
+        first = run_scenario(scenario, store)[0]
+        seen = []
+        found = run_scenario(scenario, store, fresh=False, progress=lambda *said: seen.append(said))[0]
+        assert found.manifest == first.manifest
+        assert seen == [("static", 1.0)]
+        assert run_scenario(scenario, store)[0].manifest["created_at"] != first.manifest["created_at"]
+
+    def test_only_what_is_missing_is_made(self, app, store):
+        run_scenario(question(app, policies=["static"]), store)
+        both = question(app, policies=["static", "escra"])
+        seen = []
+        run_scenario(both, store, fresh=False, progress=lambda *said: seen.append(said))
+        assert seen[0] == ("static", 1.0)
+        assert {label for label, _ in seen} == {"static", "escra"}
+
+    def test_stopping_several_processes_leaves_no_run_half_written(self, app, store):
+        def stop(label, fraction):
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            run_scenario(
+                question(app, within={"duration_s": 30.0}, seeds=[0, 1, 2]), store, jobs=2, progress=stop
+            )
+        left = [each.name for each in store.root.iterdir()] if store.root.exists() else []
+        assert [name for name in left if name.startswith((".new", ".old"))] == []
+        assert [problem for each in store.ids() for problem in store.open(each).verify()] == []
+        assert multiprocessing.active_children() == []
+
+    def test_limits_hold_for_requests_as_for_traces(self, app, store):
+        periods = run_scenario(question(app, policies=["static:factor=1"]), store)[0].frame("periods")
+        # A quota written within a period would refill its pool; static limits are written once.
+        assert (periods["usage_cores"] <= periods["quota_cores"] * (1 + 1e-6)).all()
+        assert (periods["memory_bytes"] <= periods["limit_bytes"]).all()
