@@ -24,7 +24,7 @@ def write_app(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def services(app: Path, **changes: Any) -> dict[str, Any]:
+def services(app: Path, /, **changes: Any) -> dict[str, Any]:
     """The section `services` of a scenario: two seconds of fifty requests a second on one host."""
     return {
         "app": str(app),
