@@ -27,9 +27,12 @@ virtual time as in generalised processor sharing (Parekh & Gallager 1993); CPU b
 from __future__ import annotations
 
 from math import exp, inf
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numba import types
+from numba.extending import intrinsic
+from numba.np.numpy_support import from_dtype
 from numpy.typing import NDArray
 
 from control.allocator.model import SLOT_MASK
@@ -47,11 +50,13 @@ OVERDRAFT_S = 1e-10
 NOBODY = 0
 """No node; as a parent: whoever called gave up."""
 
-# What a node is doing.
-FREE, IN_LINE, BACKOFF, TRANSIT, QUEUED, SERVED, ENDED, KILLED = range(8)
+# What a node is doing while it waits for something …
+FREE, IN_LINE, BACKOFF, TRANSIT, QUEUED, SERVED, KILLED = range(7)
+# … and what it is to do next when it is on the list of those that go on at this instant, in a visit's order.
+ATTEMPT, SEND, ARRIVE, ENTER, SERVE, RUN, LEAVE, ENDED = range(7, 15)
 
 # Why `advance` returned.
-REACHED, NEEDS_ROOM, SIGNALLED = range(3)
+REACHED, NEEDS_ROOM, NEEDS_NUMBERS, SIGNALLED = range(4)
 
 # What a delay line's head does when its time has come.
 DELAY, TIMEOUT = range(2)
@@ -66,7 +71,21 @@ def _record(**fields: str) -> np.dtype[np.void]:
     return np.dtype(list(fields.items()), align=True)
 
 
-CLOCK = _record(
+TABLES = (
+    "nodes", "boxes", "hosts", "leaves", "lines", "pools", "services", "handlers", "stages", "calls",
+    "runnable", "requests", "exponentials", "normals", "uniforms",
+)  # fmt: skip
+
+ENGINE = _record(
+    **dict.fromkeys(TABLES, "u8"),  # where each table's records are in memory
+    **dict.fromkeys(("node_count", "box_count", "host_count", "line_count"), "i8"),
+    top="i8",  # first of the leaves that are the tree over hosts, delay lines and the client's timeouts
+    top_size="i8",
+    client="i8",  # the first of the clients' calls
+    exponential="i8",  # the next random number of each kind
+    normal="i8",
+    uniform="i8",
+    draws="i8",  # from this one on, there are too few of a kind for one more step
     now="f8",
     arrived="i8",  # requests that were due so far: the index of the next arrival
     count="i8",  # requests known
@@ -78,10 +97,11 @@ CLOCK = _record(
     told="i8",  # ended requests that a signal was given for
     free="u4",  # head of the free nodes
     spare="i8",  # how many are free
-    todo="u4",  # head of the attempts that ended and whose callers do not know yet
+    head="u4",  # of the nodes that go on at this instant
+    tail="u4",
     reserve="i8",  # nodes that one event may need
     busy_with="i8",  # container whose event is handled: its next one is worked out at the end
-    over="i8",  # entries of Engine.over
+    over="i8",  # containers that may exceed their memory limit, listed in BOX.over_order
     hops="i8",
     orphans="i8",
     connections="i8",
@@ -89,29 +109,28 @@ CLOCK = _record(
     timeout_s="f8",
     watch="?",
 )
+# Fields are in the order in which they are used together: nodes are a cache line each, of a container the
+# first three are busy.
 NODE = _record(
     parent="i4",  # > 0: the visit that called; < 0: request −1 − parent; NOBODY
-    handler="u4",
-    call="u4",
+    call="u4",  # clients' calls come after the graph's own
     stage="u4",  # the next one
     container="u4",
-    attempts="i4",  # further ones that are allowed
-    pending="i4",  # calls of the stage not ended
+    pending="i2",  # calls of the stage not ended
+    attempts="i2",  # further ones that are allowed
     state="u1",
     outcome="u1",
     failed="?",
     pooled="?",  # holds a connection of its call's pool
-    timed="?",  # is in its timeout's line
     next="u4",
     prev="u4",
     later="u4",
     sooner="u4",
-    due_s="f8",
-    timeout_at_s="f8",
     part_s="f8",
+    due_s="f8",
+    timeout_at_s="f8",  # 0: none
 )
 BOX = _record(
-    # Fleet's fields and what moves with them, hot ones first
     v="f8",
     since="f8",
     rate="f8",
@@ -119,26 +138,26 @@ BOX = _record(
     pool="f8",
     used="f8",
     backlog="f8",
+    begun_s="f8",
+    #
     cap="f8",
+    stalled="f8",
     runnable="i4",
-    first="u4",  # its runnable visits are Engine.runnable[first …]
+    first="u4",  # its runnable visits are runnable[first …]
     leaf="u4",
     host="u4",
-    status="u1",
-    empties="?",  # its next event is that the pool is empty
-    over="?",
-    throttled="?",
-    reason="u1",
+    busy="i4",
+    workers="i4",
+    waiting="i4",
+    queue="i4",
     head="u4",
     tail="u4",
-    busy="i8",
-    workers="i8",
-    waiting="i8",
-    queue="i8",
-    stalled="f8",
-    stalled_at_s="f8",
-    throttled_s="f8",
-    begun_s="f8",
+    status="u1",
+    empties="?",  # its next event is that the pool is empty
+    over="?",  # is listed
+    throttled="?",
+    reason="u1",
+    #
     wanted_bytes="i8",
     limit_bytes="i8",
     base_bytes="i8",
@@ -147,21 +166,27 @@ BOX = _record(
     cache_request_bytes="i8",
     finished="i8",
     visits="i8",
+    #
+    stalled_at_s="f8",
+    throttled_s="f8",
     dropped="i8",
     refused="i8",
     killed="i8",
     quota="f8",
     cpu_order="i8",
     memory_order="i8",
+    #
     arrived_s="f8",
     done_s="f8",
     lost_s="f8",
     nr_periods="i8",
     nr_throttled="i8",
-    # as of the end of its last period
-    row_demand_s="f8",
+    row_demand_s="f8",  # row_…: as of the end of its last period
     row_backlog_s="f8",
     row_lost_s="f8",
+    #
+    over_order="i8",  # of the container of this index: the one at this place of the list
+    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4", "unused5", "unused6"), "i8"),
 )
 HOST = _record(
     u="f8",
@@ -171,10 +196,10 @@ HOST = _record(
     cores="f8",
     next_u="f8",
     contended="?",
-    tree="u4",
-    leaves="u4",
+    tree="i8",  # first of its containers' leaves
+    size="i8",
 )
-LEAF = _record(key="f8", owner="u4")
+LEAF = _record(key="i8", owner="i8")  # a key is the bits of a time ≥ 0, which are in the same order
 LINE = _record(delay_s="f8", head="u4", tail="u4", kind="u1")
 POOL = _record(connections="i8", busy="i8", head="u4", tail="u4")
 SERVICE = _record(first="i8", count="i8", turn="i8")
@@ -185,87 +210,124 @@ CALL = _record(
     handler="u4", retries="i4", pool="i4", network="i4", backoff="i4", timeout="i4", probability="f8"
 )
 RUNNABLE = _record(v="f8", node="u4")
-REQUEST = _record(at_s="f8", end_s="f8", kind="i4", node="u4", status="u1")
+REQUEST = _record(at_s="f8", end_s="f8", kind="i4", node="u4", order="u4", status="u1")
+NUMBER = _record(value="f8")
+STAGE = _record(first_call="i8")
 
 
-class Engine(NamedTuple):
-    """All state; arrays of records named as their owners above.
+# --- access to records ---------------------------------------------------------------------------------
+#
+# A kernel that takes the tables as arrays passes seven words for each at every call and counts their
+# references, at several times the cost of what it does. The engine's record holds their addresses instead,
+# and a record of a table is its address; who holds the arrays is physics.py. No index is checked.
 
-    tree: the hosts' tournament trees one after the other, each of 2·leaves with its root at 1; top: the
-    tree over hosts, delay lines and (its last owner) the client's timeouts; runnable: per container a heap by
-    v; requests: what the log is made of; order: requests in the order they ended; over: containers that
-    may exceed their memory limit; request_handler: int64 per kind.
-    """
 
-    clock: Records
-    nodes: Records
-    boxes: Records
-    hosts: Records
-    tree: Records
-    top: Records
-    lines: Records
-    pools: Records
-    services: Records
-    handlers: Records
-    first_call: Whole
-    calls: Records
-    runnable: Records
-    requests: Records
-    order: Whole
-    over: Whole
-    request_handler: Whole
+def _records_of(table: str, dtype: np.dtype[np.void]) -> Any:
+    """A function for kernels: (engine's record, index) → that record of the table."""
+    kind = from_dtype(dtype)
+    offset = ENGINE.fields[table][1]  # type: ignore[index]
 
+    @intrinsic
+    def at(_context: Any, engine: Any, _index: Any) -> Any:
+        def address(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            word = context.get_value_type(types.uint64)
+            start = builder.ptrtoint(arguments[0], word)
+            field = builder.inttoptr(builder.add(start, word(offset)), word.as_pointer())
+            first = builder.load(field)
+            # Tables move only between calls of kernels.
+            first.set_metadata("invariant.load", builder.module.add_metadata([]))
+            place = builder.add(first, builder.mul(arguments[1], word(dtype.itemsize)))
+            return builder.inttoptr(place, context.get_value_type(kind))
+
+        return kind(engine, types.int64), address
+
+    return at
+
+
+node_at = _records_of("nodes", NODE)
+box_at = _records_of("boxes", BOX)
+host_at = _records_of("hosts", HOST)
+leaf_at = _records_of("leaves", LEAF)
+line_at = _records_of("lines", LINE)
+pool_at = _records_of("pools", POOL)
+service_at = _records_of("services", SERVICE)
+handler_at = _records_of("handlers", HANDLER)
+stage_at = _records_of("stages", STAGE)
+call_at = _records_of("calls", CALL)
+runnable_at = _records_of("runnable", RUNNABLE)
+request_at = _records_of("requests", REQUEST)
+exponential_at = _records_of("exponentials", NUMBER)
+normal_at = _records_of("normals", NUMBER)
+uniform_at = _records_of("uniforms", NUMBER)
 
 # --- next events -------------------------------------------------------------------------------------
 
 
 @kernel
-def _place(tree: Records, base: int, leaves: int, leaf: int, owner: int, key: float) -> float:
-    """Sets one leaf's key in a tournament tree; returns the least key of all."""
-    i = leaves + leaf
-    best, winner = key, np.uint32(owner)
-    tree[base + i].key = best
-    tree[base + i].owner = winner
+def _bits(time: float) -> int:
+    return np.float64(time).view(np.int64)
+
+
+@kernel
+def _time(bits: int) -> float:
+    return np.int64(bits).view(np.float64)
+
+
+@kernel
+def _place(e: Any, base: int, size: int, leaf: int, owner: int, time: float) -> float:
+    """Sets one leaf's time in a tournament tree; returns the least of all. No branches: they'd be guesses."""
+    i = np.int64(size + leaf)
+    key = _bits(time)
+    winner = np.int64(owner)
+    place = leaf_at(e, base + i)
+    place.key = key
+    place.owner = winner
     while i > 1:
-        other = tree[base + (i ^ 1)]
-        if other.key < best:
-            best, winner = other.key, other.owner
+        rival = leaf_at(e, base + (i ^ 1))
+        rival_key = rival.key
+        rival_owner = rival.owner
+        winner = rival_owner if rival_key < key else winner
+        key = min(rival_key, key)
         i >>= 1
-        tree[base + i].key = best
-        tree[base + i].owner = winner
-    return best
+        place = leaf_at(e, base + i)
+        place.key = key
+        place.owner = winner
+    return _time(key)
 
 
 @kernel
-def _place_line(e: Engine, owner: int, key: float) -> None:
+def _place_line(e: Any, owner: int, key: float) -> None:
     """When a delay line or the client's timeouts are due next."""
-    _place(e.top, 0, len(e.top) >> 1, len(e.hosts) + owner, len(e.hosts) + owner, key)
+    _place(e, e.top, e.top_size, e.host_count + owner, e.host_count + owner, key)
 
 
 @kernel
-def _place_host(e: Engine, h: int) -> None:
-    host = e.hosts[h]
-    key = host.at_s + (host.next_u - host.u) / host.factor
-    _place(e.top, 0, len(e.top) >> 1, h, h, key)
+def _place_host(e: Any, h: int) -> None:
+    host = host_at(e, h)
+    key = host.next_u - host.u
+    if host.factor != 1.0:
+        key /= host.factor
+    key += host.at_s
+    _place(e, e.top, e.top_size, h, h, key)
 
 
 @kernel
-def _host_time(e: Engine, h: int, now: float) -> float:
-    host = e.hosts[h]
+def _host_time(e: Any, h: int, now: float) -> float:
+    host = host_at(e, h)
     u: float = host.u + (now - host.at_s) * host.factor
     return u
 
 
 @kernel
-def _want(e: Engine, h: int, cpus: float) -> None:
+def _want(e: Any, h: int, cpus: float) -> None:
     """The host's containers want `cpus` more: who shares too few CPUs runs slower."""
-    host = e.hosts[h]
+    host = host_at(e, h)
     host.wanted += cpus
     if not host.contended:
         return
     factor = min(1.0, host.cores / host.wanted) if host.wanted > 0.0 else 1.0
     if factor != host.factor:
-        now = e.clock[0].now
+        now = e.now
         host.u += (now - host.at_s) * host.factor
         host.at_s = now
         host.factor = factor
@@ -273,10 +335,10 @@ def _want(e: Engine, h: int, cpus: float) -> None:
 
 
 @kernel
-def _sync(e: Engine, i: int) -> None:
+def _sync(e: Any, i: int) -> None:
     """Brings container i's CPU accounts up to now."""
-    box = e.boxes[i]
-    u = _host_time(e, box.host, e.clock[0].now)
+    box = box_at(e, i)
+    u = _host_time(e, box.host, e.now)
     passed = u - box.since
     box.since = u
     burnt = box.rate * passed
@@ -287,9 +349,9 @@ def _sync(e: Engine, i: int) -> None:
 
 
 @kernel
-def _pace(e: Engine, i: int) -> None:
+def _pace(e: Any, i: int) -> None:
     """Works out how fast container i (synced) runs now and when its next event is."""
-    box = e.boxes[i]
+    box = box_at(e, i)
     rate, speed, key = 0.0, 0.0, inf
     k = box.runnable
     if k > 0 and box.status == _UP and box.stalled == 0.0:
@@ -297,17 +359,21 @@ def _pace(e: Engine, i: int) -> None:
         if rate > box.cap:
             rate = box.cap
             speed = rate / k
-        left = e.runnable[box.first].v - box.v
+        left = runnable_at(e, box.first).v - box.v
         allowed = box.pool + OVERDRAFT_S
         box.empties = left * rate > allowed * speed
-        key = box.since + (allowed / rate if box.empties else left / speed)
+        if box.empties:
+            left = allowed / rate
+        elif speed != 1.0:
+            left /= speed
+        key = box.since + left
     box.speed = speed
     if rate != box.rate:
         change = rate - box.rate
         box.rate = rate
         _want(e, box.host, change)
-    host = e.hosts[box.host]
-    least = _place(e.tree, host.tree, host.leaves, box.leaf, i, key)
+    host = host_at(e, box.host)
+    least = _place(e, host.tree, host.size, box.leaf, i, key)
     if least != host.next_u:
         host.next_u = least
         _place_host(e, box.host)
@@ -317,162 +383,159 @@ def _pace(e: Engine, i: int) -> None:
 
 
 @kernel
-def _append(nodes: Records, owner: Any, n: int) -> None:
+def _append(e: Any, owner: Any, n: int) -> None:
     """Puts node n at the end of a queue; owner: a record with head and tail."""
-    node = nodes[n]
+    node = node_at(e, n)
     node.next = NOBODY
     node.prev = owner.tail
     if owner.tail == NOBODY:
         owner.head = n
     else:
-        nodes[owner.tail].next = n
+        node_at(e, owner.tail).next = n
     owner.tail = n
 
 
 @kernel
-def _unlink(nodes: Records, owner: Any, n: int) -> None:
+def _unlink(e: Any, owner: Any, n: int) -> None:
     """Takes node n out of the queue it is in."""
-    node = nodes[n]
+    node = node_at(e, n)
     if node.prev == NOBODY:
         owner.head = node.next
     else:
-        nodes[node.prev].next = node.next
+        node_at(e, node.prev).next = node.next
     if node.next == NOBODY:
         owner.tail = node.prev
     else:
-        nodes[node.next].prev = node.prev
+        node_at(e, node.next).prev = node.prev
 
 
 @kernel
-def _delay(e: Engine, index: int, n: int) -> None:
-    line = e.lines[index]
-    due_s = e.clock[0].now + line.delay_s
-    e.nodes[n].due_s = due_s
+def _delay(e: Any, index: int, n: int) -> None:
+    line = line_at(e, index)
+    due_s = e.now + line.delay_s
+    node_at(e, n).due_s = due_s
     if line.head == NOBODY:
         _place_line(e, index, due_s)
-    _append(e.nodes, line, n)
+    _append(e, line, n)
 
 
 @kernel
-def _arm(e: Engine, index: int, n: int) -> None:
+def _arm(e: Any, index: int, n: int) -> None:
     """Starts the timeout of node n. (A line's key may be earlier than its head, which costs one look.)"""
-    line, node = e.lines[index], e.nodes[n]
-    node.timeout_at_s = e.clock[0].now + line.delay_s
-    node.timed = True
+    line, node = line_at(e, index), node_at(e, n)
+    node.timeout_at_s = e.now + line.delay_s
     node.later = NOBODY
     node.sooner = line.tail
     if line.tail == NOBODY:
         line.head = n
         _place_line(e, index, node.timeout_at_s)
     else:
-        e.nodes[line.tail].later = n
+        node_at(e, line.tail).later = n
     line.tail = n
 
 
 @kernel
-def _disarm(e: Engine, n: int) -> None:
-    node = e.nodes[n]
-    if not node.timed:
+def _disarm(e: Any, n: int) -> None:
+    node = node_at(e, n)
+    if node.timeout_at_s == 0.0:
         return
-    node.timed = False
-    line = e.lines[e.calls[node.call].timeout]
+    node.timeout_at_s = 0.0
+    line = line_at(e, call_at(e, node.call).timeout)
     if node.sooner == NOBODY:
         line.head = node.later
     else:
-        e.nodes[node.sooner].later = node.later
+        node_at(e, node.sooner).later = node.later
     if node.later == NOBODY:
         line.tail = node.sooner
     else:
-        e.nodes[node.later].sooner = node.sooner
+        node_at(e, node.later).sooner = node.sooner
 
 
 @kernel
-def _take_node(e: Engine) -> int:
-    clock = e.clock[0]
-    n: int = clock.free
-    clock.free = e.nodes[n].next
-    clock.spare -= 1
+def _take_node(e: Any) -> int:
+    n: int = e.free
+    e.free = node_at(e, n).next
+    e.spare -= 1
     return n
 
 
 @kernel
-def _free_node(e: Engine, n: int) -> None:
-    clock, node = e.clock[0], e.nodes[n]
+def _free_node(e: Any, n: int) -> None:
+    node = node_at(e, n)
     node.state = FREE
-    node.next = clock.free
-    clock.free = n
-    clock.spare += 1
+    node.next = e.free
+    e.free = n
+    e.spare += 1
 
 
 # --- runnable visits of a container ------------------------------------------------------------------
 
 
 @kernel
-def _push(heap: Records, first: int, count: int, v: float, n: int) -> None:
+def _push(e: Any, first: int, count: int, v: float, n: int) -> None:
     i = count
     while i > 0:
         up = (i - 1) >> 1
-        above = heap[first + up]
+        above = runnable_at(e, first + up)
         if above.v <= v:
             break
-        heap[first + i].v = above.v
-        heap[first + i].node = above.node
+        runnable_at(e, first + i).v = above.v
+        runnable_at(e, first + i).node = above.node
         i = up
-    heap[first + i].v = v
-    heap[first + i].node = n
+    runnable_at(e, first + i).v = v
+    runnable_at(e, first + i).node = n
 
 
 @kernel
-def _pop(heap: Records, first: int, count: int) -> None:
+def _pop(e: Any, first: int, count: int) -> None:
     """Removes the least of `count` entries."""
     last = count - 1
-    v, n = heap[first + last].v, heap[first + last].node
+    v, n = runnable_at(e, first + last).v, runnable_at(e, first + last).node
     i = 0
     while True:
         down = 2 * i + 1
         if down >= last:
             break
-        if down + 1 < last and heap[first + down + 1].v < heap[first + down].v:
+        if down + 1 < last and runnable_at(e, first + down + 1).v < runnable_at(e, first + down).v:
             down += 1
-        if heap[first + down].v >= v:
+        if runnable_at(e, first + down).v >= v:
             break
-        heap[first + i].v = heap[first + down].v
-        heap[first + i].node = heap[first + down].node
+        runnable_at(e, first + i).v = runnable_at(e, first + down).v
+        runnable_at(e, first + i).node = runnable_at(e, first + down).node
         i = down
-    heap[first + i].v = v
-    heap[first + i].node = n
+    runnable_at(e, first + i).v = v
+    runnable_at(e, first + i).node = n
 
 
 # --- memory ------------------------------------------------------------------------------------------
 
 
 @kernel
-def _charge(e: Engine, i: int) -> None:
+def _charge(e: Any, i: int) -> None:
     """What container i wants to hold now; notes it when that is more than it may."""
-    box = e.boxes[i]
+    box = box_at(e, i)
     cache = min(box.cache_bytes, box.finished * box.cache_request_bytes)
     box.wanted_bytes = box.base_bytes + cache + box.busy * box.request_bytes
     if box.wanted_bytes > box.limit_bytes and not box.over:
-        clock = e.clock[0]
         box.over = True
-        e.over[clock.over] = i
-        clock.over += 1
+        box_at(e, e.over).over_order = i
+        e.over += 1
 
 
 @kernel
-def exceeding(e: Engine) -> int:
+def exceeding(engine: Records) -> int:
     """Drops from `over` whoever is within its limit again or not running; returns how many are left."""
-    clock = e.clock[0]
+    e = engine[0]
     left = 0
-    for j in range(clock.over):
-        i = e.over[j]
-        box = e.boxes[i]
+    for j in range(e.over):
+        i = box_at(e, j).over_order
+        box = box_at(e, i)
         if box.status == _UP and box.wanted_bytes > box.limit_bytes:
-            e.over[left] = i
+            box_at(e, left).over_order = i
             left += 1
         else:
             box.over = False
-    clock.over = left
+    e.over = left
     return left
 
 
@@ -480,73 +543,54 @@ def exceeding(e: Engine) -> int:
 
 
 @kernel
-def _draw(handler: Any, rng: np.random.Generator) -> float:
-    """CPU seconds of one part of a visit."""
+def _next(e: Any, n: int, step: int) -> None:
+    """Node n goes on at this instant, with `step`, after those that are to go on already."""
+    node = node_at(e, n)
+    node.state = step
+    node.next = NOBODY
+    if e.tail == NOBODY:
+        e.head = n
+    else:
+        node_at(e, e.tail).next = n
+    e.tail = n
+
+
+@kernel
+def _end(e: Any, n: int, outcome: int) -> None:
+    """Attempt n ended; its caller will be told."""
+    node_at(e, n).outcome = outcome
+    _next(e, n, ENDED)
+
+
+@kernel
+def _draw(e: Any, handler: Any) -> float:
+    """CPU seconds of a visit."""
     mean_s: float = handler.mean_s
     if handler.draw == _FIXED:
         return mean_s
     if handler.draw == _EXPONENTIAL:
-        return mean_s * rng.standard_exponential()
-    return exp(handler.mu + handler.sigma * rng.standard_normal())
+        e.exponential += 1
+        drawn_s: float = mean_s * exponential_at(e, e.exponential - 1).value
+        return drawn_s
+    e.normal += 1
+    logarithm: float = handler.mu + handler.sigma * normal_at(e, e.normal - 1).value
+    return exp(logarithm)
 
 
 @kernel
-def _begin_part(e: Engine, n: int) -> None:
-    """A part of visit n becomes runnable."""
-    node = e.nodes[n]
-    i = node.container
-    box = e.boxes[i]
-    _sync(e, i)
-    _push(e.runnable, box.first, box.runnable, box.v + node.part_s, n)
-    box.runnable += 1
-    box.backlog += node.part_s
-    box.begun_s += node.part_s
-    if box.stalled > 0.0:
-        _settle(e, i)
-        box.stalled = min(float(box.runnable), box.cap)
-    elif i != e.clock[0].busy_with:
-        _pace(e, i)
+def _chance(e: Any, probability: float) -> bool:
+    if probability >= 1.0:
+        return True
+    e.uniform += 1
+    yes: bool = uniform_at(e, e.uniform - 1).value < probability
+    return yes
 
 
 @kernel
-def _serve(e: Engine, rng: np.random.Generator, n: int) -> None:
-    """Visit n takes a worker of its container and begins."""
-    node = e.nodes[n]
-    box = e.boxes[node.container]
-    handler = e.handlers[node.handler]
-    box.busy += 1
-    node.state = SERVED
-    node.stage = handler.first_stage
-    node.failed = False
-    node.part_s = _draw(handler, rng) * handler.share
-    _charge(e, node.container)
-    _begin_part(e, n)
-
-
-@kernel
-def _enter(e: Engine, rng: np.random.Generator, n: int, i: int) -> None:
-    """Visit n comes to container i: to a worker, into its queue, or away."""
-    box, node = e.boxes[i], e.nodes[n]
-    node.container = i
-    if box.status >= _DOWN:
-        box.refused += 1
-        _end(e, n, _FAILED)
-    elif box.status == _UP and box.busy < box.workers and box.waiting == 0:
-        _serve(e, rng, n)
-    elif box.waiting < box.queue:
-        node.state = QUEUED
-        box.waiting += 1
-        _append(e.nodes, box, n)
-    else:
-        box.dropped += 1
-        _end(e, n, _DROPPED)
-
-
-@kernel
-def _arrive(e: Engine, rng: np.random.Generator, n: int) -> None:
-    """Visit n comes to the service: replicas in turn, without those that are down."""
-    service = e.services[e.handlers[e.nodes[n].handler].service]
-    i = service.first
+def _replica(e: Any, n: int) -> int:
+    """The container that visit n comes to: replicas in turn, without those that are down."""
+    service = service_at(e, handler_at(e, call_at(e, node_at(e, n).call).handler).service)
+    i: int = service.first
     if service.count > 1:
         turn = service.turn
         for _ in range(service.count):
@@ -554,204 +598,237 @@ def _arrive(e: Engine, rng: np.random.Generator, n: int) -> None:
             turn += 1
             if turn >= service.count:
                 turn = 0
-            if e.boxes[i].status < _DOWN:
+            if box_at(e, i).status < _DOWN:
                 break
         service.turn = turn
-    _enter(e, rng, n, i)
+    return i
 
 
 @kernel
-def _end(e: Engine, n: int, outcome: int) -> None:
-    """Attempt n ended; its caller is told by `_tell`."""
-    clock, node = e.clock[0], e.nodes[n]
-    node.state = ENDED
-    node.outcome = outcome
-    node.next = clock.todo
-    clock.todo = n
-
-
-@kernel
-def _admit_queued(e: Engine, rng: np.random.Generator, i: int) -> None:
-    """Those in container i's queue take what workers are free."""
-    box = e.boxes[i]
-    while box.waiting > 0 and box.busy < box.workers and box.status == _UP:
-        n = box.head
-        _unlink(e.nodes, box, n)
-        box.waiting -= 1
-        _serve(e, rng, n)
-
-
-@kernel
-def _leave(e: Engine, rng: np.random.Generator, n: int, outcome: int) -> None:
-    """Visit n gives its worker back."""
-    clock = e.clock[0]
-    i = e.nodes[n].container
-    box = e.boxes[i]
-    box.busy -= 1
-    box.finished += 1
-    box.visits += 1
-    clock.hops += 1
-    _charge(e, i)
-    _end(e, n, outcome)
-    if box.waiting > 0:
-        _admit_queued(e, rng, i)
-
-
-@kernel
-def _call_stage(e: Engine, rng: np.random.Generator, n: int) -> None:
-    """Visit n makes the calls of its next stage, or goes on at once if chance leaves none."""
-    node = e.nodes[n]
-    stage = node.stage
-    node.stage += 1
-    node.pending = 1
-    for c in range(e.first_call[stage], e.first_call[stage + 1]):
-        call = e.calls[c]
-        if call.probability < 1.0 and rng.random() >= call.probability:
-            continue
-        child = _take_node(e)
-        made = e.nodes[child]
-        made.parent = n
-        made.call = c
-        made.handler = call.handler
-        made.attempts = call.retries
-        node.pending += 1
-        _attempt(e, rng, child)
-    node.pending -= 1
-    if node.pending == 0:
-        _begin_part(e, n)
-
-
-# --- calls -------------------------------------------------------------------------------------------
-
-
-@kernel
-def _attempt(e: Engine, rng: np.random.Generator, n: int) -> None:
-    """A caller makes call n: its timeout starts, then it needs a connection."""
-    node = e.nodes[n]
-    call = e.calls[node.call]
-    node.pooled = False
-    node.timed = False
+def _connect(e: Any, n: int) -> bool:
+    """A caller makes call n: its timeout starts, then it needs a connection. False: it waits for one."""
+    node = node_at(e, n)
+    call = call_at(e, node.call)
     if call.timeout >= 0:
         _arm(e, call.timeout, n)
     if call.pool >= 0:
-        pool = e.pools[call.pool]
+        pool = pool_at(e, call.pool)
         if pool.busy >= pool.connections:
             node.state = IN_LINE
-            _append(e.nodes, pool, n)
-            return
+            _append(e, pool, n)
+            return False
         pool.busy += 1
         node.pooled = True
-    _send(e, rng, n)
+    return True
 
 
 @kernel
-def _send(e: Engine, rng: np.random.Generator, n: int) -> None:
-    network = e.calls[e.nodes[n].call].network
-    if network >= 0:
-        e.nodes[n].state = TRANSIT
-        _delay(e, network, n)
+def _enter(e: Any, n: int, i: int) -> bool:
+    """Visit n takes a worker of container i. False: it waits for one, or is turned away."""
+    box, node = box_at(e, i), node_at(e, n)
+    node.container = i
+    if box.status >= _DOWN:
+        box.refused += 1
+        _end(e, n, _FAILED)
+    elif box.status == _UP and box.busy < box.workers and box.waiting == 0:
+        box.busy += 1
+        _charge(e, i)
+        return True
+    elif box.waiting < box.queue:
+        node.state = QUEUED
+        box.waiting += 1
+        _append(e, box, n)
     else:
-        _arrive(e, rng, n)
+        box.dropped += 1
+        _end(e, n, _DROPPED)
+    return False
 
 
 @kernel
-def _disconnect(e: Engine, rng: np.random.Generator, n: int) -> None:
+def _run(e: Any, n: int) -> None:
+    """A part of visit n becomes runnable."""
+    node = node_at(e, n)
+    node.state = SERVED
+    i = node.container
+    box = box_at(e, i)
+    _sync(e, i)
+    _push(e, box.first, box.runnable, box.v + node.part_s, n)
+    box.runnable += 1
+    box.backlog += node.part_s
+    box.begun_s += node.part_s
+    if box.stalled > 0.0:
+        _settle(e, i)
+        box.stalled = min(float(box.runnable), box.cap)
+    elif i != e.busy_with:
+        _pace(e, i)
+
+
+@kernel
+def _go(e: Any, n: int) -> None:
+    """Node n goes on as far as it gets, from a call being made to a part being runnable."""
+    node = node_at(e, n)
+    step = node.state
+    if step == ATTEMPT and not _connect(e, n):
+        return
+    if step <= SEND:
+        network = call_at(e, node.call).network
+        if network >= 0:
+            node.state = TRANSIT
+            _delay(e, network, n)
+            return
+    if step <= ENTER:
+        i: int = _replica(e, n) if step <= ARRIVE else node.container
+        if not _enter(e, n, i):
+            return
+    if step <= SERVE:
+        handler = handler_at(e, call_at(e, node.call).handler)
+        node.stage = handler.first_stage
+        node.failed = False
+        node.part_s = _draw(e, handler) * handler.share
+    _run(e, n)
+
+
+@kernel
+def _admit_queued(e: Any, i: int) -> None:
+    """Those in container i's queue take what workers are free."""
+    box = box_at(e, i)
+    while box.waiting > 0 and box.busy < box.workers and box.status == _UP:
+        n = box.head
+        _unlink(e, box, n)
+        box.waiting -= 1
+        box.busy += 1
+        _next(e, n, SERVE)
+
+
+@kernel
+def _leave(e: Any, n: int) -> None:
+    """Visit n gives its worker back."""
+    i = node_at(e, n).container
+    box = box_at(e, i)
+    box.busy -= 1
+    box.finished += 1
+    box.visits += 1
+    e.hops += 1
+    if box.waiting > 0:
+        _admit_queued(e, i)
+    _charge(e, i)
+
+
+@kernel
+def _call_stage(e: Any, n: int) -> None:
+    """Visit n makes the calls of its next stage, or goes on at once if chance leaves none."""
+    node = node_at(e, n)
+    stage = node.stage
+    node.stage += 1
+    node.pending = 0
+    for c in range(stage_at(e, stage).first_call, stage_at(e, stage + 1).first_call):
+        call = call_at(e, c)
+        if not _chance(e, call.probability):
+            continue
+        child = _take_node(e)
+        made = node_at(e, child)
+        made.parent = n
+        made.call = c
+        made.attempts = call.retries
+        made.pooled = False
+        made.timeout_at_s = 0.0
+        node.pending += 1
+        _next(e, child, ATTEMPT)
+    if node.pending == 0:
+        _next(e, n, RUN)
+
+
+@kernel
+def _disconnect(e: Any, n: int) -> None:
     """Call n gives its connection back: the next in line gets it."""
-    node = e.nodes[n]
+    node = node_at(e, n)
     if not node.pooled:
         return
     node.pooled = False
-    pool = e.pools[e.calls[node.call].pool]
+    pool = pool_at(e, call_at(e, node.call).pool)
     following = pool.head
     if following == NOBODY:
         pool.busy -= 1
         return
-    _unlink(e.nodes, pool, following)
-    e.nodes[following].pooled = True
-    _send(e, rng, following)
+    _unlink(e, pool, following)
+    node_at(e, following).pooled = True
+    _next(e, following, SEND)
 
 
 @kernel
-def _tell(e: Engine, rng: np.random.Generator) -> None:
-    """Tells callers of attempts that ended, and whoever hears of it through them, until all is quiet."""
-    clock = e.clock[0]
-    while clock.todo != NOBODY:
-        n = clock.todo
-        node = e.nodes[n]
-        clock.todo = node.next
-        if node.parent < 0:
-            r = -1 - node.parent
-            outcome = node.outcome
-            _free_node(e, n)
-            _close(e, rng, r, outcome)
-            continue
-        if node.parent == NOBODY:
-            _free_node(e, n)
-            continue
-        _disarm(e, n)
-        _disconnect(e, rng, n)
-        if node.outcome != _OK and node.attempts > 0:
-            node.attempts -= 1
-            backoff = e.calls[node.call].backoff
-            if backoff >= 0:
-                node.state = BACKOFF
-                _delay(e, backoff, n)
-            else:
-                _attempt(e, rng, n)
-            continue
-        p = node.parent
-        caller = e.nodes[p]
-        caller.failed |= node.outcome != _OK
-        caller.pending -= 1
+def _tell(e: Any, n: int) -> None:
+    """The caller of attempt n hears how it ended: tries again, waits for its other calls, or goes on."""
+    node = node_at(e, n)
+    p = node.parent
+    if p <= 0:
+        outcome = node.outcome
         _free_node(e, n)
-        if caller.pending == 0:
-            if not caller.failed:
-                _begin_part(e, p)
-            elif e.boxes[caller.container].status == _UP:
-                _leave(e, rng, p, _FAILED)
-            else:
-                caller.part_s = 0.0  # a held process answers when it runs again
-                _begin_part(e, p)
+        if p < 0:
+            _close(e, -1 - p, outcome)
+        return
+    _disarm(e, n)
+    _disconnect(e, n)
+    if node.outcome != _OK and node.attempts > 0:
+        node.attempts -= 1
+        backoff = call_at(e, node.call).backoff
+        if backoff >= 0:
+            node.state = BACKOFF
+            _delay(e, backoff, n)
+        else:
+            _next(e, n, ATTEMPT)
+        return
+    caller = node_at(e, p)
+    caller.failed |= node.outcome != _OK
+    caller.pending -= 1
+    _free_node(e, n)
+    if caller.pending > 0:
+        return
+    if caller.failed and box_at(e, caller.container).status == _UP:
+        caller.outcome = _FAILED
+        _next(e, p, LEAVE)
+        return
+    if caller.failed:
+        caller.part_s = 0.0  # a held process answers when it runs again
+    _next(e, p, RUN)
 
 
 @kernel
-def _abandon(e: Engine, rng: np.random.Generator, n: int) -> None:
+def _abandon(e: Any, n: int) -> None:
     """Nobody waits for attempt n any more: withdrawn if it is still with its caller, an orphan otherwise."""
-    node = e.nodes[n]
+    node = node_at(e, n)
     if node.parent > 0:
         _disarm(e, n)
-        call = e.calls[node.call]
+        call = call_at(e, node.call)
         if node.state == IN_LINE:
-            _unlink(e.nodes, e.pools[call.pool], n)
+            _unlink(e, pool_at(e, call.pool), n)
             _free_node(e, n)
             return
         if node.state == BACKOFF:
-            _unlink(e.nodes, e.lines[call.backoff], n)
+            _unlink(e, line_at(e, call.backoff), n)
             _free_node(e, n)
             return
-        _disconnect(e, rng, n)
+        _disconnect(e, n)
     node.parent = NOBODY
-    e.clock[0].orphans += 1
+    e.orphans += 1
 
 
 @kernel
-def _time_out(e: Engine, rng: np.random.Generator, n: int) -> None:
+def _time_out(e: Any, n: int) -> None:
     """The caller gives attempt n up; a new node tells it so unless n never left."""
-    node = e.nodes[n]
+    node = node_at(e, n)
     if node.state == IN_LINE:
         _disarm(e, n)
-        _unlink(e.nodes, e.pools[e.calls[node.call].pool], n)
+        _unlink(e, pool_at(e, call_at(e, node.call).pool), n)
         _end(e, n, _TIMED_OUT)
         return
     m = _take_node(e)
-    heir = e.nodes[m]
+    heir = node_at(e, m)
     heir.parent = node.parent
     heir.call = node.call
-    heir.handler = node.handler
     heir.attempts = node.attempts
     heir.pooled = False
-    heir.timed = False
-    _abandon(e, rng, n)
+    heir.timeout_at_s = 0.0
+    _abandon(e, n)
     _end(e, m, _TIMED_OUT)
 
 
@@ -759,203 +836,207 @@ def _time_out(e: Engine, rng: np.random.Generator, n: int) -> None:
 
 
 @kernel
-def _open(e: Engine, r: int) -> int:
+def _open(e: Any, r: int) -> int:
     """Request r gets a connection; returns the node that stands for it."""
     n = _take_node(e)
-    node, request = e.nodes[n], e.requests[r]
-    e.clock[0].open += 1
+    node, request = node_at(e, n), request_at(e, r)
+    e.open += 1
     node.parent = -1 - r
-    node.handler = e.request_handler[request.kind]
+    node.call = e.client + request.kind
     node.pooled = False
-    node.timed = False
+    node.timeout_at_s = 0.0
     request.node = n
     return n
 
 
 @kernel
-def _log(e: Engine, r: int, outcome: int) -> None:
-    clock, request = e.clock[0], e.requests[r]
+def _log(e: Any, r: int, outcome: int) -> None:
+    request = request_at(e, r)
     request.status = outcome
-    request.end_s = clock.now
+    request.end_s = e.now
     request.node = NOBODY
-    e.order[clock.ended] = r
-    clock.ended += 1
+    request_at(e, e.ended).order = r
+    e.ended += 1
 
 
 @kernel
-def _close(e: Engine, rng: np.random.Generator, r: int, outcome: int) -> None:
+def _close(e: Any, r: int, outcome: int) -> None:
     """Request r, which was open, ended; the next in line for its connection is opened."""
-    clock = e.clock[0]
     _log(e, r, outcome)
-    clock.open -= 1
-    if clock.waiting == 0:
+    e.open -= 1
+    if e.waiting == 0:
         return
-    r = clock.opened
-    while e.requests[r].status != _PENDING:
-        r += 1
-    clock.opened = r + 1
-    clock.waiting -= 1
-    _arrive(e, rng, _open(e, r))
+    following = e.opened
+    while request_at(e, following).status != _PENDING:
+        following += 1
+    e.opened = following + 1
+    e.waiting -= 1
+    _next(e, _open(e, following), ARRIVE)
 
 
 @kernel
-def _due(e: Engine, r: int) -> None:
+def _due(e: Any, r: int) -> None:
     """Request r is due: from now on it may time out."""
-    clock = e.clock[0]
-    clock.arrived = r + 1
-    if clock.timeout_s < inf and clock.expiring == r:
-        _place_line(e, len(e.lines), e.requests[r].at_s + clock.timeout_s)
+    e.arrived = r + 1
+    if e.timeout_s < inf and e.expiring == r:
+        _place_line(e, e.line_count, request_at(e, r).at_s + e.timeout_s)
 
 
 @kernel
-def _ask(e: Engine, rng: np.random.Generator) -> None:
+def _ask(e: Any) -> None:
     """The next request of the arrivals is due."""
-    clock = e.clock[0]
-    r = clock.arrived
+    r = e.arrived
     _due(e, r)
-    if clock.connections == 0 or clock.open < clock.connections:
-        clock.opened = r + 1
-        _arrive(e, rng, _open(e, r))
-    elif clock.waiting < clock.queue:
-        if clock.waiting == 0:
-            clock.opened = r
-        clock.waiting += 1
+    if e.connections == 0 or e.open < e.connections:
+        e.opened = r + 1
+        _next(e, _open(e, r), ARRIVE)
+    elif e.waiting < e.queue:
+        if e.waiting == 0:
+            e.opened = r
+        e.waiting += 1
     else:
         _log(e, r, _DROPPED)
 
 
 @kernel
-def _expire(e: Engine, rng: np.random.Generator) -> None:
+def _expire(e: Any) -> None:
     """The client gives up what is due by now; requests time out in the order in which they were due."""
-    clock = e.clock[0]
-    r = clock.expiring
-    while r < clock.arrived and e.requests[r].status != _PENDING:
+    r = e.expiring
+    while r < e.arrived and request_at(e, r).status != _PENDING:
         r += 1
-    clock.expiring = r
-    if r == clock.arrived:
-        _place_line(e, len(e.lines), inf)
+    e.expiring = r
+    if r == e.arrived:
+        _place_line(e, e.line_count, inf)
         return
-    due_s = e.requests[r].at_s + clock.timeout_s
-    if due_s > clock.now:
-        _place_line(e, len(e.lines), due_s)
+    due_s = request_at(e, r).at_s + e.timeout_s
+    if due_s > e.now:
+        _place_line(e, e.line_count, due_s)
         return
-    n = e.requests[r].node
+    n = request_at(e, r).node
     if n == NOBODY:
-        clock.waiting -= 1
+        e.waiting -= 1
         _log(e, r, _TIMED_OUT)
     else:
-        _abandon(e, rng, n)
-        _close(e, rng, r, _TIMED_OUT)
+        _abandon(e, n)
+        _close(e, r, _TIMED_OUT)
 
 
 # --- events ------------------------------------------------------------------------------------------
 
 
 @kernel
-def _settle(e: Engine, i: int) -> None:
+def _settle(e: Any, i: int) -> None:
     """Brings container i's throttled time up to now."""
-    box, now = e.boxes[i], e.clock[0].now
+    box, now = box_at(e, i), e.now
     if box.stalled > 0.0:
         box.throttled_s += box.stalled * (now - box.stalled_at_s)
         box.stalled_at_s = now
 
 
 @kernel
-def _on_cpu(e: Engine, rng: np.random.Generator, i: int) -> None:
+def _on_cpu(e: Any, i: int) -> None:
     """Container i's pool is empty, or its first visit has burnt its part."""
-    clock, box = e.clock[0], e.boxes[i]
+    box = box_at(e, i)
+    e.busy_with = i
     _sync(e, i)
     if box.empties:
         box.stalled = min(float(box.runnable), box.cap)
-        box.stalled_at_s = clock.now
+        box.stalled_at_s = e.now
         box.throttled = True
-        _pace(e, i)
         return
-    n = e.runnable[box.first].node
-    box.v = e.runnable[box.first].v
-    _pop(e.runnable, box.first, box.runnable)
+    n = runnable_at(e, box.first).node
+    box.v = runnable_at(e, box.first).v
+    _pop(e, box.first, box.runnable)
     box.runnable -= 1
     if box.runnable == 0:
         box.v = 0.0
         box.backlog = 0.0
-    clock.busy_with = i
-    node = e.nodes[n]
-    if node.failed:
-        _leave(e, rng, n, _FAILED)
-    elif node.stage < e.handlers[node.handler].last_stage:
-        _call_stage(e, rng, n)
+    node = node_at(e, n)
+    if not node.failed and node.stage < handler_at(e, call_at(e, node.call).handler).last_stage:
+        _call_stage(e, n)
     else:
-        _leave(e, rng, n, _OK)
-    _tell(e, rng)
-    clock.busy_with = -1
-    _pace(e, i)
+        node.outcome = _FAILED if node.failed else _OK
+        _next(e, n, LEAVE)
 
 
 @kernel
-def _on_line(e: Engine, rng: np.random.Generator, index: int) -> None:
+def _on_line(e: Any, index: int) -> None:
     """The head of a delay line is due, or was taken out of it before."""
-    now = e.clock[0].now
-    if index == len(e.lines):
-        _expire(e, rng)
+    now = e.now
+    if index == e.line_count:
+        _expire(e)
         return
-    line = e.lines[index]
+    line = line_at(e, index)
     n = line.head
     if n == NOBODY:
         _place_line(e, index, inf)
         return
-    node = e.nodes[n]
+    node = node_at(e, n)
     due_s = node.due_s if line.kind == DELAY else node.timeout_at_s
     if due_s > now:
         _place_line(e, index, due_s)
         return
     if line.kind == TIMEOUT:
-        _time_out(e, rng, n)
+        _time_out(e, n)
         return
-    _unlink(e.nodes, line, n)
-    _place_line(e, index, e.nodes[line.head].due_s if line.head != NOBODY else inf)
-    if node.state == TRANSIT:
-        _arrive(e, rng, n)
-    else:
-        _attempt(e, rng, n)
+    _unlink(e, line, n)
+    _place_line(e, index, node_at(e, line.head).due_s if line.head != NOBODY else inf)
+    _next(e, n, ARRIVE if node.state == TRANSIT else ATTEMPT)
 
 
 @kernel
-def advance(e: Engine, rng: np.random.Generator, until: float) -> int:
+def advance(engine: Records, until: float) -> int:
     """Handles all events up to `until` (seconds; arrivals only before it), or stops where the loop is needed.
 
-    Returns REACHED, NEEDS_ROOM (give it more nodes and call again), or SIGNALLED: at `clock.now` a running
-    container exceeds its memory limit, or (watch) a request has ended. Nothing happens when the clock is
-    past `until`, be it by rounding.
+    Returns REACHED, NEEDS_ROOM or NEEDS_NUMBERS (give it more and call again), or SIGNALLED: at `now` a
+    running container exceeds its memory limit, or (watch) a request has ended. Nothing happens when the
+    clock is past `until`, be it by rounding; −inf only finishes what has begun at this instant.
     """
-    clock = e.clock[0]
-    hosts = len(e.hosts)
+    e = engine[0]
+    hosts = e.host_count
     while True:
-        if clock.over > 0 and exceeding(e) > 0:
+        while e.head != NOBODY:
+            if e.exponential >= e.draws or e.normal >= e.draws or e.uniform >= e.draws:
+                return NEEDS_NUMBERS
+            n = e.head
+            e.head = node_at(e, n).next
+            if e.head == NOBODY:
+                e.tail = NOBODY
+            if node_at(e, n).state < LEAVE:
+                _go(e, n)
+            else:
+                if node_at(e, n).state == LEAVE:
+                    _leave(e, n)
+                _tell(e, n)
+        if e.busy_with >= 0:
+            _pace(e, e.busy_with)
+            e.busy_with = -1
+        if until == -inf:
+            return REACHED
+        if e.over > 0 and exceeding(engine) > 0:
             return SIGNALLED
-        if clock.watch and clock.ended > clock.told:
-            clock.told = clock.ended
+        if e.watch and e.ended > e.told:
+            e.told = e.ended
             return SIGNALLED
-        if clock.spare < clock.reserve:
+        if e.spare < e.reserve:
             return NEEDS_ROOM
-        at = e.top[1].key
-        due = e.requests[clock.arrived].at_s if clock.arrived < clock.count else inf
+        at = _time(leaf_at(e, e.top + 1).key)
+        due = request_at(e, e.arrived).at_s if e.arrived < e.count else inf
         if due < at:
             if due >= until:
                 break
-            clock.now = max(clock.now, due)
-            _ask(e, rng)
+            e.now = max(e.now, due)
+            _ask(e)
         else:
             if at > until or at == inf:
                 break
-            clock.now = max(clock.now, at)
-            owner = e.top[1].owner
+            e.now = max(e.now, at)
+            owner = leaf_at(e, e.top + 1).owner
             if owner < hosts:
-                _on_cpu(e, rng, e.tree[e.hosts[owner].tree + 1].owner)
+                _on_cpu(e, leaf_at(e, host_at(e, owner).tree + 1).owner)
             else:
-                _on_line(e, rng, owner - hosts)
-        if clock.todo != NOBODY:
-            _tell(e, rng)
-    clock.now = max(clock.now, until)
+                _on_line(e, owner - hosts)
+    e.now = max(e.now, until)
     return REACHED
 
 
@@ -963,9 +1044,9 @@ def advance(e: Engine, rng: np.random.Generator, until: float) -> int:
 
 
 @kernel
-def _refill(e: Engine, i: int, period_s: float, burst_s: float) -> None:
+def _refill(e: Any, i: int, period_s: float, burst_s: float) -> None:
     """Refill of container i, synced: the pool fills, the throttled run again."""
-    box = e.boxes[i]
+    box = box_at(e, i)
     full = box.quota * period_s
     box.pool = min(box.pool + full, full + burst_s)
     box.stalled = 0.0
@@ -974,7 +1055,7 @@ def _refill(e: Engine, i: int, period_s: float, burst_s: float) -> None:
 
 @kernel
 def write_quotas(
-    e: Engine,
+    engine: Records,
     issued: Whole,
     column_of: Whole,
     ids: Whole,
@@ -985,17 +1066,18 @@ def write_quotas(
     burst_s: float,
 ) -> int:
     """Quota writes now, as `cfs.write_quotas`: returns how many values changed, −1 if one is not > 0."""
+    e = engine[0]
     changed: int = 0
     for j in range(len(ids)):
         slot = ids[j] & SLOT_MASK
         if slot >= len(column_of):
             continue
         i = column_of[slot]
-        if i < 0 or issued[i] != ids[j] or e.boxes[i].cpu_order > order:
+        if i < 0 or issued[i] != ids[j] or box_at(e, i).cpu_order > order:
             continue
         if not quotas[j] > 0.0:
             return -1
-        box = e.boxes[i]
+        box = box_at(e, i)
         changed += quotas[j] != box.quota
         box.quota = quotas[j]
         box.cpu_order = order
@@ -1008,16 +1090,17 @@ def write_quotas(
 
 @kernel
 def end_period(
-    e: Engine, columns: Whole, period_s: float, burst_s: float, report: Report, over: Whole
+    engine: Records, columns: Whole, period_s: float, burst_s: float, report: Report, over: Whole
 ) -> int:
     """Ends a period of `columns` (int64[m]) now: fills their columns of `report`, refills their pools.
 
     Running ones that want more memory than their limit are written to `over` (int64[N]); returns how many,
     or −1 − i if container i did more than its CPUs or its pool allow.
     """
+    e = engine[0]
     found = 0
     for i in columns:
-        box = e.boxes[i]
+        box = box_at(e, i)
         _sync(e, i)
         _settle(e, i)
         used, pool = box.used, box.pool
@@ -1049,10 +1132,11 @@ def end_period(
 
 
 @kernel
-def record(e: Engine, rows: Rows, row: int, columns: Whole, report: Report, period_s: float) -> None:
+def record(engine: Records, rows: Rows, row: int, columns: Whole, report: Report, period_s: float) -> None:
     """Writes row `row` of `columns`, whose period just ended, and forgets the reasons it recorded."""
+    e = engine[0]
     for i in columns:
-        box = e.boxes[i]
+        box = box_at(e, i)
         rows.demand_cores[row, i] = box.row_demand_s / period_s
         rows.usage_cores[row, i] = report.usage_cores[i]
         rows.quota_cores[row, i] = report.quota_cores[i]
@@ -1067,10 +1151,11 @@ def record(e: Engine, rows: Rows, row: int, columns: Whole, report: Report, peri
 
 
 @kernel
-def stop(e: Engine, columns: Whole) -> None:
+def stop(engine: Records, columns: Whole) -> None:
     """`columns` are held: nothing of theirs runs; those in their queues stay there."""
+    e = engine[0]
     for i in columns:
-        box = e.boxes[i]
+        box = box_at(e, i)
         _sync(e, i)
         _settle(e, i)
         box.status = _HELD
@@ -1079,23 +1164,25 @@ def stop(e: Engine, columns: Whole) -> None:
 
 
 @kernel
-def start(e: Engine, rng: np.random.Generator, columns: Whole) -> None:
-    """`columns` run from now on, with what they hold or, after being down, anew."""
+def start(engine: Records, columns: Whole) -> None:
+    """`columns` run from now on, those that were down anew; `advance` is to finish what that begins."""
+    e = engine[0]
     for i in columns:
-        box = e.boxes[i]
+        box = box_at(e, i)
         _sync(e, i)
         box.status = _UP
         _charge(e, i)
         _pace(e, i)
-        _admit_queued(e, rng, i)
-    _tell(e, rng)
+        _admit_queued(e, i)
+        _charge(e, i)
 
 
 @kernel
-def kill(e: Engine, rng: np.random.Generator, columns: Whole, status: int) -> None:
-    """All that `columns` were doing fails; they become DOWN or ABSENT and forget their caches."""
+def kill(engine: Records, columns: Whole, status: int) -> None:
+    """All that `columns` do fails, and they become `status`; `advance` is to finish what that begins."""
+    e = engine[0]
     for i in columns:
-        box = e.boxes[i]
+        box = box_at(e, i)
         _sync(e, i)
         _settle(e, i)
         box.status = status
@@ -1112,50 +1199,51 @@ def kill(e: Engine, rng: np.random.Generator, columns: Whole, status: int) -> No
         box.finished = 0
         box.wanted_bytes = 0
         _pace(e, i)
-    for n in range(1, len(e.nodes)):
-        node = e.nodes[n]
-        if (node.state == QUEUED or node.state == SERVED) and e.boxes[node.container].status >= _DOWN:
+    for n in range(1, e.node_count):
+        node = node_at(e, n)
+        if (node.state == QUEUED or node.state == SERVED) and box_at(e, node.container).status >= _DOWN:
             node.state = KILLED
-    _orphan_children(e, rng)
-    for n in range(1, len(e.nodes)):
-        if e.nodes[n].state == KILLED:
+    _orphan_children(e)
+    for n in range(1, e.node_count):
+        if node_at(e, n).state == KILLED:
             _end(e, n, _FAILED)
-    _tell(e, rng)
 
 
 @kernel
-def _orphan_children(e: Engine, rng: np.random.Generator) -> None:
+def _orphan_children(e: Any) -> None:
     """The calls of killed visits: those that never left are withdrawn, then the others go on for nobody."""
     for withdraw in (True, False):
-        for n in range(1, len(e.nodes)):
-            node = e.nodes[n]
-            if node.state == FREE or node.parent <= 0 or e.nodes[node.parent].state != KILLED:
+        for n in range(1, e.node_count):
+            node = node_at(e, n)
+            if node.state == FREE or node.parent <= 0 or node_at(e, node.parent).state != KILLED:
                 continue
             if (node.state == IN_LINE or node.state == BACKOFF) != withdraw:
                 continue
-            if node.state < ENDED:
-                _abandon(e, rng, n)
-            else:
+            if node.state == KILLED:
                 _disarm(e, n)
-                _disconnect(e, rng, n)
+                _disconnect(e, n)
                 node.parent = NOBODY
+            else:
+                _abandon(e, n)
 
 
 @kernel
-def inject(e: Engine, rng: np.random.Generator, i: int) -> None:
-    """The request that was added last to `requests` is due now and goes straight to container i."""
-    clock = e.clock[0]
-    r = clock.arrived
-    clock.opened = r + 1
+def inject(engine: Records, i: int) -> None:
+    """The last of `requests` is due now at container i; `advance` is to finish what that begins."""
+    e = engine[0]
+    r = e.arrived
+    e.opened = r + 1
     _due(e, r)
-    _enter(e, rng, _open(e, r), i)
-    _tell(e, rng)
+    n = _open(e, r)
+    node_at(e, n).container = i
+    _next(e, n, ENTER)
 
 
 @kernel
-def in_flight(e: Engine) -> int:
+def in_flight(engine: Records) -> int:
     """Visits that wait or work in a container, of whomever."""
+    e = engine[0]
     count = 0
-    for i in range(len(e.boxes)):
-        count += e.boxes[i].busy + e.boxes[i].waiting
+    for i in range(e.box_count):
+        count += box_at(e, i).busy + box_at(e, i).waiting
     return count

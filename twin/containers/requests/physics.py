@@ -28,6 +28,13 @@ from twinbed import InvariantError
 _ROOM = 1024
 """Nodes and, for requests put in one by one, log entries to begin with; they double when needed."""
 
+_NUMBERS = 4096
+"""Random numbers of a kind that are drawn at a time."""
+
+_CACHE_LINE = 64
+
+_RANDOM = ("exponentials", "normals", "uniforms")
+
 
 class Requests:
     """The containers of a `RequestWorkload` and the requests in them; implements `physics.Physics`.
@@ -56,8 +63,10 @@ class Requests:
         ends = workload.period_s - workload.phase_s
         self.ends_s, self.group = np.unique(ends, return_inverse=True)
         self._columns = [np.flatnonzero(self.group == group) for group in range(len(self.ends_s))]
-        self._engine = _new_engine(workload, watch)
-        boxes = self._engine.boxes
+        self._tables = _new_tables(workload)
+        self._engine = _new_engine(workload, self._tables, watch)
+        self._draw()
+        boxes = self._tables["boxes"]
         self.fleet = Fleet(**{name: boxes[name] for name in Fleet._fields})
         self._over: Columns = np.empty(len(boxes), np.int64)
         self._seen = self._taken = 0
@@ -75,12 +84,8 @@ class Requests:
 
     def run_until(self, at_s: float) -> float:
         """Moves everything to `at_s`, or to the instant at which something needs the loop before it."""
-        why = engine.advance(self._engine, self._rng, at_s)
-        while why == engine.NEEDS_ROOM:
-            self._grow_nodes()
-            why = engine.advance(self._engine, self._rng, at_s)
-        self.signalled = why == engine.SIGNALLED
-        return float(self._engine.clock["now"][0]) if self.signalled else at_s
+        self.signalled = self._advance(at_s) == engine.SIGNALLED
+        return float(self._engine["now"][0]) if self.signalled else at_s
 
     def end_period(self, row: int, group: int, report: Report) -> Columns:
         """Ends period `row` of the group's containers; see `Physics`."""
@@ -116,10 +121,10 @@ class Requests:
 
     def take_over(self) -> Columns:
         """Running containers that exceeded their memory limit since last asked."""
-        clock = self._engine.clock
-        over = self._engine.over[: engine.exceeding(self._engine)].copy()
-        self._engine.boxes["over"][over] = False
-        clock["over"] = 0
+        boxes = self._tables["boxes"]
+        over: Columns = boxes["over_order"][: engine.exceeding(self._engine)].astype(np.int64)
+        boxes["over"][over] = False
+        self._engine["over"] = 0
         return over
 
     def changes(self, row: int) -> tuple[Columns, Columns] | None:  # noqa: ARG002 — nobody comes or goes by itself
@@ -131,11 +136,13 @@ class Requests:
         fleet = self.fleet
         fleet.quota[columns] = quota_cores
         fleet.limit_bytes[columns] = limit_bytes
-        engine.start(self._engine, self._rng, columns)
+        engine.start(self._engine, columns)
+        self._advance(-np.inf)
 
     def dismiss(self, columns: Columns) -> None:
         """Containers leave now; what they were doing fails."""
-        engine.kill(self._engine, self._rng, columns, ABSENT)
+        engine.kill(self._engine, columns, ABSENT)
+        self._advance(-np.inf)
         for values in (self.fleet.quota, self.fleet.pool, self.fleet.limit_bytes):
             values[columns] = 0
 
@@ -145,11 +152,13 @@ class Requests:
 
     def take_down(self, columns: Columns) -> None:
         """Containers are killed or restarted: their visits fail, calls of those go on for nobody."""
-        engine.kill(self._engine, self._rng, columns, DOWN)
+        engine.kill(self._engine, columns, DOWN)
+        self._advance(-np.inf)
 
     def release(self, columns: Columns) -> None:
         """Held containers go on, containers that were down begin anew; queues move up."""
-        engine.start(self._engine, self._rng, columns)
+        engine.start(self._engine, columns)
+        self._advance(-np.inf)
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -163,32 +172,33 @@ class Requests:
             raise InvariantError(
                 f"request of kind {kind} put into container {column} beside {arrivals} arrivals"
             )
-        clock = self._engine.clock[0]
-        index = int(clock["count"])
-        if index == len(self._engine.requests):
+        state = self._engine[0]
+        index = int(state["count"])
+        if index == len(self._tables["requests"]):
             self._grow_requests()
-        if clock["spare"] < clock["reserve"]:
+        if state["spare"] < state["reserve"]:
             self._grow_nodes()
-        request = self._engine.requests[index]
-        request["at_s"], request["kind"], request["end_s"] = clock["now"], kind, np.nan
-        clock["count"] += 1
+        request = self._tables["requests"][index]
+        request["at_s"], request["kind"], request["end_s"] = state["now"], kind, np.nan
+        state["count"] += 1
         self._app_of_request[index] = int(self.population.app[column])
-        engine.inject(self._engine, self._rng, column)
+        engine.inject(self._engine, column)
+        self._advance(-np.inf)
         return index
 
     def take_finished(self) -> NDArray[np.int64]:
         """int64[n]: indices of the requests that ended since last asked, in the order they ended."""
-        ended = int(self._engine.clock["ended"][0])
-        finished = self._engine.order[self._taken : ended].copy()
+        ended = int(self._engine["ended"][0])
+        finished: NDArray[np.int64] = self._tables["requests"]["order"][self._taken : ended].astype(np.int64)
         self._taken = ended
         return finished
 
     def service_level(self) -> ServiceLevel:
         """What clients saw since last asked; see `Physics`."""
-        clock, requests = self._engine.clock[0], self._engine.requests
-        ended, arrived, now = int(clock["ended"]), int(clock["arrived"]), float(clock["now"])
+        state, requests = self._engine[0], self._tables["requests"]
+        ended, arrived, now = int(state["ended"]), int(state["arrived"]), float(state["now"])
         came = self._apps(np.arange(self._asked, arrived))
-        over = self._engine.order[self._seen : ended]
+        over = requests["order"][self._seen : ended]
         over = over[requests["status"][over] == Status.OK]
         latency, apps = requests["end_s"][over] - requests["at_s"][over], self._apps(over)
         count = len(self.population.applications)
@@ -202,9 +212,8 @@ class Requests:
 
     def finish(self) -> RequestLog:
         """What became of the requests; counters of CPU work as of each container's last period's end."""
-        state = self._engine
-        clock, boxes = state.clock[0], state.boxes
-        requests = state.requests[: int(clock["count"])]
+        state, boxes = self._engine[0], self._tables["boxes"]
+        requests = self._tables["requests"][: int(state["count"])]
         return RequestLog(
             at_s=requests["at_s"].copy(),
             kind=requests["kind"].astype(np.int64),
@@ -213,9 +222,9 @@ class Requests:
             visits=boxes["visits"].copy(),
             dropped=boxes["dropped"].copy(),
             refused=boxes["refused"].copy(),
-            hops=int(clock["hops"]),
-            orphans=int(clock["orphans"]),
-            in_flight=engine.in_flight(state),
+            hops=int(state["hops"]),
+            orphans=int(state["orphans"]),
+            in_flight=engine.in_flight(self._engine),
             lost_s=boxes["row_lost_s"].copy(),
             waiting_s=boxes["row_backlog_s"].copy(),
         )
@@ -225,77 +234,114 @@ class Requests:
     def _apps(self, requests: NDArray[np.int64]) -> NDArray[np.int64]:
         if self._app_of_request:
             return np.array([self._app_of_request[index] for index in requests.tolist()], np.int64)
-        kinds: NDArray[np.int64] = self._app_of_kind[self._engine.requests["kind"][requests]]
+        kinds: NDArray[np.int64] = self._app_of_kind[self._tables["requests"]["kind"][requests]]
         return kinds
 
+    def _advance(self, at_s: float) -> int:
+        while True:
+            why = engine.advance(self._engine, at_s)
+            if why == engine.NEEDS_ROOM:
+                self._grow_nodes()
+            elif why == engine.NEEDS_NUMBERS:
+                self._draw()
+            else:
+                return why
+
+    def _draw(self) -> None:
+        """Replaces the random numbers that were used."""
+        state, rng = self._engine[0], self._rng
+        for name, draw in (
+            ("exponential", rng.standard_exponential),
+            ("normal", rng.standard_normal),
+            ("uniform", rng.random),
+        ):
+            values, used = self._tables[f"{name}s"]["value"], int(state[name])
+            left = len(values) - used
+            values[:left] = values[used:].copy()
+            values[left:] = draw(used)
+            state[name] = 0
+
     def _grow_nodes(self) -> None:
-        nodes = self._engine.nodes
-        grown = _free_nodes(max(2 * len(nodes), len(nodes) + int(self._engine.clock["reserve"][0])))
+        nodes, state = self._tables["nodes"], self._engine[0]
+        grown = _free_nodes(max(2 * len(nodes), len(nodes) + int(state["reserve"])))
         grown[: len(nodes)] = nodes
-        grown["next"][-1] = self._engine.clock["free"][0]
-        self._engine.clock["free"] = len(nodes)
-        self._engine.clock["spare"] += len(grown) - len(nodes)
-        self._engine = self._engine._replace(nodes=grown)
+        grown["next"][-1] = state["free"]
+        state["free"] = len(nodes)
+        state["spare"] += len(grown) - len(nodes)
+        state["node_count"] = len(grown)
+        self._replace("nodes", grown)
 
     def _grow_requests(self) -> None:
-        requests, order = self._engine.requests, self._engine.order
-        size = max(2 * len(requests), _ROOM)
-        grown, longer = np.zeros(size, engine.REQUEST), np.zeros(size, np.int64)
-        grown[: len(requests)], longer[: len(order)] = requests, order
-        self._engine = self._engine._replace(requests=grown, order=longer)
+        requests = self._tables["requests"]
+        grown = np.zeros(max(2 * len(requests), _ROOM), engine.REQUEST)
+        grown[: len(requests)] = requests
+        self._replace("requests", grown)
+
+    def _replace(self, name: str, table: engine.Records) -> None:
+        self._tables[name] = table
+        self._engine[name] = table.ctypes.data
 
 
 # --- the engine's state ------------------------------------------------------------------------------
 
 
-def _new_engine(workload: RequestWorkload, watch: bool) -> engine.Engine:
+def _new_engine(workload: RequestWorkload, tables: dict[str, engine.Records], watch: bool) -> engine.Records:
+    state = np.zeros(1, engine.ENGINE)
+    for name in engine.TABLES:
+        state[name] = tables[name].ctypes.data
+    for name in ("node", "box", "host", "line"):
+        state[f"{name}_count"] = len(tables["boxes" if name == "box" else f"{name}s"])
+    last = tables["hosts"][-1]
+    state["top"] = last["tree"] + 2 * last["size"]
+    state["top_size"] = (len(tables["leaves"]) - state["top"]) // 2
+    state["count"] = len(workload.arrivals.at_s)
+    state["free"], state["spare"] = 1, len(tables["nodes"]) - 1
+    state["client"] = len(workload.graph.call_handler)
+    state["draws"] = _NUMBERS
+    for name in _RANDOM:
+        state[name.removesuffix("s")] = len(tables[name])  # none are there yet
+    state["reserve"], state["busy_with"] = _reserve(workload.graph), -1
+    client = workload.client
+    state["connections"], state["queue"] = client.connections, client.queue
+    state["timeout_s"], state["watch"] = client.timeout_s, watch
+    return state
+
+
+def _new_tables(workload: RequestWorkload) -> dict[str, engine.Records]:
     graph, arrivals = workload.graph, workload.arrivals
     lines, network, backoff, timeout = _delay_lines(graph)
-    nodes = _free_nodes(_ROOM + _reserve(graph))
-    clock = np.zeros(1, engine.CLOCK)
-    clock["count"] = len(arrivals.at_s)
-    clock["free"], clock["spare"], clock["reserve"] = 1, len(nodes) - 1, _reserve(graph)
-    clock["busy_with"] = -1
-    client = workload.client
-    clock["connections"], clock["queue"] = client.connections, client.queue
-    clock["timeout_s"], clock["watch"] = client.timeout_s, watch
     requests = np.zeros(len(arrivals.at_s), engine.REQUEST)
     requests["at_s"], requests["kind"], requests["end_s"] = arrivals.at_s, arrivals.kind, np.nan
-    boxes, hosts, tree = _boxes(workload)
-    calls = np.zeros(len(graph.call_handler), engine.CALL)
-    for name, values in (
-        ("handler", graph.call_handler),
-        ("retries", graph.retries),
-        ("pool", graph.pool),
-        ("network", network),
-        ("backoff", backoff),
-        ("timeout", timeout),
-        ("probability", graph.probability),
-    ):
-        calls[name] = values
+    boxes, hosts, leaves = _boxes(workload)
+    count = len(graph.call_handler)
+    calls = np.zeros(count + len(graph.request_handler), engine.CALL)
+    calls["network"][:count], calls["backoff"][:count], calls["timeout"][:count] = network, backoff, timeout
+    calls["handler"] = np.concatenate((graph.call_handler, graph.request_handler))
+    calls["retries"][:count], calls["probability"][:count] = graph.retries, graph.probability
+    calls["pool"][:count] = graph.pool
+    for name in ("network", "backoff", "timeout", "pool"):
+        calls[name][count:] = -1
     pools = np.zeros(len(graph.pool_connections), engine.POOL)
     pools["connections"] = graph.pool_connections
     services = np.zeros(len(graph.services), engine.SERVICE)
     services["first"], services["count"] = graph.first_container[:-1], np.diff(graph.first_container)
-    return engine.Engine(
-        clock=clock,
-        nodes=nodes,
-        boxes=boxes,
-        hosts=hosts,
-        tree=tree,
-        top=_tree(np.arange(len(hosts) + len(lines) + 1)),
-        lines=lines,
-        pools=pools,
-        services=services,
-        handlers=_handlers(graph),
-        first_call=np.ascontiguousarray(graph.first_call, np.int64),
-        calls=calls,
-        runnable=np.zeros(int(graph.workers.sum()), engine.RUNNABLE),
-        requests=requests,
-        order=np.zeros(len(requests), np.int64),
-        over=np.zeros(len(boxes), np.int64),
-        request_handler=np.ascontiguousarray(graph.request_handler, np.int64),
-    )
+    stages = np.zeros(len(graph.first_call), engine.STAGE)
+    stages["first_call"] = graph.first_call
+    return {
+        "nodes": _free_nodes(_ROOM + _reserve(graph)),
+        "boxes": boxes,
+        "hosts": hosts,
+        "leaves": np.concatenate((leaves, _tree(np.arange(len(hosts) + len(lines) + 1)))),
+        "lines": lines,
+        "pools": pools,
+        "services": services,
+        "handlers": _handlers(graph),
+        "stages": stages,
+        "calls": calls,
+        "runnable": _zeros(int(boxes["first"][-1] + graph.workers[-1]), engine.RUNNABLE),
+        "requests": requests,
+        **{name: np.zeros(_NUMBERS + _reserve(graph), engine.NUMBER) for name in _RANDOM},
+    }
 
 
 def _reserve(graph: ServiceGraph) -> int:
@@ -303,9 +349,16 @@ def _reserve(graph: ServiceGraph) -> int:
     return int(np.diff(graph.first_call).max(initial=0)) + 4
 
 
+def _zeros(count: int, dtype: np.dtype[np.void]) -> engine.Records:
+    """Zeroed records whose first begins a cache line."""
+    buffer = np.zeros(count * dtype.itemsize + _CACHE_LINE, np.uint8)
+    start = -buffer.ctypes.data % _CACHE_LINE
+    return buffer[start : start + count * dtype.itemsize].view(dtype)
+
+
 def _free_nodes(count: int) -> engine.Records:
     """Nodes that are all free, each linked to the next."""
-    nodes = np.zeros(count, engine.NODE)
+    nodes = _zeros(count, engine.NODE)
     nodes["next"][:-1] = np.arange(1, count)
     return nodes
 
@@ -314,7 +367,7 @@ def _tree(owners: NDArray[np.int64]) -> engine.Records:
     """A tournament tree of `owners`, nobody of whom is due."""
     leaves = 1 << max(len(owners) - 1, 1).bit_length()
     tree = np.zeros(2 * leaves, engine.LEAF)
-    tree["key"] = np.inf
+    tree["key"] = np.array(np.inf).view(np.int64)
     tree["owner"][leaves : leaves + len(owners)] = owners
     return tree
 
@@ -322,11 +375,12 @@ def _tree(owners: NDArray[np.int64]) -> engine.Records:
 def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, engine.Records]:
     """(containers, hosts, the hosts' trees)."""
     graph = workload.graph
-    boxes = np.zeros(len(workload.names), engine.BOX)
+    boxes = _zeros(len(workload.names), engine.BOX)
     boxes["status"] = ABSENT
     boxes["cap"] = np.minimum(workload.threads, workload.host_cores)
     boxes["host"] = workload.host
-    boxes["first"][1:] = np.cumsum(graph.workers)[:-1]
+    # No powers of two: else the first visits of all containers compete for a few cache lines.
+    boxes["first"][1:] = np.cumsum((graph.workers + 3) // 4 * 4 + 4)[:-1]
     for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):
         boxes[name] = getattr(graph, name)
     hosts = np.zeros(len(workload.cores_of_host), engine.HOST)
@@ -336,7 +390,7 @@ def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, e
         members = np.flatnonzero(workload.host == index)
         boxes["leaf"][members] = np.arange(len(members))
         trees.append(_tree(members))
-        host["tree"], host["leaves"] = base, len(trees[-1]) // 2
+        host["tree"], host["size"] = base, len(trees[-1]) // 2
         host["contended"] = boxes["cap"][members].sum() > host["cores"]
         base += len(trees[-1])
     return boxes, hosts, np.concatenate(trees)
