@@ -337,7 +337,7 @@ def _requests(log: RequestLog | None, duration_s: float) -> dict[str, float]:
     found = dict(zip(_LATENCY_QUANTILES, quantiles(latency, tuple(_LATENCY_QUANTILES.values())), strict=True))
     return found | {
         "throughput_rps": count / duration_s,
-        "failed_share": 1 - count / len(log.status) if len(log.status) else math.nan,
+        "failed_share": (len(log.status) - count) / len(log.status) if len(log.status) else math.nan,
         "latency_mean_s": float(latency.mean()) if count else math.nan,
     }
 

@@ -4,6 +4,7 @@ import hashlib
 import math
 
 import numpy as np
+import pyarrow as pa
 
 from lab import policy, tables
 from lab.calibration import load_calibration
@@ -32,8 +33,11 @@ def publish(
     spec: dict[str, object] | None = None,
     sha256: str = "ab" * 32,
     notes: tuple[str, ...] = ("A note on the data.",),
+    statuses: tuple[str, ...] = (),
+    turned_away: tuple[float, float] = (0.0, 0.0),
 ) -> Run:
-    """A run of `text` on two containers over 4 s, with these figures."""
+    """A run of `text` on two containers over 4 s, with these figures; of clients, if `statuses` says what
+    became of their requests."""
     chosen = policy.parse(text)
     values = figures(**{"oom_kills": sum(kills), **(metrics or {})})
     scenario = build({"name": name, "trace": {"source": "x"}}, "sample")
@@ -83,12 +87,21 @@ def publish(
     }
     per_container = {metric.key: np.ones(2) for metric in METRICS if metric.per_container}
     per_container["oom_kills"] = np.array(kills)
+    per_container["turned_away"] = np.array(turned_away)
     written = {
         "summary": tables.summary(values, "USD"),
         "containers": tables.containers(NAMES, ("app", "app"), per_container),
         "events": tables.events(Events([1.0], [1], ["kill"], [1 << 20]), NAMES),
         "periods": tables.periods(series(), NAMES),
     }
+    if statuses:
+        written["requests"] = pa.table({"status": pa.array(statuses).dictionary_encode()})
+        manifest["workload"] |= {
+            "application": "shop",
+            "arrivals": "burst",
+            "requests": len(statuses),
+            "hosts": 3,
+        }
     return store.publish(manifest, written)
 
 

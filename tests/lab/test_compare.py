@@ -5,7 +5,8 @@ import math
 import pytest
 from sample_runs import publish
 
-from lab.compare import as_result, comparison, notes_of, over_seeds, remarks
+from lab.compare import as_result, comparison, facts, legend, notes_of, over_seeds, remarks
+from lab.formats import csv, json, markdown, table
 from lab.labels import labels
 from lab.metrics import METRICS
 from lab.store import RunStore
@@ -141,3 +142,69 @@ def test_notes_come_once_and_the_price_has_its_source(store):
     assert notes[2].startswith("Price: 0.031611 USD per core-hour")
     assert "as of 2026-07-22" in notes[2]
     assert len(notes) == 3
+
+
+def unanswered(store, *statuses, text="escra", **given):
+    """A run in which these became of the requests."""
+    share = (len(statuses) - statuses.count("ok")) / len(statuses)
+    return publish(store, text, metrics={"failed_share": share}, statuses=statuses, **given)
+
+
+def test_requests_that_were_turned_away_are_remarked_on_with_where_it_was(store):
+    run = unanswered(store, "ok", "dropped", "dropped", "failed", turned_away=(0.0, 2.0))
+    assert remarks([run]) == [
+        "escra left 75.0 % of the requests without an answer; most of these were turned away, because a "
+        "queue was full. So db was saturated: more was asked than its limits or its host could serve."
+    ]
+
+
+def test_requests_that_failed_are_remarked_on_without_speaking_of_saturation(store):
+    run = unanswered(store, "ok", "failed")
+    assert remarks([run]) == [
+        "escra left 50.0 % of the requests without an answer; most of these were lost, because a call failed "
+        "or a container was killed, restarted or down."
+    ]
+
+
+def test_a_few_unanswered_requests_are_nothing_to_speak_of(store):
+    assert remarks([unanswered(store, *["ok"] * 99, "failed")]) == []
+
+
+def test_only_a_policys_worst_run_is_remarked_on(store):
+    runs = [
+        unanswered(store, "ok", "failed", spec={"budget_factor": 1.0}),
+        unanswered(store, "failed", "failed", spec={"budget_factor": 2.0}),
+    ]
+    found = [text for text in remarks(runs) if "without an answer" in text]
+    assert len(found) == 1
+    assert found[0].startswith("escra budget_factor=2.0 left 100.0 % of the requests")
+
+
+def test_facts_of_requests_say_what_was_asked_of_whom(store):
+    about = facts([unanswered(store, "ok", "ok")])
+    assert about["requests"] == "2 to shop, arrivals burst, 4 s"
+    assert str(about["machine"]).startswith("3 hosts of 4 cores")
+    assert "requests" not in facts([publish(store, "vpa")])
+
+
+def test_facts_of_many_runs_stay_short(store):
+    runs = [publish(store, name=f"n{index}") for index in range(6)]
+    text = str(facts(runs)["workload"])
+    assert text.endswith("; and 3 more")
+    assert text.count(";") == 3
+
+
+def test_the_legend_speaks_of_throughput_only_where_there_is_any(store):
+    assert "throughput" not in legend([publish(store)])
+    assert "throughput" in legend([unanswered(store, "ok")])
+
+
+def test_what_no_run_has_is_left_out_for_people_and_kept_for_scripts(store):
+    runs = [publish(store, text, metrics={"latency_p50_s": math.nan}) for text in ("escra", "vpa")]
+    result = as_result(runs)
+    assert "Latency p50" not in table(result)
+    assert "Latency p50" not in markdown(result)
+    assert "latency_p50_s" in csv(result)
+    assert '"latency_p50_s": null' in json(result)
+    one_has_it = as_result([runs[0], publish(store, "static")])
+    assert "Latency p50" in table(one_has_it)

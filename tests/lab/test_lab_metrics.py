@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sample_traces import usage_trace
 
-from lab.metrics import METRICS, UNLIMITED_BYTES, figures, quantiles
+from lab.metrics import METRICS, OF_REQUESTS, UNLIMITED_BYTES, figures, quantiles
 from lab.scenario import Price, build
 from lab.workload import prepare
 from twin.containers.model import Events, Outcome, Series
+from twin.containers.requests.model import RequestLog, Status
 from twinbed import InvariantError
 
 MIB = 1 << 20
@@ -119,6 +120,63 @@ def test_a_container_that_was_never_up_has_no_share():
     shares = figures(replay, outcome, PRICE).per_container["throttled_share"]
     assert math.isnan(shares[0])
     assert shares[1] == 0
+
+
+def log(status, end_s, dropped=(0, 0)):
+    """Requests due at 0, 1, 2, … tenths of a second."""
+    count = len(status)
+    zeros = np.zeros(2, np.int64)
+    return RequestLog(
+        at_s=np.arange(count) / 10,
+        kind=np.zeros(count, np.int64),
+        end_s=np.array(end_s, np.float64),
+        status=np.array(status, np.uint8),
+        visits=zeros,
+        dropped=np.array(dropped, np.int64),
+        refused=zeros,
+        hops=count,
+        orphans=0,
+        in_flight=0,
+        lost_s=np.zeros(2),
+        waiting_s=np.zeros(2),
+    )
+
+
+def test_clients_are_judged_by_the_answers_they_got():
+    replay, outcome = made()
+    ok, given_up, turned_away, pending = Status.OK, Status.TIMED_OUT, Status.DROPPED, Status.PENDING
+    asked = log([ok, ok, given_up, turned_away, pending], [0.2, 0.5, 9.0, 0.3, np.nan], dropped=(0, 7))
+    result = figures(replay, replace(outcome, requests=asked), PRICE)
+    summary = result.summary
+    assert summary["throughput_rps"] == pytest.approx(2.0)  # 2 answers in 10 periods of 100 ms
+    assert summary["failed_share"] == pytest.approx(3 / 5)
+    # Latencies 0.2 - 0.0 and 0.5 - 0.1; p90 = 0.2 + 0.9 · 0.2.
+    assert summary["latency_mean_s"] == pytest.approx(0.3)
+    assert summary["latency_p50_s"] == pytest.approx(0.3)
+    assert summary["latency_p90_s"] == pytest.approx(0.38)
+    assert summary["latency_p999_s"] == pytest.approx(0.3998)
+    assert summary["turned_away"] == 7
+    assert result.per_container["turned_away"].tolist() == [0, 7]
+
+
+def test_without_any_answer_there_is_no_latency():
+    replay, outcome = made()
+    summary = figures(replay, replace(outcome, requests=log([Status.FAILED], [0.1])), PRICE).summary
+    assert summary["failed_share"] == 1
+    assert summary["throughput_rps"] == 0
+    assert math.isnan(summary["latency_p99_s"])
+    assert math.isnan(summary["latency_mean_s"])
+
+
+def test_without_clients_nothing_is_said_of_requests():
+    summary = figures(*made(), PRICE).summary
+    assert all(math.isnan(summary[key]) for key in OF_REQUESTS)
+
+
+def test_slack_has_its_80th_percentile():
+    replay, outcome = made(count=1)
+    outcome.series.quota_cores[:, 0] = 0.5 + np.arange(10)
+    assert figures(replay, outcome, PRICE).summary["cpu_slack_p80_cores"] == pytest.approx(7.2)
 
 
 def test_a_run_that_was_not_recorded_is_our_bug():
