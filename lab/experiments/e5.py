@@ -175,7 +175,7 @@ E5 = Experiment(
         Change(
             "idle pods stay 60s", of_scenario=_functions(lambda function: _pod(function, keep_alive_s=60.0))
         ),
-        Change("4 threads a pod", of_scenario=_functions(lambda function: _pod(function, threads=4.0))),
+        Change("4 threads a pod", of_scenario=_functions(lambda function: _pod(function, threads=4))),
         Change("γ=0.05", ("escra.gamma=0.05",)),
         Change("γ=0.5", ("escra.gamma=0.5",)),
         Change("window=10", ("escra.window=10",)),

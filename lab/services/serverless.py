@@ -63,7 +63,9 @@ class Pod(Section):
         default=1.0, le=4096, description="CPU that its owner asked for: what a policy takes for its peak."
     )
     memory_mib: PositiveInt = Field(default=256, le=1_000_000, description="Memory asked for, MiB; likewise.")
-    threads: PositiveFloat = Field(default=1.0, le=4096, description="CPUs that it can keep busy at once.")
+    threads: PositiveInt = Field(
+        default=1, le=1024, description="Threads that CPU work is divided among, evenly."
+    )
     start: Length = Field(
         default=Length(mean_s=2.0, cv=0.3),
         description="From the request for a pod to a running process; it has its limits meanwhile.",

@@ -212,10 +212,11 @@ class PodPool:
         ledger.status[job] = Status.FAILED
 
     def _compute(self, kind: int, column: int) -> simpy.Event:
-        """CPU work of a kind in a pod, now; the event is its end."""
-        ended = self._env.event()
-        self._computing[self._physics.inject(kind, column)] = ended
-        return ended
+        """CPU work of a kind in a pod, now, by each of its threads; the event is the last one's end."""
+        ended = [self._env.event() for _ in range(self._spec.threads)]
+        for each in ended:
+            self._computing[self._physics.inject(kind, column)] = each
+        return self._env.all_of(ended)
 
     def _parts_ended(self) -> None:
         for index in self._physics.take_finished().tolist():

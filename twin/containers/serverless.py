@@ -118,27 +118,27 @@ def request_workload(workload: ServerlessWorkload, lengths_s: Floats) -> Request
 
 
 def _graph(name: str, pod: PodSpec, lengths_s: Floats, count: int) -> ServiceGraph:
-    """One service without calls, and a handler for each step: its length is known already.
+    """One service without calls, and a handler for each thread's part of a step, of known length.
 
-    A pod works on one thing at a time; what it is given while it is held at its memory limit waits in
-    its line of one.
+    A pod works on one step at a time, each of its threads on a part of it; what it is given while it is
+    held at its memory limit waits in line.
     """
-    kinds, first = 1 + len(lengths_s), pod.initialise
+    kinds, first, threads = 1 + len(lengths_s), pod.initialise, pod.threads
     names = ("initialise", *(f"step-{index}" for index in range(1, kinds)))
     nobody, nothing = np.empty(0, np.int64), np.empty(0)
     return ServiceGraph(
         services=(name,),
         first_container=np.array([0, count]),
-        workers=np.ones(count, np.int64),
-        queue=np.ones(count, np.int64),
+        workers=np.full(count, threads, np.int64),
+        queue=np.full(count, threads, np.int64),
         base_bytes=np.full(count, pod.base_bytes, np.int64),
-        request_bytes=np.full(count, pod.working_bytes, np.int64),
+        request_bytes=np.full(count, pod.working_bytes // threads, np.int64),
         cache_bytes=np.full(count, pod.retained_bytes, np.int64),
-        cache_request_bytes=np.full(count, pod.retained_bytes, np.int64),
+        cache_request_bytes=np.full(count, -(-pod.retained_bytes // threads), np.int64),
         handlers=names,
         handler_service=np.zeros(kinds, np.int64),
         draw=np.append(np.uint8(first.draw), np.full(kinds - 1, Draw.FIXED, np.uint8)),
-        mean_s=np.append(first.mean_s, lengths_s),
+        mean_s=np.append(first.mean_s, lengths_s) / threads,
         cv=np.append(first.cv, np.zeros(kinds - 1)),
         first_stage=np.zeros(kinds + 1, np.int64),
         first_call=np.zeros(1, np.int64),
@@ -208,8 +208,13 @@ def _check(workload: ServerlessWorkload) -> None:
         raise InvariantError(
             "serverless: a start waits, an initialisation computes, for a finite time ≥ 0 each"
         )
-    if not workload.steps or min(workload.max_pods, workload.hosts, workload.periods, workload.phases) < 1:
-        raise InvariantError("serverless: steps, pods, hosts, periods and phases are at least one each")
+    if (
+        not workload.steps
+        or min(workload.max_pods, workload.hosts, workload.periods, workload.phases, pod.threads) < 1
+    ):
+        raise InvariantError(
+            "serverless: steps, pods, hosts, periods, phases and threads are one each at least"
+        )
     if isinstance(load, Batch):
         if min(load.tasks, load.workers) < 1:
             raise InvariantError("serverless: a batch has tasks and workers")

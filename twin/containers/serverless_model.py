@@ -43,16 +43,16 @@ class Step:
 class PodSpec:
     """What all pods of a function are.
 
-    cores, memory_bytes: the size its owner asked for; a policy takes it for the profile. threads: CPUs it
-    can keep busy. start: from the request for a pod to a running process (a wait), initialise: the
-    runtime's own CPU work before the first invocation. keep_alive_s: how long an idle pod stays.
-    Memory: base_bytes once it is there, working_bytes more during each CPU step, and retained_bytes that
-    its initialisation leaves behind until the pod ends.
+    cores, memory_bytes: the size its owner asked for; a policy takes it for the profile. threads: CPU work is
+    divided evenly among so many. start: from the request for a pod to a running process (a wait),
+    initialise: the runtime's own CPU work before the first invocation. keep_alive_s: how long an idle pod
+    stays. Memory: base_bytes once it is there, working_bytes more during each CPU step, and retained_bytes
+    that its initialisation leaves behind until the pod ends.
     """
 
     cores: float
     memory_bytes: int
-    threads: float
+    threads: int
     start: Step
     initialise: Step
     keep_alive_s: float
@@ -122,7 +122,7 @@ class ServerlessWorkload:
     @property
     def threads(self) -> Floats:
         """float64[N]"""
-        return np.full(len(self.names), self.pod.threads)
+        return np.full(len(self.names), float(self.pod.threads))
 
     @property
     def host(self) -> NDArray[np.int64]:

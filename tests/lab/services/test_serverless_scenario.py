@@ -138,7 +138,7 @@ def test_a_batch_has_as_many_pods_as_workers():
 def test_single_figures_of_a_function_that_comes_along_can_be_set_and_varied():
     scenario = serverless(function="image_process")
     changed = with_overrides(scenario, ["serverless.function.pod.threads=2"])
-    assert prepared(changed).pod.threads == 2.0
+    assert prepared(changed).pod.threads == 2
     varied = with_overrides(scenario, ["vary.serverless.function=[image_process, grid_search]"])
     assert [spec.scenario.serverless.function.name for spec in expand(varied)] == [
         "image_process",

@@ -32,7 +32,7 @@ MACHINE = Machine(
 POD = PodSpec(
     cores=1.0,
     memory_bytes=256 * MIB,
-    threads=1.0,
+    threads=1,
     start=Step(False, Draw.FIXED, 1.0),
     initialise=Step(True, Draw.FIXED, 0.5),
     keep_alive_s=5.0,
@@ -136,6 +136,18 @@ def test_a_pod_holds_what_it_works_on_and_keeps_what_its_initialisation_left() -
     assert series is not None
     # starts up | initialises | reads | computes | idle
     assert (series.memory_bytes[[5, 12, 15, 18, 30], 0] / MIB).tolist() == [40, 100, 60, 120, 60]
+
+
+def test_threads_divide_cpu_work_as_far_as_the_quota_goes() -> None:
+    pod = replace(POD, threads=3)
+    alone = run(function(0.0, pod=pod), make("unlimited", {}))
+    # 1 s to start; 0.5 s and 0.3 s of work on three CPUs; 0.3 s of waits.
+    np.testing.assert_allclose(alone.invocations.latency_s, [1.0 + 0.8 / 3 + 0.3])
+    series = run(function(0.0, pod=pod)).outcome.series
+    assert series is not None
+    assert series.usage_cores.max() == pytest.approx(1.0)
+    assert series.throttled.any()
+    assert (series.memory_bytes[[5, 12, 15, 17, 30], 0] / MIB).tolist() == [40, 100, 60, 120, 60]
 
 
 def test_limits_of_a_pod_that_left_are_there_for_others() -> None:
