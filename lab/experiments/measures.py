@@ -57,9 +57,15 @@ def change(metric: str, of: Pick, against: Pick) -> Measure:
     Each run is compared with the one run that differs in nothing but what the picks name. Pairs without a
     change (no value, or zero to compare with) are left out.
     """
+    return lambda cases: _mean(_changes(metric, of, against, cases))
+
+
+def median_change(metric: str, of: Pick, against: Pick) -> Measure:
+    """The same, median instead of mean: what one extreme pair cannot move."""
 
     def measure(cases: Sequence[Case]) -> float:
-        return _mean([100 * (ours / theirs - 1) for ours, theirs in _pairs(metric, of, against, cases)])
+        known = [value for value in _changes(metric, of, against, cases) if not np.isnan(value)]
+        return float(np.median(known)) if known else float("nan")
 
     return measure
 
@@ -76,6 +82,10 @@ def difference(metric: str, of: Pick, against: Pick) -> Measure:
 def scaled(factor: float, measure: Measure) -> Measure:
     """A measure in another unit."""
     return lambda cases: factor * measure(cases)
+
+
+def _changes(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> list[float]:
+    return [100 * (ours / theirs - 1) for ours, theirs in _pairs(metric, of, against, cases)]
 
 
 def _pairs(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> list[tuple[float, float]]:

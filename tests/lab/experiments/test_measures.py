@@ -5,7 +5,7 @@ import math
 import pytest
 from sample_cases import case
 
-from lab.experiments.measures import Pick, change, difference, mean, most, scaled, total
+from lab.experiments.measures import Pick, change, difference, mean, median_change, most, scaled, total
 from twinbed import InvariantError
 
 BASE = Pick("static:factor=1.5")
@@ -24,6 +24,12 @@ def fleet(*values):
 def test_a_change_is_the_mean_of_paired_changes_and_not_the_change_of_means():
     # (1/2 - 1) = -50 %, (30/10 - 1) = +200 %: mean +75 %. Means 15.5 against 6 would be +158 %.
     assert change("latency", ESCRA, BASE)(fleet((1.0, 2.0), (30.0, 10.0))) == pytest.approx(75.0)
+
+
+def test_one_extreme_pair_does_not_move_the_median():
+    # -50 %, +200 % and +9,900 %: median 200 %.
+    cases = fleet((1.0, 2.0), (30.0, 10.0), (100.0, 1.0))
+    assert median_change("latency", ESCRA, BASE)(cases) == pytest.approx(200.0)
 
 
 def test_pairs_are_found_whatever_the_order():
