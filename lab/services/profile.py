@@ -25,9 +25,11 @@ def profiled(
     """`workload` with the peaks that its containers have when it is run without limits.
 
     CPU: the largest mean over interval_s (lab.ceilings.profile_peaks). Memory: the largest at a period's end,
-    at least a page. All runs of it are the same with the same seed, whatever the machine's delays.
+    at least a page. All containers are looked at together: without a quota, its periods' phase is nothing to
+    a container, and many phases are much work. The machine's delays do not change the peaks.
     """
-    series = recorded(simulate(workload, make("unlimited", {}), machine, seed=seed))
+    together = replace(workload, phase_s=np.zeros_like(workload.phase_s))
+    series = recorded(simulate(together, make("unlimited", {}), machine, seed=seed))
     return replace(
         workload,
         peak_cores=profile_peaks(series.usage_cores.astype(np.float64), workload.period_s, interval_s),
