@@ -54,6 +54,42 @@ def _pod(function: dict[str, Any], **given: Any) -> dict[str, Any]:
     return function | {"pod": function["pod"] | given}
 
 
+_SECONDS, _CORES, _MIB = ("s", 2), ("cores", 2), ("MiB", 0)
+
+_MEANS = (
+    ("image_process_escra_latency", "mean latency, Escra", _SECONDS, "latency_mean_s", _escra(_IMAGE)),
+    ("image_process_static_latency", "mean latency, static", _SECONDS, "latency_mean_s", _static(_IMAGE)),
+    ("image_process_escra_cores", "CPU limit, Escra", _CORES, "mean_reserved_cores", _escra(_IMAGE)),
+    ("image_process_static_cores", "CPU limit, static", _CORES, "mean_reserved_cores", _static(_IMAGE)),
+    ("grid_search_escra_cores", "CPU limit, Escra", _CORES, "mean_reserved_cores", _escra(_GRID)),
+    ("grid_search_static_cores", "CPU limit, static", _CORES, "mean_reserved_cores", _static(_GRID)),
+    ("grid_search_escra_memory", "memory limit, Escra", _MIB, "mean_reserved_mib", _escra(_GRID)),
+    ("grid_search_static_memory", "memory limit, static", _MIB, "mean_reserved_mib", _static(_GRID)),
+    ("grid_search_escra_job", "job, Escra", _SECONDS, "makespan_s", _escra(_GRID)),
+    ("grid_search_static_job", "job, static", _SECONDS, "makespan_s", _static(_GRID)),
+    ("grid_search_fewer_job", "job, Escra with 20 % fewer", _SECONDS, "makespan_s", _escra(_GRID, 0.8)),
+)
+"""Key, title, unit with decimals, metric, runs; limits are aggregates over pods."""
+
+_CHANGES = (
+    ("image_process_latency", "mean latency, Escra vs static", "latency_mean_s", _escra(_IMAGE)),
+    ("image_process_cores", "CPU limit, Escra vs static", "mean_reserved_cores", _escra(_IMAGE)),
+    ("grid_search_cores", "CPU limit, Escra vs static", "mean_reserved_cores", _escra(_GRID)),
+    ("grid_search_memory", "memory limit, Escra vs static", "mean_reserved_mib", _escra(_GRID)),
+    ("grid_search_job", "job, Escra vs static", "makespan_s", _escra(_GRID)),
+    ("grid_search_fewer", "job, Escra with 20 % fewer vs static", "makespan_s", _escra(_GRID, 0.8)),
+)
+"""Key, title, metric, runs; in percent of the same function's static runs."""
+
+
+def _function(key: str) -> str:
+    return _IMAGE if key.startswith(_IMAGE) else _GRID
+
+
+def _titled(key: str, title: str) -> str:
+    return f"{_function(key)}: {title}"
+
+
 E5 = Experiment(
     name="E5",
     title="Serverless functions with Escra and with OpenWhisk's static size",
@@ -65,100 +101,19 @@ E5 = Experiment(
         "are sums over pods, mean over the run, pods that start included."
     ),
     figures=(
-        Figure(
-            "image_process_escra_latency",
-            "ImageProcess: mean latency, Escra",
-            "s",
-            2,
-            mean("latency_mean_s", _escra(_IMAGE)),
-        ),
-        Figure(
-            "image_process_static_latency",
-            "ImageProcess: mean latency, static",
-            "s",
-            2,
-            mean("latency_mean_s", _static(_IMAGE)),
-        ),
-        Figure(
-            "image_process_latency",
-            "ImageProcess: mean latency, Escra vs static",
-            "%",
-            1,
-            change("latency_mean_s", _escra(_IMAGE), _static(_IMAGE)),
-        ),
-        Figure(
-            "image_process_escra_cores",
-            "ImageProcess: aggregate CPU limit, Escra",
-            "cores",
-            2,
-            mean("mean_reserved_cores", _escra(_IMAGE)),
-        ),
-        Figure(
-            "image_process_static_cores",
-            "ImageProcess: aggregate CPU limit, static",
-            "cores",
-            2,
-            mean("mean_reserved_cores", _static(_IMAGE)),
-        ),
-        Figure(
-            "image_process_cores",
-            "ImageProcess: aggregate CPU limit, Escra vs static",
-            "%",
-            1,
-            change("mean_reserved_cores", _escra(_IMAGE), _static(_IMAGE)),
+        *(
+            Figure(key, _titled(key, title), *unit, mean(metric, pick))
+            for key, title, unit, metric, pick in _MEANS
         ),
         Figure(
             "image_process_memory",
-            "ImageProcess: aggregate memory limit, Escra minus static",
-            "MiB",
-            0,
+            _titled(_IMAGE, "memory limit, Escra minus static"),
+            *_MIB,
             difference("mean_reserved_mib", _escra(_IMAGE), _static(_IMAGE)),
         ),
-        Figure(
-            "grid_search_escra_cores",
-            "GridSearch: aggregate CPU limit, Escra",
-            "cores",
-            1,
-            mean("mean_reserved_cores", _escra(_GRID)),
-        ),
-        Figure(
-            "grid_search_static_cores",
-            "GridSearch: aggregate CPU limit, static",
-            "cores",
-            1,
-            mean("mean_reserved_cores", _static(_GRID)),
-        ),
-        Figure(
-            "grid_search_escra_memory",
-            "GridSearch: aggregate memory limit, Escra",
-            "MiB",
-            0,
-            mean("mean_reserved_mib", _escra(_GRID)),
-        ),
-        Figure(
-            "grid_search_static_memory",
-            "GridSearch: aggregate memory limit, static",
-            "MiB",
-            0,
-            mean("mean_reserved_mib", _static(_GRID)),
-        ),
-        Figure("grid_search_escra_job", "GridSearch: job, Escra", "s", 1, mean("makespan_s", _escra(_GRID))),
-        Figure(
-            "grid_search_static_job", "GridSearch: job, static", "s", 1, mean("makespan_s", _static(_GRID))
-        ),
-        Figure(
-            "grid_search_fewer_job",
-            "GridSearch: job, Escra with 20 % fewer resources",
-            "s",
-            1,
-            mean("makespan_s", _escra(_GRID, 0.8)),
-        ),
-        Figure(
-            "grid_search_fewer",
-            "GridSearch: job, Escra with 20 % fewer vs static",
-            "%",
-            1,
-            change("makespan_s", _escra(_GRID, 0.8), _static(_GRID)),
+        *(
+            Figure(key, _titled(key, title), "%", 1, change(metric, pick, _static(_function(key))))
+            for key, title, metric, pick in _CHANGES
         ),
     ),
     sensitivity=(
