@@ -8,10 +8,10 @@ How time moves. Three kinds of things wait for a moment: CPU work, delays (netwo
 arrivals. The k runnable visits of a container share its CPUs evenly, so each container has a virtual
 time V that grows at each visit's speed min(1, cap/k), a visit that needs p more CPU seconds ends at V + p,
 and only the least of these matters: the container's next event is that, or the moment its pool is empty.
-Containers of one host live in the host's time U, which grows at min(1, cores / wanted) of real time: when
-many want its CPUs, one factor changes and no container is touched. A tournament tree over the host's
-containers (by U), and one over hosts and delay lines (by real time), give the next event in log₂ steps.
-Equal delays expire in the order they began, so each distinct delay is one queue.
+Containers of a host that has fewer cores than they may want live in the host's time U, which grows at
+min(1, cores / wanted) of real time: one factor changes then, and no container is touched. A tournament tree
+gives the next event in log₂ steps: over all containers that are not so, such hosts (each with a tree of
+its own, by U), and delay lines. Equal delays expire in the order they began, so each delay is one queue.
 
 Rules at one instant, in this order: CPU work and delays, then arrivals; `advance` handles CPU work and
 delays due at its end, but leaves arrivals due then to the period that begins there. CPU events of several
@@ -73,19 +73,20 @@ def _record(**fields: str) -> np.dtype[np.void]:
 
 TABLES = (
     "nodes", "boxes", "hosts", "leaves", "lines", "pools", "services", "handlers", "stages", "calls",
-    "runnable", "requests", "exponentials", "normals", "uniforms",
+    "runnable", "requests", "timers", "exponentials", "normals", "uniforms",
 )  # fmt: skip
 
 ENGINE = _record(
     **dict.fromkeys(TABLES, "u8"),  # where each table's records are in memory
     **dict.fromkeys(("node_count", "box_count", "host_count", "line_count"), "i8"),
-    top="i8",  # first of the leaves that are the tree over hosts, delay lines and the client's timeouts
+    top="i8",  # first of the leaves of the tree in real time
     top_size="i8",
+    next_due_s="f8",  # the next arrival
     client="i8",  # the first of the clients' calls
     exponential="i8",  # the next random number of each kind
     normal="i8",
     uniform="i8",
-    draws="i8",  # from this one on, there are too few of a kind for one more step
+    numbers="i8",  # how many may be used before the used ones are replaced
     now="f8",
     arrived="i8",  # requests that were due so far: the index of the next arrival
     count="i8",  # requests known
@@ -99,7 +100,7 @@ ENGINE = _record(
     spare="i8",  # how many are free
     head="u4",  # of the nodes that go on at this instant
     tail="u4",
-    reserve="i8",  # nodes that one event may need
+    reserve="i8",  # nodes or numbers that one event may need
     busy_with="i8",  # container whose event is handled: its next one is worked out at the end
     over="i8",  # containers that may exceed their memory limit, listed in BOX.over_order
     hops="i8",
@@ -114,22 +115,23 @@ ENGINE = _record(
 NODE = _record(
     parent="i4",  # > 0: the visit that called; < 0: request −1 − parent; NOBODY
     call="u4",  # clients' calls come after the graph's own
-    stage="u4",  # the next one
+    handler="u4",
     container="u4",
+    stage="u4",  # the next one
+    last_stage="u4",
     pending="i2",  # calls of the stage not ended
     attempts="i2",  # further ones that are allowed
     state="u1",
     outcome="u1",
     failed="?",
     pooled="?",  # holds a connection of its call's pool
+    timed="?",  # is in its timeout's line
     next="u4",
     prev="u4",
-    later="u4",
-    sooner="u4",
     part_s="f8",
     due_s="f8",
-    timeout_at_s="f8",  # 0: none
 )
+TIMER = _record(later="u4", sooner="u4", due_s="f8")
 BOX = _record(
     v="f8",
     since="f8",
@@ -141,6 +143,8 @@ BOX = _record(
     begun_s="f8",
     #
     cap="f8",
+    key="f8",  # when its next event is
+    least_v="f8",  # for which that was worked out
     stalled="f8",
     runnable="i4",
     first="u4",  # its runnable visits are runnable[first …]
@@ -149,14 +153,10 @@ BOX = _record(
     busy="i4",
     workers="i4",
     waiting="i4",
-    queue="i4",
-    head="u4",
-    tail="u4",
     status="u1",
     empties="?",  # its next event is that the pool is empty
+    shared="?",  # its containers may want more than its host has
     over="?",  # is listed
-    throttled="?",
-    reason="u1",
     #
     wanted_bytes="i8",
     limit_bytes="i8",
@@ -164,29 +164,35 @@ BOX = _record(
     request_bytes="i8",
     cache_bytes="i8",
     cache_request_bytes="i8",
-    finished="i8",
+    cached_bytes="i8",
     visits="i8",
     #
     stalled_at_s="f8",
     throttled_s="f8",
     dropped="i8",
     refused="i8",
-    killed="i8",
     quota="f8",
     cpu_order="i8",
     memory_order="i8",
+    queue="i4",
+    throttled="?",
+    reason="u1",
     #
+    head="u4",
+    tail="u4",
+    killed="i8",
     arrived_s="f8",
     done_s="f8",
     lost_s="f8",
     nr_periods="i8",
     nr_throttled="i8",
+    #
     row_demand_s="f8",  # row_…: as of the end of its last period
     row_backlog_s="f8",
     row_lost_s="f8",
     #
     over_order="i8",  # of the container of this index: the one at this place of the list
-    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4", "unused5", "unused6"), "i8"),
+    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4"), "i8"),
 )
 HOST = _record(
     u="f8",
@@ -195,11 +201,10 @@ HOST = _record(
     wanted="f8",
     cores="f8",
     next_u="f8",
-    contended="?",
     tree="i8",  # first of its containers' leaves
     size="i8",
 )
-LEAF = _record(key="i8", owner="i8")  # a key is the bits of a time ≥ 0, which are in the same order
+LEAF = _record(key="i8", owner="i8")  # a time ≥ 0 by its bits, which have the same order
 LINE = _record(delay_s="f8", head="u4", tail="u4", kind="u1")
 POOL = _record(connections="i8", busy="i8", head="u4", tail="u4")
 SERVICE = _record(first="i8", count="i8", turn="i8")
@@ -256,6 +261,7 @@ stage_at = _records_of("stages", STAGE)
 call_at = _records_of("calls", CALL)
 runnable_at = _records_of("runnable", RUNNABLE)
 request_at = _records_of("requests", REQUEST)
+timer_at = _records_of("timers", TIMER)
 exponential_at = _records_of("exponentials", NUMBER)
 normal_at = _records_of("normals", NUMBER)
 uniform_at = _records_of("uniforms", NUMBER)
@@ -264,58 +270,65 @@ uniform_at = _records_of("uniforms", NUMBER)
 
 
 @kernel
-def _bits(time: float) -> int:
+def _bits(time: float) -> Any:
     return np.float64(time).view(np.int64)
 
 
 @kernel
-def _time(bits: int) -> float:
+def _time(bits: int) -> Any:
     return np.int64(bits).view(np.float64)
 
 
 @kernel
 def _place(e: Any, base: int, size: int, leaf: int, owner: int, time: float) -> float:
-    """Sets one leaf's time in a tournament tree; returns the least of all. No branches: they'd be guesses."""
+    """Sets one leaf's time in a tournament tree; returns the least of all.
+
+    Branches would be guesses, wrong half the time: the difference's sign, as a mask, chooses the winner.
+    """
     i = np.int64(size + leaf)
-    key = _bits(time)
-    winner = np.int64(owner)
+    key, winner = _bits(time), np.int64(owner)
     place = leaf_at(e, base + i)
     place.key = key
     place.owner = winner
     while i > 1:
         rival = leaf_at(e, base + (i ^ 1))
-        rival_key = rival.key
-        rival_owner = rival.owner
-        winner = rival_owner if rival_key < key else winner
-        key = min(rival_key, key)
+        lead = rival.key - key
+        sooner = lead >> 63
+        key += lead & sooner
+        winner ^= (winner ^ rival.owner) & sooner
         i >>= 1
         place = leaf_at(e, base + i)
         place.key = key
         place.owner = winner
-    return _time(key)
+    least: float = _time(key)
+    return least
 
 
 @kernel
-def _place_line(e: Any, owner: int, key: float) -> None:
-    """When a delay line or the client's timeouts are due next."""
-    _place(e, e.top, e.top_size, e.host_count + owner, e.host_count + owner, key)
+def _place_line(e: Any, index: int, time: float) -> None:
+    """When a delay line or, behind the last of them, the client's timeouts are due next."""
+    owner = e.box_count + e.host_count + index
+    _place(e, e.top, e.top_size, owner, owner, time)
 
 
 @kernel
 def _place_host(e: Any, h: int) -> None:
     host = host_at(e, h)
-    key = host.next_u - host.u
-    if host.factor != 1.0:
-        key /= host.factor
-    key += host.at_s
-    _place(e, e.top, e.top_size, h, h, key)
+    time = host.at_s + (host.next_u - host.u) / host.factor
+    _place(e, e.top, e.top_size, e.box_count + h, e.box_count + h, time)
 
 
 @kernel
-def _host_time(e: Any, h: int, now: float) -> float:
-    host = host_at(e, h)
-    u: float = host.u + (now - host.at_s) * host.factor
-    return u
+def _place_box(e: Any, i: int) -> None:
+    box = box_at(e, i)
+    if not box.shared:
+        _place(e, e.top, e.top_size, i, i, box.key)
+        return
+    host = host_at(e, box.host)
+    least = _place(e, host.tree, host.size, box.leaf, i, box.key)
+    if least != host.next_u:
+        host.next_u = least
+        _place_host(e, box.host)
 
 
 @kernel
@@ -323,8 +336,6 @@ def _want(e: Any, h: int, cpus: float) -> None:
     """The host's containers want `cpus` more: who shares too few CPUs runs slower."""
     host = host_at(e, h)
     host.wanted += cpus
-    if not host.contended:
-        return
     factor = min(1.0, host.cores / host.wanted) if host.wanted > 0.0 else 1.0
     if factor != host.factor:
         now = e.now
@@ -338,9 +349,12 @@ def _want(e: Any, h: int, cpus: float) -> None:
 def _sync(e: Any, i: int) -> None:
     """Brings container i's CPU accounts up to now."""
     box = box_at(e, i)
-    u = _host_time(e, box.host, e.now)
-    passed = u - box.since
-    box.since = u
+    time = e.now
+    if box.shared:
+        host = host_at(e, box.host)
+        time = host.u + (time - host.at_s) * host.factor
+    passed = time - box.since
+    box.since = time
     burnt = box.rate * passed
     box.v += box.speed * passed
     box.pool -= burnt
@@ -352,31 +366,38 @@ def _sync(e: Any, i: int) -> None:
 def _pace(e: Any, i: int) -> None:
     """Works out how fast container i (synced) runs now and when its next event is."""
     box = box_at(e, i)
-    rate, speed, key = 0.0, 0.0, inf
     k = box.runnable
+    rate, speed, key, empties = 0.0, 0.0, inf, False
     if k > 0 and box.status == _UP and box.stalled == 0.0:
-        rate, speed = float(k), 1.0
-        if rate > box.cap:
+        rate = float(k)
+        least_v = runnable_at(e, box.first).v
+        left = least_v - box.v
+        allowed = box.pool + OVERDRAFT_S
+        if rate <= box.cap:
+            speed = 1.0
+            if left * rate > allowed:
+                empties = True
+                key = box.since + allowed / rate
+            elif box.speed == 1.0 and not box.empties and box.least_v == least_v:
+                key = box.key  # as it was: a newcomer who ends later changes nothing
+            else:
+                key = box.since + left
+        else:
             rate = box.cap
             speed = rate / k
-        left = runnable_at(e, box.first).v - box.v
-        allowed = box.pool + OVERDRAFT_S
-        box.empties = left * rate > allowed * speed
-        if box.empties:
-            left = allowed / rate
-        elif speed != 1.0:
-            left /= speed
-        key = box.since + left
+            empties = left * rate > allowed * speed
+            key = box.since + (allowed / rate if empties else left / speed)
+        box.least_v = least_v
+    box.empties = empties
     box.speed = speed
     if rate != box.rate:
         change = rate - box.rate
         box.rate = rate
-        _want(e, box.host, change)
-    host = host_at(e, box.host)
-    least = _place(e, host.tree, host.size, box.leaf, i, key)
-    if least != host.next_u:
-        host.next_u = least
-        _place_host(e, box.host)
+        if box.shared:
+            _want(e, box.host, change)
+    if key != box.key:
+        box.key = key
+        _place_box(e, i)
 
 
 # --- queues of nodes ---------------------------------------------------------------------------------
@@ -422,33 +443,34 @@ def _delay(e: Any, index: int, n: int) -> None:
 @kernel
 def _arm(e: Any, index: int, n: int) -> None:
     """Starts the timeout of node n. (A line's key may be earlier than its head, which costs one look.)"""
-    line, node = line_at(e, index), node_at(e, n)
-    node.timeout_at_s = e.now + line.delay_s
-    node.later = NOBODY
-    node.sooner = line.tail
+    line, timer = line_at(e, index), timer_at(e, n)
+    timer.due_s = e.now + line.delay_s
+    timer.later = NOBODY
+    timer.sooner = line.tail
+    node_at(e, n).timed = True
     if line.tail == NOBODY:
         line.head = n
-        _place_line(e, index, node.timeout_at_s)
+        _place_line(e, index, timer.due_s)
     else:
-        node_at(e, line.tail).later = n
+        timer_at(e, line.tail).later = n
     line.tail = n
 
 
 @kernel
 def _disarm(e: Any, n: int) -> None:
     node = node_at(e, n)
-    if node.timeout_at_s == 0.0:
+    if not node.timed:
         return
-    node.timeout_at_s = 0.0
-    line = line_at(e, call_at(e, node.call).timeout)
-    if node.sooner == NOBODY:
-        line.head = node.later
+    node.timed = False
+    timer, line = timer_at(e, n), line_at(e, call_at(e, node.call).timeout)
+    if timer.sooner == NOBODY:
+        line.head = timer.later
     else:
-        node_at(e, node.sooner).later = node.later
-    if node.later == NOBODY:
-        line.tail = node.sooner
+        timer_at(e, timer.sooner).later = timer.later
+    if timer.later == NOBODY:
+        line.tail = timer.sooner
     else:
-        node_at(e, node.later).sooner = node.sooner
+        timer_at(e, timer.later).sooner = timer.sooner
 
 
 @kernel
@@ -511,11 +533,10 @@ def _pop(e: Any, first: int, count: int) -> None:
 
 
 @kernel
-def _charge(e: Any, i: int) -> None:
-    """What container i wants to hold now; notes it when that is more than it may."""
+def _charge(e: Any, i: int, more_bytes: int) -> None:
+    """Container i wants to hold more (or less); notes it when that is more than it may."""
     box = box_at(e, i)
-    cache = min(box.cache_bytes, box.finished * box.cache_request_bytes)
-    box.wanted_bytes = box.base_bytes + cache + box.busy * box.request_bytes
+    box.wanted_bytes += more_bytes
     if box.wanted_bytes > box.limit_bytes and not box.over:
         box.over = True
         box_at(e, e.over).over_order = i
@@ -569,9 +590,11 @@ def _draw(e: Any, handler: Any) -> float:
     if handler.draw == _FIXED:
         return mean_s
     if handler.draw == _EXPONENTIAL:
+        e.numbers -= 1
         e.exponential += 1
         drawn_s: float = mean_s * exponential_at(e, e.exponential - 1).value
         return drawn_s
+    e.numbers -= 1
     e.normal += 1
     logarithm: float = handler.mu + handler.sigma * normal_at(e, e.normal - 1).value
     return exp(logarithm)
@@ -581,6 +604,7 @@ def _draw(e: Any, handler: Any) -> float:
 def _chance(e: Any, probability: float) -> bool:
     if probability >= 1.0:
         return True
+    e.numbers -= 1
     e.uniform += 1
     yes: bool = uniform_at(e, e.uniform - 1).value < probability
     return yes
@@ -589,7 +613,7 @@ def _chance(e: Any, probability: float) -> bool:
 @kernel
 def _replica(e: Any, n: int) -> int:
     """The container that visit n comes to: replicas in turn, without those that are down."""
-    service = service_at(e, handler_at(e, call_at(e, node_at(e, n).call).handler).service)
+    service = service_at(e, handler_at(e, node_at(e, n).handler).service)
     i: int = service.first
     if service.count > 1:
         turn = service.turn
@@ -629,10 +653,11 @@ def _enter(e: Any, n: int, i: int) -> bool:
     node.container = i
     if box.status >= _DOWN:
         box.refused += 1
-        _end(e, n, _FAILED)
+        node.outcome = _FAILED
+        node.state = ENDED
     elif box.status == _UP and box.busy < box.workers and box.waiting == 0:
         box.busy += 1
-        _charge(e, i)
+        _charge(e, i, box.request_bytes)
         return True
     elif box.waiting < box.queue:
         node.state = QUEUED
@@ -640,7 +665,8 @@ def _enter(e: Any, n: int, i: int) -> bool:
         _append(e, box, n)
     else:
         box.dropped += 1
-        _end(e, n, _DROPPED)
+        node.outcome = _DROPPED
+        node.state = ENDED
     return False
 
 
@@ -664,28 +690,30 @@ def _run(e: Any, n: int) -> None:
 
 
 @kernel
-def _go(e: Any, n: int) -> None:
-    """Node n goes on as far as it gets, from a call being made to a part being runnable."""
+def _go(e: Any, n: int) -> int:
+    """Node n goes on from a call being made to a part being runnable; returned if it ended on the way."""
     node = node_at(e, n)
     step = node.state
     if step == ATTEMPT and not _connect(e, n):
-        return
+        return np.int64(NOBODY)
     if step <= SEND:
         network = call_at(e, node.call).network
         if network >= 0:
             node.state = TRANSIT
             _delay(e, network, n)
-            return
+            return np.int64(NOBODY)
     if step <= ENTER:
         i: int = _replica(e, n) if step <= ARRIVE else node.container
         if not _enter(e, n, i):
-            return
+            return np.int64(n if node.state == ENDED else NOBODY)
     if step <= SERVE:
-        handler = handler_at(e, call_at(e, node.call).handler)
+        handler = handler_at(e, node.handler)
         node.stage = handler.first_stage
+        node.last_stage = handler.last_stage
         node.failed = False
         node.part_s = _draw(e, handler) * handler.share
     _run(e, n)
+    return np.int64(NOBODY)
 
 
 @kernel
@@ -697,6 +725,7 @@ def _admit_queued(e: Any, i: int) -> None:
         _unlink(e, box, n)
         box.waiting -= 1
         box.busy += 1
+        _charge(e, i, box.request_bytes)
         _next(e, n, SERVE)
 
 
@@ -706,21 +735,23 @@ def _leave(e: Any, n: int) -> None:
     i = node_at(e, n).container
     box = box_at(e, i)
     box.busy -= 1
-    box.finished += 1
     box.visits += 1
     e.hops += 1
+    grown = min(box.cache_bytes - box.cached_bytes, box.cache_request_bytes)
+    box.cached_bytes += grown
+    _charge(e, i, grown - box.request_bytes)
     if box.waiting > 0:
         _admit_queued(e, i)
-    _charge(e, i)
 
 
 @kernel
-def _call_stage(e: Any, n: int) -> None:
-    """Visit n makes the calls of its next stage, or goes on at once if chance leaves none."""
+def _call_stage(e: Any, n: int) -> int:
+    """Visit n makes the calls of its next stage, if chance leaves any. Returns the node that goes on first."""
     node = node_at(e, n)
     stage = node.stage
     node.stage += 1
     node.pending = 0
+    first = np.int64(n)
     for c in range(stage_at(e, stage).first_call, stage_at(e, stage + 1).first_call):
         call = call_at(e, c)
         if not _chance(e, call.probability):
@@ -729,13 +760,19 @@ def _call_stage(e: Any, n: int) -> None:
         made = node_at(e, child)
         made.parent = n
         made.call = c
+        made.handler = call.handler
         made.attempts = call.retries
         made.pooled = False
-        made.timeout_at_s = 0.0
+        made.timed = False
         node.pending += 1
-        _next(e, child, ATTEMPT)
+        if node.pending > 1:
+            _next(e, child, ATTEMPT)
+        else:
+            made.state = ATTEMPT
+            first = child
     if node.pending == 0:
-        _next(e, n, RUN)
+        node.state = RUN
+    return first
 
 
 @kernel
@@ -756,40 +793,52 @@ def _disconnect(e: Any, n: int) -> None:
 
 
 @kernel
-def _tell(e: Any, n: int) -> None:
-    """The caller of attempt n hears how it ended: tries again, waits for its other calls, or goes on."""
+def _tell(e: Any, n: int) -> int:
+    """The caller of attempt n hears how it ended: tries again, waits for its other calls, or goes on.
+
+    Returns the node that goes on.
+    """
     node = node_at(e, n)
-    p = node.parent
+    p = np.int64(node.parent)
+    outcome = node.outcome
     if p <= 0:
-        outcome = node.outcome
         _free_node(e, n)
         if p < 0:
             _close(e, -1 - p, outcome)
-        return
+        return np.int64(NOBODY)
     _disarm(e, n)
     _disconnect(e, n)
-    if node.outcome != _OK and node.attempts > 0:
-        node.attempts -= 1
-        backoff = call_at(e, node.call).backoff
-        if backoff >= 0:
-            node.state = BACKOFF
-            _delay(e, backoff, n)
-        else:
-            _next(e, n, ATTEMPT)
-        return
+    if outcome != _OK and node.attempts > 0:
+        return _try_again(e, n)
     caller = node_at(e, p)
-    caller.failed |= node.outcome != _OK
+    if outcome != _OK:
+        caller.failed = True
     caller.pending -= 1
     _free_node(e, n)
     if caller.pending > 0:
-        return
-    if caller.failed and box_at(e, caller.container).status == _UP:
-        caller.outcome = _FAILED
-        _next(e, p, LEAVE)
-        return
+        return np.int64(NOBODY)
+    caller.state = RUN
     if caller.failed:
-        caller.part_s = 0.0  # a held process answers when it runs again
-    _next(e, p, RUN)
+        if box_at(e, caller.container).status == _UP:
+            caller.outcome = _FAILED
+            caller.state = LEAVE
+        else:
+            caller.part_s = 0.0  # a held process answers when it runs again
+    return p
+
+
+@kernel
+def _try_again(e: Any, n: int) -> int:
+    """The next attempt of call n, now or after its backoff; returns n if now."""
+    node = node_at(e, n)
+    node.attempts -= 1
+    backoff = call_at(e, node.call).backoff
+    if backoff < 0:
+        node.state = ATTEMPT
+        return np.int64(n)
+    node.state = BACKOFF
+    _delay(e, backoff, n)
+    return np.int64(NOBODY)
 
 
 @kernel
@@ -825,9 +874,10 @@ def _time_out(e: Any, n: int) -> None:
     heir = node_at(e, m)
     heir.parent = node.parent
     heir.call = node.call
+    heir.handler = node.handler
     heir.attempts = node.attempts
     heir.pooled = False
-    heir.timeout_at_s = 0.0
+    heir.timed = False
     _abandon(e, n)
     _end(e, m, _TIMED_OUT)
 
@@ -843,8 +893,9 @@ def _open(e: Any, r: int) -> int:
     e.open += 1
     node.parent = -1 - r
     node.call = e.client + request.kind
+    node.handler = call_at(e, node.call).handler
     node.pooled = False
-    node.timeout_at_s = 0.0
+    node.timed = False
     request.node = n
     return n
 
@@ -878,6 +929,7 @@ def _close(e: Any, r: int, outcome: int) -> None:
 def _due(e: Any, r: int) -> None:
     """Request r is due: from now on it may time out."""
     e.arrived = r + 1
+    e.next_due_s = request_at(e, r + 1).at_s if r + 1 < e.count else inf
     if e.timeout_s < inf and e.expiring == r:
         _place_line(e, e.line_count, request_at(e, r).at_s + e.timeout_s)
 
@@ -934,8 +986,8 @@ def _settle(e: Any, i: int) -> None:
 
 
 @kernel
-def _on_cpu(e: Any, i: int) -> None:
-    """Container i's pool is empty, or its first visit has burnt its part."""
+def _on_cpu(e: Any, i: int) -> int:
+    """Container i's pool is empty, or its first visit has burnt its part. Returns the node that goes on."""
     box = box_at(e, i)
     e.busy_with = i
     _sync(e, i)
@@ -943,20 +995,21 @@ def _on_cpu(e: Any, i: int) -> None:
         box.stalled = min(float(box.runnable), box.cap)
         box.stalled_at_s = e.now
         box.throttled = True
-        return
+        return np.int64(NOBODY)
     n = runnable_at(e, box.first).node
     box.v = runnable_at(e, box.first).v
     _pop(e, box.first, box.runnable)
     box.runnable -= 1
+    box.least_v = -1.0
     if box.runnable == 0:
         box.v = 0.0
         box.backlog = 0.0
     node = node_at(e, n)
-    if not node.failed and node.stage < handler_at(e, call_at(e, node.call).handler).last_stage:
-        _call_stage(e, n)
-    else:
-        node.outcome = _FAILED if node.failed else _OK
-        _next(e, n, LEAVE)
+    if not node.failed and node.stage < node.last_stage:
+        return _call_stage(e, n)
+    node.outcome = _FAILED if node.failed else _OK
+    node.state = LEAVE
+    return np.int64(n)
 
 
 @kernel
@@ -972,7 +1025,7 @@ def _on_line(e: Any, index: int) -> None:
         _place_line(e, index, inf)
         return
     node = node_at(e, n)
-    due_s = node.due_s if line.kind == DELAY else node.timeout_at_s
+    due_s = node.due_s if line.kind == DELAY else timer_at(e, n).due_s
     if due_s > now:
         _place_line(e, index, due_s)
         return
@@ -993,21 +1046,25 @@ def advance(engine: Records, until: float) -> int:
     clock is past `until`, be it by rounding; −inf only finishes what has begun at this instant.
     """
     e = engine[0]
-    hosts = e.host_count
+    lines = e.box_count + e.host_count
+    n = np.int64(NOBODY)
     while True:
-        while e.head != NOBODY:
-            if e.exponential >= e.draws or e.normal >= e.draws or e.uniform >= e.draws:
+        while n != NOBODY or e.head != NOBODY:
+            if e.numbers < e.reserve:
+                if n != NOBODY:
+                    _next(e, n, node_at(e, n).state)
                 return NEEDS_NUMBERS
-            n = e.head
-            e.head = node_at(e, n).next
-            if e.head == NOBODY:
-                e.tail = NOBODY
+            if n == NOBODY:
+                n = np.int64(e.head)
+                e.head = node_at(e, n).next
+                if e.head == NOBODY:
+                    e.tail = NOBODY
             if node_at(e, n).state < LEAVE:
-                _go(e, n)
-            else:
-                if node_at(e, n).state == LEAVE:
-                    _leave(e, n)
-                _tell(e, n)
+                n = _go(e, n)
+                continue
+            if node_at(e, n).state == LEAVE:
+                _leave(e, n)
+            n = _tell(e, n)
         if e.busy_with >= 0:
             _pace(e, e.busy_with)
             e.busy_with = -1
@@ -1021,21 +1078,22 @@ def advance(engine: Records, until: float) -> int:
         if e.spare < e.reserve:
             return NEEDS_ROOM
         at = _time(leaf_at(e, e.top + 1).key)
-        due = request_at(e, e.arrived).at_s if e.arrived < e.count else inf
-        if due < at:
-            if due >= until:
+        if e.next_due_s < at:
+            if e.next_due_s >= until:
                 break
-            e.now = max(e.now, due)
+            e.now = max(e.now, e.next_due_s)
             _ask(e)
         else:
             if at > until or at == inf:
                 break
             e.now = max(e.now, at)
             owner = leaf_at(e, e.top + 1).owner
-            if owner < hosts:
-                _on_cpu(e, leaf_at(e, host_at(e, owner).tree + 1).owner)
+            if owner >= lines:
+                _on_line(e, owner - lines)
             else:
-                _on_line(e, owner - hosts)
+                if owner >= e.box_count:
+                    owner = leaf_at(e, host_at(e, owner - e.box_count).tree + 1).owner
+                n = _on_cpu(e, owner)
     e.now = max(e.now, until)
     return REACHED
 
@@ -1170,11 +1228,10 @@ def start(engine: Records, columns: Whole) -> None:
     for i in columns:
         box = box_at(e, i)
         _sync(e, i)
+        _charge(e, i, box.base_bytes if box.status >= _DOWN else 0)
         box.status = _UP
-        _charge(e, i)
         _pace(e, i)
         _admit_queued(e, i)
-        _charge(e, i)
 
 
 @kernel
@@ -1196,7 +1253,7 @@ def kill(engine: Records, columns: Whole, status: int) -> None:
         box.waiting = 0
         box.head = NOBODY
         box.tail = NOBODY
-        box.finished = 0
+        box.cached_bytes = 0
         box.wanted_bytes = 0
         _pace(e, i)
     for n in range(1, e.node_count):

@@ -29,7 +29,7 @@ _ROOM = 1024
 """Nodes and, for requests put in one by one, log entries to begin with; they double when needed."""
 
 _NUMBERS = 4096
-"""Random numbers of a kind that are drawn at a time."""
+"""Random numbers of a kind that are kept in store."""
 
 _CACHE_LINE = 64
 
@@ -256,20 +256,26 @@ class Requests:
             ("uniform", rng.random),
         ):
             values, used = self._tables[f"{name}s"]["value"], int(state[name])
+            if used == 0:
+                continue
             left = len(values) - used
             values[:left] = values[used:].copy()
             values[left:] = draw(used)
             state[name] = 0
+        state["numbers"] = _NUMBERS
 
     def _grow_nodes(self) -> None:
         nodes, state = self._tables["nodes"], self._engine[0]
         grown = _free_nodes(max(2 * len(nodes), len(nodes) + int(state["reserve"])))
+        timers = np.zeros(len(grown), engine.TIMER)
+        timers[: len(nodes)] = self._tables["timers"]
         grown[: len(nodes)] = nodes
         grown["next"][-1] = state["free"]
         state["free"] = len(nodes)
         state["spare"] += len(grown) - len(nodes)
         state["node_count"] = len(grown)
         self._replace("nodes", grown)
+        self._replace("timers", timers)
 
     def _grow_requests(self) -> None:
         requests = self._tables["requests"]
@@ -295,9 +301,9 @@ def _new_engine(workload: RequestWorkload, tables: dict[str, engine.Records], wa
     state["top"] = last["tree"] + 2 * last["size"]
     state["top_size"] = (len(tables["leaves"]) - state["top"]) // 2
     state["count"] = len(workload.arrivals.at_s)
+    state["next_due_s"] = workload.arrivals.at_s[0] if len(workload.arrivals.at_s) else np.inf
     state["free"], state["spare"] = 1, len(tables["nodes"]) - 1
     state["client"] = len(workload.graph.call_handler)
-    state["draws"] = _NUMBERS
     for name in _RANDOM:
         state[name.removesuffix("s")] = len(tables[name])  # none are there yet
     state["reserve"], state["busy_with"] = _reserve(workload.graph), -1
@@ -327,11 +333,13 @@ def _new_tables(workload: RequestWorkload) -> dict[str, engine.Records]:
     services["first"], services["count"] = graph.first_container[:-1], np.diff(graph.first_container)
     stages = np.zeros(len(graph.first_call), engine.STAGE)
     stages["first_call"] = graph.first_call
+    nodes = _free_nodes(_ROOM + _reserve(graph))
     return {
-        "nodes": _free_nodes(_ROOM + _reserve(graph)),
+        "nodes": nodes,
+        "timers": np.zeros(len(nodes), engine.TIMER),
         "boxes": boxes,
         "hosts": hosts,
-        "leaves": np.concatenate((leaves, _tree(np.arange(len(hosts) + len(lines) + 1)))),
+        "leaves": np.concatenate((leaves, _tree(np.arange(len(boxes) + len(hosts) + len(lines) + 1)))),
         "lines": lines,
         "pools": pools,
         "services": services,
@@ -340,7 +348,7 @@ def _new_tables(workload: RequestWorkload) -> dict[str, engine.Records]:
         "calls": calls,
         "runnable": _zeros(int(boxes["first"][-1] + graph.workers[-1]), engine.RUNNABLE),
         "requests": requests,
-        **{name: np.zeros(_NUMBERS + _reserve(graph), engine.NUMBER) for name in _RANDOM},
+        **{name: np.zeros(_NUMBERS, engine.NUMBER) for name in _RANDOM},
     }
 
 
@@ -379,6 +387,7 @@ def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, e
     boxes["status"] = ABSENT
     boxes["cap"] = np.minimum(workload.threads, workload.host_cores)
     boxes["host"] = workload.host
+    boxes["key"] = np.inf
     # No powers of two: else the first visits of all containers compete for a few cache lines.
     boxes["first"][1:] = np.cumsum((graph.workers + 3) // 4 * 4 + 4)[:-1]
     for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):
@@ -391,7 +400,7 @@ def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, e
         boxes["leaf"][members] = np.arange(len(members))
         trees.append(_tree(members))
         host["tree"], host["size"] = base, len(trees[-1]) // 2
-        host["contended"] = boxes["cap"][members].sum() > host["cores"]
+        boxes["shared"][members] = boxes["cap"][members].sum() > host["cores"]
         base += len(trees[-1])
     return boxes, hosts, np.concatenate(trees)
 
