@@ -19,6 +19,7 @@ _TOLD_BY = {"trace": "name", "application": "services.app", "arrivals": "service
 def labels(runs: Sequence[Run]) -> list[str]:
     """What tells each run from the others: its policy and, where they differ, name and conditions.
 
+    A condition is called by the last part of its key where that is clear: `app=teastore` of `services.app`.
     Runs that differ in the seed alone share a label. Conditions that differ in more than three keys are told
     apart by name and run id instead.
     """
@@ -33,8 +34,10 @@ def labels(runs: Sequence[Run]) -> list[str]:
     if len(differing) > _MOST_DIFFERENCES:
         texts = [f"{run.policy} {run.id.rsplit('-', 1)[-1]}" for run in runs]
     else:
+        ends = [key.rpartition(".")[2] for key in differing]
+        short = {key: end if ends.count(end) == 1 else key for key, end in zip(differing, ends, strict=True)}
         texts = [
-            " ".join([run.policy, *(f"{key}={each.get(key, 'none')}" for key in differing)])
+            " ".join([run.policy, *(f"{short[key]}={each.get(key, 'none')}" for key in differing)])
             for run, each in zip(runs, found, strict=True)
         ]
     if len(set(names)) == 1:
