@@ -96,10 +96,10 @@ ENGINE = _record(
     expiring="i8",  # requests before this one cannot time out any more
     ended="i8",
     told="i8",  # ended requests that a signal was given for
-    free="u4",  # head of the free nodes
+    free="i4",  # head of the free nodes
     spare="i8",  # how many are free
-    head="u4",  # of the nodes that go on at this instant
-    tail="u4",
+    head="i4",  # of the nodes that go on at this instant
+    tail="i4",
     reserve="i8",  # nodes or numbers that one event may need
     busy_with="i8",  # container whose event is handled: its next one is worked out at the end
     over="i8",  # containers that may exceed their memory limit, listed in BOX.over_order
@@ -114,11 +114,11 @@ ENGINE = _record(
 # first three are busy.
 NODE = _record(
     parent="i4",  # > 0: the visit that called; < 0: request −1 − parent; NOBODY
-    call="u4",  # clients' calls come after the graph's own
-    handler="u4",
-    container="u4",
-    stage="u4",  # the next one
-    last_stage="u4",
+    call="i4",  # clients' calls come after the graph's own
+    handler="i4",
+    container="i4",
+    stage="i4",  # the next one
+    last_stage="i4",
     pending="i2",  # calls of the stage not ended
     attempts="i2",  # further ones that are allowed
     state="u1",
@@ -126,12 +126,12 @@ NODE = _record(
     failed="?",
     pooled="?",  # holds a connection of its call's pool
     timed="?",  # is in its timeout's line
-    next="u4",
-    prev="u4",
+    next="i4",
+    prev="i4",
     part_s="f8",
     due_s="f8",
 )
-TIMER = _record(later="u4", sooner="u4", due_s="f8")
+TIMER = _record(later="i4", sooner="i4", due_s="f8")
 BOX = _record(
     v="f8",
     since="f8",
@@ -147,9 +147,9 @@ BOX = _record(
     least_v="f8",  # for which that was worked out
     stalled="f8",
     runnable="i4",
-    first="u4",  # its runnable visits are runnable[first …]
-    leaf="u4",
-    host="u4",
+    first="i4",  # its runnable visits are runnable[first …]
+    leaf="i4",
+    host="i4",
     busy="i4",
     workers="i4",
     waiting="i4",
@@ -178,8 +178,8 @@ BOX = _record(
     throttled="?",
     reason="u1",
     #
-    head="u4",
-    tail="u4",
+    head="i4",
+    tail="i4",
     killed="i8",
     arrived_s="f8",
     done_s="f8",
@@ -205,17 +205,17 @@ HOST = _record(
     size="i8",
 )
 LEAF = _record(key="i8", owner="i8")  # a time ≥ 0 by its bits, which have the same order
-LINE = _record(delay_s="f8", head="u4", tail="u4", kind="u1")
-POOL = _record(connections="i8", busy="i8", head="u4", tail="u4")
+LINE = _record(delay_s="f8", head="i4", tail="i4", kind="u1")
+POOL = _record(connections="i8", busy="i8", head="i4", tail="i4")
 SERVICE = _record(first="i8", count="i8", turn="i8")
 HANDLER = _record(
-    service="u4", draw="u1", first_stage="u4", last_stage="u4", share="f8", mean_s="f8", mu="f8", sigma="f8"
+    service="i4", draw="u1", first_stage="i4", last_stage="i4", share="f8", mean_s="f8", mu="f8", sigma="f8"
 )
 CALL = _record(
-    handler="u4", retries="i4", pool="i4", network="i4", backoff="i4", timeout="i4", probability="f8"
+    handler="i4", retries="i4", pool="i4", network="i4", backoff="i4", timeout="i4", probability="f8"
 )
-RUNNABLE = _record(v="f8", node="u4")
-REQUEST = _record(at_s="f8", end_s="f8", kind="i4", node="u4", order="u4", status="u1")
+RUNNABLE = _record(v="f8", node="i4")
+REQUEST = _record(at_s="f8", end_s="f8", kind="i4", node="i4", order="i4", status="u1")
 NUMBER = _record(value="f8")
 STAGE = _record(first_call="i8")
 
@@ -285,8 +285,7 @@ def _place(e: Any, base: int, size: int, leaf: int, owner: int, time: float) -> 
 
     Branches would be guesses, wrong half the time: the difference's sign, as a mask, chooses the winner.
     """
-    i = np.int64(size + leaf)
-    key, winner = _bits(time), np.int64(owner)
+    i, winner, key = size + leaf, owner, _bits(time)
     place = leaf_at(e, base + i)
     place.key = key
     place.owner = winner
@@ -695,17 +694,17 @@ def _go(e: Any, n: int) -> int:
     node = node_at(e, n)
     step = node.state
     if step == ATTEMPT and not _connect(e, n):
-        return np.int64(NOBODY)
+        return NOBODY
     if step <= SEND:
         network = call_at(e, node.call).network
         if network >= 0:
             node.state = TRANSIT
             _delay(e, network, n)
-            return np.int64(NOBODY)
+            return NOBODY
     if step <= ENTER:
         i: int = _replica(e, n) if step <= ARRIVE else node.container
         if not _enter(e, n, i):
-            return np.int64(n if node.state == ENDED else NOBODY)
+            return n if node.state == ENDED else NOBODY
     if step <= SERVE:
         handler = handler_at(e, node.handler)
         node.stage = handler.first_stage
@@ -713,7 +712,7 @@ def _go(e: Any, n: int) -> int:
         node.failed = False
         node.part_s = _draw(e, handler) * handler.share
     _run(e, n)
-    return np.int64(NOBODY)
+    return NOBODY
 
 
 @kernel
@@ -746,12 +745,12 @@ def _leave(e: Any, n: int) -> None:
 
 @kernel
 def _call_stage(e: Any, n: int) -> int:
-    """Visit n makes the calls of its next stage, if chance leaves any. Returns the node that goes on first."""
+    """Visit n makes the calls of its next stage, if chance leaves any. Returns the node to go on first."""
     node = node_at(e, n)
     stage = node.stage
     node.stage += 1
     node.pending = 0
-    first = np.int64(n)
+    first = n
     for c in range(stage_at(e, stage).first_call, stage_at(e, stage + 1).first_call):
         call = call_at(e, c)
         if not _chance(e, call.probability):
@@ -799,13 +798,13 @@ def _tell(e: Any, n: int) -> int:
     Returns the node that goes on.
     """
     node = node_at(e, n)
-    p = np.int64(node.parent)
+    p: int = node.parent
     outcome = node.outcome
     if p <= 0:
         _free_node(e, n)
         if p < 0:
             _close(e, -1 - p, outcome)
-        return np.int64(NOBODY)
+        return NOBODY
     _disarm(e, n)
     _disconnect(e, n)
     if outcome != _OK and node.attempts > 0:
@@ -816,7 +815,7 @@ def _tell(e: Any, n: int) -> int:
     caller.pending -= 1
     _free_node(e, n)
     if caller.pending > 0:
-        return np.int64(NOBODY)
+        return NOBODY
     caller.state = RUN
     if caller.failed:
         if box_at(e, caller.container).status == _UP:
@@ -835,10 +834,10 @@ def _try_again(e: Any, n: int) -> int:
     backoff = call_at(e, node.call).backoff
     if backoff < 0:
         node.state = ATTEMPT
-        return np.int64(n)
+        return n
     node.state = BACKOFF
     _delay(e, backoff, n)
-    return np.int64(NOBODY)
+    return NOBODY
 
 
 @kernel
@@ -995,8 +994,8 @@ def _on_cpu(e: Any, i: int) -> int:
         box.stalled = min(float(box.runnable), box.cap)
         box.stalled_at_s = e.now
         box.throttled = True
-        return np.int64(NOBODY)
-    n = runnable_at(e, box.first).node
+        return NOBODY
+    n: int = runnable_at(e, box.first).node
     box.v = runnable_at(e, box.first).v
     _pop(e, box.first, box.runnable)
     box.runnable -= 1
@@ -1009,7 +1008,7 @@ def _on_cpu(e: Any, i: int) -> int:
         return _call_stage(e, n)
     node.outcome = _FAILED if node.failed else _OK
     node.state = LEAVE
-    return np.int64(n)
+    return n
 
 
 @kernel
@@ -1047,7 +1046,7 @@ def advance(engine: Records, until: float) -> int:
     """
     e = engine[0]
     lines = e.box_count + e.host_count
-    n = np.int64(NOBODY)
+    n: int = NOBODY
     while True:
         while n != NOBODY or e.head != NOBODY:
             if e.numbers < e.reserve:
@@ -1055,7 +1054,7 @@ def advance(engine: Records, until: float) -> int:
                     _next(e, n, node_at(e, n).state)
                 return NEEDS_NUMBERS
             if n == NOBODY:
-                n = np.int64(e.head)
+                n = e.head
                 e.head = node_at(e, n).next
                 if e.head == NOBODY:
                     e.tail = NOBODY
