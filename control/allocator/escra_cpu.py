@@ -138,17 +138,19 @@ class CpuRule:
             part = slice(start, min(start + BLOCK, len(ids)))
             where = part if isinstance(slots, slice) else slots[part]
             changes = self._wanted(where, start, quota[part], unused[part], throttled[part], pool)
-            if changes.rows.size:
+            if changes is not None:
                 asked += self._per_app_of(changes.slots, np.maximum(changes.delta, 0.0))
                 blocks.append(changes)
+        if not blocks:
+            return NO_CPU
         if not isfinite(asked.sum()):
             raise InvariantError("telemetry with a quota or an unused runtime that is not a number")
         return self._settle(blocks, pool, asked, ids)
 
     def _wanted(
         self, where: Index, start: int, quota: Floats, unused: Floats, throttled: Flags, pool: Floats
-    ) -> _Changes:
-        """One block's wanted changes, as if each container were alone with the pool."""
+    ) -> _Changes | None:
+        """One block's wanted changes, as if each container were alone with the pool; None if there are none."""
         settings = self._settings
         if isinstance(where, slice):
             self._windows.write(where, unused, throttled)
@@ -158,6 +160,8 @@ class CpuRule:
         # Throttled wins where both hold: sampled out of phase, a report can show both.
         idle = unused > settings.gamma
         downs = np.greater(idle, throttled, out=idle).nonzero()[0]
+        if ups.size == 0 and downs.size == 0:
+            return None
         rows = np.concatenate((ups, downs))
         slots = rows + start if isinstance(where, slice) else where.take(rows)
         target = quota.take(rows)

@@ -20,6 +20,8 @@ Index = slice | NDArray[np.int64]
 """Rows or slots as an array index: a slice when all are meant, in order (no copy), else int64[m]."""
 
 _FIRST_CAPACITY = 64
+_MOST_FOUND = 64
+"""Arrays of ids whose look-up is remembered: groups of containers that report together are fewer."""
 
 
 class Column:
@@ -65,6 +67,7 @@ class Roster:
         self._ids = np.full(self._capacity, -1, np.int64)
         self._last_row = self.column(0, np.int64)
         self._all: Ids | None = None
+        self._found: dict[int, tuple[Ids, Index, Index]] = {}
 
     @property
     def alive(self) -> NDArray[np.bool_]:
@@ -121,6 +124,7 @@ class Roster:
         self._host_cores.values[slots] = containers.host_cores
         self.members += np.bincount(containers.app, minlength=len(self.members))
         self._all = None
+        self._found.clear()
         return new
 
     def leave(self, ids: Ids) -> NDArray[np.int64]:
@@ -131,6 +135,7 @@ class Roster:
         self.members -= np.bincount(self.app[slots], minlength=len(self.members))
         self._free = sorted([*self._free, *slots.tolist()])
         self._all = None
+        self._found.clear()
         return slots
 
     def member(self, ids: Ids) -> NDArray[np.bool_]:
@@ -158,6 +163,17 @@ class Roster:
                 self._all = ids
             whole = slice(0, len(ids))
             return whole, whole if len(ids) == self.size else slot(everyone)
+        if ids.flags.writeable:
+            return self._look_up(ids)
+        # Keeping the array itself keeps its address from being another's.
+        found = self._found.get(id(ids))
+        if found is None:
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            found = self._found[id(ids)] = (ids, *self._look_up(ids))
+        return found[1:]
+
+    def _look_up(self, ids: Ids) -> tuple[Index, Index]:
         rows = np.flatnonzero(self.member(ids))
         slots = slot(ids[rows])
         self._last_row.values[slots] = rows

@@ -59,12 +59,18 @@ class Windows:
         ahead[ahead == self._length] = 0
         self._ahead.values[slots] = ahead
         # Containers whose periods end together are usually at one position.
-        for step in set(ahead.tolist()):
-            here = np.flatnonzero(ahead == step)
+        steps = set(ahead.tolist())
+        for step in steps:
+            here = slice(None) if len(steps) == 1 else np.flatnonzero(ahead == step)
             self._unused[(self._position + step) % self._length].values[slots[here]] = unused_cores[here]
-        self._flags.values[slots] = (self._flags.values[slots] << np.uint32(1)) | throttled
-        reported = self._reported.values[slots]
-        self._reported.values[slots] = np.minimum(reported + np.uint8(1), np.uint8(self._length))
+        flags = self._flags.values.take(slots)
+        flags <<= np.uint32(1)
+        flags |= throttled
+        self._flags.values[slots] = flags
+        reported = self._reported.values.take(slots)
+        reported += np.uint8(1)
+        np.minimum(reported, np.uint8(self._length), out=reported)
+        self._reported.values[slots] = reported
 
     def throttled_share(self, slots: Slots) -> Floats:
         """mean_n(th), float64[m] in [0, 1], of slots that have reported at least once."""
