@@ -150,7 +150,7 @@ class CpuRule:
     def _wanted(
         self, where: Index, start: int, quota: Floats, unused: Floats, throttled: Flags, pool: Floats
     ) -> _Changes | None:
-        """One block's wanted changes, as if each container were alone with the pool; None if there are none."""
+        """One block's wanted changes, as if each container were alone with the pool; None: there are none."""
         settings = self._settings
         if isinstance(where, slice):
             self._windows.write(where, unused, throttled)

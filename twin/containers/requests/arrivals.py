@@ -70,7 +70,7 @@ def piecewise(
     rates = _checked(rates_rps)
     if not 0 < step_s < np.inf:
         raise InvariantError(f"steps of {step_s} s")
-    edges = np.arange(len(rates) + 1) * step_s
+    edges = np.arange(len(rates) + 1, dtype=np.float64) * step_s
     if spacing == "even":
         return _even(rates, edges)
     if rng is None:
