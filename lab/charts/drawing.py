@@ -15,6 +15,9 @@ import pandas as pd
 
 from lab.charts.palette import EVENTS, THROTTLED, USAGE, Shown
 
+BESIDE = 4
+"""Titles beside each other in the legend of a chart that is half as wide as the page."""
+_TIME_TICKS = 14
 LEFT = 56
 """Room for the y axis in every chart, so that charts below each other share their time axis."""
 
@@ -181,7 +184,7 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
                 alt.Tooltip("slack:Q", title=title, format=form),
             ],
             order="share:Q",
-            **by_title(runs),
+            **by_title(runs, columns=BESIDE),
         )
     )
     return chart
@@ -223,10 +226,12 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
     return chart
 
 
-def by_title(runs: Sequence[Shown]) -> dict[str, alt.Color | alt.StrokeDash]:
+def by_title(runs: Sequence[Shown], columns: int = 6) -> dict[str, alt.Color | alt.StrokeDash]:
     """The color and strokeDash channels for a field `title`: every run's own look, with a legend."""
     titles = [each.title for each in runs]
-    legend = alt.Legend(orient="top", symbolStrokeWidth=3, symbolSize=300, labelLimit=320)
+    legend = alt.Legend(
+        orient="top", symbolStrokeWidth=3, symbolSize=300, labelLimit=320, columns=min(columns, len(runs))
+    )
     colors = alt.Scale(domain=titles, range=[each.color for each in runs])
     dashes = alt.Scale(domain=titles, range=[list(each.dash) for each in runs])
     return {
@@ -247,7 +252,7 @@ class Time:
         scale = alt.Scale(nice=False)
         if self.window is not None:
             scale = alt.Scale(nice=False, domain=list(self.window))
-        axis = alt.Axis(grid=False)
+        axis = alt.Axis(grid=False, tickCount=_TIME_TICKS)
         if not self.labels:
             axis = alt.Axis(grid=False, labels=False, ticks=False, title=None)
         return alt.X(f"{field}:Q", title="Time (s)" if self.labels else None, scale=scale, axis=axis)

@@ -1,4 +1,4 @@
-"""The report's charts: what all containers together reserved and used, slack, throttling.
+"""The report's charts: what clients saw; what all containers together reserved and used, slack, throttling.
 
 For: lab.report. Not for: looking into one container (the explorer does that, with the same looks and, for
 slack and throttling, the same charts). Figures over time are means over equal stretches, so that a week and
@@ -14,7 +14,7 @@ import altair as alt
 import duckdb
 import pandas as pd
 
-from lab.charts import drawing, series
+from lab.charts import drawing, series, services, services_drawing
 from lab.charts.palette import USAGE, Shown, shown
 from lab.metrics import GIB, UNLIMITED_BYTES
 from lab.store import Run
@@ -36,6 +36,7 @@ class Figure:
 
 def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
     """The report's charts of these runs, in order; one without data is left out."""
+    yield from _clients([run for run in runs if "requests" in run.tables])
     looks = shown(runs)
     yield Figure(
         "Reserved and used over time",
@@ -66,6 +67,53 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
             f"Share of containers throttled in a period, means over {_stretch_s(runs):g} s.",
             _finished(drawing.shares(shares, looks).properties(width=2 * _WIDTH)),
         )
+
+
+def _clients(runs: Sequence[Run]) -> Iterator[Figure]:
+    """What clients saw, for each load on an application apart."""
+    loads: dict[str, list[Run]] = {}
+    for run in runs:
+        about = run.manifest["workload"]
+        what = f"{about.get('application', run.manifest['name'])}, {about.get('arrivals', '')}".strip(", ")
+        loads.setdefault(what, []).append(run)
+    for what, group in loads.items():
+        of = f": {what}" if len(loads) > 1 else ""
+        yield from _load(shown(group), of)
+
+
+def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
+    """The figures of one load; of: what to call it behind a title."""
+    frames = {each.title: services.over_time(each.run, _STRETCHES) for each in looks}
+    answered = {title: frame for title, frame in frames.items() if frame["p99"].notna().any()}
+    width = services.stretch_s(looks[0].run, _STRETCHES)
+    if answered:
+        charts = [
+            services_drawing.latency_over_time(answered, looks, key, hover=False).properties(
+                width=2 * _WIDTH, height=170
+            )
+            for key in ("p99", "p50")
+        ]
+        yield Figure(
+            f"Latency over time{of}",
+            f"Of the requests that came in the same {width:g} s: 1 % took longer than the upper lines, half "
+            "of them longer than the lower ones. Only answered requests count; a gap is a time without any.",
+            _finished(alt.vconcat(*charts)),
+        )
+        frame = _by_title(looks, [services.latency_distribution(each.run) for each in looks])
+        chart = services_drawing.latency_distribution(frame, looks).properties(width=2 * _WIDTH, height=240)
+        yield Figure(
+            f"All latencies{of}",
+            "Share of the answers that took at most so long: further left is faster.",
+            _finished(chart),
+        )
+    yield Figure(
+        f"Throughput{of}",
+        "Lines: answers given a second. Grey: what clients asked for. Below the grey: work that piles up or "
+        "is lost; above it: work that was late.",
+        _finished(
+            services_drawing.throughput(frames, looks, hover=False).properties(width=2 * _WIDTH, height=170)
+        ),
+    )
 
 
 def totals(run: Run, stretches: int) -> pd.DataFrame:
@@ -136,7 +184,9 @@ def _total(
     return alt.LayerChart(layer=layers, width=_WIDTH, height=110, title=title)
 
 
-def _finished(chart: alt.VConcatChart | alt.HConcatChart | alt.Chart) -> alt.TopLevelMixin:
+def _finished(
+    chart: alt.VConcatChart | alt.HConcatChart | alt.LayerChart | alt.Chart,
+) -> alt.TopLevelMixin:
     # aria=False: without a description of every mark the page is a third as long; the image has its own.
     plain = chart.configure(font=_FONT, background="white", aria=False)
     finished: alt.TopLevelMixin = plain.configure_view(stroke=None)

@@ -84,6 +84,14 @@ def latency_distribution(run: Run) -> pd.DataFrame:
     return pd.DataFrame({"latency_s": np.asarray(quantiles, np.float64), "share": _CDF_POINTS})
 
 
+def fates(run: Run) -> pd.DataFrame:
+    """What became of the requests that were not answered: status (of NOT_ANSWERED), share of all requests."""
+    counts = run.frame("requests", ["status"])["status"].value_counts()
+    shares = [counts.get(status, 0) / max(1, counts.sum()) for status in NOT_ANSWERED]
+    found = pd.DataFrame({"status": NOT_ANSWERED, "share": shares})
+    return found[found["share"] > 0].reset_index(drop=True)
+
+
 def by_kind(run: Run) -> pd.DataFrame:
     """One row per kind of request, most frequent first: kind, requests, p50_s, p99_s (NaN without answers),
     not_answered_share (0..1)."""

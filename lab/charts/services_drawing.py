@@ -13,7 +13,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from lab.charts.drawing import LEFT, Time, by_title, left
+from lab.charts.drawing import BESIDE, LEFT, Time, by_title, left
 from lab.charts.palette import USAGE, Shown
 
 _DURATION = (
@@ -27,15 +27,15 @@ _TICKS: tuple[tuple[float, ...], ...] = (
     tuple(np.round(np.arange(1, 10, 0.2), 1)),
 )
 _FEWEST_TICKS = 4
-_HEIGHT = 260
+_HEIGHT = 320
 
 FATES = {
-    "timed_out": "given up",
+    "timed_out": "given up by the client",
     "dropped": "turned away",
-    "failed": "lost",
-    "pending": "not ended",
+    "failed": "lost on the way",
+    "pending": "not ended when the run did",
 }
-"""What became of a request that was not answered, in a word or two."""
+"""What became of a request that was not answered, in a few words."""
 
 
 def duration(seconds: float) -> str:
@@ -45,23 +45,28 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:,.3g} s"
 
 
-def latency_over_time(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str) -> alt.LayerChart:
+def latency_over_time(
+    frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str, *, hover: bool = True
+) -> alt.LayerChart:
     """One line per policy: latency `key` (p50, p90 or p99) of the requests that came in each stretch.
 
-    frames: title → services.over_time. The axis is logarithmic: equal distances are equal factors.
+    frames: title → services.over_time; hover: with a rule that says every policy's figure, for charts that
+    are pointed at. The axis is logarithmic: equal distances are equal factors.
     """
     here = _with_data(runs, frames)
     long = _long(frames, here, key, "latency_s")
     scale, axis = _logarithmic(long["latency_s"], room=LEFT)
     y = alt.Y("latency_s:Q", title=f"Latency {key}", scale=scale, axis=axis)
     line = alt.Chart(long).mark_line(strokeWidth=2, clip=True).encode(x=_at(frames), y=y, **by_title(here))
-    return _layered([line], frames, here, {key: ""}, duration)
+    return _layered([line], frames, here, key, duration if hover else None)
 
 
-def throughput(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown]) -> alt.LayerChart:
+def throughput(
+    frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], *, hover: bool = True
+) -> alt.LayerChart:
     """Answers a second, one line per policy, over what clients asked for (grey)."""
     here = _with_data(runs, frames)
-    asked_for = frames[here[0].title][["at_s", "arrived_rps"]]
+    asked_for = _long(frames, here[:1], "arrived_rps", "arrived_rps")
     title = "Requests a second"
     asked = (
         alt.Chart(asked_for)
@@ -73,47 +78,52 @@ def throughput(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown]) -> alt
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(x=_at(frames), y=left("rps", title), **by_title(here))
     )
-    return _layered([asked, line], frames, here, {"answered_rps": "answered"}, _rate)
+    return _layered([asked, line], frames, here, "answered_rps", _rate if hover else None)
 
 
-def failures(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown]) -> alt.Chart:
-    """Requests a second that came then and were never answered: a row per policy, by what became of them."""
+def failures(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown]) -> alt.LayerChart:
+    """Share of the requests that came in each stretch and were never answered, one line per policy."""
     here = _with_data(runs, frames)
-    parts = []
-    for each in here:
-        frame = frames[each.title]
-        long = frame.melt(["at_s", "to_s"], list(FATES), "status", "rps")
-        parts.append(long[long["rps"] > 0].assign(title=each.title))
-    data = pd.concat(parts, ignore_index=True)
-    present = [status for status in FATES if (data["status"] == status).any()]
-    data = data.assign(fate=data["status"].map(FATES), order=data["status"].map(list(FATES).index))
+    shares = {
+        title: frame.assign(share=frame["not_answered_rps"] / frame["arrived_rps"])
+        for title, frame in frames.items()
+    }
+    y = left("share", "Not answered", percent=True, scale=alt.Scale(domain=[0, 1]))
+    line = (
+        alt.Chart(_long(shares, here, "share", "share"))
+        .mark_line(interpolate="step-after", strokeWidth=2)
+        .encode(x=_at(frames), y=y, **by_title(here))
+    )
+    return _layered([line], shares, here, "share", _percent)
+
+
+def fates(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
+    """What became of the requests that were not answered: title, status, share (of all); a bar per policy."""
+    present = [status for status in FATES if (frame["status"] == status).any()]
     colors = alt.Scale(
         domain=[FATES[each] for each in present], range=[_FATE_COLORS[each] for each in present]
     )
-    titles = [each.title for each in here if (data["title"] == each.title).any()]
+    titles = [each.title for each in runs if (frame["title"] == each.title).any()]
+    data = frame.assign(fate=frame["status"].map(FATES), order=frame["status"].map(list(FATES).index))
     chart: alt.Chart = (
-        alt.Chart(data, height=74)
-        .mark_bar(stroke=None)
+        alt.Chart(data, height=115 + 30 * len(titles))
+        .mark_bar(height={"band": 0.7})
         .encode(
-            x=_at(frames),
-            x2="to_s:Q",
+            x=alt.X("share:Q", title="Share of all requests", axis=alt.Axis(format="%", tickCount=10)),
             y=alt.Y(
-                "rps:Q", title=None, stack="zero", axis=alt.Axis(tickCount=2, minExtent=40, format=",~r")
-            ),
-            row=alt.Row(
                 "title:N",
                 title=None,
                 sort=titles,
-                header=alt.Header(labelAngle=0, labelAlign="left", labelOrient="top", labelPadding=2),
-                spacing=8,
+                axis=alt.Axis(labelLimit=160, labelOverlap=False, ticks=False, domain=False),
             ),
-            color=alt.Color("fate:N", title=None, scale=colors, legend=alt.Legend(orient="top")),
+            color=alt.Color(
+                "fate:N", title=None, scale=colors, legend=alt.Legend(orient="top", labelLimit=320)
+            ),
             order="order:Q",
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
-                alt.Tooltip("at_s:Q", title="came at (s)", format=".1f"),
                 alt.Tooltip("fate:N", title="became"),
-                alt.Tooltip("rps:Q", title="requests a second", format=",.1f"),
+                alt.Tooltip("share:Q", title="of all requests", format=".2%"),
             ],
         )
     )
@@ -140,7 +150,7 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
                 alt.Tooltip("latency:N", title="latency"),
             ],
             order="share:Q",
-            **by_title(runs),
+            **by_title(runs, columns=BESIDE),
         )
     )
     return chart
@@ -211,35 +221,39 @@ def _at(frames: Mapping[str, pd.DataFrame]) -> alt.X:
 
 
 def _long(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str, name: str) -> pd.DataFrame:
-    parts = [
-        frames[each.title][["at_s", key]].rename(columns={key: name}).assign(title=each.title)
-        for each in runs
-    ]
-    return pd.concat(parts, ignore_index=True)
+    """The runs' columns `key` below each other as `name`, each closed by its last value at its end."""
+    parts = []
+    for each in runs:
+        frame = frames[each.title]
+        parts.append(frame[["at_s", key]].assign(title=each.title))
+        parts.append(frame[["to_s", key]].tail(1).rename(columns={"to_s": "at_s"}).assign(title=each.title))
+    return pd.concat(parts, ignore_index=True).rename(columns={key: name})
 
 
 def _rate(value: float) -> str:
     return f"{value:,.4g}"
 
 
+def _percent(share: float) -> str:
+    return "" if math.isnan(share) else f"{100 * share:.3g} %"
+
+
 def _layered(
     layers: list[alt.Chart],
     frames: Mapping[str, pd.DataFrame],
     runs: Sequence[Shown],
-    keys: Mapping[str, str],
-    written: Callable[[float], str],
+    key: str,
+    written: Callable[[float], str] | None,
 ) -> alt.LayerChart:
-    """The layers under a rule at the pointer's stretch that says every policy's figure.
-
-    keys: a column of every policy's frame, and what it is called behind the policy's title ("" = nothing).
-    """
+    """The layers, and over them a rule at the pointer's stretch that says every policy's `key`, as `written`
+    puts it (None: no rule)."""
+    if written is None:
+        return alt.LayerChart(layer=layers, height=_HEIGHT)
     columns, tips = [], [alt.Tooltip("at_s:Q", title="from (s)", format=",.4~r")]
     for place, each in enumerate(runs):
-        for key, name in keys.items():
-            # Titles hold dots and brackets, which mean something to Vega in the name of a field.
-            column = f"{key}{place}"
-            columns.append(frames[each.title].set_index("at_s")[key].map(written).rename(column))
-            tips.append(alt.Tooltip(f"{column}:N", title=f"{each.title} {name}".strip()))
+        # Titles hold dots and brackets, which mean something to Vega in the name of a field.
+        columns.append(frames[each.title].set_index("at_s")[key].map(written).rename(f"run{place}"))
+        tips.append(alt.Tooltip(f"run{place}:N", title=each.title))
     near = alt.selection_point(
         nearest=True, on="pointermove", fields=["at_s"], empty=False, clear="pointerout"
     )
@@ -253,8 +267,7 @@ def _layered(
         )
         .add_params(near)
     )
-    chart: alt.LayerChart = alt.LayerChart(layer=[*layers, rule], height=_HEIGHT)
-    return chart
+    return alt.LayerChart(layer=[*layers, rule], height=_HEIGHT)
 
 
 def _logarithmic(values: pd.Series, room: int = 0) -> tuple[alt.Scale, alt.Axis]:

@@ -71,6 +71,12 @@ def latency_distribution(run: Run) -> pd.DataFrame:
 
 
 @st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
+def fates(run: Run) -> pd.DataFrame:
+    """`services.fates`."""
+    return services.fates(run)
+
+
+@st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
 def by_kind(run: Run) -> pd.DataFrame:
     """`services.by_kind`."""
     return services.by_kind(run)

@@ -51,7 +51,7 @@ def _results() -> None:
         return
     if not busy and _stale(runs, chosen):
         running.say_outdated()
-    results.show(runs, chosen.container, _KEPT.look_at)
+    results.show(runs, chosen.container, lambda name: _KEPT.keep(container=name))
 
 
 def _stale(runs: list[Run], chosen: TraceChoices) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 
 import streamlit as st
+from altair.utils import schemapi
 
 from lab.explorer import containers_page, runs_page, services_page
 from twinbed import TwinbedError
@@ -33,6 +34,8 @@ def show() -> None:
         ],
         position="top",
     )
+    # A chart is checked as a whole when it is drawn; checking its parts as well takes half as long again.
+    schemapi.disable_debug_mode()
     st.html(_STYLE)
     try:
         page.run()

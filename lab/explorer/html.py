@@ -52,10 +52,10 @@ _CARD = (
 )
 
 _SERVICE_CARD = (
-    ("latency_p50_s", "Latency p50"),
     ("throttled_share", "Throttled"),
+    ("cpu_slack_p50_cores", "CPU slack, p50"),
+    ("memory_slack_p50_mib", "Memory slack, p50"),
     ("mean_reserved_cores", "CPU reserved"),
-    ("reserved_gib_h", "Memory reserved"),
     ("oom_kills", "OOM kills"),
     ("restarts", "Restarts"),
     ("cost", "Cost"),
@@ -74,7 +74,7 @@ def cards(runs: Sequence[Shown]) -> str:
             f"{each.run.metrics['mean_reserved_cores']:,.2f}",
             "cores reserved",
             _versus(each, runs),
-            _CARD,
+            _figures(each, _CARD),
         )
         for each in runs
     )
@@ -88,7 +88,10 @@ def service_cards(runs: Sequence[Shown]) -> str:
             duration(each.run.metrics["latency_p99_s"]) or "–",
             "latency p99",
             _answered(each.run.metrics),
-            _SERVICE_CARD,
+            [
+                ("Latency p50", duration(each.run.metrics["latency_p50_s"]) or "–"),
+                *_figures(each, _SERVICE_CARD),
+            ],
         )
         for each in runs
     )
@@ -99,9 +102,7 @@ def _grid(found: Iterable[str]) -> str:
 
 
 def _card(shown: Shown, figure: str, what: str, remark: str, below: Sequence[tuple[str, str]]) -> str:
-    lines = "".join(
-        f"<dt>{name}</dt><dd>{escape(_with_unit(shown, BY_KEY[key]))}</dd>" for key, name in below
-    )
+    lines = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in below)
     soft = f'<div class="tb-soft">{escape(remark)}</div>' if remark else ""
     return (
         f'<div class="tb-card" style="border-top-color:{shown.color}">'
@@ -109,6 +110,10 @@ def _card(shown: Shown, figure: str, what: str, remark: str, below: Sequence[tup
         f'<div class="tb-big">{figure} <small>{what}</small></div>'
         f"{soft}<dl>{lines}</dl></div>"
     )
+
+
+def _figures(shown: Shown, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name, _with_unit(shown, BY_KEY[key])) for key, name in wanted]
 
 
 def _versus(shown: Shown, runs: Sequence[Shown]) -> str:

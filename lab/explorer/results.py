@@ -42,7 +42,7 @@ def show(runs: Sequence[Run], container: str = "", on_container: Callable[[str],
 def about(runs: Sequence[Run]) -> None:
     """What the runs are about, in a line."""
     facts = compare.facts(runs)
-    asked = f" {facts['requests']}." if "requests" in facts else ""
+    asked = f" Requests: {facts['requests']}." if "requests" in facts else ""
     st.caption(f"{facts['workload']}.{asked} Global limits: {facts['global limits']}. Seed {facts['seed']}.")
 
 

@@ -13,7 +13,9 @@ from math import isfinite
 from typing import Any, TypeVar
 
 from lab import policy
+from lab.charts.services import PERCENTILES
 from lab.scenario import DEFAULT_POLICIES, Price
+from lab.services.arrivals import PRESETS
 from twinbed import ScenarioError
 
 MAX_POLICIES = 8
@@ -59,17 +61,21 @@ class TraceChoices(Choices):
 @dataclass(frozen=True)
 class ServiceChoices(Choices):
     """The page "Services". app: a shipped application's name, empty for none yet; arrivals: a preset of
-    lab.services.arrivals; scale: its rates are multiplied by it; duration_s: how long clients ask."""
+    lab.services.arrivals; scale: its rates are multiplied by it; duration_s: how long clients ask;
+    percentile: of latency, that is looked at over time."""
 
     app: str = ""
     arrivals: str = "fixed"
     scale: float = 1.0
     duration_s: float = 60.0
+    percentile: str = "p99"
 
 
 AnyChoices = TypeVar("AnyChoices", bound=Choices)
 
 _LISTS = ("policies", "runs")
+_NAMES = {"arrivals": PRESETS, "percentile": tuple(PERCENTILES)}
+"""What a text of a selection may be, where that does not depend on files."""
 _RANGES = {
     "budget": (0.1, 100.0),
     "seed": (0, 2**31),
@@ -110,7 +116,7 @@ def from_query(kind: type[AnyChoices], query: Mapping[str, Sequence[str]]) -> tu
         elif field.name == "runs":
             given["runs"] = tuple(dict.fromkeys(values))[:MAX_RUNS]
         elif field.name not in _RANGES:
-            given[field.name] = values[-1]
+            given |= _text(field.name, values[-1], problems)
         elif (number := _number(field.name, values[-1], type(field.default), problems)) is not None:
             given[field.name] = number
     return kind(**given), problems
@@ -124,6 +130,16 @@ def _policies(texts: Sequence[str], problems: list[str]) -> tuple[str, ...]:
         except ScenarioError as error:
             problems.append(f"The address asks for a policy that cannot be used: {error}")
     return tuple(dict.fromkeys(kept))[:MAX_POLICIES]
+
+
+def _text(key: str, text: str, problems: list[str]) -> dict[str, str]:
+    known = _NAMES.get(key)
+    if known is None or text in known:
+        return {key: text}
+    problems.append(
+        f"The address says {key}={text}, which is none of {', '.join(known)}; the default is used."
+    )
+    return {}
 
 
 def _number(key: str, text: str, kind: type[Any], problems: list[str]) -> float | None:

@@ -49,7 +49,7 @@ def _results() -> None:
         return
     if not busy and _stale(runs, chosen):
         running.say_outdated()
-    services_results.show(runs, chosen.container, _KEPT.look_at)
+    services_results.show(runs, chosen, _KEPT.keep)
 
 
 def _with_clients(runs: list[Run]) -> list[Run]:

@@ -17,36 +17,50 @@ from lab.charts import services
 from lab.charts import services_drawing as drawing
 from lab.charts.palette import Shown, shown
 from lab.explorer import cached, downloads, html, results
+from lab.explorer.selection import ServiceChoices
 from lab.store import Run
 
 _STRETCHES = 300
 """More would be finer than a screen shows, and too few requests for a 99th percentile."""
 
 
+_NOTHING_CHOSEN = ServiceChoices()
+
+
+def _forget(**_looked_at: str) -> None:
+    """For pages that do not keep what is looked at."""
+
+
 def show(
-    runs: Sequence[Run], container: str = "", on_container: Callable[[str], object] = results.nobody
+    runs: Sequence[Run],
+    chosen: ServiceChoices = _NOTHING_CHOSEN,
+    keep: Callable[..., object] = _forget,
 ) -> None:
-    """Everything about these runs. container: the one to look at first; on_container: told of another."""
+    """Everything about these runs. chosen: what to look at first (container, percentile); keep: told of
+    another, by the field's name."""
     entries = shown(runs)
     results.about(runs)
     st.html(html.service_cards(entries))
     results.remarks(runs)
     frames = {each.title: cached.clients_over_time(each.run, _STRETCHES) for each in entries}
-    _latency(entries, frames)
+    _latency(entries, frames, chosen.percentile, keep)
     _throughput(entries, frames)
     _distribution_and_cost(entries)
-    results.over_time(entries, container, on_container)
+    results.over_time(entries, chosen.container, lambda name: keep(container=name))
     _by_service(entries)
     results.distributions(entries)
     results.figures(entries)
 
 
 @st.fragment
-def _latency(entries: Sequence[Shown], frames: dict[str, pd.DataFrame]) -> None:
+def _latency(
+    entries: Sequence[Shown], frames: dict[str, pd.DataFrame], percentile: str, keep: Callable[..., object]
+) -> None:
     st.subheader("Latency over time", anchor="latency")
     key = st.segmented_control(
-        "Percentile", list(services.PERCENTILES), default="p99", required=True, key="shown_percentile"
+        "Percentile", list(services.PERCENTILES), default=percentile, required=True, key="shown_percentile"
     )
+    keep(percentile=key)
     width = services.stretch_s(entries[0].run, _STRETCHES)
     answered = {title: frame for title, frame in frames.items() if frame[key].notna().any()}
     if not answered:
@@ -72,13 +86,16 @@ def _throughput(entries: Sequence[Shown], frames: dict[str, pd.DataFrame]) -> No
         "Lines: answers given. Grey: what clients asked for, the same under every policy. A line below the "
         "grey is work that piles up or is lost, above it is work that was late."
     )
-    if not any(frame["not_answered_rps"].any() for frame in frames.values()):
+    lost = [cached.fates(each.run) for each in entries]
+    if not any(len(frame) for frame in lost):
         st.caption("Every request was answered under every policy.")
         return
     st.altair_chart(drawing.failures(frames, entries), key="failures")
+    st.caption("Of the requests that came then, how many were never answered. Zero is what clients expect.")
+    st.altair_chart(drawing.fates(results.by_run(entries, lost), entries), key="fates")
     st.caption(
-        "Requests that came then and were never answered, by what became of them; policies that answered "
-        "all are left out. *Not ended* at the right edge were still in work when the run ended."
+        "What became of them: *given up* and *turned away* are signs of too little CPU, *lost on the way* of "
+        "containers that were killed or restarted. A policy without a bar answered everything."
     )
 
 
@@ -98,8 +115,12 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
     with right:
         st.subheader("Cost", anchor="cost")
         currency = str(entries[0].run.manifest["spec"]["price"]["currency"])
-        frame = results.by_run(entries, [services.costs(each.run) for each in entries])
-        st.altair_chart(drawing.costs(frame, entries, currency), key="costs")
+        limited = [each for each in entries if each.run.policy != "unlimited"]
+        if not limited:
+            st.info("Without limits nothing is reserved, so there is no cost.")
+            return
+        frame = results.by_run(limited, [services.costs(each.run) for each in limited])
+        st.altair_chart(drawing.costs(frame, limited, currency), key="costs")
         st.caption(
             f"{currency} an hour for what is reserved (full colour: CPU, pale: memory), and in brackets for "
             "a million answers: cheap is good only if the answers come."
@@ -117,7 +138,7 @@ def _by_service(entries: Sequence[Shown]) -> None:
         frame.sort_values("throttled_share", ascending=False, kind="stable"),
         hide_index=True,
         column_config=_columns(frame),
-        height=min(430, 36 * (len(frame) + 1) + 3),
+        height=min(470, 36 * (len(frame) + 1) + 3),
         key="by_container",
     )
     st.caption(
@@ -135,7 +156,7 @@ def _by_service(entries: Sequence[Shown]) -> None:
             "p99_s": st.column_config.NumberColumn("Latency p99 (ms)", format="%.2f"),
             "not_answered_share": st.column_config.NumberColumn("Not answered", format="percent"),
         },
-        height=min(290, 36 * (len(kinds) + 1) + 3),
+        height=min(470, 36 * (len(kinds) + 1) + 3),
         key="by_kind",
     )
     st.caption("The same policy by what clients asked for: kinds differ in the services they go through.")
@@ -149,12 +170,14 @@ def _columns(frame: pd.DataFrame) -> dict[str, Any]:
         "visits_rps": config.NumberColumn(
             "Visits (1/s)", format="%.1f", help="Calls that it answered, per second of the run."
         ),
-        "usage_cores": config.NumberColumn("CPU use (cores)", format="%.3f", help="Mean while it was up."),
+        "usage_cores": config.NumberColumn(
+            "Use (cores)", format="%.3f", help="Mean CPU use while it was up."
+        ),
         "quota_cores": config.NumberColumn(
-            "CPU limit (cores)", format="%.3f", help="Mean while it was up; none: not limited."
+            "Limit (cores)", format="%.3f", help="Mean CPU limit while it was up; none: not limited."
         ),
         "cpu_slack_p50_cores": config.NumberColumn(
-            "CPU slack p50 (cores)", format="%.3f", help="Median of limit − use over its periods."
+            "Slack p50 (cores)", format="%.3f", help="Median of limit − use over its periods."
         ),
         "throttled_share": config.ProgressColumn(
             "Throttled",
@@ -164,7 +187,7 @@ def _columns(frame: pd.DataFrame) -> dict[str, Any]:
             help="Share of its periods in which its limit stopped it.",
         ),
         "memory_slack_p50_mib": config.NumberColumn(
-            "Memory slack p50 (MiB)", format="%.1f", help="Median of limit − memory over its periods."
+            "Memory slack (MiB)", format="%.1f", help="Median of limit − memory over its periods."
         ),
         "turned_away": config.NumberColumn(
             "Turned away", format="%d", help="Calls refused because its queue was full."

@@ -51,10 +51,10 @@ class Kept(Generic[AnyChoices]):
         found: list[str] = st.session_state.get(self._problems, [])
         return found
 
-    def look_at(self, container: str) -> None:
-        """Makes this the container that is looked at, in the address too."""
-        if container != self.selection().container:
-            self.change(container=container)
+    def keep(self, **values: Any) -> None:
+        """Changes what is looked at, in the address too; what is there already costs nothing."""
+        before = self.selection()
+        if self.change(**values) != before:
             self.publish()
 
 

@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from sample_traces import usage_trace, whatif
 
+from lab.runner import run_scenario
+from lab.scenario import build
 from lab.store import Run, RunStore
 from traces import parquet
 
@@ -23,3 +25,15 @@ def stored(tmp_path_factory, trace_path) -> tuple[RunStore, list[Run]]:
     store = RunStore(tmp_path_factory.mktemp("store"))
     runs = whatif(trace_path, ["escra", "autopilot", "vpa", "static"], store=store)
     return store, runs
+
+
+@pytest.fixture(scope="session")
+def asked(tmp_path_factory) -> tuple[RunStore, list[Run]]:
+    """TeaStore for 12 s under Escra and a static limit that is too low. Not to be changed."""
+    raw = {
+        "name": "tea",
+        "services": {"app": "teastore", "arrivals": "burst", "duration_s": 12.0},
+        "policies": ["escra", "static:factor=0.9"],
+    }
+    store = RunStore(tmp_path_factory.mktemp("asked"))
+    return store, run_scenario(build(raw), store)

@@ -1,122 +1,17 @@
 """Two journeys through the explorer with a real browser; screenshots are kept in artefacts/explorer/."""
 
-import os
 import re
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from urllib.parse import quote_plus
 
 import numpy as np
 import pytest
+from journey import MARKS, container_picker, no_traceback, run_button, shoot
 
 from traces.load import shipped
 
-ROOT = Path(__file__).parents[3]
-SHOTS = ROOT / "artefacts" / "explorer"
-CHROMIUM = "/usr/bin/chromium"
-FLAGS = [
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
-PATIENCE_S = 60
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which(CHROMIUM) is None, reason=f"no browser: {CHROMIUM} is missing"),
-]
+pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
 expect = playwright.expect
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory) -> Iterator[str]:
-    """A server of the explorer over an empty store, on a free port of this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = (tmp_path_factory.mktemp("server") / "log").open("w+")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)],
-        cwd=ROOT,
-        env={**os.environ, "TWINBED_STORE": str(tmp_path_factory.mktemp("store") / "runs")},
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(PATIENCE_S)
-        log.close()
-
-
-def _wait_until_healthy(url: str, server: subprocess.Popen) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2) as answer:
-                if answer.read().strip() == b"ok":
-                    return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail("the explorer's server did not come up")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    with playwright.sync_playwright() as driver:
-        chromium = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        yield chromium
-        chromium.close()
-
-
-@pytest.fixture
-def page(browser, address) -> Iterator[object]:
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, accept_downloads=True)
-    context.set_default_timeout(PATIENCE_S * 1000)
-    expect.set_options(timeout=PATIENCE_S * 1000)
-    opened = context.new_page()
-    opened.goto(address)
-    yield opened
-    context.close()
-
-
-def shoot(page, name: str) -> None:
-    """A screenshot of all of the page: its main part scrolls, so the window is made as high as that."""
-    SHOTS.mkdir(parents=True, exist_ok=True)
-    height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
-    page.set_viewport_size({"width": 1440, "height": max(900, int(height) + 40)})
-    page.wait_for_timeout(700)
-    page.screenshot(path=SHOTS / f"{name}.png")
-    page.set_viewport_size({"width": 1440, "height": 900})
-
-
-def run_button(page):
-    return page.get_by_role("button", name="Run", exact=True)
-
-
-def container_picker(page):
-    return page.get_by_role("combobox", name="Container")
-
-
-def no_traceback(page) -> None:
-    expect(page.get_by_text("Traceback")).to_have_count(0)
-    expect(page.get_by_test_id("stException")).to_have_count(0)
 
 
 @pytest.mark.skipif(not shipped(), reason="no recordings ship with this checkout")

@@ -13,6 +13,7 @@ from lab.explorer.selection import (
     to_query,
 )
 from lab.scenario import Price
+from lab.services.arrivals import PRESETS
 
 _NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=12)
 _POLICIES = ["escra", "vpa", "static", "static:factor=2", "autopilot:update_interval_s=1"]
@@ -28,7 +29,8 @@ _COMMON = {
 _SELECTIONS = st.builds(TraceChoices, recording=_NAMES, **_COMMON) | st.builds(
     ServiceChoices,
     app=_NAMES,
-    arrivals=_NAMES.filter(bool),
+    arrivals=st.sampled_from(PRESETS),
+    percentile=st.sampled_from(["p50", "p90", "p99"]),
     scale=st.floats(0.01, 20),
     duration_s=st.floats(1, 3600),
     **_COMMON,

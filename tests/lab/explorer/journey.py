@@ -1,0 +1,64 @@
+"""What journeys with a real browser share: whether there is one, what it is started with, screenshots."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SHOTS = ROOT / "artefacts" / "explorer"
+CHROMIUM = "/usr/bin/chromium"
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+PATIENCE_S = 60
+
+MARKS = [
+    pytest.mark.browser,
+    pytest.mark.slow,
+    pytest.mark.skipif(shutil.which(CHROMIUM) is None, reason=f"no browser: {CHROMIUM} is missing"),
+]
+
+
+def shoot(page, name: str) -> None:
+    """A screenshot of all of the page: its main part scrolls, so the window is made as high as that."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
+    page.set_viewport_size({"width": 1440, "height": max(900, int(height) + 40)})
+    page.wait_for_timeout(700)
+    page.screenshot(path=SHOTS / f"{name}.png")
+    page.set_viewport_size({"width": 1440, "height": 900})
+
+
+def run_button(page):
+    return page.get_by_role("button", name="Run", exact=True)
+
+
+def container_picker(page):
+    return page.get_by_role("combobox", name="Container")
+
+
+def no_traceback(page) -> None:
+    assert page.get_by_text("Traceback").count() == 0
+    assert page.get_by_test_id("stException").count() == 0
+
+
+def shoot_window(page, name: str) -> None:
+    """A screenshot of what the window shows, with what is under the pointer."""
+    SHOTS.mkdir(parents=True, exist_ok=True)
+    page.screenshot(path=SHOTS / f"{name}.png")
+
+
+def point_at(page, element) -> None:
+    """Moves the pointer into the middle of the element."""
+    element.scroll_into_view_if_needed()
+    box = element.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2 - 9, box["y"] + box["height"] / 2)
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)

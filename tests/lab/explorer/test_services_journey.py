@@ -1,0 +1,80 @@
+"""A journey through the page Services with a real browser; screenshots are kept in artefacts/explorer/."""
+
+import re
+
+import pytest
+from journey import MARKS, container_picker, no_traceback, point_at, run_button, shoot, shoot_window
+
+pytestmark = MARKS
+playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
+expect = playwright.expect
+
+
+def pick(page, label: str, option: str) -> None:
+    box = page.get_by_role("combobox", name=label)
+    # A list of options that has to be scrolled to closes again.
+    box.scroll_into_view_if_needed()
+    page.wait_for_timeout(500)
+    box.click()
+    page.get_by_role("option", name=option).click()
+
+
+def test_from_an_application_to_why_a_limit_changed_and_back_by_a_link(page, tmp_path):
+    page.get_by_role("link", name="Services").click()
+    expect(page.get_by_role("heading", name="What clients will ask")).to_be_visible()
+    pick(page, "Application", "Hipster Shop")
+    pick(page, "Workload", "Burst")
+    expect(page.get_by_role("heading", name="Who calls whom in Online Boutique")).to_be_visible()
+    expect(page.get_by_test_id("stGraphVizChart").locator("svg")).to_be_visible()
+    expect(run_button(page)).to_be_enabled()
+    shoot(page, "9-services-choose")
+    run_button(page).click()
+    expect(page.get_by_role("button", name="Cancel")).to_be_visible()
+    expect(page.get_by_role("heading", name="All figures")).to_be_visible()
+    expect(page).to_have_url(re.compile(r"/services\?.*app=hipster_shop.*"))
+    expect(page).to_have_url(re.compile(r"runs=.*runs=.*runs=.*runs="))
+    table = page.locator("table.tb-table").last
+    for policy in ("Escra", "Autopilot", "VPA", "Static"):
+        expect(table.get_by_role("columnheader", name=policy)).to_be_visible()
+    expect(table.get_by_role("row", name=re.compile("Latency p99 "))).to_be_visible()
+    no_traceback(page)
+    shoot(page, "10-services-results")
+
+    pick(page, "Container", "productcatalogservice")
+    expect(page).to_have_url(re.compile("container=productcatalogservice"))
+    expect(page.get_by_text("Why did the limit change here?")).to_be_visible()
+    expect(page.get_by_text("throttled in the last period: raised").first).to_be_visible()
+    page.get_by_text("p50", exact=True).click()
+    expect(page).to_have_url(re.compile("percentile=p50"))
+    point_at(page, page.get_by_test_id("stVegaLiteChart").nth(0))
+    expect(page.locator("#vg-tooltip-element")).to_contain_text("Autopilot")
+    shoot_window(page, "11-services-hover")
+    with page.expect_download() as report:
+        page.get_by_role("button", name="Report (HTML)").click()
+    report.value.save_as(tmp_path / "report.html")
+    assert "Latency over time" in (tmp_path / "report.html").read_text()
+
+    figures = table.inner_text()
+    page.goto(page.url)
+    expect(table).to_be_visible()
+    expect(page.get_by_role("heading", name="All figures")).to_be_visible()
+    assert table.inner_text() == figures
+    expect(container_picker(page)).to_have_value("productcatalogservice")
+    expect(page.get_by_text("50 % took longer than this")).to_be_visible()
+    expect(page.get_by_text("have changed since these results")).to_have_count(0)
+    no_traceback(page)
+
+
+def test_a_long_run_of_a_large_application_can_be_cancelled(page):
+    page.get_by_role("link", name="Services").click()
+    pick(page, "Application", "TrainTicket")
+    length = page.get_by_role("spinbutton", name="Duration (s)")
+    length.fill("600")
+    length.press("Enter")
+    expect(page).to_have_url(re.compile("duration_s=600"))
+    run_button(page).click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.get_by_text("Cancelled.")).to_be_visible()
+    expect(run_button(page)).to_be_enabled()
+    no_traceback(page)
+    shoot(page, "12-services-cancelled")

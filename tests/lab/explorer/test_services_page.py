@@ -1,0 +1,201 @@
+"""The page Services: what it shows at an address, and what it makes of what is entered."""
+
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+
+from lab.charts.palette import Shown, shown
+from lab.explorer import html, session
+from lab.explorer.job import Job
+from lab.services.load import shipped_apps
+
+
+def texts(app) -> str:
+    parts = [app.caption, app.markdown, app.info, app.warning, app.error, app.title, app.subheader]
+    return "\n".join(str(element.value) for kind in parts for element in kind)
+
+
+def shown_html(app) -> str:
+    return "\n".join(element.proto.body for element in app.get("html"))
+
+
+def charts(app) -> list[object]:
+    return app.get("vega_lite_chart") + app.get("arrow_vega_lite_chart")
+
+
+def test_an_empty_page_says_what_to_do_and_shows_load_and_calls(open_services):
+    app = open_services()
+    assert not app.exception
+    assert not app.error
+    assert "press **Run**" in texts(app)
+    assert not app.button(key="run").disabled
+    assert len(charts(app)) == 1
+    assert '"webui" -> "persistence"' in app.get("graphviz_chart")[0].proto.spec
+
+
+def test_every_shipped_application_can_be_chosen_and_says_how_many_containers_it_has(open_services):
+    picker = open_services().selectbox(key="services-app")
+    assert len(picker.options) == len(shipped_apps())
+    assert "TeaStore · 7 containers" in picker.options
+    assert any("· 68 containers" in option for option in picker.options)
+
+
+@pytest.mark.parametrize("name", shipped_apps())
+def test_every_shipped_application_is_drawn(open_services, name):
+    app = open_services(app=name)
+    assert not app.exception
+    assert app.get("graphviz_chart")[0].proto.spec.count("->") >= 6
+
+
+def test_an_address_with_stored_runs_shows_their_results(open_services, asked):
+    app = open_services(runs=[run.id for run in asked[1]], container="persistence")
+    assert not app.exception
+    assert not app.error
+    assert app.selectbox(key="shown_container").value == "persistence"
+    assert shown_html(app).count('tb-card"') == 2
+    assert "latency p99" in shown_html(app)
+    titles = [each.value for each in app.subheader]
+    assert titles == [
+        "Latency over time",
+        "Throughput and failures",
+        "All latencies",
+        "Cost",
+        "Limit and use over time",
+        "Service by service",
+        "Slack and throttling, all containers",
+        "All figures",
+    ]
+    assert "Why did the limit change here?" in texts(app)
+    assert "throttled in the last period: raised" in shown_html(app)
+
+
+def test_a_page_of_results_is_small(open_services, asked):
+    app = open_services(runs=[run.id for run in asked[1]])
+    assert sum(len(chart.proto.SerializeToString()) for chart in charts(app)) < 1 << 20
+
+
+def test_the_percentile_goes_into_the_address_and_comes_back(open_services, asked):
+    app = open_services(runs=[run.id for run in asked[1]])
+    app.segmented_control(key="shown_percentile").set_value("p50").run()
+    assert "50 % took longer" in texts(app)
+    assert app.query_params["percentile"] == "p50"
+    again = open_services(runs=[run.id for run in asked[1]], percentile="p50")
+    assert again.segmented_control(key="shown_percentile").value == "p50"
+
+
+def test_another_policys_services_can_be_looked_at(open_services, asked):
+    app = open_services(runs=[run.id for run in asked[1]])
+    first = app.dataframe[0].value
+    app.segmented_control(key="shown_policy").set_value("Static · factor=0.9").run()
+    assert not app.exception
+    assert not app.dataframe[0].value.equals(first)
+
+
+def test_results_of_the_choices_on_the_left_are_not_called_outdated(open_services, asked):
+    chosen = {
+        "app": "teastore",
+        "arrivals": "burst",
+        "duration_s": "12.0",
+        "policies": ["escra", "static:factor=0.9"],
+        "runs": [run.id for run in asked[1]],
+    }
+    assert "have changed since these results" not in texts(open_services(**chosen))
+    assert "have changed since these results" in texts(open_services(**{**chosen, "scale": "2"}))
+
+
+def test_the_choices_go_into_the_address(open_services):
+    app = open_services()
+    app.selectbox(key="services-app").select("hipster_shop").run()
+    app.selectbox(key="services-arrivals").select("burst").run()
+    app.number_input(key="services-scale").set_value(0.5).run()
+    app.number_input(key="services-seed").set_value(3).run()
+    assert app.query_params["app"] == "hipster_shop"
+    assert app.query_params["arrivals"] == "burst"
+    assert app.query_params["scale"] == "0.5"
+    assert app.query_params["seed"] == "3"
+
+
+def test_an_address_that_nobody_could_mean_still_gives_a_page(open_services):
+    app = open_services(app="gone", arrivals="never", scale="-1", duration_s="long", percentile="p101")
+    assert not app.exception
+    said = texts(app)
+    assert all(word in said for word in ("gone", "never", "scale=-1", "duration_s=long", "percentile=p101"))
+
+
+def test_runs_of_traces_are_sent_to_the_page_runs(open_services, stored, monkeypatch):
+    monkeypatch.setenv("TWINBED_STORE", str(stored[0].root))
+    app = open_services(runs=[stored[1][0].id])
+    assert not app.exception
+    assert "on the page Runs" in texts(app)
+
+
+@pytest.mark.slow
+def test_run_makes_the_runs_and_puts_them_into_the_address(open_services, monkeypatch, tmp_path):
+    app = open_services(policies=["static", "escra"], duration_s="2")
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path))
+    app.button(key="run").click().run()
+    assert app.button(key="run").disabled
+    job: Job = app.session_state[session._JOB]
+    assert job.wait(60).phase == "done", job.status().message
+    app.run()
+    assert not app.error
+    names = [text.rsplit("-", 1)[0] for text in app.query_params["runs"]]
+    assert names == ["teastore-static", "teastore-escra"]
+    assert "tb-card" in shown_html(app)
+
+
+@pytest.mark.slow
+def test_a_load_that_asks_nothing_is_one_line(open_services, monkeypatch, tmp_path):
+    app = open_services(arrivals="alibaba_like", scale="0.01", duration_s="1", policies=["static"], seed="10")
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path))
+    app.button(key="run").click().run()
+    app.session_state[session._JOB].wait(60)
+    app.run()
+    assert len(app.error) == 1
+    assert "nobody asks for anything" in app.error[0].value
+    assert "\n" not in app.error[0].value
+    assert not app.exception
+
+
+def test_the_runs_page_shows_what_clients_saw(asked, monkeypatch):
+    from streamlit.testing.v1 import AppTest
+
+    monkeypatch.setenv("TWINBED_STORE", str(asked[0].root))
+
+    def page() -> None:
+        from lab.explorer import runs_page
+
+        runs_page.page()
+
+    app = AppTest.from_function(page, default_timeout=60)
+    app.query_params["runs"] = [run.id for run in asked[1]]
+    app.run()
+    assert not app.exception
+    assert "2 of 2 runs" in texts(app)
+
+
+def test_the_cards_say_latency_answers_and_what_was_reserved(asked):
+    text = html.service_cards(shown(asked[1]))
+    assert text.count('tb-card"') == 2
+    assert text.count("not answered") == 2
+    assert "CPU reserved" in text
+
+
+def test_why_a_limit_changed_is_counted_by_reason_and_run(asked):
+    runs = shown(asked[1])
+    changes = [
+        pd.DataFrame({"reason": ["<b>a</b>", "b"], "times": [1, 5], "raised": [1, 2], "lowered": [0, 3]}),
+        pd.DataFrame({"reason": ["b"], "times": [7], "raised": [7], "lowered": [0]}),
+    ]
+    text = html.why(runs, changes)
+    assert text.index(">b<") < text.index("&lt;b&gt;a")
+    assert "↑ 2 &nbsp; ↓ 3" in text
+    assert "<td>–</td>" in text
+    assert "<b>" not in text
+
+
+def test_titles_cannot_bring_markup_to_the_cards(asked):
+    evil = replace(shown(asked[1])[0], title="<script>alert(1)</script>")
+    assert isinstance(evil, Shown)
+    assert "<script" not in html.service_cards([evil])
