@@ -62,6 +62,8 @@ _SERVICE_CARD = (
 )
 
 _SPECIAL = frozenset("\\`*_{}[]<>()#+!|~$:")
+MOST_UNANSWERED = 0.01
+"""Share of requests without an answer up to which a run's latency may be called the best."""
 _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
 """Figures before which the table leaves a line: slack, CPU kept waiting, events, what is reserved."""
 
@@ -152,23 +154,37 @@ def markdown(text: str) -> str:
 
 
 def table(runs: Sequence[Shown]) -> str:
-    """All figures, a line each, a column per run; the best of a line is marked where they differ."""
+    """All figures, a line each, a column per run; the best of a line is marked where they differ.
+
+    The best latency is one of a run that answered: who answers the easy requests only is quick.
+    """
     frame = comparison([each.run for each in runs])
+    everyone = [True] * len(runs)
+    answered = (frame["failed_share"] <= MOST_UNANSWERED).tolist()
     lines = "".join(
-        _line(metric, frame[metric.key].tolist(), _currency(runs))
+        _line(
+            metric,
+            frame[metric.key].tolist(),
+            answered if metric.key.startswith("latency_") else everyone,
+            _currency(runs),
+        )
         for metric in METRICS
         if not frame[metric.key].isna().all()
     )
     return _whole_table(runs, lines)
 
 
-def _line(metric: Metric, values: list[float], currency: str) -> str:
+def _line(metric: Metric, values: list[float], competing: Sequence[bool], currency: str) -> str:
     texts = [_text(metric, value) for value in values]
     known = [value for value in values if not math.isnan(value)]
     # What reads the same is equally good: nobody is to look for a difference in hidden digits.
     differ = len({_text(metric, value) for value in known}) > 1
-    best = _text(metric, (min if metric.better == "lower" else max)(known)) if differ else None
-    marks = [' class="tb-best"' if text == best else "" for text in texts]
+    able = [value for value, there in zip(values, competing, strict=True) if there and not math.isnan(value)]
+    best = _text(metric, (min if metric.better == "lower" else max)(able)) if differ and able else None
+    marks = [
+        ' class="tb-best"' if there and text == best else ""
+        for text, there in zip(texts, competing, strict=True)
+    ]
     cells = "".join(f"<td{mark}>{text}</td>" for mark, text in zip(marks, texts, strict=True))
     unit = _unit(metric, currency)
     heading = f"{metric.title} ({unit})" if unit else metric.title

@@ -52,12 +52,23 @@ def remarks(runs: Sequence[Run]) -> None:
         st.info("  \n".join(html.markdown(remark) for remark in found))
 
 
+def _among(runs: Sequence[Run]) -> str:
+    if not any("requests" in run.tables for run in runs):
+        return ""
+    return (
+        f" (of latencies: among runs that answered at least {1 - html.MOST_UNANSWERED:.0%} of the requests)"
+    )
+
+
 def figures(entries: Sequence[Shown]) -> None:
     """All figures, what can be taken away, and where it all comes from."""
     runs = [each.run for each in entries]
     st.subheader("All figures", anchor="figures")
     st.html(html.table(entries))
-    st.caption(f"{compare.legend(runs)} The best of each line is marked; point at a line for its definition.")
+    st.caption(
+        f"{compare.legend(runs)} The best of each line is marked{_among(runs)}; point at a line for its "
+        "definition."
+    )
     downloads.whole(entries)
     _provenance(runs)
 
@@ -190,7 +201,10 @@ def _heading(each: Shown, frame: pd.DataFrame, quantity: str) -> str:
 def _key(quantity: str, kinds: set[str]) -> None:
     parts = ["Grey area: use. Coloured line: limit."]
     if quantity == "cpu":
-        parts.append("Orange strip on the floor: throttled. Point at a chart for the reason of the limit.")
+        parts.append(
+            "Orange strip on the floor: throttled. Point at a chart for the reason of the limit, and narrow the "
+            "time window to see single changes."
+        )
     marks = [
         f"{look.shape.replace('-up', '')} = {look.text}" for kind, look in EVENTS.items() if kind in kinds
     ]

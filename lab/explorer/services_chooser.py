@@ -129,12 +129,14 @@ def preview(chosen: ServiceChoices) -> None:
 
 def _application(before: ServiceChoices, running: bool) -> str:
     apps = {name: cached.application(name) for name in shipped_apps()}
+    # What stands in brackets after a title has no room here; the caption below has it.
     titles = {
-        name: f"{app.title or name} · {len(app.container_names())} containers" for name, app in apps.items()
+        name: f"{(app.title or name).partition(' (')[0]} · {len(app.container_names())} containers"
+        for name, app in apps.items()
     }
     # The smallest first: its answer is there soonest.
     names = sorted(apps, key=lambda name: len(apps[name].container_names()))
-    return _one_of(
+    picked = _one_of(
         "Application",
         names,
         before.app,
@@ -144,6 +146,9 @@ def _application(before: ServiceChoices, running: bool) -> str:
         about="Service graphs that come with twinbed. Your own is run by `twinbed run` with a scenario that "
         "names its file; the page Runs shows what came of it.",
     )
+    app = apps[picked]
+    st.caption(f"{app.title or picked}: {len(app.services)} services, {len(app.requests)} kinds of request.")
+    return picked
 
 
 def _one_of(

@@ -199,3 +199,14 @@ def test_titles_cannot_bring_markup_to_the_cards(asked):
     evil = replace(shown(asked[1])[0], title="<script>alert(1)</script>")
     assert isinstance(evil, Shown)
     assert "<script" not in html.service_cards([evil])
+
+
+def test_a_run_that_answers_little_has_not_the_best_latency(asked):
+    good, bad = asked[1]
+    quick = {**good.manifest["metrics"], "latency_p99_s": 1e-6, "failed_share": 0.5}
+    bad = replace(bad, manifest={**bad.manifest, "metrics": quick})
+    text = html.table(shown([good, bad]))
+    line = next(each for each in text.split("<tr") if "Latency p99 (s)" in each)
+    first, second = line.split("<td")[1:]
+    assert "tb-best" in first
+    assert "tb-best" not in second
