@@ -7,7 +7,7 @@ import importlib
 import json
 import sys
 
-PARTS = ("allocator", "twin", "whatif")
+PARTS = ("allocator", "requests", "twin", "whatif")
 
 
 def main(parts: list[str]) -> int:

@@ -1,0 +1,168 @@
+"""How many request-hops per second the request-level twin does, and what a hop costs as containers grow.
+
+A hop is a visit of a request to a container. Requests go through chains of ten services that call each
+other in turn, so a visit has two CPU parts with the callee's answer between them. Demands are exponential;
+containers have four threads under a quota that is used to 60 % and throttles now and then. The road is
+the control loop's: run_until and end_period of every period, with nobody deciding and no series kept.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from statistics import median
+
+import numpy as np
+
+from benchmarks.figure import figure
+from benchmarks.simpy_requests import Chain
+from control.allocator.model import Application, CpuLimits
+from twin.containers import cfs
+from twin.containers.members import Members
+from twin.containers.model import Machine
+from twin.containers.requests.model import Arrivals, Client, Draw, RequestWorkload, ServiceGraph
+from twin.containers.requests.physics import Requests
+
+PERIOD_S = 0.1
+LENGTH = 10
+THREADS, QUOTA_CORES, UTILISATION = 4.0, 1.0, 0.6
+MEAN_S = 0.001
+REPEATS = 7
+MACHINE = Machine(0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+
+
+def chains(count: int, hops: int, draw: Draw = Draw.EXPONENTIAL) -> RequestWorkload:
+    """`count` chains of ten services and requests for `hops` visits in all, at 60 % of the quota."""
+    rng = np.random.default_rng(3)
+    rate = UTILISATION * QUOTA_CORES / MEAN_S * count
+    at_s = np.cumsum(rng.exponential(1 / rate, hops // LENGTH))
+    containers = count * LENGTH
+    handlers = np.arange(containers)
+    calls = handlers[handlers % LENGTH != LENGTH - 1] + 1
+    has_call = (handlers % LENGTH != LENGTH - 1).astype(np.int64)
+    graph = ServiceGraph(
+        services=tuple(f"s{k}" for k in handlers),
+        first_container=np.arange(containers + 1),
+        workers=np.full(containers, 256),
+        queue=np.full(containers, 1024),
+        base_bytes=np.full(containers, 64 << 20),
+        request_bytes=np.full(containers, 256 << 10),
+        cache_bytes=np.full(containers, 16 << 20),
+        cache_request_bytes=np.full(containers, 1 << 10),
+        handlers=tuple(f"h{k}" for k in handlers),
+        handler_service=handlers,
+        draw=np.full(containers, draw, np.uint8),
+        mean_s=np.full(containers, MEAN_S),
+        cv=np.ones(containers),
+        first_stage=np.concatenate(([0], np.cumsum(has_call))),
+        first_call=np.arange(len(calls) + 1),
+        call_handler=calls,
+        probability=np.ones(len(calls)),
+        timeout_s=np.full(len(calls), np.inf),
+        retries=np.zeros(len(calls), np.int64),
+        backoff_s=np.zeros(len(calls)),
+        network_s=np.zeros(len(calls)),
+        pool=np.full(len(calls), -1),
+        pool_connections=np.zeros(0, np.int64),
+        request_names=tuple(f"r{k}" for k in range(count)),
+        request_handler=np.arange(count) * LENGTH,
+    )
+    return RequestWorkload(
+        names=graph.services,
+        applications=(Application("chains", 1e6, 1 << 60),),
+        app=np.zeros(containers, np.int64),
+        period_s=PERIOD_S,
+        periods=int(at_s[-1] / PERIOD_S) + 1,
+        threads=np.full(containers, THREADS),
+        host=np.zeros(containers, np.int64),
+        cores_of_host=np.array([THREADS * containers]),
+        host_cores=np.full(containers, THREADS * containers),
+        peak_cores=np.full(containers, QUOTA_CORES),
+        peak_bytes=np.full(containers, 1 << 30),
+        phase_s=np.zeros(containers),
+        graph=graph,
+        arrivals=Arrivals(at_s, rng.integers(0, count, len(at_s))),
+        client=Client(),
+    )
+
+
+def figures() -> Iterator[dict[str, object]]:
+    """Hops per second of one core's time (the process's CPU time, so that neighbours on a machine count
+    less) and by the wall clock, medians of repeats; the baseline is the SimPy model of one chain in the
+    same run. Then the cost of a hop as the containers grow a hundredfold."""
+    plain, plain_hops = _plain(300)
+    costs: dict[int, float] = {}
+    for count, hops, target in ((1, 1_000_000, "≥ 10 million, ratio ≥ 40"), (7, 2_000_000, "≥ 10 million")):
+        load = chains(count, hops)
+        wall_s, cpu_s, physics = _twin(load)
+        fleet, done = physics.fleet, physics.finish().hops
+        costs[count] = cpu_s / done
+        yield figure(
+            f"requests_{count * LENGTH}_services",
+            done / cpu_s,
+            "hops per core-second",
+            baseline=f"SimPy, a process per request, {LENGTH} services",
+            baseline_value=plain,
+            ratio=done / cpu_s / plain,
+            target=target,
+            by_wall_clock=round(done / wall_s),
+            throttled_share=round(float(fleet.nr_throttled.sum() / fleet.nr_periods.sum()), 4),
+            hops=done,
+            baseline_hops=plain_hops,
+        )
+    _, cpu_s, physics = _twin(chains(100, 4_000_000))
+    cost = cpu_s / physics.finish().hops
+    yield figure(
+        "requests_hop_at_1000_containers",
+        cost * 1e9,
+        "ns of core time per hop",
+        baseline="the same at 10 containers",
+        baseline_value=costs[1] * 1e9,
+        ratio=costs[1] / cost,
+        target="flat: ratio ≥ 0.5",
+    )
+
+
+def _twin(load: RequestWorkload) -> tuple[float, float, Requests]:
+    """(wall seconds, CPU seconds) of a run, medians of repeats, and the last run."""
+    wall, cpu = [], []
+    for _ in range(REPEATS):
+        physics = _start(load)
+        report = cfs.new_report(len(load.names))
+        gc.collect()
+        began, began_cpu = time.perf_counter(), time.process_time()
+        for row in range(load.periods):
+            physics.run_until((row + 1) * PERIOD_S)
+            physics.end_period(row, 0, report)
+        wall.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - began_cpu)
+    return median(wall), median(cpu), physics
+
+
+def _start(load: RequestWorkload) -> Requests:
+    physics = Requests(load, MACHINE, np.random.SeedSequence(1))
+    columns = np.arange(len(load.names))
+    quotas = np.full(len(columns), QUOTA_CORES)
+    physics.admit(columns, quotas, np.full(len(columns), 1 << 40))
+    members = Members(physics.group, len(physics.ends_s))
+    members.add(columns, columns)
+    physics.write_quotas(members, CpuLimits(columns, quotas, np.zeros(len(columns), np.uint8)), 1)
+    return physics
+
+
+def _plain(periods: int) -> tuple[float, int]:
+    """(hops per core-second of the SimPy model of one chain, hops done)."""
+    rng = np.random.default_rng(3)
+    seconds = periods * PERIOD_S
+    at_s = np.cumsum(rng.exponential(MEAN_S / UTILISATION / QUOTA_CORES, int(seconds / MEAN_S)))
+    at_s = at_s[at_s < seconds]
+    demands = rng.exponential(MEAN_S, (len(at_s), LENGTH))
+    cpu, hops = [], 0
+    for _ in range(3):
+        model = Chain(LENGTH, THREADS, QUOTA_CORES, 256, PERIOD_S)
+        began = time.process_time()
+        model.run(at_s.tolist(), demands.tolist(), seconds)
+        cpu.append(time.process_time() - began)
+        hops = model.hops
+    return hops / median(cpu), hops

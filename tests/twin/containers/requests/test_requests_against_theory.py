@@ -1,0 +1,134 @@
+"""The engine against queueing theory where the quota does not bind.
+
+Means over independent replications with fixed seeds; the theory must lie in their 99.9 % confidence interval
+(Student's t), and the interval must be narrow enough to mean something.
+"""
+
+from collections.abc import Callable
+from math import factorial, log
+
+import numpy as np
+import pytest
+from request_world import Driver, Handler, Service, chain, world
+from scipy import stats
+
+from twin.containers.requests.model import Draw, RequestLog, Status
+
+REPLICATIONS, REQUESTS, WARM_UP = 20, 12_000, 2_000
+SERVICE_S = 0.01
+
+
+def replications(
+    services: list[Service], rate_rps: float, measure: Callable[[RequestLog], float]
+) -> np.ndarray:
+    """One figure per replication: Poisson arrivals, `measure` of the log."""
+    values = []
+    for seed in range(REPLICATIONS):
+        rng = np.random.default_rng([7, seed])
+        at_s = np.cumsum(rng.exponential(1 / rate_rps, REQUESTS))
+        load = world(services, at_s, periods=int(at_s[-1] / 10) + 2, period_s=10.0)
+        values.append(measure(Driver(load, seed=seed).run()))
+    return np.array(values)
+
+
+def mean_latency(log: RequestLog) -> float:
+    assert (log.status == Status.OK).all()
+    return float(log.latency_s[WARM_UP:].mean())
+
+
+def assert_agrees(values: np.ndarray, theory: float, width: float) -> None:
+    """The theory is in the 99.9 % confidence interval, which is at most ± `width` of it."""
+    half = stats.t.ppf(0.9995, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    assert abs(values.mean() - theory) <= half
+    assert half <= width * theory
+
+
+def erlang_c(servers: int, load: float) -> float:
+    """Probability that an arrival waits, for `load` = λ·s erlangs."""
+    rest = load**servers / factorial(servers) * servers / (servers - load)
+    return rest / (sum(load**k / factorial(k) for k in range(servers)) + rest)
+
+
+@pytest.mark.parametrize("utilisation", [0.3, 0.7])
+def test_one_cpu_shared_by_exponential_visits_is_mm1(utilisation):
+    services = [Service({"a": Handler(SERVICE_S, draw=Draw.EXPONENTIAL)})]
+    values = replications(services, utilisation / SERVICE_S, mean_latency)
+    assert_agrees(values, SERVICE_S / (1 - utilisation), 0.07)
+
+
+@pytest.mark.parametrize("cv", [0.5, 2.0])
+def test_the_mean_under_sharing_does_not_depend_on_the_distribution(cv):
+    services = [Service({"a": Handler(SERVICE_S, draw=Draw.LOGNORMAL, cv=cv)})]
+    values = replications(services, 0.6 / SERVICE_S, mean_latency)
+    assert_agrees(values, SERVICE_S / (1 - 0.6), 0.07)
+
+
+def test_fixed_visits_one_after_the_other_are_md1():
+    # Pollaczek–Khinchine: waiting = ρ·s / (2·(1 − ρ)).
+    services = [Service({"a": Handler(SERVICE_S)}, workers=1)]
+    values = replications(services, 0.6 / SERVICE_S, mean_latency)
+    assert_agrees(values, SERVICE_S * (1 + 0.6 / (2 * 0.4)), 0.05)
+
+
+def test_a_worker_per_cpu_makes_an_mmc_queue():
+    services = [Service({"a": Handler(SERVICE_S, draw=Draw.EXPONENTIAL)}, threads=3.0, workers=3)]
+    load = 2.4
+    waiting = erlang_c(3, load) * SERVICE_S / (3 - load)
+    assert_agrees(replications(services, load / SERVICE_S, mean_latency), SERVICE_S + waiting, 0.07)
+
+
+def test_sharing_several_cpus_has_the_mean_of_an_mmc_queue():
+    services = [Service({"a": Handler(SERVICE_S, draw=Draw.EXPONENTIAL)}, threads=3.0)]
+    load = 2.4
+    waiting = erlang_c(3, load) * SERVICE_S / (3 - load)
+    assert_agrees(replications(services, load / SERVICE_S, mean_latency), SERVICE_S + waiting, 0.07)
+
+
+def test_the_latency_of_an_mm1_queue_is_exponential():
+    services = [Service({"a": Handler(SERVICE_S, draw=Draw.EXPONENTIAL)}, workers=1)]
+
+    def p99(log: RequestLog) -> float:
+        return float(np.quantile(log.latency_s[WARM_UP:], 0.99))
+
+    values = replications(services, 0.5 / SERVICE_S, p99)
+    assert_agrees(values, -log(0.01) * SERVICE_S / (1 - 0.5), 0.1)
+
+
+def test_a_full_queue_turns_away_as_mm1k():
+    # K = 1 worker + 4 in line; blocked with probability (1 − ρ)·ρ^K / (1 − ρ^(K+1)).
+    services = [Service({"a": Handler(SERVICE_S, draw=Draw.EXPONENTIAL)}, workers=1, queue=4)]
+
+    def dropped(log: RequestLog) -> float:
+        return float((log.status[WARM_UP:] == Status.DROPPED).mean())
+
+    rho = 0.8
+    theory = (1 - rho) * rho**5 / (1 - rho**6)
+    assert_agrees(replications(services, rho / SERVICE_S, dropped), theory, 0.1)
+
+
+def test_a_network_of_shared_cpus_has_product_form():
+    # A visit's parts are alike, not independent; a Kelly network allows that. Latency = Σ sₖ / (1 − ρₖ).
+    means = [0.004, 0.01, 0.007]
+    values = replications(chain(means, Draw.EXPONENTIAL), 70.0, mean_latency)
+    assert_agrees(values, sum(mean / (1 - 70.0 * mean) for mean in means), 0.06)
+
+
+def test_a_network_on_a_host_with_too_few_cores_is_one_shared_cpu():
+    # Two containers of one thread on one core: with both busy each has half of it, as in one M/M/1-PS.
+    services = [
+        Service({"a": Handler(0.004, draw=Draw.EXPONENTIAL)}),
+        Service({"b": Handler(0.004, draw=Draw.EXPONENTIAL)}),
+    ]
+    values = []
+    for seed in range(REPLICATIONS):
+        rng = np.random.default_rng([8, seed])
+        at_s = np.cumsum(rng.exponential(1 / 150.0, REQUESTS))
+        kinds = rng.integers(0, 2, REQUESTS)
+        load = world(services, at_s, ["a", "b"], kinds, periods=20, period_s=10.0, cores=(1.0,))
+        driver = Driver(load, seed=seed)
+        log = driver.run()
+        assert driver.physics.fleet.done_s.sum() <= 200.0
+        values.append(mean_latency(log))
+    # Not plain sharing: k visits in one container get half of the host when the other has any. The work in
+    # the system does not depend on that, and equal exponential visits make latency follow from it.
+    assert_agrees(np.array(values), 0.004 / (1 - 0.6), 0.07)
