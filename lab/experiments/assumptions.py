@@ -36,9 +36,16 @@ def at_most(key: str, most: float) -> Edit:
     return lambda raw: _settings(raw, lambda own: own | {key: min(own[key], most)} if key in own else own)
 
 
+PART = (
+    "vary.services.app=[media_microservice, hipster_shop, teastore]",
+    "vary.services.arrivals=[exponential]",
+)
+"""What changes are tried on: all of the experiment under every change would be thousands of runs."""
+
 MICROSERVICES: tuple[Change, ...] = (
     Change("CPU demands ×0.5", ("services.cpu_scale=0.5",)),
     Change("CPU demands ×2", ("services.cpu_scale=2.0",)),
+    Change("CPU demands ×4", ("services.cpu_scale=4.0",)),
     Change("CPU demands fixed", of_apps=demand(distribution="fixed")),
     Change("CPU demands lognormal cv=2", of_apps=demand(distribution="lognormal", cv=2.0)),
     Change("memory/request ×4", of_apps=memory(4)),

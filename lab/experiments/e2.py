@@ -6,7 +6,7 @@ For: the definitions; the three share their runs. Source: sections 2.6.3 to 2.6.
 
 from __future__ import annotations
 
-from lab.experiments.assumptions import AUTOPILOT, ESCRA, MICROSERVICES
+from lab.experiments.assumptions import AUTOPILOT, ESCRA, MICROSERVICES, PART
 from lab.experiments.measures import Pick, change, mean, median_change, most, total
 from lab.experiments.model import Experiment, Figure
 
@@ -128,6 +128,7 @@ E2 = Experiment(
         *_typical(),
     ),
     sensitivity=(*MICROSERVICES, *ESCRA, *AUTOPILOT),
+    sensitivity_part=PART,
 )
 
 E3 = Experiment(
@@ -182,6 +183,7 @@ E3 = Experiment(
         ),
     ),
     sensitivity=(*MICROSERVICES, *ESCRA),
+    sensitivity_part=PART,
 )
 
 E8 = Experiment(
@@ -213,4 +215,5 @@ E8 = Experiment(
         ),
     ),
     sensitivity=(*MICROSERVICES, *AUTOPILOT),
+    sensitivity_part=PART,
 )

@@ -60,4 +60,5 @@ E4 = Experiment(
         ),
     ),
     sensitivity=(*MICROSERVICES, *AUTOPILOT),
+    sensitivity_part=("vary.services.arrivals=[fixed]",),
 )

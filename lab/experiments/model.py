@@ -73,7 +73,8 @@ class Experiment:
     name: as in the specification; scenario: file name in scenarios/; method: how the figures come from the
     runs and which reading was taken where the source is silent; discussion: written after the results were
     seen, one paragraph each: what is not reproduced, why, what it depends on. sensitivity: assumptions to
-    change one at a time, tried with `sensitivity_seeds` only; curve: title of the x axis when what stands
+    change one at a time, tried with `sensitivity_seeds` only, on the part of the scenario that the
+    assignments `sensitivity_part` leave of it; curve: title of the x axis when what stands
     aside is drawn as such, "" for no chart.
     """
 
@@ -85,4 +86,5 @@ class Experiment:
     discussion: tuple[str, ...] = ()
     sensitivity: tuple[Change, ...] = ()
     sensitivity_seeds: tuple[int, ...] = (0,)
+    sensitivity_part: tuple[str, ...] = ()
     curve: str = ""

@@ -41,7 +41,9 @@ def sensitivity(
     jobs: int | None = None,
 ) -> Iterator[Moved]:
     """The experiment as declared and under each of its changes, one by one as they are done."""
-    declared = scenario_of(experiment, experiment.sensitivity_seeds)
+    declared = with_overrides(
+        scenario_of(experiment, experiment.sensitivity_seeds), experiment.sensitivity_part
+    )
     for change in (Change(DECLARED), *experiment.sensitivity):
         with tempfile.TemporaryDirectory() as folder:
             scenario = changed(declared, change, Path(folder))
