@@ -79,7 +79,11 @@ def moved(evaluation: Evaluation, changes: Sequence[Moved]) -> Result:
     if _references(evaluation):
         rows.insert(0, {"change": "source", **_numbers(shown)})
     seeds = ", ".join(map(str, evaluation.experiment.sensitivity_seeds))
-    note = f"One assumption changed at a time, all else as declared; seed {seeds} only, so no intervals."
+    part = ", ".join(each.removeprefix("vary.") for each in evaluation.experiment.sensitivity_part)
+    note = (
+        f"One assumption changed at a time, all else as declared; seed {seeds} only, so no intervals"
+        f"{f'; tried on {part}' if part else ''}."
+    )
     return Result((Column("change", "Change"), *columns), tuple(rows), notes=(note,), aside="change")
 
 

@@ -141,6 +141,8 @@ def _experiment(reported: Reported) -> Iterator[str]:
         yield f"`twinbed report --experiment {experiment.name} --sensitivity`"
         # A line per change: there are more changes than a page is wide.
         tried = replace(present.moved(evaluation, reported.moved), aside=None)
+        yield " ".join(tried.notes)
+        tried = replace(tried, notes=())
         yield markdown(tried).strip()
 
 

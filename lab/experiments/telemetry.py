@@ -36,8 +36,8 @@ DELAY = Experiment(
     scenario="telemetry_delay.yaml",
     method=(
         "The network's one-way delay is added to telemetry, to limit changes and to the grant of memory. "
-        "HipsterShop and Teastore under Burst, which asks most of it; changes are against no delay, paired, mean "
-        "over the two."
+        "HipsterShop and Teastore under Burst, which asks most of it; changes are against no delay, paired, "
+        "mean over the two."
     ),
     figures=_figures("machine.network_delay_s", DELAYS_S, lambda value: f"{1000 * value:g} ms"),
     curve="One-way delay between hosts and Controller",
@@ -48,8 +48,8 @@ LOSS = Experiment(
     title="Escra with a share of its telemetry lost",
     scenario="telemetry_loss.yaml",
     method=(
-        "Each record is lost independently with this probability. HipsterShop and Teastore under Burst; changes are "
-        "against no loss, paired, mean over the four."
+        "Each record is lost independently with this probability. HipsterShop and Teastore under Burst; "
+        "changes are against no loss, paired, mean over the two."
     ),
     figures=_figures("machine.telemetry_loss", LOSSES, lambda value: f"{100 * value:g} %"),
     curve="Telemetry lost",
