@@ -10,7 +10,7 @@ from lab.compare import as_result, facts
 from lab.formats import table
 from lab.metrics import METRICS
 from lab.runner import run_scenario
-from lab.scenario import Scenario, build, expand, load, with_overrides
+from lab.scenario import Scenario, build, expand, load, variants, with_overrides
 from lab.services.functions import load_source
 from lab.services.serverless import FUNCTIONS
 from lab.store import Run, RunStore
@@ -210,19 +210,17 @@ def test_the_same_seed_makes_the_same_run(runs, tmp_path):
     assert [run.manifest["tables"] for run in again] == [run.manifest["tables"] for run in runs]
 
 
-@pytest.mark.parametrize("name", ["E5-image_process", "E5-grid_search"])
-def test_the_shipped_scenarios_are_sound(name):
-    scenario = load(f"scenarios/{name}.yaml")
-    specs = expand(scenario)
-    assert {spec.seed for spec in specs} == {0, 1, 2, 3, 4}
-    # The size of a pod in the source, and what its static limits sum to.
-    workload = prepared(scenario)
-    assert (workload.pod.cores, workload.pod.memory_bytes) == (1.0, 256 * MIB)
+def test_the_shipped_scenario_s_pods_are_of_the_source_s_size():
+    for _, scenario in variants(load("scenarios/E5.yaml")):
+        workload = prepared(scenario)
+        assert (workload.pod.cores, workload.pod.memory_bytes) == (1.0, 256 * MIB)
 
 
 @pytest.mark.slow
 def test_escra_serves_image_process_on_less_than_its_pods_ask_for(tmp_path):
-    scenario = with_overrides(load("scenarios/E5-image_process.yaml"), ["seeds=[0]"])
+    asked = "serverless={function: image_process, interval_s: 0.8, max_pods: 48}"
+    given = [asked, "budget_factor=1.0", "seeds=[0]", "policies=['static:factor=1', 'escra:upsilon=35']"]
+    scenario = with_overrides(load("scenarios/E5.yaml"), given)
     static, escra = run_scenario(scenario, RunStore(tmp_path), jobs=1)
     assert escra.metrics["mean_reserved_cores"] < static.metrics["mean_reserved_cores"]
     assert escra.metrics["mean_reserved_mib"] < static.metrics["mean_reserved_mib"]
