@@ -16,8 +16,8 @@ E6 = Experiment(
     scenario="E6.yaml",
     method=(
         "Percent by which the 99th percentile of latency differs from that at 100 ms, mean over two "
-        "applications and two workloads (the source names none). The report period is read as the CFS period: "
-        "a container reports at each period's end. Windows are counted in periods, as in the source."
+        "applications and two workloads (the source names none). The report period is read as the CFS "
+        "period: a container reports at each period's end. Windows are counted in periods, as in the source."
     ),
     figures=tuple(
         Figure(
