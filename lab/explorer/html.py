@@ -32,13 +32,13 @@ _STYLE = f"""<style>
 .tb-card dd {{ margin: 0; padding: 0; text-align: right; white-space: nowrap;
   font-variant-numeric: tabular-nums; }}
 .tb-scroll {{ overflow-x: auto; }}
-.tb-table {{ border-collapse: collapse; width: 100%; font-size: 0.9rem; }}
-.tb-table th, .tb-table td {{ padding: 0.32rem 0.9rem; text-align: right; border: none; white-space: nowrap;
+.tb-grid {{ border-collapse: collapse; width: 100%; font-size: 0.9rem; }}
+.tb-grid th, .tb-grid td {{ padding: 0.32rem 0.9rem; text-align: right; border: none; white-space: nowrap;
   font-variant-numeric: tabular-nums; }}
-.tb-table th:first-child {{ text-align: left; font-weight: 400; padding-left: 0; }}
-.tb-table thead th {{ font-weight: 600; border-bottom: {_RULE}; white-space: normal; }}
-.tb-table tr.tb-section td, .tb-table tr.tb-section th {{ border-top: {_RULE}; }}
-.tb-table td.tb-best {{ font-weight: 700; background: rgba(0, 158, 115, 0.13); }}
+.tb-grid th:first-child {{ text-align: left; font-weight: 400; padding-left: 0; }}
+.tb-grid thead th {{ font-weight: 600; border-bottom: {_RULE}; white-space: normal; }}
+.tb-grid tr.tb-section td, .tb-grid tr.tb-section th {{ border-top: {_RULE}; }}
+.tb-grid td.tb-best {{ font-weight: 700; background: rgba(0, 158, 115, 0.13); }}
 .tb-dot {{ display: inline-block; width: 0.7em; height: 0.7em; border-radius: 50%; margin-right: 0.45em; }}
 </style>"""
 
@@ -171,7 +171,7 @@ def table(runs: Sequence[Shown]) -> str:
         for metric in METRICS
         if not frame[metric.key].isna().all()
     )
-    return _whole_table(runs, lines)
+    return _whole_table("tb-table", runs, lines)
 
 
 def _line(metric: Metric, values: list[float], competing: Sequence[bool], currency: str) -> str:
@@ -230,7 +230,7 @@ def why(runs: Sequence[Shown], changes: Sequence[pd.DataFrame]) -> str:
         f'<tr><th scope="row">{escape(reason)}</th>{"".join(_times(frame, reason) for frame in counts)}</tr>'
         for reason in sorted(total, key=lambda each: -total[each])
     )
-    return _whole_table(runs, lines)
+    return _whole_table("tb-why", runs, lines)
 
 
 def _times(frame: pd.DataFrame, reason: str) -> str:
@@ -244,13 +244,13 @@ def _times(frame: pd.DataFrame, reason: str) -> str:
     return f"<td>{' &nbsp; '.join(arrow for arrow in arrows if arrow)}</td>"
 
 
-def _whole_table(runs: Sequence[Shown], lines: str) -> str:
+def _whole_table(kind: str, runs: Sequence[Shown], lines: str) -> str:
     head = "".join(
         f'<th scope="col"><span class="tb-dot" style="background:{each.color}"></span>'
         f"{escape(each.title)}</th>"
         for each in runs
     )
     return (
-        f'{_STYLE}<div class="tb-scroll"><table class="tb-table"><thead><tr><th></th>{head}</tr></thead>'
-        f"<tbody>{lines}</tbody></table></div>"
+        f'{_STYLE}<div class="tb-scroll"><table class="tb-grid {kind}"><thead><tr><th></th>{head}</tr>'
+        f"</thead><tbody>{lines}</tbody></table></div>"
     )

@@ -202,8 +202,8 @@ def _key(quantity: str, kinds: set[str]) -> None:
     parts = ["Grey area: use. Coloured line: limit."]
     if quantity == "cpu":
         parts.append(
-            "Orange strip on the floor: throttled. Point at a chart for the reason of the limit, and narrow the "
-            "time window to see single changes."
+            "Orange strip on the floor: throttled. Point at a chart for the reason of the limit, and narrow "
+            "the time window to see single changes."
         )
     marks = [
         f"{look.shape.replace('-up', '')} = {look.text}" for kind, look in EVENTS.items() if kind in kinds

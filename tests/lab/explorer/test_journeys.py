@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from journey import MARKS, container_picker, no_traceback, run_button, shoot
 
+from lab.metrics import METRICS, OF_REQUESTS
 from traces.load import shipped
 
 pytestmark = MARKS
@@ -26,7 +27,7 @@ def test_from_a_recording_to_results_that_a_link_brings_back(page):
     table = page.locator("table.tb-table")
     for policy in ("Escra", "Autopilot", "VPA", "Static"):
         expect(table.get_by_role("columnheader", name=policy)).to_be_visible()
-    expect(table.get_by_role("row")).to_have_count(17)
+    expect(table.get_by_role("row")).to_have_count(1 + len(METRICS) - len(OF_REQUESTS))
     expect(page.get_by_test_id("stVegaLiteChart").first).to_be_visible()
     no_traceback(page)
     shoot(page, "3-results")

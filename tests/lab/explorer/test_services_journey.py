@@ -33,7 +33,7 @@ def test_from_an_application_to_why_a_limit_changed_and_back_by_a_link(page, tmp
     expect(page.get_by_role("heading", name="All figures")).to_be_visible()
     expect(page).to_have_url(re.compile(r"/services\?.*app=hipster_shop.*"))
     expect(page).to_have_url(re.compile(r"runs=.*runs=.*runs=.*runs="))
-    table = page.locator("table.tb-table").last
+    table = page.locator("table.tb-table")
     for policy in ("Escra", "Autopilot", "VPA", "Static"):
         expect(table.get_by_role("columnheader", name=policy)).to_be_visible()
     expect(table.get_by_role("row", name=re.compile("Latency p99 "))).to_be_visible()
