@@ -58,6 +58,7 @@ E7 = Experiment(
     name="E7",
     title="Overhead of Escra",
     scenario="E7.yaml",
+    timed=True,
     method=(
         f"Network: records ({RECORD_BYTES} B each on the wire with UDP, IPv4 and Ethernet) and new limits "
         f"({LIMIT_BYTES} B) in the busiest second of MediaMicroservice (32 containers). Containers per core: "

@@ -69,7 +69,8 @@ def evaluate(
 ) -> Evaluation:
     """Runs what is not in the store yet, and computes every figure. Raises TwinbedError."""
     scenario = scenario_of(experiment, seeds)
-    runs = run_scenario(scenario, store, progress=progress, jobs=jobs, fresh=False)
+    workers = 1 if experiment.timed else jobs
+    runs = run_scenario(scenario, store, progress=progress, jobs=workers, fresh=False)
     return assess(experiment, scenario, cases_of(scenario, runs))
 
 

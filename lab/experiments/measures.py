@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from lab.experiments.model import Case, Measure
-from twinbed import InvariantError
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,31 +23,28 @@ class Pick:
     where: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, cases: Sequence[Case]) -> list[Case]:
-        """The cases meant; InvariantError when there is none, for then the definition is wrong."""
-        found = [
+        """The cases meant; none where a part of the scenario was run that has none."""
+        return [
             case
             for case in cases
             if self.policy in ("", case.policy)
             and all(case.settings.get(key) == value for key, value in self.where.items())
         ]
-        if not found:
-            raise InvariantError(f"no run of {self.policy or 'any policy'} with {dict(self.where)}")
-        return found
 
 
 def mean(metric: str, pick: Pick) -> Measure:
     """Mean of a metric over the picked runs in which it has a meaning."""
-    return lambda cases: _mean([case.metric(metric) for case in pick.of(cases)])
+    return lambda cases: _mean(_values(metric, pick, cases))
 
 
 def total(metric: str, pick: Pick) -> Measure:
     """Sum of a metric over the picked runs."""
-    return lambda cases: float(sum(case.metric(metric) for case in pick.of(cases)))
+    return lambda cases: float(sum(values)) if (values := _values(metric, pick, cases)) else float("nan")
 
 
 def most(metric: str, pick: Pick) -> Measure:
     """Largest value of a metric in one run."""
-    return lambda cases: max(case.metric(metric) for case in pick.of(cases))
+    return lambda cases: max(_values(metric, pick, cases), default=float("nan"))
 
 
 def change(metric: str, of: Pick, against: Pick) -> Measure:
@@ -82,6 +78,10 @@ def difference(metric: str, of: Pick, against: Pick) -> Measure:
 def scaled(factor: float, measure: Measure) -> Measure:
     """A measure in another unit."""
     return lambda cases: factor * measure(cases)
+
+
+def _values(metric: str, pick: Pick, cases: Sequence[Case]) -> list[float]:
+    return [case.metric(metric) for case in pick.of(cases)]
 
 
 def _changes(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> list[float]:

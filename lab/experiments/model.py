@@ -74,8 +74,9 @@ class Experiment:
     runs and which reading was taken where the source is silent; discussion: written after the results were
     seen, one paragraph each: what is not reproduced, why, what it depends on. sensitivity: assumptions to
     change one at a time, tried with `sensitivity_seeds` only, on the part of the scenario that the
-    assignments `sensitivity_part` leave of it; curve: title of the x axis when what stands
-    aside is drawn as such, "" for no chart.
+    assignments `sensitivity_part` leave of it; timed: a figure is a time of this machine's, so its runs are
+    made one after another; curve: title of the x axis when what stands aside is drawn as such, "" for no
+    chart.
     """
 
     name: str
@@ -87,4 +88,5 @@ class Experiment:
     sensitivity: tuple[Change, ...] = ()
     sensitivity_seeds: tuple[int, ...] = (0,)
     sensitivity_part: tuple[str, ...] = ()
+    timed: bool = False
     curve: str = ""

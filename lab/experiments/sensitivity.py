@@ -47,7 +47,8 @@ def sensitivity(
     for change in (Change(DECLARED), *experiment.sensitivity):
         with tempfile.TemporaryDirectory() as folder:
             scenario = changed(declared, change, Path(folder))
-            runs = run_scenario(scenario, store, progress=_told_of(change, progress), jobs=jobs, fresh=False)
+            told, workers = _told_of(change, progress), 1 if experiment.timed else jobs
+            runs = run_scenario(scenario, store, progress=told, jobs=workers, fresh=False)
         # The settings are those of the declared scenario: an edited application is a file of another name.
         found = assess(experiment, declared, cases_of(declared, runs))
         yield Moved(change.title, {each.figure.key: each.mean for each in found.measured})
