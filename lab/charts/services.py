@@ -129,14 +129,15 @@ def limit_changes(frame: pd.DataFrame) -> pd.DataFrame:
     """Why a container's CPU limit changed, most frequent reason first: reason, times, raised, lowered.
 
     frame: as of `series.container`, whole or a part. A change is a period at whose end another limit is in
-    force than at the end before it; several within one period count as one, with the last one's reason.
+    force than at the end before it, or before the container was down; several within one period count as one,
+    with the last one's reason.
     """
-    quota = frame["quota_cores"].to_numpy(np.float64)
-    change = np.diff(quota)
-    here = np.isfinite(change) & (change != 0)
+    limited = frame[np.isfinite(frame["quota_cores"])]
+    change = np.diff(limited["quota_cores"].to_numpy(np.float64))
+    here = change != 0
     changes = pd.DataFrame(
         {
-            "reason": frame["reason"].to_numpy()[1:][here],
+            "reason": limited["reason"].to_numpy()[1:][here],
             "raised": change[here] > 0,
             "lowered": change[here] < 0,
         }

@@ -128,15 +128,15 @@ def test_limit_changes_are_counted_by_reason_and_direction():
     frame = pd.DataFrame(
         {
             "quota_cores": [1.0, 1.0, 2.0, 1.5, 1.0, math.nan, 3.0, 3.5],
-            "reason": ["start", "start", "up", "down", "down", "down", "down", "up"],
+            "reason": ["start", "start", "up", "down", "down", "down", "restart", "up"],
         }
     )
     found = services.limit_changes(frame)
     assert found.to_dict("list") == {
-        "reason": ["down", "up"],
-        "times": [2, 2],
-        "raised": [0, 2],
-        "lowered": [2, 0],
+        "reason": ["down", "up", "restart"],
+        "times": [2, 2, 1],
+        "raised": [0, 2, 1],
+        "lowered": [2, 0, 0],
     }
     assert services.limit_changes(frame.iloc[:2]).empty
 
