@@ -1,12 +1,14 @@
 """The page Services: what it shows at an address, and what it makes of what is entered."""
 
+import io
 from dataclasses import replace
 
 import pandas as pd
 import pytest
 
+from lab.charts import services
 from lab.charts.palette import Shown, shown
-from lab.explorer import html, session
+from lab.explorer import downloads, html, session
 from lab.explorer.job import Job
 from lab.services.load import shipped_apps
 
@@ -173,6 +175,16 @@ def test_the_runs_page_shows_what_clients_saw(asked, monkeypatch):
     app.run()
     assert not app.exception
     assert "2 of 2 runs" in texts(app)
+    assert "Latency over time" in [each.value for each in app.subheader]
+
+
+def test_what_clients_saw_can_be_taken_away(asked):
+    runs = shown(asked[1])
+    frames = {each.title: services.over_time(each.run, 300) for each in runs}
+    table = pd.read_csv(io.StringIO(downloads.clients_csv(runs, frames)))
+    assert len(table) == 2 * 12
+    assert list(table.columns[:4]) == ["run", "policy", "at_s", "to_s"]
+    assert set(table["policy"]) == {"escra", "static:factor=0.9"}
 
 
 def test_the_cards_say_latency_answers_and_what_was_reserved(asked):
