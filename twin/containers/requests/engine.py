@@ -26,11 +26,12 @@ virtual time as in generalised processor sharing (Parekh & Gallager 1993); CPU b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import exp, inf
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import numpy as np
-from numba import types
+from numba import njit, types
 from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
 from numpy.typing import NDArray
@@ -65,6 +66,14 @@ _FIXED, _EXPONENTIAL = int(Draw.FIXED), int(Draw.EXPONENTIAL)
 _PENDING, _OK, _TIMED_OUT = int(Status.PENDING), int(Status.OK), int(Status.TIMED_OUT)
 _DROPPED, _FAILED = int(Status.DROPPED), int(Status.FAILED)
 _UP, _HELD, _DOWN, _ABSENT = UP, HELD, DOWN, ABSENT
+
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+
+def inlined(function: _Function) -> _Function:
+    """A kernel that becomes part of each of its callers: calls would cost half of what an event does."""
+    return cast(_Function, njit(cache=True, error_model="numpy", forceinline=True)(function))
 
 
 def _record(**fields: str) -> np.dtype[np.void]:
@@ -139,23 +148,25 @@ BOX = _record(
     speed="f8",
     pool="f8",
     used="f8",
-    backlog="f8",
-    begun_s="f8",
+    least_v="f8",  # when the first of its runnable visits ends, and who that is
+    least="i4",
+    runnable="i4",
     #
     cap="f8",
     key="f8",  # when its next event is
-    least_v="f8",  # for which that was worked out
     stalled="f8",
-    runnable="i4",
-    first="i4",  # its runnable visits are runnable[first …]
+    first="i4",  # its other runnable visits are runnable[first …]
     leaf="i4",
     host="i4",
     busy="i4",
     workers="i4",
     waiting="i4",
+    head="i4",
+    tail="i4",
+    queue="i4",
     status="u1",
     empties="?",  # its next event is that the pool is empty
-    shared="?",  # its containers may want more than its host has
+    shared="?",  # its host has fewer cores than its containers may want
     over="?",  # is listed
     #
     wanted_bytes="i8",
@@ -171,28 +182,24 @@ BOX = _record(
     throttled_s="f8",
     dropped="i8",
     refused="i8",
+    killed="i8",
     quota="f8",
     cpu_order="i8",
     memory_order="i8",
-    queue="i4",
-    throttled="?",
-    reason="u1",
     #
-    head="i4",
-    tail="i4",
-    killed="i8",
+    backlog="f8",  # as of its last period's end, as are row_…
     arrived_s="f8",
     done_s="f8",
     lost_s="f8",
     nr_periods="i8",
     nr_throttled="i8",
-    #
-    row_demand_s="f8",  # row_…: as of the end of its last period
-    row_backlog_s="f8",
+    row_demand_s="f8",
     row_lost_s="f8",
     #
+    throttled="?",
+    reason="u1",
     over_order="i8",  # of the container of this index: the one at this place of the list
-    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4"), "i8"),
+    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4", "unused5"), "i8"),
 )
 HOST = _record(
     u="f8",
@@ -207,10 +214,19 @@ HOST = _record(
 LEAF = _record(key="i8", owner="i8")  # a time ≥ 0 by its bits, which have the same order
 LINE = _record(delay_s="f8", head="i4", tail="i4", kind="u1")
 POOL = _record(connections="i8", busy="i8", head="i4", tail="i4")
-SERVICE = _record(first="i8", count="i8", turn="i8")
 HANDLER = _record(
-    service="i4", draw="u1", first_stage="i4", last_stage="i4", share="f8", mean_s="f8", mu="f8", sigma="f8"
+    first="i4",  # container of its service
+    replicas="i4",
+    service="i4",
+    first_stage="i4",
+    last_stage="i4",
+    draw="i4",
+    share="f8",  # of a visit's demand that is one part
+    mean_s="f8",
+    mu="f8",
+    sigma="f8",
 )
+SERVICE = _record(turn="i8")
 CALL = _record(
     handler="i4", retries="i4", pool="i4", network="i4", backoff="i4", timeout="i4", probability="f8"
 )
@@ -269,17 +285,17 @@ uniform_at = _records_of("uniforms", NUMBER)
 # --- next events -------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def _bits(time: float) -> Any:
     return np.float64(time).view(np.int64)
 
 
-@kernel
+@inlined
 def _time(bits: int) -> Any:
     return np.int64(bits).view(np.float64)
 
 
-@kernel
+@inlined
 def _place(e: Any, base: int, size: int, leaf: int, owner: int, time: float) -> float:
     """Sets one leaf's time in a tournament tree; returns the least of all.
 
@@ -303,21 +319,21 @@ def _place(e: Any, base: int, size: int, leaf: int, owner: int, time: float) -> 
     return least
 
 
-@kernel
+@inlined
 def _place_line(e: Any, index: int, time: float) -> None:
     """When a delay line or, behind the last of them, the client's timeouts are due next."""
     owner = e.box_count + e.host_count + index
     _place(e, e.top, e.top_size, owner, owner, time)
 
 
-@kernel
+@inlined
 def _place_host(e: Any, h: int) -> None:
     host = host_at(e, h)
     time = host.at_s + (host.next_u - host.u) / host.factor
     _place(e, e.top, e.top_size, e.box_count + h, e.box_count + h, time)
 
 
-@kernel
+@inlined
 def _place_box(e: Any, i: int) -> None:
     box = box_at(e, i)
     if not box.shared:
@@ -330,7 +346,7 @@ def _place_box(e: Any, i: int) -> None:
         _place_host(e, box.host)
 
 
-@kernel
+@inlined
 def _want(e: Any, h: int, cpus: float) -> None:
     """The host's containers want `cpus` more: who shares too few CPUs runs slower."""
     host = host_at(e, h)
@@ -344,7 +360,7 @@ def _want(e: Any, h: int, cpus: float) -> None:
         _place_host(e, h)
 
 
-@kernel
+@inlined
 def _sync(e: Any, i: int) -> None:
     """Brings container i's CPU accounts up to now."""
     box = box_at(e, i)
@@ -358,10 +374,9 @@ def _sync(e: Any, i: int) -> None:
     box.v += box.speed * passed
     box.pool -= burnt
     box.used += burnt
-    box.backlog -= burnt
 
 
-@kernel
+@inlined
 def _pace(e: Any, i: int) -> None:
     """Works out how fast container i (synced) runs now and when its next event is."""
     box = box_at(e, i)
@@ -369,40 +384,34 @@ def _pace(e: Any, i: int) -> None:
     rate, speed, key, empties = 0.0, 0.0, inf, False
     if k > 0 and box.status == _UP and box.stalled == 0.0:
         rate = float(k)
-        least_v = runnable_at(e, box.first).v
-        left = least_v - box.v
+        left = box.least_v - box.v
         allowed = box.pool + OVERDRAFT_S
         if rate <= box.cap:
             speed = 1.0
-            if left * rate > allowed:
-                empties = True
-                key = box.since + allowed / rate
-            elif box.speed == 1.0 and not box.empties and box.least_v == least_v:
-                key = box.key  # as it was: a newcomer who ends later changes nothing
-            else:
-                key = box.since + left
+            empties = left * rate > allowed
+            if empties:
+                left = allowed / rate
         else:
             rate = box.cap
             speed = rate / k
             empties = left * rate > allowed * speed
-            key = box.since + (allowed / rate if empties else left / speed)
-        box.least_v = least_v
+            left = allowed / rate if empties else left / speed
+        key = box.since + left
     box.empties = empties
     box.speed = speed
-    if rate != box.rate:
+    if box.shared and rate != box.rate:
         change = rate - box.rate
         box.rate = rate
-        if box.shared:
-            _want(e, box.host, change)
-    if key != box.key:
-        box.key = key
-        _place_box(e, i)
+        _want(e, box.host, change)
+    box.rate = rate
+    box.key = key
+    _place_box(e, i)
 
 
 # --- queues of nodes ---------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def _append(e: Any, owner: Any, n: int) -> None:
     """Puts node n at the end of a queue; owner: a record with head and tail."""
     node = node_at(e, n)
@@ -415,7 +424,7 @@ def _append(e: Any, owner: Any, n: int) -> None:
     owner.tail = n
 
 
-@kernel
+@inlined
 def _unlink(e: Any, owner: Any, n: int) -> None:
     """Takes node n out of the queue it is in."""
     node = node_at(e, n)
@@ -429,7 +438,7 @@ def _unlink(e: Any, owner: Any, n: int) -> None:
         node_at(e, node.next).prev = node.prev
 
 
-@kernel
+@inlined
 def _delay(e: Any, index: int, n: int) -> None:
     line = line_at(e, index)
     due_s = e.now + line.delay_s
@@ -455,7 +464,7 @@ def _arm(e: Any, index: int, n: int) -> None:
     line.tail = n
 
 
-@kernel
+@inlined
 def _disarm(e: Any, n: int) -> None:
     node = node_at(e, n)
     if not node.timed:
@@ -472,7 +481,7 @@ def _disarm(e: Any, n: int) -> None:
         timer_at(e, timer.later).sooner = timer.sooner
 
 
-@kernel
+@inlined
 def _take_node(e: Any) -> int:
     n: int = e.free
     e.free = node_at(e, n).next
@@ -480,7 +489,7 @@ def _take_node(e: Any) -> int:
     return n
 
 
-@kernel
+@inlined
 def _free_node(e: Any, n: int) -> None:
     node = node_at(e, n)
     node.state = FREE
@@ -492,6 +501,36 @@ def _free_node(e: Any, n: int) -> None:
 # --- runnable visits of a container ------------------------------------------------------------------
 
 
+@inlined
+def _begin(e: Any, box: Any, v: float, n: int) -> None:
+    """Node n becomes runnable until the container's virtual time is v."""
+    k = box.runnable
+    box.runnable = k + 1
+    if k == 0:
+        box.least_v, box.least = v, n
+        return
+    if v < box.least_v:
+        v, box.least_v = box.least_v, v
+        n, box.least = box.least, n
+    _push(e, box.first, k - 1, v, n)
+
+
+@inlined
+def _finish(e: Any, box: Any) -> int:
+    """The first runnable visit ends; returns its node."""
+    n: int = box.least
+    k = box.runnable - 1
+    box.runnable = k
+    if k == 0:
+        box.v = 0.0
+        return n
+    box.v = box.least_v
+    box.least_v = runnable_at(e, box.first).v
+    box.least = runnable_at(e, box.first).node
+    _pop(e, box.first, k)
+    return n
+
+
 @kernel
 def _push(e: Any, first: int, count: int, v: float, n: int) -> None:
     i = count
@@ -500,38 +539,54 @@ def _push(e: Any, first: int, count: int, v: float, n: int) -> None:
         above = runnable_at(e, first + up)
         if above.v <= v:
             break
-        runnable_at(e, first + i).v = above.v
-        runnable_at(e, first + i).node = above.node
+        here = runnable_at(e, first + i)
+        here.v = above.v
+        here.node = above.node
         i = up
-    runnable_at(e, first + i).v = v
-    runnable_at(e, first + i).node = n
+    here = runnable_at(e, first + i)
+    here.v = v
+    here.node = n
 
 
 @kernel
 def _pop(e: Any, first: int, count: int) -> None:
     """Removes the least of `count` entries."""
-    last = count - 1
-    v, n = runnable_at(e, first + last).v, runnable_at(e, first + last).node
+    last = runnable_at(e, first + count - 1)
+    v, n = last.v, last.node
     i = 0
     while True:
         down = 2 * i + 1
-        if down >= last:
+        if down >= count - 1:
             break
-        if down + 1 < last and runnable_at(e, first + down + 1).v < runnable_at(e, first + down).v:
+        if down + 1 < count - 1 and runnable_at(e, first + down + 1).v < runnable_at(e, first + down).v:
             down += 1
-        if runnable_at(e, first + down).v >= v:
+        below = runnable_at(e, first + down)
+        if below.v >= v:
             break
-        runnable_at(e, first + i).v = runnable_at(e, first + down).v
-        runnable_at(e, first + i).node = runnable_at(e, first + down).node
+        here = runnable_at(e, first + i)
+        here.v = below.v
+        here.node = below.node
         i = down
-    runnable_at(e, first + i).v = v
-    runnable_at(e, first + i).node = n
+    here = runnable_at(e, first + i)
+    here.v = v
+    here.node = n
+
+
+@kernel
+def _waiting_s(e: Any, box: Any) -> float:
+    """CPU work of the container (synced) that has begun and is not done."""
+    if box.runnable == 0:
+        return 0.0
+    total: float = box.least_v - box.v
+    for j in range(box.runnable - 1):
+        total += runnable_at(e, box.first + j).v - box.v
+    return total
 
 
 # --- memory ------------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def _charge(e: Any, i: int, more_bytes: int) -> None:
     """Container i wants to hold more (or less); notes it when that is more than it may."""
     box = box_at(e, i)
@@ -562,7 +617,7 @@ def exceeding(engine: Records) -> int:
 # --- visits ------------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def _next(e: Any, n: int, step: int) -> None:
     """Node n goes on at this instant, with `step`, after those that are to go on already."""
     node = node_at(e, n)
@@ -582,7 +637,7 @@ def _end(e: Any, n: int, outcome: int) -> None:
     _next(e, n, ENDED)
 
 
-@kernel
+@inlined
 def _draw(e: Any, handler: Any) -> float:
     """CPU seconds of a visit."""
     mean_s: float = handler.mean_s
@@ -599,7 +654,7 @@ def _draw(e: Any, handler: Any) -> float:
     return exp(logarithm)
 
 
-@kernel
+@inlined
 def _chance(e: Any, probability: float) -> bool:
     if probability >= 1.0:
         return True
@@ -609,17 +664,18 @@ def _chance(e: Any, probability: float) -> bool:
     return yes
 
 
-@kernel
+@inlined
 def _replica(e: Any, n: int) -> int:
     """The container that visit n comes to: replicas in turn, without those that are down."""
-    service = service_at(e, handler_at(e, node_at(e, n).handler).service)
-    i: int = service.first
-    if service.count > 1:
+    handler = handler_at(e, node_at(e, n).handler)
+    i: int = handler.first
+    if handler.replicas > 1:
+        service = service_at(e, handler.service)
         turn = service.turn
-        for _ in range(service.count):
-            i = service.first + turn
+        for _ in range(handler.replicas):
+            i = handler.first + turn
             turn += 1
-            if turn >= service.count:
+            if turn >= handler.replicas:
                 turn = 0
             if box_at(e, i).status < _DOWN:
                 break
@@ -627,7 +683,7 @@ def _replica(e: Any, n: int) -> int:
     return i
 
 
-@kernel
+@inlined
 def _connect(e: Any, n: int) -> bool:
     """A caller makes call n: its timeout starts, then it needs a connection. False: it waits for one."""
     node = node_at(e, n)
@@ -645,7 +701,7 @@ def _connect(e: Any, n: int) -> bool:
     return True
 
 
-@kernel
+@inlined
 def _enter(e: Any, n: int, i: int) -> bool:
     """Visit n takes a worker of container i. False: it waits for one, or is turned away."""
     box, node = box_at(e, i), node_at(e, n)
@@ -669,7 +725,7 @@ def _enter(e: Any, n: int, i: int) -> bool:
     return False
 
 
-@kernel
+@inlined
 def _run(e: Any, n: int) -> None:
     """A part of visit n becomes runnable."""
     node = node_at(e, n)
@@ -677,10 +733,7 @@ def _run(e: Any, n: int) -> None:
     i = node.container
     box = box_at(e, i)
     _sync(e, i)
-    _push(e, box.first, box.runnable, box.v + node.part_s, n)
-    box.runnable += 1
-    box.backlog += node.part_s
-    box.begun_s += node.part_s
+    _begin(e, box, box.v + node.part_s, n)
     if box.stalled > 0.0:
         _settle(e, i)
         box.stalled = min(float(box.runnable), box.cap)
@@ -688,7 +741,7 @@ def _run(e: Any, n: int) -> None:
         _pace(e, i)
 
 
-@kernel
+@inlined
 def _go(e: Any, n: int) -> int:
     """Node n goes on from a call being made to a part being runnable; returned if it ended on the way."""
     node = node_at(e, n)
@@ -715,7 +768,7 @@ def _go(e: Any, n: int) -> int:
     return NOBODY
 
 
-@kernel
+@inlined
 def _admit_queued(e: Any, i: int) -> None:
     """Those in container i's queue take what workers are free."""
     box = box_at(e, i)
@@ -728,7 +781,7 @@ def _admit_queued(e: Any, i: int) -> None:
         _next(e, n, SERVE)
 
 
-@kernel
+@inlined
 def _leave(e: Any, n: int) -> None:
     """Visit n gives its worker back."""
     i = node_at(e, n).container
@@ -743,7 +796,7 @@ def _leave(e: Any, n: int) -> None:
         _admit_queued(e, i)
 
 
-@kernel
+@inlined
 def _call_stage(e: Any, n: int) -> int:
     """Visit n makes the calls of its next stage, if chance leaves any. Returns the node to go on first."""
     node = node_at(e, n)
@@ -774,7 +827,7 @@ def _call_stage(e: Any, n: int) -> int:
     return first
 
 
-@kernel
+@inlined
 def _disconnect(e: Any, n: int) -> None:
     """Call n gives its connection back: the next in line gets it."""
     node = node_at(e, n)
@@ -791,7 +844,7 @@ def _disconnect(e: Any, n: int) -> None:
     _next(e, following, SEND)
 
 
-@kernel
+@inlined
 def _tell(e: Any, n: int) -> int:
     """The caller of attempt n hears how it ended: tries again, waits for its other calls, or goes on.
 
@@ -884,7 +937,7 @@ def _time_out(e: Any, n: int) -> None:
 # --- the client --------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def _open(e: Any, r: int) -> int:
     """Request r gets a connection; returns the node that stands for it."""
     n = _take_node(e)
@@ -899,7 +952,7 @@ def _open(e: Any, r: int) -> int:
     return n
 
 
-@kernel
+@inlined
 def _log(e: Any, r: int, outcome: int) -> None:
     request = request_at(e, r)
     request.status = outcome
@@ -909,7 +962,7 @@ def _log(e: Any, r: int, outcome: int) -> None:
     e.ended += 1
 
 
-@kernel
+@inlined
 def _close(e: Any, r: int, outcome: int) -> None:
     """Request r, which was open, ended; the next in line for its connection is opened."""
     _log(e, r, outcome)
@@ -924,7 +977,7 @@ def _close(e: Any, r: int, outcome: int) -> None:
     _next(e, _open(e, following), ARRIVE)
 
 
-@kernel
+@inlined
 def _due(e: Any, r: int) -> None:
     """Request r is due: from now on it may time out."""
     e.arrived = r + 1
@@ -933,7 +986,7 @@ def _due(e: Any, r: int) -> None:
         _place_line(e, e.line_count, request_at(e, r).at_s + e.timeout_s)
 
 
-@kernel
+@inlined
 def _ask(e: Any) -> None:
     """The next request of the arrivals is due."""
     r = e.arrived
@@ -975,7 +1028,7 @@ def _expire(e: Any) -> None:
 # --- events ------------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def _settle(e: Any, i: int) -> None:
     """Brings container i's throttled time up to now."""
     box, now = box_at(e, i), e.now
@@ -984,7 +1037,7 @@ def _settle(e: Any, i: int) -> None:
         box.stalled_at_s = now
 
 
-@kernel
+@inlined
 def _on_cpu(e: Any, i: int) -> int:
     """Container i's pool is empty, or its first visit has burnt its part. Returns the node that goes on."""
     box = box_at(e, i)
@@ -995,14 +1048,7 @@ def _on_cpu(e: Any, i: int) -> int:
         box.stalled_at_s = e.now
         box.throttled = True
         return NOBODY
-    n: int = runnable_at(e, box.first).node
-    box.v = runnable_at(e, box.first).v
-    _pop(e, box.first, box.runnable)
-    box.runnable -= 1
-    box.least_v = -1.0
-    if box.runnable == 0:
-        box.v = 0.0
-        box.backlog = 0.0
+    n = _finish(e, box)
     node = node_at(e, n)
     if not node.failed and node.stage < node.last_stage:
         return _call_stage(e, n)
@@ -1011,7 +1057,7 @@ def _on_cpu(e: Any, i: int) -> int:
     return n
 
 
-@kernel
+@inlined
 def _on_line(e: Any, index: int) -> None:
     """The head of a delay line is due, or was taken out of it before."""
     now = e.now
@@ -1169,15 +1215,15 @@ def end_period(
         report.throttled[i] = box.throttled
         report.throttled_s[i] = box.throttled_s
         report.memory_bytes[i] = min(box.wanted_bytes, box.limit_bytes)
-        if box.quota < inf:
-            box.nr_periods += (used > 0.0) or box.throttled
+        box.nr_periods += box.throttled or (used > 0.0 and box.quota < inf)
         box.nr_throttled += box.throttled
-        box.arrived_s += box.begun_s
+        waiting_s = _waiting_s(e, box)
+        begun_s = used + (waiting_s - box.backlog) + (box.lost_s - box.row_lost_s)
+        box.arrived_s += begun_s
         box.done_s += used
-        box.row_demand_s = box.begun_s
-        box.row_backlog_s = max(box.backlog, 0.0)
+        box.backlog = waiting_s
+        box.row_demand_s = begun_s
         box.row_lost_s = box.lost_s
-        box.begun_s = 0.0
         box.used = 0.0
         box.throttled = False
         box.throttled_s = 0.0
@@ -1197,7 +1243,7 @@ def record(engine: Records, rows: Rows, row: int, columns: Whole, report: Report
         rows.demand_cores[row, i] = box.row_demand_s / period_s
         rows.usage_cores[row, i] = report.usage_cores[i]
         rows.quota_cores[row, i] = report.quota_cores[i]
-        rows.backlog_s[row, i] = box.row_backlog_s
+        rows.backlog_s[row, i] = box.backlog
         rows.throttled[row, i] = report.throttled[i]
         rows.throttled_s[row, i] = report.throttled_s[i]
         rows.memory_bytes[row, i] = report.memory_bytes[i]
@@ -1244,8 +1290,7 @@ def kill(engine: Records, columns: Whole, status: int) -> None:
         box.status = status
         box.stalled = 0.0
         box.killed += box.busy + box.waiting
-        box.lost_s += box.backlog
-        box.backlog = 0.0
+        box.lost_s += _waiting_s(e, box)
         box.v = 0.0
         box.runnable = 0
         box.busy = 0

@@ -226,7 +226,7 @@ class Requests:
             orphans=int(state["orphans"]),
             in_flight=engine.in_flight(self._engine),
             lost_s=boxes["row_lost_s"].copy(),
-            waiting_s=boxes["row_backlog_s"].copy(),
+            waiting_s=boxes["backlog"].copy(),
         )
 
     # --- small parts -----------------------------------------------------------------------------
@@ -329,8 +329,6 @@ def _new_tables(workload: RequestWorkload) -> dict[str, engine.Records]:
         calls[name][count:] = -1
     pools = np.zeros(len(graph.pool_connections), engine.POOL)
     pools["connections"] = graph.pool_connections
-    services = np.zeros(len(graph.services), engine.SERVICE)
-    services["first"], services["count"] = graph.first_container[:-1], np.diff(graph.first_container)
     stages = np.zeros(len(graph.first_call), engine.STAGE)
     stages["first_call"] = graph.first_call
     nodes = _free_nodes(_ROOM + _reserve(graph))
@@ -342,7 +340,7 @@ def _new_tables(workload: RequestWorkload) -> dict[str, engine.Records]:
         "leaves": np.concatenate((leaves, _tree(np.arange(len(boxes) + len(hosts) + len(lines) + 1)))),
         "lines": lines,
         "pools": pools,
-        "services": services,
+        "services": np.zeros(len(graph.services), engine.SERVICE),
         "handlers": _handlers(graph),
         "stages": stages,
         "calls": calls,
@@ -406,8 +404,10 @@ def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, e
 
 
 def _handlers(graph: ServiceGraph) -> engine.Records:
-    handlers = np.zeros(len(graph.handlers), engine.HANDLER)
+    handlers = _zeros(len(graph.handlers), engine.HANDLER)
     handlers["service"], handlers["draw"] = graph.handler_service, graph.draw
+    handlers["first"] = graph.first_container[graph.handler_service]
+    handlers["replicas"] = np.diff(graph.first_container)[graph.handler_service]
     handlers["first_stage"], handlers["last_stage"] = graph.first_stage[:-1], graph.first_stage[1:]
     handlers["share"] = 1.0 / (np.diff(graph.first_stage) + 1)
     handlers["mean_s"] = graph.mean_s
