@@ -404,12 +404,12 @@ def _reservations(series: Series, replay: Replay, price: Price) -> _Pairs:
     cores = np.where(series.up, quota, 0).sum(axis=0, dtype=np.float64) * hours
     bounded = series.up & (series.limit_bytes < UNLIMITED_BYTES)
     gib = np.where(bounded, series.limit_bytes, 0).sum(axis=0, dtype=np.float64) * (hours / GIB)
-    gib[~replay.memory_known] = np.nan
-    known = bool(replay.memory_known.any())
+    # No limit at all is no reservation, which is not the same as one of nothing.
+    gib[~(replay.memory_known & bounded.any(axis=0))] = np.nan
     cost = cores * price.cpu_core_hour + np.nan_to_num(gib) * price.memory_gib_hour
     length_h = len(series.up) * hours
     mean = cores / length_h
-    total_gib = float(np.nansum(gib)) if known else float("nan")
+    total_gib = float("nan") if np.isnan(gib).all() else float(np.nansum(gib))
     return {
         "reserved_core_h": (cores, float(cores.sum())),
         "mean_reserved_cores": (mean, float(mean.sum())),

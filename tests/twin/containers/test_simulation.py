@@ -323,8 +323,8 @@ def test_e1_the_limit_follows_one_two_three_four_busy_cpus_within_a_few_periods(
 
 def test_the_network_delays_reports_and_the_limits_that_answer_them(workload, machine, scripted, limits):
     cpu, _ = limits
-    # Period 0 ends at 100 ms; there 30 ms, back 30 ms: the quota is in force from 160 ms, 60 ms into period 1,
-    # which refills the pool: 60 ms at 1 CPU of quota 0.5 (50 ms), then 40 ms of the new pool.
+    # Period 0 ends at 100 ms; there 30 ms, back 30 ms: the quota is in force from 160 ms, 60 ms into
+    # period 1, which refills the pool: 60 ms at 1 CPU of quota 0.5 (50 ms), then 40 ms of the new pool.
     policy = scripted(quota=0.5)
     policy.period = lambda stats: Decision(cpu(stats.ids, 0.8)) if len(policy.periods) == 1 else None
     outcome = run(workload([1.0] * 3), policy, machine(network_delay_s=0.03))
