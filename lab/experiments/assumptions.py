@@ -55,7 +55,7 @@ MICROSERVICES: tuple[Change, ...] = (
     Change("hosts=1", ("services.hosts=1",)),
     Change("client timeout=1s", ("services.client_timeout_s=1.0",)),
     Change("client connections=200", ("services.connections=200",)),
-    Change("Ω,M=1×peaks", ("budget_factor=1.0",)),
+    Change("Ω,M=2×peaks", ("budget_factor=2.0",)),
     Change("Ω,M=3×peaks", ("budget_factor=3.0",)),
     Change("profile=0.1s", ("profile.interval_s=0.1",)),
     Change("profile=10s", ("profile.interval_s=10.0",)),
