@@ -6,12 +6,15 @@ For: verbs that simulate. Not for: standard output, which carries results alone.
 from __future__ import annotations
 
 import sys
-import time
+import threading
 from types import TracebackType
 from typing import Self
 
 PATIENCE_S = 2.0
 """Work that is done within this time needs no bar; a bar that flashes by is noise."""
+
+PREPARING = "preparing (the first time the twin is compiled too: about 15 s)"
+"""What the bar says while no run has begun: a trace is read, a workload profiled."""
 
 
 class Bar:
@@ -23,31 +26,40 @@ class Bar:
 
     def __init__(self, runs: int, *, wanted: bool) -> None:
         self._runs = runs
-        self._wanted = wanted and sys.stderr.isatty()
         self._fractions: dict[str, float] = {}
-        self._began = time.monotonic()
         self._live: _Live | None = None
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(PATIENCE_S, self._appear) if wanted and sys.stderr.isatty() else None
 
     def __enter__(self) -> Self:
+        if self._timer is not None:
+            self._timer.daemon = True
+            self._timer.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._live is not None:
-            self._live.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        # One that is appearing right now is waited for, so that nothing stays on the screen.
+        with self._lock:
+            self._timer = None
+            if self._live is not None:
+                self._live.stop()
 
     def __call__(self, label: str, fraction: float) -> None:
         """Shows that the run `label` has come to `fraction` (0..1)."""
         self._fractions[label] = fraction
-        if not self._wanted:
-            return
-        if self._live is None:
-            if time.monotonic() - self._began < PATIENCE_S:
-                return
-            self._live = _Live(self._runs)
-        done = sum(self._fractions.values())
-        self._live.show(f"{label} ({len(self._fractions)} of {self._runs})", done)
+        if self._live is not None:
+            done = sum(self._fractions.values())
+            self._live.show(f"{label} ({len(self._fractions)} of {self._runs})", done)
+
+    def _appear(self) -> None:
+        with self._lock:
+            if self._timer is not None:
+                self._live = _Live(self._runs)
+                self._live.show(PREPARING if not self._fractions else "", sum(self._fractions.values()))
 
 
 class _Live:

@@ -1,0 +1,55 @@
+import io
+import time
+
+import pytest
+
+from lab.cli import progress
+
+
+class _Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    terminal = _Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(progress, "PATIENCE_S", 0.05)
+    return terminal
+
+
+def wait_for(screen, text):
+    deadline = time.monotonic() + 10
+    while text not in screen.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return screen.getvalue()
+
+
+def test_work_that_takes_long_says_so_before_its_first_run_begins(screen):
+    with progress.Bar(2, wanted=True):
+        assert "preparing" in wait_for(screen, "preparing")
+
+
+def test_runs_are_named_once_they_report(screen):
+    with progress.Bar(2, wanted=True) as bar:
+        wait_for(screen, "preparing")
+        bar("escra", 0.5)
+        assert "escra (1 of 2)" in wait_for(screen, "escra (1 of 2)")
+
+
+def test_work_that_is_done_at_once_shows_nothing(screen):
+    with progress.Bar(1, wanted=True) as bar:
+        bar("escra", 1.0)
+    time.sleep(0.1)
+    assert screen.getvalue() == ""
+
+
+def test_nothing_is_shown_where_nobody_looks_or_it_is_not_wanted(screen, monkeypatch):
+    with progress.Bar(1, wanted=False):
+        time.sleep(0.1)
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with progress.Bar(1, wanted=True):
+        time.sleep(0.1)
+    assert screen.getvalue() == ""
