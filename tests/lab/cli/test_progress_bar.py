@@ -1,8 +1,6 @@
 import io
 import time
 
-import pytest
-
 from lab.cli import progress
 
 
@@ -11,8 +9,8 @@ class _Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def screen(monkeypatch):
+def terminal_of(monkeypatch):
+    """To be called in the test itself: between a test's set-up and its call pytest puts its own stderr back."""
     terminal = _Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm-256color")
@@ -27,26 +25,30 @@ def wait_for(screen, text):
     return screen.getvalue()
 
 
-def test_work_that_takes_long_says_so_before_its_first_run_begins(screen):
+def test_work_that_takes_long_says_so_before_its_first_run_begins(monkeypatch):
+    screen = terminal_of(monkeypatch)
     with progress.Bar(2, wanted=True):
         assert "preparing" in wait_for(screen, "preparing")
 
 
-def test_runs_are_named_once_they_report(screen):
+def test_runs_are_named_once_they_report(monkeypatch):
+    screen = terminal_of(monkeypatch)
     with progress.Bar(2, wanted=True) as bar:
         wait_for(screen, "preparing")
         bar("escra", 0.5)
         assert "escra (1 of 2)" in wait_for(screen, "escra (1 of 2)")
 
 
-def test_work_that_is_done_at_once_shows_nothing(screen):
+def test_work_that_is_done_at_once_shows_nothing(monkeypatch):
+    screen = terminal_of(monkeypatch)
     with progress.Bar(1, wanted=True) as bar:
         bar("escra", 1.0)
     time.sleep(0.1)
     assert screen.getvalue() == ""
 
 
-def test_nothing_is_shown_where_nobody_looks_or_it_is_not_wanted(screen, monkeypatch):
+def test_nothing_is_shown_where_nobody_looks_or_it_is_not_wanted(monkeypatch):
+    screen = terminal_of(monkeypatch)
     with progress.Bar(1, wanted=False):
         time.sleep(0.1)
     monkeypatch.setattr("sys.stderr", io.StringIO())
