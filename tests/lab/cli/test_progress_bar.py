@@ -10,7 +10,7 @@ class _Terminal(io.StringIO):
 
 
 def terminal_of(monkeypatch):
-    """To be called in the test itself: between a test's set-up and its call pytest puts its own stderr back."""
+    """To be called in the test itself: between set-up and call pytest puts its own stderr back."""
     terminal = _Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
     monkeypatch.setenv("TERM", "xterm-256color")
