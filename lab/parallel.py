@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -31,6 +32,8 @@ Done = TypeVar("Done")
 Progress = Callable[[str, float], None]
 
 _POLL_S = 0.05
+_UNWIND_S = 10.0
+"""For a stopped worker to leave nothing half-written; what it leaves then, the store sweeps."""
 
 
 class _StoppedError(BaseException):
@@ -82,6 +85,7 @@ def _pool(
     executor = ProcessPoolExecutor(jobs, context, _begin, (said, end))
     try:
         yield executor, said
+        executor.shutdown(wait=True)
     finally:
         held.close()
         executor.shutdown(wait=True, cancel_futures=True)
@@ -107,9 +111,19 @@ def _begin(said: SimpleQueue[tuple[str, float]], end: Connection) -> None:
 
 
 def _watch(end: Connection) -> None:
-    """Waits until nobody holds the pipe's other end; then this process is to end."""
+    """Waits until nobody holds the pipe's other end; then this process is to end.
+
+    A signal reaches Python code only when the main thread runs some: one that has just gone to wait for a
+    lock that a sibling died with would never hear it. So whoever is idle is ended from here, and so is work
+    that does not unwind in time.
+    """
     end.poll(None)
-    os.kill(os.getpid(), signal.SIGTERM)
+    if _Here.working:
+        os.kill(os.getpid(), signal.SIGTERM)
+    deadline = time.monotonic() + _UNWIND_S
+    while _Here.working and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    os._exit(0)
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:

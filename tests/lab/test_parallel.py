@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from lab import parallel
 from lab.parallel import cores, run_units
 from twinbed import BackendError, ScenarioError
 
@@ -100,3 +101,29 @@ def test_workers_end_when_their_parent_is_killed(tmp_path):
 
 def test_there_is_a_cpu_to_work_on():
     assert cores() >= 1
+
+
+def wait_deaf(said, end, lock, ready):
+    """What an idle worker is when its signal is lost: in C code, waiting for a lock that nobody gives back."""
+    parallel._begin(said, end)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    ready.set()
+    lock.acquire()
+
+
+def test_an_idle_worker_ends_with_its_parent_even_if_no_signal_reaches_it():
+    context = multiprocessing.get_context("spawn")
+    lock, ready, said = context.Lock(), context.Event(), context.SimpleQueue()
+    end, held = context.Pipe(duplex=False)
+    lock.acquire()
+    worker = context.Process(target=wait_deaf, args=(said, end, lock, ready))
+    worker.start()
+    assert ready.wait(60)
+    held.close()
+    worker.join(30)
+    ended = worker.exitcode
+    worker.kill()
+    worker.join()
+    assert ended == 0
+    end.close()
+    said.close()
