@@ -153,7 +153,6 @@ BOX = _record(
     runnable="i4",
     #
     cap="f8",
-    key="f8",  # when its next event is
     stalled="f8",
     first="i4",  # its other runnable visits are runnable[first …]
     leaf="i4",
@@ -168,6 +167,7 @@ BOX = _record(
     empties="?",  # its next event is that the pool is empty
     shared="?",  # its host has fewer cores than its containers may want
     over="?",  # is listed
+    over_order="i8",  # of the container of this index: the one at this place of the list
     #
     wanted_bytes="i8",
     limit_bytes="i8",
@@ -198,8 +198,7 @@ BOX = _record(
     #
     throttled="?",
     reason="u1",
-    over_order="i8",  # of the container of this index: the one at this place of the list
-    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4", "unused5"), "i8"),
+    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4", "unused5", "unused6"), "i8"),
 )
 HOST = _record(
     u="f8",
@@ -302,9 +301,7 @@ def _place(e: Any, base: int, size: int, leaf: int, owner: int, time: float) -> 
     Branches would be guesses, wrong half the time: the difference's sign, as a mask, chooses the winner.
     """
     i, winner, key = size + leaf, owner, _bits(time)
-    place = leaf_at(e, base + i)
-    place.key = key
-    place.owner = winner
+    leaf_at(e, base + i).key = key
     while i > 1:
         rival = leaf_at(e, base + (i ^ 1))
         lead = rival.key - key
@@ -334,13 +331,13 @@ def _place_host(e: Any, h: int) -> None:
 
 
 @inlined
-def _place_box(e: Any, i: int) -> None:
+def _place_box(e: Any, i: int, time: float) -> None:
     box = box_at(e, i)
     if not box.shared:
-        _place(e, e.top, e.top_size, i, i, box.key)
+        _place(e, e.top, e.top_size, i, i, time)
         return
     host = host_at(e, box.host)
-    least = _place(e, host.tree, host.size, box.leaf, i, box.key)
+    least = _place(e, host.tree, host.size, box.leaf, i, time)
     if least != host.next_u:
         host.next_u = least
         _place_host(e, box.host)
@@ -404,8 +401,7 @@ def _pace(e: Any, i: int) -> None:
         box.rate = rate
         _want(e, box.host, change)
     box.rate = rate
-    box.key = key
-    _place_box(e, i)
+    _place_box(e, i, key)
 
 
 # --- queues of nodes ---------------------------------------------------------------------------------

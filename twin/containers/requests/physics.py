@@ -385,7 +385,6 @@ def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, e
     boxes["status"] = ABSENT
     boxes["cap"] = np.minimum(workload.threads, workload.host_cores)
     boxes["host"] = workload.host
-    boxes["key"] = np.inf
     # No powers of two: else the first visits of all containers compete for a few cache lines.
     boxes["first"][1:] = np.cumsum((graph.workers + 3) // 4 * 4 + 4)[:-1]
     for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):
