@@ -70,7 +70,13 @@ ESCRA: tuple[Change, ...] = (
     Change("Υ=40%", ("escra.upsilon=40",)),
     Change("window=10", ("escra.window=10",)),
     Change("no guard", ("escra.stale_mean_guard=false",)),
+)
+
+ESCRA_MEMORY: tuple[Change, ...] = (
     Change("reclaim every 1s", ("escra.reclaim_interval_s=1",)),
+    Change("δ=16MiB", ("escra.reclaim_margin_bytes=16777216",)),
+    Change("grant=64MiB", ("escra.grant_bytes=67108864",)),
+    Change("σ=0.5", ("escra.initial_memory=0.5",)),
 )
 
 AUTOPILOT: tuple[Change, ...] = (

@@ -6,7 +6,7 @@ For: the definitions; the three share their runs. Source: sections 2.6.3 to 2.6.
 
 from __future__ import annotations
 
-from lab.experiments.assumptions import AUTOPILOT, ESCRA, MICROSERVICES, PART
+from lab.experiments.assumptions import AUTOPILOT, ESCRA, ESCRA_MEMORY, MICROSERVICES, PART
 from lab.experiments.measures import Pick, change, mean, median_change, most, total
 from lab.experiments.model import Experiment, Figure
 
@@ -50,7 +50,7 @@ def _typical() -> tuple[Figure, ...]:
     medians = tuple(
         Figure(
             f"{key}_{measured}_median",
-            f"{title}, Escra vs {name}, median of 16",
+            f"{title}, Escra vs {name}, median",
             "%",
             1,
             median_change(metric, at("escra"), at(policy)),
@@ -127,7 +127,7 @@ E2 = Experiment(
         _single("media_microservice", "burst", "throughput", against="autopilot"),
         *_typical(),
     ),
-    sensitivity=(*MICROSERVICES, *ESCRA, *AUTOPILOT),
+    sensitivity=(*MICROSERVICES, *ESCRA, *ESCRA_MEMORY, *AUTOPILOT),
     sensitivity_part=PART,
 )
 
@@ -148,42 +148,45 @@ E3 = Experiment(
         _slack("media_microservice", "burst", "memory_slack_p99_mib", "escra"),
         Figure(
             "cpu_slack_p50",
-            "all 16: CPU slack p50, Escra",
+            "all: CPU slack p50, Escra",
             "cores",
             3,
             mean("cpu_slack_p50_cores", at("escra")),
         ),
         Figure(
             "cpu_slack_p80",
-            "all 16: CPU slack p80, Escra",
+            "all: CPU slack p80, Escra",
             "cores",
             3,
             mean("cpu_slack_p80_cores", at("escra")),
         ),
         Figure(
             "cpu_slack_p99",
-            "all 16: CPU slack p99, Escra",
+            "all: CPU slack p99, Escra",
             "cores",
             3,
             mean("cpu_slack_p99_cores", at("escra")),
         ),
         Figure(
             "memory_slack_p50",
-            "all 16: memory slack p50, Escra",
+            "all: memory slack p50, Escra",
             "MiB",
             1,
             mean("memory_slack_p50_mib", at("escra")),
         ),
         Figure(
             "memory_slack_p99",
-            "all 16: memory slack p99, Escra",
+            "all: memory slack p99, Escra",
             "MiB",
             1,
             mean("memory_slack_p99_mib", at("escra")),
         ),
     ),
-    sensitivity=(*MICROSERVICES, *ESCRA),
-    sensitivity_part=PART,
+    sensitivity=(*MICROSERVICES, *ESCRA, *ESCRA_MEMORY),
+    sensitivity_part=(
+        "vary.services.app=[hipster_shop, train_ticket]",
+        "vary.services.arrivals=[fixed, exponential]",
+    ),
 )
 
 E8 = Experiment(
@@ -195,7 +198,7 @@ E8 = Experiment(
         "seeds. The source's 32 experiments are read as the 16 of each of the two baselines."
     ),
     figures=(
-        Figure("escra_kills", "Escra: kills in all 16 runs", "1", 1, total("oom_kills", at("escra"))),
+        Figure("escra_kills", "Escra: kills in all runs", "1", 1, total("oom_kills", at("escra"))),
         Figure(
             "autopilot_kills",
             "Autopilot 1 s: most kills in one run",
@@ -204,16 +207,17 @@ E8 = Experiment(
             most("oom_kills", at(_AUTOPILOT)),
         ),
         Figure(
-            "autopilot_all", "Autopilot 1 s: kills in all 16 runs", "1", 1, total("oom_kills", at(_AUTOPILOT))
+            "autopilot_all", "Autopilot 1 s: kills in all runs", "1", 1, total("oom_kills", at(_AUTOPILOT))
         ),
         Figure(
             "escra_held",
-            "Escra: containers held for memory, all 16 runs",
+            "Escra: containers held for memory, all runs",
             "1",
             1,
             total("oom_events", at("escra")),
         ),
     ),
-    sensitivity=(*MICROSERVICES, *AUTOPILOT),
-    sensitivity_part=PART,
+    sensitivity=(*MICROSERVICES, *ESCRA_MEMORY, *AUTOPILOT),
+    sensitivity_seeds=(0, 1, 2),
+    sensitivity_part=("vary.services.app=[hipster_shop]", "vary.services.arrivals=[burst]"),
 )

@@ -5,6 +5,7 @@ For: `twinbed report --experiment` and the results page. Not for: computing or j
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 
@@ -71,7 +72,8 @@ def side_by_side(evaluation: Evaluation) -> Result:
 
 def moved(evaluation: Evaluation, changes: Sequence[Moved]) -> Result:
     """How each figure moves when one assumption is changed: a line per figure, the declared ones first."""
-    shown = [each for each in evaluation.measured if not each.figure.detail]
+    defined = {key for each in changes for key, value in each.values.items() if not math.isnan(value)}
+    shown = [each for each in evaluation.measured if not each.figure.detail and each.figure.key in defined]
     columns = tuple(
         Column(each.figure.key, each.figure.title, each.figure.unit, each.figure.decimals) for each in shown
     )
@@ -81,7 +83,7 @@ def moved(evaluation: Evaluation, changes: Sequence[Moved]) -> Result:
     seeds = ", ".join(map(str, evaluation.experiment.sensitivity_seeds))
     part = ", ".join(each.removeprefix("vary.") for each in evaluation.experiment.sensitivity_part)
     note = (
-        f"One assumption changed at a time, all else as declared; seed {seeds} only, so no intervals"
+        f"One assumption changed at a time, all else as declared; seed {seeds} only, no intervals"
         f"{f'; tried on {part}' if part else ''}."
     )
     return Result((Column("change", "Change"), *columns), tuple(rows), notes=(note,), aside="change")
