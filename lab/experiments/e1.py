@@ -66,6 +66,16 @@ E1 = Experiment(
         Figure("down_s", "Longest time to follow a step down", "s", 2, _down),
         Figure("slack", "Median CPU slack", "cores", 3, mean("cpu_slack_p50_cores", _ESCRA)),
     ),
+    discussion=(
+        "Upwards, Escra needs a throttled period to notice, then adds a share of the unallocated pool in "
+        "each period, a share that grows as its window fills with throttles; downwards, the window must "
+        "forget first. So the time is set by Υ, the window and the room that Ω leaves, and by nothing of "
+        "the machine; each moves it by a period or two.",
+        "Two conditions break it. With Ω no larger than the peak, the last step is approached by ever "
+        "smaller raises and not reached. With telemetry half a period late, quotas are written in the "
+        "middle of periods, and a write refills the container's runtime: it uses more than its limit "
+        "without being throttled, and the limit stays below the use.",
+    ),
     sensitivity=(
         Change("Υ=10%", ("escra.upsilon=10",)),
         Change("Υ=40%", ("escra.upsilon=40",)),

@@ -39,6 +39,13 @@ DELAY = Experiment(
         "HipsterShop and Teastore under Burst, which asks most of it; changes are against no delay, paired, "
         "mean over the two."
     ),
+    discussion=(
+        "Up to 5 ms the Controller may be far away, and latency even falls a little: a quota that is "
+        "written later in the period refills the runtime of a container that has used more of it. From 20 "
+        "ms on the tail doubles, and at half a period the median is lost too: decisions are about a "
+        "period that is over, quotas are written where they refill most, and Escra reads what a refill "
+        "gave as a limit that suffices. A controller belongs into the same region.",
+    ),
     figures=_figures("machine.network_delay_s", DELAYS_S, lambda value: f"{1000 * value:g} ms"),
     curve="One-way delay between hosts and Controller",
 )
@@ -50,6 +57,11 @@ LOSS = Experiment(
     method=(
         "Each record is lost independently with this probability. HipsterShop and Teastore under Burst; "
         "changes are against no loss, paired, mean over the two."
+    ),
+    discussion=(
+        "Loss harms in proportion and late: up to 2 % nothing is to be seen, 20 % nearly double the tail. "
+        "A lost record delays a decision by one period, in which the next record says the same again; "
+        "slack stays as it is.",
     ),
     figures=_figures("machine.telemetry_loss", LOSSES, lambda value: f"{100 * value:g} %"),
     curve="Telemetry lost",
