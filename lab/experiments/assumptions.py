@@ -85,6 +85,7 @@ AUTOPILOT: tuple[Change, ...] = (
     Change("Autopilot overrun=1", ("autopilot.overrun_weight=1",)),
     Change("Autopilot memory_overrun=1000", ("autopilot.memory_overrun_weight=1000",)),
     Change("Autopilot begins at 0.25×peak", ("autopilot.initial_factor=0.25",)),
+    Change("Autopilot begins at 1.5×peak", ("autopilot.initial_factor=1.5",)),
 )
 
 
