@@ -113,3 +113,11 @@ def page(browser, address) -> Iterator[object]:
     opened.goto(address)
     yield opened
     context.close()
+
+
+@pytest.fixture(autouse=True)
+def _main_stays_what_it_is():
+    """Streamlit replaces `__main__` by the page, which processes that later tests spawn would run."""
+    main = sys.modules["__main__"]
+    yield
+    sys.modules["__main__"] = main
