@@ -118,10 +118,11 @@ def _watch(end: Connection) -> None:
     that does not unwind in time.
     """
     end.poll(None)
-    if _Here.working:
-        os.kill(os.getpid(), signal.SIGTERM)
-    deadline = time.monotonic() + _UNWIND_S
+    told, deadline = False, time.monotonic() + _UNWIND_S
     while _Here.working and time.monotonic() < deadline:
+        if not told:
+            os.kill(os.getpid(), signal.SIGTERM)
+            told = True
         time.sleep(_POLL_S)
     os._exit(0)
 

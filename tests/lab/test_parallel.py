@@ -31,12 +31,12 @@ def die(unit, progress):
 def mark_and_linger(folder, progress):
     """Leaves a mark while it works, and takes it away however it ends."""
     mark = Path(folder) / str(os.getpid())
-    mark.touch()
     try:
+        mark.touch()
         progress("began", 0.0)
         time.sleep(60)
     finally:
-        mark.unlink()
+        mark.unlink(missing_ok=True)
 
 
 def test_results_come_in_the_units_order_and_progress_from_all_of_them():
