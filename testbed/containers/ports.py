@@ -1,0 +1,135 @@
+"""What the real control loop needs of a container, of telemetry and of a client, and nothing more.
+
+For: the protocols between the loop (loop.py) and what it drives: cgroup drivers (cgroups.py), telemetry
+sources (polling.py, hooks.py) and load generators. Not for: any of them. CPU is in cores, memory in whole
+bytes, time in nanoseconds of CLOCK_MONOTONIC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Bytes, Flags, Floats, Ids
+from twinbed import BackendError
+
+
+class GroupGone(BackendError):
+    """The cgroup was removed under us: its container is to be counted as gone, and nothing else stops."""
+
+
+class Trap(Protocol):
+    """Holds a group's tasks at its memory limit instead of letting the kernel kill them.
+
+    Raising the limit lets them go on.
+    """
+
+    @property
+    def descriptor(self) -> int:
+        """Becomes readable (for epoll) when a task was held."""
+
+    def held(self) -> bool:
+        """Drains the descriptor and says whether tasks are held now."""
+
+    def surrender(self) -> None:
+        """Hands the held tasks to the kernel's OOM killer; the trap stays armed for what comes after."""
+
+    def close(self) -> None:
+        """Ends the trap and gives the group back to the killer. Idempotent."""
+
+
+class LimitedGroup(Protocol):
+    """One container's cgroup as the loop uses it: files kept open, `pread` and `pwrite` only.
+
+    Every method raises GroupGone when the cgroup was removed under us, BackendError (file and cure) when the
+    kernel refuses otherwise.
+    """
+
+    @property
+    def quota_cores(self) -> float:
+        """The quota in force, as last written or found; inf where there is none."""
+
+    @property
+    def limit_bytes(self) -> int:
+        """The memory limit in force; 2^63 − 1 where there is none."""
+
+    def set_cpu_quota(self, cores: float) -> None:
+        """Writes the quota (at least the kernel's 1 ms per period), though it may be unchanged: a write
+        refills the group's runtime and lets throttled tasks run."""
+
+    def set_memory_limit(self, limit_bytes: int) -> int:
+        """Writes the limit and returns the one in force, which is larger where the kernel could not
+        shrink the group so far."""
+
+    def charged_bytes(self) -> int:
+        """What counts against the limit now, page cache included."""
+
+    def trap(self) -> Trap:
+        """Arms the trap. BackendError where this kernel has none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Periods that ended, one row per container that has something to report (n rows, any order).
+
+    ids: int64[n]; end_ns: int64[n], the period's end; idle: bool[n], made up by the source because the kernel
+    emits no periods for idle groups. The rest as in control.allocator.model.PeriodStats; throttled_s:
+    float64[n], throttled time of the period, summed over CPUs.
+    """
+
+    ids: Ids
+    end_ns: NDArray[np.int64]
+    quota_cores: Floats
+    unused_cores: Floats
+    throttled: Flags
+    usage_cores: Floats
+    memory_bytes: Bytes
+    throttled_s: Floats
+    idle: Flags
+
+
+class TelemetrySource(Protocol):
+    """Where period records come from: polling of cgroup files, or hooks in the kernel; the same records.
+
+    The loop sleeps until `due_ns()` or until `descriptor` (−1: none) is readable, and calls `collect`.
+    """
+
+    @property
+    def descriptor(self) -> int:
+        """To be polled for reading, or −1."""
+
+    def add(self, ids: Ids, groups: Sequence[LimitedGroup]) -> None:
+        """Containers that are reported from now on."""
+
+    def remove(self, ids: Ids) -> None:
+        """Containers that are reported no more; unknown ids are ignored."""
+
+    def due_ns(self) -> int:
+        """When it wants to be asked next."""
+
+    def collect(self, now_ns: int) -> Records:
+        """What ended since it was last asked. A group that is gone is left out and listed in `gone`."""
+
+    @property
+    def gone(self) -> Ids:
+        """Containers whose cgroup was found removed by the last `collect`."""
+
+    def close(self) -> None:
+        """Closes what it holds open. Idempotent."""
+
+
+class Client(Protocol):
+    """A load generator that runs beside the containers for as long as it has work."""
+
+    def start(self) -> int:
+        """Starts it, once all containers are ready; returns when its schedule begins (ns)."""
+
+    def running(self) -> bool:
+        """Whether it still has work."""
+
+    def stop(self) -> None:
+        """Ends it now. Idempotent."""
