@@ -18,7 +18,7 @@ from control.allocator.model import Bytes, Flags, Floats, Ids
 from twinbed import BackendError
 
 
-class GroupGone(BackendError):
+class GroupGoneError(BackendError):
     """The cgroup was removed under us: its container is to be counted as gone, and nothing else stops."""
 
 
@@ -45,8 +45,8 @@ class Trap(Protocol):
 class LimitedGroup(Protocol):
     """One container's cgroup as the loop uses it: files kept open, `pread` and `pwrite` only.
 
-    Every method raises GroupGone when the cgroup was removed under us, BackendError (file and cure) when the
-    kernel refuses otherwise.
+    Every method raises GroupGoneError when the cgroup was removed under us, and BackendError (file and cure)
+    when the kernel refuses otherwise.
     """
 
     @property
