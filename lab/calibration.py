@@ -1,15 +1,17 @@
-"""What was measured of a machine, as a versioned TOML file, and the twin's `Machine` made from it.
+"""What was measured of a machine, as a versioned TOML file, and what the twin takes from it.
 
-For: reading and checking a calibration. Not for: measuring one. The file names the kernel, the CPU
-and the date, and each value its unit and its source; calibration_default.toml is the one that ships.
+For: reading, checking and writing a calibration. Not for: measuring one (lab.calibrating). The file names
+the kernel, the CPU and the date, and each value its unit and its source, and of a distribution its size
+and percentiles; calibration_default.toml is the one that ships.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import date
 from math import isfinite
 from pathlib import Path
@@ -18,26 +20,69 @@ from typing import Any
 from twin.containers.model import Machine
 from twinbed import ScenarioError
 
-SCHEMA = 1
+SCHEMA = 2
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
-_HEAD: dict[str, type] = {"schema": int, "name": str, "date": date, "kernel": str, "cpu": str, "values": dict}
-_UNITS = {"telemetry_loss": "1"}
+_HEAD: dict[str, type] = {
+    "schema": int,
+    "name": str,
+    "date": date,
+    "kernel": str,
+    "cpu": str,
+    "values": dict,
+    "program": dict,
+    "measured": dict,
+}
+_UNITS = {"telemetry_loss": "1", "dilation": "ratio", "base_bytes": "B", "loop_cores": "cores"}
 """Units of the values that are not seconds."""
 _VALUE: dict[str, type | tuple[type, ...]] = {"value": (int, float), "unit": str, "source": str}
+_DISTRIBUTION: dict[str, type | tuple[type, ...]] = {
+    "n": int,
+    "p50": (int, float),
+    "p95": (int, float),
+    "p99": (int, float),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One calibrated quantity: its value in `unit`, and who measured or assumed it."""
+    """One calibrated quantity: its value in `unit`, and who measured or assumed it.
+
+    n: how many measurements it is made of; p50, p95, p99: their percentiles, in `unit`; None where it is no
+    distribution.
+    """
 
     value: float
     unit: str
     source: str
+    n: int | None = None
+    p50: float | None = None
+    p95: float | None = None
+    p99: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What the testbed's service program and its surroundings cost beyond the demand that is declared.
+
+    visit_s: CPU of a visit; call_s: CPU of each call that a visit makes; dilation: CPU used per CPU second
+    declared; network_s: a call's way to another process and back, without CPU; base_bytes: memory of the
+    idle process; loop_cores: CPU of the control loop; client_request_s: of the load generator, per request.
+    """
+
+    visit_s: float
+    call_s: float
+    dilation: float
+    network_s: float
+    base_bytes: float
+    loop_cores: float
+    client_request_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A machine's calibration. values: one per field of Machine; sha256: of the file's content."""
+    """A machine's calibration. values: one per field of Machine; program: one per field of Program;
+    measured: what else was measured, which the twin's physics does not take; sha256: of the file's content.
+    """
 
     name: str
     kernel: str
@@ -45,17 +90,24 @@ class Calibration:
     date: str
     values: Mapping[str, Value]
     sha256: str
+    program: Mapping[str, Value] = field(default_factory=dict)
+    measured: Mapping[str, Value] = field(default_factory=dict)
 
     def machine(self, overrides: Mapping[str, float] | None = None) -> Machine:
         """The twin's machine, with single values replaced by `overrides` (field of Machine → value)."""
         return Machine(**({key: each.value for key, each in self.values.items()} | dict(overrides or {})))
+
+    def costs(self) -> Program:
+        """What the service program costs."""
+        return Program(**{key: each.value for key, each in self.program.items()})
 
 
 def load_calibration(path: str | Path | None = None) -> Calibration:
     """Reads and checks a calibration file; None reads the default that ships.
 
     Raises ScenarioError naming the file and the key: unreadable, not TOML, a key missing or unknown, a
-    value that is negative, not finite, a share above 1, or not in its unit (seconds; a share: 1).
+    value that is negative, not finite, a share above 1, or not in its unit (that of its field; `measured`
+    may have any).
     """
     where = DEFAULT_PATH if path is None else Path(path)
     try:
@@ -68,34 +120,76 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
     _check_keys(f"{where}:", table, _HEAD)
     if table["schema"] != SCHEMA:
         raise ScenarioError(f"{where}: schema: {table['schema']} is not {SCHEMA}, the version known here")
-    wanted = {spec.name for spec in fields(Machine)}
-    _same_names(f"{where}: values", set(table["values"]), wanted)
-    values = {
-        key: _value(f"{where}: values.{key}", table["values"][key], _UNITS.get(key, "s"))
-        for key in sorted(wanted)
-    }
     return Calibration(
         name=table["name"],
         kernel=table["kernel"],
         cpu=table["cpu"],
         date=table["date"].isoformat(),
-        values=values,
+        values=_fields(where, "values", table, Machine),
         sha256=hashlib.sha256(content).hexdigest(),
+        program=_fields(where, "program", table, Program),
+        measured={
+            key: _value(f"{where}: measured.{key}", entry, None) for key, entry in table["measured"].items()
+        },
     )
 
 
-def _value(where: str, entry: Any, unit: str) -> Value:
+def write(calibration: Calibration, head: str = "") -> str:
+    """The calibration as the text of such a file, `head` as a comment before it; sha256 is not in it."""
+    lines = [f"# {line}".rstrip() for line in head.splitlines()]
+    lines += [f"schema = {SCHEMA}", f"name = {_text(calibration.name)}", f"date = {calibration.date}"]
+    lines += [f"kernel = {_text(calibration.kernel)}", f"cpu = {_text(calibration.cpu)}"]
+    for section in ("values", "program", "measured"):
+        entries: Mapping[str, Value] = getattr(calibration, section)
+        lines += [] if entries else ["", f"[{section}]"]
+        for key, each in entries.items():
+            lines += ["", f"[{section}.{key}]", *_written(each)]
+    return "\n".join(lines) + "\n"
+
+
+def _written(entry: Value) -> Iterator[str]:
+    yield f"value = {_number(entry.value)}"
+    yield f"unit = {_text(entry.unit)}"
+    yield f"source = {_text(entry.source)}"
+    for key in _DISTRIBUTION:
+        if (number := getattr(entry, key)) is not None:
+            yield f"{key} = {_number(number)}"
+
+
+def _number(value: float) -> str:
+    """Six digits: more than any of it is known to."""
+    return str(value) if isinstance(value, int) else repr(float(f"{value:.6g}"))
+
+
+def _text(value: str) -> str:
+    # JSON's strings are TOML's basic strings, but for DEL, which TOML wants escaped too.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _fields(where: Path, section: str, table: dict[str, Any], kind: type[Any]) -> dict[str, Value]:
+    """One value per field of the dataclass `kind`, in its unit."""
+    wanted = [spec.name for spec in fields(kind)]
+    _same_names(f"{where}: {section}", set(table[section]), set(wanted))
+    return {
+        key: _value(f"{where}: {section}.{key}", table[section][key], _UNITS.get(key, "s")) for key in wanted
+    }
+
+
+def _value(where: str, entry: Any, unit: str | None) -> Value:
+    """unit: the one that it must have; None = any."""
     if not isinstance(entry, dict):
         raise ScenarioError(f"{where}: expected a table with value, unit and source")
-    _check_keys(f"{where}:", entry, _VALUE)
-    number = float(entry["value"])
-    if not (isfinite(number) and number >= 0):
-        raise ScenarioError(f"{where}.value: {number} is not a finite number of at least 0")
-    if entry["unit"] != unit:
+    spread = {key: kind for key, kind in _DISTRIBUTION.items() if key in entry}
+    _check_keys(f"{where}:", entry, _VALUE | spread)
+    for key in ("value", *spread):
+        if not (isfinite(entry[key]) and entry[key] >= 0):
+            raise ScenarioError(f"{where}.{key}: {entry[key]} is not a finite number of at least 0")
+    if unit is not None and entry["unit"] != unit:
         raise ScenarioError(f"{where}.unit: {entry['unit']!r} is not {unit!r}")
-    if unit == "1" and number > 1:
-        raise ScenarioError(f"{where}.value: {number} is a share, which is at most 1")
-    return Value(number, entry["unit"], entry["source"])
+    if entry["unit"] == "1" and entry["value"] > 1:
+        raise ScenarioError(f"{where}.value: {entry['value']} is a share, which is at most 1")
+    numbers = {key: entry[key] if key == "n" else float(entry[key]) for key in spread}
+    return Value(float(entry["value"]), entry["unit"], entry["source"], **numbers)
 
 
 def _check_keys(where: str, table: dict[str, Any], wanted: Mapping[str, type | tuple[type, ...]]) -> None:

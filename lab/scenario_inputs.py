@@ -6,7 +6,7 @@ For: the sections of a scenario file that name a workload. Not for: the conditio
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
@@ -100,4 +100,10 @@ class ServicesInput(Section):
         le=1000,
         description="From how many offsets the containers' CFS periods are drawn, evenly over a period; 1: "
         "all end together.",
+    )
+    program: Literal["none", "twinbed"] = Field(
+        default="none",
+        description="What the twin's containers run: `none`, exactly the declared demand; `twinbed`, the "
+        "testbed's service program with what the calibration says that it costs, beside its control loop and "
+        "load generator.",
     )

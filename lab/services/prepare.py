@@ -17,12 +17,14 @@ from typing import Any
 import numpy as np
 
 from control.allocator.model import Application
+from lab.calibration import load_calibration
 from lab.ceilings import applications, given_threads
 from lab.replay import Replay
 from lab.scenario import Scenario
 from lab.scenario_inputs import ServicesInput
 from lab.services.application import AppSpec
 from lab.services.arrivals import ArrivalSpec, generate
+from lab.services.costs import beside, with_program
 from lab.services.graph import CompiledApp, compile_graph, mean_cores
 from lab.services.load import load_app
 from lab.services.profile import profiled
@@ -59,6 +61,9 @@ class ServicesSource:
         load, phases, other_load, other_run = seed.spawn(4)
         asked, app = self.asked, self.app
         compiled = compile_graph(app, asked.cpu_scale)
+        costs = load_calibration(scenario.calibration).costs() if asked.program == "twinbed" else None
+        if costs is not None:
+            compiled = with_program(compiled, costs)
         arrivals, others = (
             generate(asked.arrivals, asked.duration_s, compiled.weights, each) for each in (load, other_load)
         )
@@ -67,8 +72,11 @@ class ServicesSource:
                 f"{scenario.name}: services.arrivals: nobody asks for anything in {asked.duration_s:g} s "
                 f"({_shortly(asked.arrivals)}); a higher rate or a longer duration_s is needed"
             )
+        unlimited = _workload(scenario, asked, compiled, others, phases)
+        if costs is not None:
+            unlimited = beside(unlimited, costs, len(others.at_s) / asked.duration_s)
         profile = profiled(
-            _workload(scenario, asked, compiled, others, phases),
+            unlimited,
             machine,
             other_run,
             scenario.profile.interval_s,
@@ -143,6 +151,11 @@ def _notes(scenario: Scenario, asked: ServicesInput, app: AppSpec) -> Iterator[s
         "Peaks are those of a profiling run without limits, under the same load with other random numbers: "
         f"CPU is the largest mean over {scenario.profile.interval_s:g} s."
     )
+    if asked.program == "twinbed":
+        yield (
+            "To the declared CPU times, memory and network comes what the testbed's service program, control "
+            "loop and load generator cost by the calibration."
+        )
     if scenario.host_cores is None:
         yield f"Hosts of {DEFAULT_HOST_CORES:g} cores are assumed; set host_cores to change it."
     if asked.hosts > 1:

@@ -1,8 +1,10 @@
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from lab.calibration import DEFAULT_PATH, load_calibration
+from lab.calibration import DEFAULT_PATH, Program, Value, load_calibration, write
 from twin.containers.model import Machine
 from twinbed import ScenarioError
 
@@ -28,8 +30,8 @@ def test_overrides_replace_single_values():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("schema = 1", "schema = 2", "schema: 2 is not 1"),
-        ("schema = 1", "schema = true", "schema: True is of the wrong type"),
+        ("schema = 2", "schema = 1", "schema: 1 is not 2"),
+        ("schema = 2", "schema = true", "schema: True is of the wrong type"),
         ("date = 2026-11-20", "date = 'today'", "date: 'today' is of the wrong type"),
         ('name = "default"', "", "name is missing"),
         ("value = 2.0", "value = -2.0", "values.restart_s.value: -2.0 is not a finite number"),
@@ -38,7 +40,17 @@ def test_overrides_replace_single_values():
         (LOSS, LOSS.replace("0.0", "1.5"), "values.telemetry_loss.value: 1.5 is a share"),
         ("value = 2.0", "value = 'two'", "values.restart_s: value: 'two' is of the wrong type"),
         ("[values.restart_s]", "[values.restart]", "unknown key 'restart'"),
-        ("schema = 1", "schema = ", "not a TOML file"),
+        ("[program.visit_s]", "[program.visits]", "program: unknown key 'visits'"),
+        ('unit = "ratio"', 'unit = "s"', "program.dilation.unit: 's' is not 'ratio'"),
+        ("[measured]", "[measured.x]\nvalue = 1", "measured.x: source is missing"),
+        ("[measured]", "[measured]\nx = 1", "measured.x: expected a table"),
+        (
+            "value = 2.0",
+            "value = 2.0\nn = 3\np50 = -1.0",
+            "values.restart_s.p50: -1.0 is not a finite number",
+        ),
+        ("value = 2.0", "value = 2.0\nn = 3.5", "values.restart_s: n: 3.5 is of the wrong type"),
+        ("schema = 2", "schema = ", "not a TOML file"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line_with_file_and_key(old, new, said, tmp_path):
@@ -55,3 +67,29 @@ def test_a_wrong_file_is_refused_in_one_line_with_file_and_key(old, new, said, t
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(ScenarioError, match=r"gone\.toml: No such file"):
         load_calibration(tmp_path / "gone.toml")
+
+
+def test_the_service_programs_costs_come_from_the_file_too():
+    calibration = load_calibration()
+    assert set(calibration.program) == {each.name for each in dataclasses.fields(Program)}
+    assert calibration.costs().dilation == calibration.program["dilation"].value
+
+
+POSITIVE = st.floats(1e-9, 1e9)
+
+
+@given(
+    value=st.builds(
+        Value, POSITIVE, st.sampled_from(["s", "ms per period"]), st.text(), st.integers(0), POSITIVE
+    )
+)
+def test_what_is_written_is_what_is_read(value, tmp_path_factory):
+    shipped = load_calibration()
+    mine = dataclasses.replace(shipped, name='it "is" mine', measured={"overrun": value})
+    path = tmp_path_factory.mktemp("mine") / "mine.toml"
+    path.write_text(write(mine, "Two lines\n\nof a comment."), encoding="utf-8")
+    read = load_calibration(path)
+    assert (read.name, read.values, read.program) == (mine.name, mine.values, mine.program)
+    found = read.measured["overrun"]
+    assert (found.unit, found.source, found.n, found.p95) == (value.unit, value.source, value.n, None)
+    assert found.value == pytest.approx(value.value, rel=1e-5)

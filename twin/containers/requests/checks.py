@@ -42,8 +42,9 @@ def _check_population(workload: RequestWorkload) -> None:
         values = getattr(workload, name)
         if not (np.isfinite(values) & (values > 0)).all():
             raise InvariantError(f"requests: {name} must be finite and above zero")
-    if not (workload.host_cores == workload.cores_of_host[workload.host]).all():
-        raise InvariantError("requests: host_cores are not those of the hosts")
+    cores = workload.host_cores
+    if not (np.isfinite(cores) & (cores >= workload.cores_of_host[workload.host])).all():
+        raise InvariantError("requests: host_cores are less than those of the hosts, or not finite")
     if not (np.isfinite(workload.period_s) and workload.period_s > 0 and workload.periods > 0):
         raise InvariantError(f"requests: {workload.periods} periods of {workload.period_s} s")
     if not ((workload.phase_s >= 0) & (workload.phase_s < workload.period_s)).all():
