@@ -188,8 +188,8 @@ def _value(where: str, entry: Any, unit: str | None) -> Value:
         raise ScenarioError(f"{where}.unit: {entry['unit']!r} is not {unit!r}")
     if entry["unit"] == "1" and entry["value"] > 1:
         raise ScenarioError(f"{where}.value: {entry['value']} is a share, which is at most 1")
-    numbers = {key: entry[key] if key == "n" else float(entry[key]) for key in spread}
-    return Value(float(entry["value"]), entry["unit"], entry["source"], **numbers)
+    percentiles = {key: float(entry[key]) for key in spread if key != "n"}
+    return Value(float(entry["value"]), entry["unit"], entry["source"], entry.get("n"), **percentiles)
 
 
 def _check_keys(where: str, table: dict[str, Any], wanted: Mapping[str, type | tuple[type, ...]]) -> None:

@@ -137,8 +137,8 @@ class RequestWorkload:
     container can keep busy); host: int64[N] index into cores_of_host (float64[hosts], cores);
     host_cores: float64[N] ≥ cores_of_host[host], more where something else runs on the host too. phase_s:
     float64[N] in [0, period_s): a container's periods end at (t + 1)·period_s − phase_s; containers of equal
-    phase report together, so draw phases from a few values. A host whose containers together want more than its cores runs all of them slower, in
-    proportion to their runnable threads.
+    phase report together, so draw phases from a few values. A host whose containers together want more than
+    its cores runs all of them slower, in proportion to their runnable threads.
     """
 
     names: tuple[str, ...]
