@@ -1,4 +1,4 @@
-"""Emptying and removing cgroup directories, ours only: signals to members, rmdir, leftovers of dead runs.
+"""Making, emptying and removing cgroup directories, ours only: mkdir, signals to members, rmdir, leftovers.
 
 For: what is the same for cgroup v1 and v2. Not for: accounting and limits (cgroups.py). A directory
 is ours when it lies under `twinbed/<run>` and `<run>` has the form of ownership.py.
@@ -10,9 +10,10 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from testbed.containers.cgroup_files import refused
 from testbed.containers.ownership import MARK, is_alive, is_run
 from twinbed import BackendError
 
@@ -20,6 +21,36 @@ REMOVAL_TIMEOUT_S = 10.0
 """How long killed processes may take to leave their cgroup before removing it is given up."""
 
 _RETRY_S = 0.005
+
+
+@contextmanager
+def whole(directories: Iterable[Path]) -> Iterator[None]:
+    """Removes the directories of a group that could not be made as a whole."""
+    try:
+        yield
+    except BaseException:
+        remove(tuple(directories))
+        raise
+
+
+def make(directory: Path) -> None:
+    """Makes the directory; another run that ends right now may remove the mark's directory under us."""
+    for _ in range(3):
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            directory.mkdir()
+        except FileNotFoundError:
+            continue
+        except FileExistsError as error:
+            raise BackendError(
+                f"{directory}: the kernel keeps a file of this name; name the container otherwise"
+            ) from error
+        except OSError as error:
+            raise refused(directory, "making the cgroup", error) from error
+        return
+    raise BackendError(
+        f"{directory}: cannot be made, other runs remove its parent at the same time; try again"
+    )
 
 
 def pids(directories: Iterable[Path]) -> set[int]:

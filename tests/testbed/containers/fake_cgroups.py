@@ -46,11 +46,39 @@ class FakeTree:
     def group_v2(self, directory: Path, usage_us: int = 0, memory: int = 0, inactive: int = 0) -> None:
         """Fills a directory with the files that the kernel would have made in it."""
         directory.mkdir(parents=True, exist_ok=True)
-        for name in ("cgroup.procs", "cpu.max", "memory.max", "cgroup.subtree_control"):
+        for name in ("cgroup.procs", "cgroup.subtree_control", "memory.reclaim"):
             (directory / name).touch()
+        (directory / "cpu.max").write_text("max 100000\n")
+        for name in ("memory.max", "memory.high", "memory.swap.max"):
+            (directory / name).write_text("max\n")
+        (directory / "memory.events").write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n")
         (directory / "cpu.stat").write_text(CPU_STAT.format(usage=usage_us))
         (directory / "memory.current").write_text(f"{memory}\n")
         (directory / "memory.stat").write_text(MEMORY_STAT.format(inactive=inactive))
+
+    def group_v1(self, by_controller: dict[str, Path], limit: int, memory: int = 0) -> None:
+        """Fills the directories of a v1 group, one per controller."""
+        files = {
+            "cpu": {
+                "cpu.stat": CPU_STAT.format(usage=0),
+                "cpu.cfs_quota_us": "-1",
+                "cpu.cfs_period_us": "100000",
+            },
+            "cpuacct": {"cpuacct.usage": "0"},
+            "memory": {
+                "memory.usage_in_bytes": f"{memory}",
+                "memory.stat": MEMORY_STAT.format(inactive=0),
+                "memory.limit_in_bytes": f"{limit}",
+                "memory.memsw.limit_in_bytes": f"{limit}",
+                "memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 0",
+                "cgroup.event_control": "",
+            },
+        }
+        for controller, directory in by_controller.items():
+            directory.mkdir(parents=True, exist_ok=True)
+            (directory / "cgroup.procs").touch()
+            for name, text in files[controller].items():
+                (directory / name).write_text(f"{text}\n")
 
     def _write(self) -> None:
         (self.proc / "mountinfo").write_text("".join(self._lines))

@@ -1,0 +1,90 @@
+"""A process that takes memory when it is told to: what is held, killed or let go on in tests of limits."""
+
+from __future__ import annotations
+
+import select
+import subprocess
+import sys
+import time
+from types import TracebackType
+from typing import Self
+
+from testbed.containers.cgroups import Group
+
+MIB = 1 << 20
+
+_PROGRAM = """
+import mmap, sys, time
+print("ready", flush=True)
+kept = []
+for line in sys.stdin:
+    kept.append(mmap.mmap(-1, int(line), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    for page in range(0, int(line), 4096):
+        kept[-1][page] = 1
+    print(time.monotonic_ns(), flush=True)
+"""
+
+
+class Eater:
+    """A process in a group. `take` returns at once; `done` says whether it has what it wants."""
+
+    def __init__(self, group: Group) -> None:
+        # No buffer on our side: a line that waits there would not be seen by select.
+        self.process = subprocess.Popen(
+            [sys.executable, "-S", "-c", _PROGRAM],
+            preexec_fn=group.enter,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        self._answer(20.0)
+
+    def take(self, size_bytes: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{size_bytes}\n".encode())
+
+    def done(self, timeout_s: float = 0.0) -> bool:
+        assert self.process.stdout is not None
+        return bool(select.select([self.process.stdout], [], [], timeout_s)[0]) and bool(self._answer(0))
+
+    def finished_ns(self, timeout_s: float) -> int:
+        """When it had what it wanted, CLOCK_MONOTONIC; fails when it has not within the time."""
+        return int(self._answer(timeout_s))
+
+    def _answer(self, timeout_s: float) -> bytes:
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], timeout_s)
+        assert ready, "no answer from the process in the group"
+        return self.process.stdout.readline()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def kills(group: Group) -> int:
+    """OOM kills that the kernel counts in the group."""
+    for each in group.directories:
+        for name in ("memory.oom_control", "memory.events"):
+            if (each / name).exists():
+                words = (each / name).read_text().split()
+                return int(words[words.index("oom_kill") + 1])
+    raise AssertionError("the kernel counts no OOM kills here")
+
+
+def readable(descriptor: int, timeout_s: float) -> bool:
+    return bool(select.select([descriptor], [], [], timeout_s)[0])
+
+
+def wait_for(condition: object, timeout_s: float = 20.0) -> None:
+    """Waits until the callable is true; fails when it is not within the time."""
+    deadline = time.monotonic() + timeout_s
+    assert callable(condition)
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        time.sleep(0.002)
