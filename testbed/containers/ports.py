@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -48,6 +49,10 @@ class LimitedGroup(Protocol):
     Every method raises GroupGoneError when the cgroup was removed under us, and BackendError (file and cure)
     when the kernel refuses otherwise.
     """
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """Where it is, one per v1 hierarchy, one in v2: a telemetry source finds files and inodes there."""
 
     @property
     def quota_cores(self) -> float:
@@ -117,6 +122,10 @@ class TelemetrySource(Protocol):
     @property
     def gone(self) -> Ids:
         """Containers whose cgroup was found removed by the last `collect`."""
+
+    @property
+    def lost(self) -> int:
+        """Periods known to have ended without a record of their own, so far."""
 
     def close(self) -> None:
         """Closes what it holds open. Idempotent."""

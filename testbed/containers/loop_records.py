@@ -1,0 +1,155 @@
+"""What the control loop writes down while it runs: rows per period, events, how well it kept time.
+
+For: filling observed.Observed at a cost that does not disturb the loop: arrays in blocks, one row copied per
+period. Not for: deciding or measuring anything. Row t is period [t·P, (t+1)·P) of the run's time line.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.containers.loop_fleet import Fleet
+from testbed.containers.observed import ObservedEvents, ObservedSeries
+from testbed.containers.ports import Records
+
+NS = 1_000_000_000
+
+_BLOCK_ROWS = 1024
+_TYPES: dict[str, type] = {
+    "usage_cores": np.float32,
+    "quota_cores": np.float32,
+    "throttled": np.bool_,
+    "throttled_s": np.float32,
+    "memory_bytes": np.int64,
+    "limit_bytes": np.int64,
+    "cpu_reason": np.uint8,
+    "up": np.bool_,
+    "reported": np.bool_,
+}
+
+
+class Books:
+    """The record of one run of `fleet`. period_s: length of a row.
+
+    begin() starts the time line; before it nothing is kept but events, which then happened at 0 s.
+    lateness_ns, write_ns, grant_ns: what LoopTimes has, in ns; skipped, limit_changes, reports: counts.
+    """
+
+    def __init__(self, fleet: Fleet, period_s: float) -> None:
+        self._fleet = fleet
+        self.period_ns = round(period_s * NS)
+        self.start_ns: int | None = None
+        self.events = ObservedEvents([], [], [], [])
+        self.lateness_ns, self.write_ns, self.grant_ns = array("q"), array("q"), array("q")
+        self.skipped = self.limit_changes = self.reports = 0
+        self.done_s = np.zeros(len(fleet.containers))
+        self._rows = 0
+        self._last_row = np.zeros(len(fleet.containers), np.int64)
+        self._arrays = self._block()
+
+    def begin(self, start_ns: int) -> None:
+        """Row 0 starts at `start_ns` (CLOCK_MONOTONIC); what was counted before does not count."""
+        self.start_ns = start_ns
+        self.skipped = self.limit_changes = 0
+        for times in (self.lateness_ns, self.write_ns, self.grant_ns):
+            del times[:]
+
+    def at_s(self, now_ns: int) -> float:
+        """A moment on the time line, seconds; 0 before it began."""
+        return 0.0 if self.start_ns is None else max(now_ns - self.start_ns, 0) / NS
+
+    def row_ends_ns(self) -> int:
+        """When the row ends that is being lived in."""
+        return (self.start_ns or 0) + (self._rows + 1) * self.period_ns
+
+    @property
+    def rows(self) -> int:
+        """Rows that have ended."""
+        return self._rows
+
+    def advance(self, now_ns: int) -> bool:
+        """Closes the rows that ended by `now_ns`, with the limits in force; whether there were any.
+
+        To be called before anything changes at `now_ns`.
+        """
+        if self.start_ns is None:
+            return False
+        ended = max((now_ns - self.start_ns) // self.period_ns, self._rows)
+        fleet, first = self._fleet, self._rows
+        if ended == first:
+            return False
+        self._fit(ended)
+        rows = slice(first, ended)
+        self._arrays["limit_bytes"][rows] = fleet.limit_bytes
+        self._arrays["up"][rows] = fleet.up
+        # A record that is in already knows better: it is about the container's own period.
+        unknown = ~self._arrays["reported"][rows]
+        quota = self._arrays["quota_cores"][rows]
+        quota[unknown] = np.broadcast_to(fleet.quota_cores, unknown.shape)[unknown]
+        self._rows = int(ended)
+        return True
+
+    def take(self, records: Records, columns: list[int]) -> None:
+        """Fills the row in which each container's own period ended. columns: those of records.ids.
+
+        A record of several periods, because the loop or the kernel was late, fills all of theirs.
+        """
+        if self.start_ns is None or not columns:
+            return
+        last = (records.end_ns - self.start_ns - 1) // self.period_ns
+        self._fit(int(last.max()) + 1)
+        arrays = self._arrays
+        at = (last, np.array(columns))
+        arrays["usage_cores"][at] = records.usage_cores
+        arrays["quota_cores"][at] = records.quota_cores
+        arrays["throttled"][at] = records.throttled
+        arrays["throttled_s"][at] = records.throttled_s
+        arrays["memory_bytes"][at] = records.memory_bytes
+        arrays["reported"][at] = True
+        self._fill(last, at[1])
+        self.reports += len(columns)
+
+    def joined(self, column: int) -> None:
+        """What it does from here on has nothing to do with its rows so far."""
+        self._last_row[column] = self._rows
+
+    def _fill(self, last: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
+        """A record of several periods is the mean of all of them."""
+        late = np.flatnonzero(last - self._last_row[columns] > 1)
+        for row, column in zip(last[late].tolist(), columns[late].tolist(), strict=True):
+            missed = slice(self._last_row[column] + 1, row)
+            for name in ("usage_cores", "quota_cores", "throttled", "memory_bytes"):
+                self._arrays[name][missed, column] = self._arrays[name][row, column]
+        self._last_row[columns] = last
+
+    def note(self, kind: str, column: int, now_ns: int) -> None:
+        """An event, with the memory limit after it."""
+        events = self.events
+        events.at_s.append(self.at_s(now_ns))
+        events.container.append(column)
+        events.kind.append(kind)
+        events.limit_bytes.append(int(self._fleet.limit_bytes[column]))
+
+    def give_reason(self, column: int, reason: int) -> None:
+        """Of the last change of a CPU limit in the row that is being lived in."""
+        self._fit(self._rows + 1)
+        self._arrays["cpu_reason"][self._rows, column] = reason
+
+    def series(self) -> ObservedSeries:
+        """All rows that have ended."""
+        kept: dict[str, Any] = {name: values[: self._rows].copy() for name, values in self._arrays.items()}
+        return ObservedSeries(**kept)
+
+    def _fit(self, rows: int) -> None:
+        while rows > len(self._arrays["up"]):
+            grown = self._block()
+            for name, values in self._arrays.items():
+                self._arrays[name] = np.concatenate((values, grown[name]))
+
+    def _block(self) -> dict[str, NDArray[Any]]:
+        shape = (_BLOCK_ROWS, len(self._fleet.containers))
+        return {name: np.zeros(shape, kind) for name, kind in _TYPES.items()}

@@ -1,0 +1,421 @@
+"""The event loop of a run: periods, traps, ends of commands, starts, joins and leaves, in real time.
+
+For: when everything happens, on one epoll and one timer. Not for: what is decided (control) or how it is
+carried out (loop_decisions.py). All times are CLOCK_MONOTONIC, so a step of the date changes nothing. A
+container or a cgroup that vanishes leaves the run; nothing of it ends the loop.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from control.allocator.model import Application, Decision, Ids, PeriodStats
+from control.allocator.ports import Allocator
+from testbed.containers.loop_decisions import Hands
+from testbed.containers.loop_fleet import Fleet
+from testbed.containers.loop_records import Books
+from testbed.containers.loop_timer import Alarm
+from testbed.containers.ports import GroupGoneError, Records, TelemetrySource
+from testbed.containers.supervised import NS, Status, Supervised
+from twinbed import BackendError, InvariantError
+
+STARTUP_TIMEOUT_S = 120.0
+"""How long containers may take to become ready before the run is given up."""
+
+_READY_POLL_NS = 20_000_000
+_CHORES_NS = NS
+_NEVER_NS = 1 << 62
+
+
+class ControlLoop:
+    """One run. deploy, begin, run and close, once each and in this order."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        applications: Sequence[Application],
+        allocator: Allocator,
+        source: TelemetrySource,
+        books: Books,
+        logs: Path | None,
+    ) -> None:
+        self._fleet, self._applications, self._allocator = fleet, applications, allocator
+        self._source, self._books, self._logs = source, books, logs
+        self._hands = Hands(fleet, allocator, books, gone=self._vanish, take_down=self._take_down)
+        self._alarm = Alarm()
+        self._epoll = select.epoll()
+        self._epoll.register(self._alarm.descriptor, select.EPOLLIN)
+        if source.descriptor >= 0:
+            self._epoll.register(source.descriptor, select.EPOLLIN)
+        self._ready: dict[int, Callable[[], None]] = {}
+        self._held: list[Supervised] = []
+        self._late = [each for each in fleet.containers if each.managed.begins_s > 0]
+        self._sweep_ns = self._chores_ns = _NEVER_NS
+        self._ready_ns = _NEVER_NS
+        self.decide_s = 0.0
+        self.untrapped = 0
+
+    # --- a run -----------------------------------------------------------------------------------
+
+    def deploy(self) -> None:
+        """First limits, then the commands, until all are ready. Raises BackendError naming who is not.
+
+        Where containers have something to become ready for, CPU is limited only after that.
+        """
+        first = [each for each in self._fleet.containers if each.managed.begins_s == 0 and each.attach()]
+        columns = [each.index for each in first]
+        decision = self._allocator.start(self._applications, self._fleet.joining(columns))
+        slow = any(each.managed.ready is not None for each in first)
+        now_ns = time.monotonic_ns()
+        self._chores_ns = now_ns + _CHORES_NS
+        if slow:
+            self._admit(first, Decision(memory=decision.memory), decision.cpu.ids)
+            self._start(first)
+            self._await_ready(first)
+            self._hands.carry_out(Decision(cpu=decision.cpu, reclaim=decision.reclaim))
+            self._settle()
+        else:
+            self._admit(first, decision, decision.cpu.ids)
+            self._settle()
+            self._start(first)
+
+    def begin(self, start_ns: int) -> None:
+        """The time line begins at `start_ns`."""
+        self._books.begin(start_ns)
+        self.decide_s = 0.0
+        if self._allocator.reclaim is not None:
+            self._sweep_ns = start_ns + round(self._allocator.reclaim.interval_s * NS)
+
+    def run(self, until_ns: int | None, on_row: Callable[[], bool]) -> None:
+        """Serves until `until_ns`, or until `on_row`, called after each row, says no, or all have ended."""
+        going = True
+        while going and (until_ns is None or time.monotonic_ns() < until_ns) and self._anyone():
+            if self._turn(until_ns or _NEVER_NS):
+                going = on_row()
+
+    def close(self) -> None:
+        """Ends the loop's own parts; the containers run on. Idempotent."""
+        self._alarm.close()
+        self._epoll.close()
+        for each in self._fleet.containers:
+            each.let_go()
+            each.close_pidfd()
+
+    # --- one turn --------------------------------------------------------------------------------
+
+    def _turn(self, until_ns: int) -> bool:
+        """Sleeps until something is to be done, and does it; whether a row of the record has ended."""
+        due_ns = self._source.due_ns()
+        self._alarm.set(min(due_ns, self._next_ns(), until_ns))
+        events = self._epoll.poll()
+        now_ns = time.monotonic_ns()
+        row_ended = self._books.advance(now_ns)
+        for descriptor, _ in events:
+            handler = self._ready.get(descriptor)
+            if handler is not None:
+                handler()
+        if self._held:
+            self._serve_held(now_ns)
+        if due_ns <= now_ns or any(descriptor == self._source.descriptor for descriptor, _ in events):
+            self._telemetry(due_ns, now_ns)
+        self._chores(now_ns)
+        return row_ended
+
+    def _next_ns(self) -> int:
+        """When something is due besides telemetry."""
+        due = [self._sweep_ns, self._chores_ns, self._ready_ns]
+        if self._books.start_ns is not None:
+            due.append(self._books.row_ends_ns())
+        due += [each.starts_ns for each in self._fleet.containers if each.starts_ns is not None]
+        return min(due)
+
+    def _chores(self, now_ns: int) -> None:
+        """Starts, readiness, joins and leaves by time, the agents' sweep, and what is done once a second."""
+        for each in self._fleet.containers:
+            if each.starts_ns is not None and each.starts_ns <= now_ns:
+                self._books.note("restart", each.index, now_ns)
+                self._start([each])
+        if now_ns >= self._ready_ns:
+            self._look_who_is_ready(now_ns)
+        if self._books.start_ns is not None:
+            self._keep_time(self._books.at_s(now_ns))
+        if now_ns >= self._sweep_ns and self._allocator.reclaim is not None:
+            self._sweep_ns = now_ns + round(self._allocator.reclaim.interval_s * NS)
+            self._hands.reclaim(np.arange(len(self._applications)))
+        if now_ns >= self._chores_ns:
+            self._chores_ns = now_ns + _CHORES_NS
+            self._hands.try_again()
+            self._look_again(now_ns)
+
+    # --- telemetry -------------------------------------------------------------------------------
+
+    def _telemetry(self, due_ns: int, now_ns: int) -> None:
+        records = self._source.collect(now_ns)
+        gone = self._source.gone
+        if gone.size:
+            for each in self._fleet.members(gone):
+                self._vanish(each)
+        began_ns = self._books.start_ns
+        if began_ns is None or records.ids.size == 0:
+            return
+        records = _members_only(records, self._fleet, began_ns)
+        if records.ids.size == 0:
+            return
+        self._books.lateness_ns.append(max(now_ns - due_ns, 0))
+        columns = [self._fleet.column(number) or 0 for number in records.ids.tolist()]
+        self._books.take(records, columns)
+        stats = PeriodStats(
+            records.ids,
+            records.quota_cores,
+            records.unused_cores,
+            records.throttled,
+            records.usage_cores,
+            records.memory_bytes,
+            self._books.period_ns / NS,
+            float(records.end_ns.max() - began_ns) / NS,
+        )
+        began = time.perf_counter()
+        decision = self._allocator.on_period(stats)
+        self.decide_s += time.perf_counter() - began
+        self._hands.carry_out(decision)
+        for column in columns:
+            self._look_for_kills(self._fleet.containers[column])
+
+    # --- memory ----------------------------------------------------------------------------------
+
+    def _on_trap(self, each: Supervised) -> None:
+        with suppress(GroupGoneError):
+            if each.trap is not None and each.trap.held() and each.status in (Status.UP, Status.STARTING):
+                self._held.append(each)
+
+    def _serve_held(self, began_ns: int) -> None:
+        """Asks about everyone who was held since, in one event."""
+        held = [each for each in self._held if each.status in (Status.UP, Status.STARTING)]
+        self._held = []
+        if not held:
+            return
+        for each in held:
+            self._books.note("oom", each.index, began_ns)
+            self._fleet.hold(each)
+        self._hands.out_of_memory(held)
+        took_ns = time.monotonic_ns() - began_ns
+        self._books.grant_ns.extend(took_ns for each in held if each.status is not Status.HELD)
+
+    def _look_for_kills(self, each: Supervised) -> None:
+        """The OOM killer took a process: its container goes down as a whole, as with memory.oom.group."""
+        try:
+            if each.was_oom_killed() and each.status in (Status.UP, Status.STARTING, Status.HELD):
+                self._killed_for_memory(each)
+        except GroupGoneError:
+            self._vanish(each)
+
+    def _killed_for_memory(self, each: Supervised) -> None:
+        self._books.note("oom", each.index, time.monotonic_ns())
+        self._take_down(each, "kill")
+        if not self._allocator.traps_oom:
+            self._hands.out_of_memory([each])
+
+    # --- starts and ends -------------------------------------------------------------------------
+
+    def _start(self, containers: Sequence[Supervised]) -> None:
+        for each in containers:
+            if not self._fleet.has(each.index):
+                continue
+            each.start(self._fleet.containers, self._logs, time.monotonic_ns())
+            if each.pidfd >= 0:
+                self._watch(each.pidfd, partial(self._on_end, each))
+            self._fleet.set_status(each, Status.STARTING)
+        self._look_who_is_ready(time.monotonic_ns())
+
+    def _look_who_is_ready(self, now_ns: int) -> None:
+        starting = [each for each in self._fleet.containers if each.status is Status.STARTING]
+        for each in starting:
+            if each.is_ready():
+                self._fleet.set_status(each, Status.UP)
+        waiting = any(each.status in (Status.STARTING, Status.HELD) for each in self._fleet.containers)
+        self._ready_ns = now_ns + _READY_POLL_NS if waiting else _NEVER_NS
+
+    def _take_down(self, each: Supervised, why: str) -> None:
+        """Kills it, or restarts it for new limits, unless it is down already; it comes back by itself."""
+        if each.status not in (Status.UP, Status.STARTING, Status.HELD):
+            return
+        if why == "kill":
+            self._books.note("kill", each.index, time.monotonic_ns())
+        elif each.attached:
+            return
+        each.deliberate = why == "restart"
+        each.kill()
+        self._fleet.set_status(each, Status.UP if each.attached else Status.DOWN)
+
+    def _on_end(self, each: Supervised) -> None:
+        """A command ended: for good, or to be started again."""
+        self._epoll.unregister(each.pidfd)
+        self._ready.pop(each.pidfd, None)
+        code = each.reap()
+        now_ns = time.monotonic_ns()
+        if each.status is Status.ABSENT:
+            return
+        if each.leaving or code == 0:
+            self._leave([each])
+            return
+        if each.status is not Status.DOWN:
+            killed = False
+            with suppress(GroupGoneError):
+                killed = each.was_oom_killed()
+            if killed:
+                self._killed_for_memory(each)
+            elif code is not None and code < 0:
+                self._books.note("kill", each.index, now_ns)
+        each.plan_restart(now_ns)
+        self._fleet.set_status(each, Status.DOWN)
+
+    # --- members ---------------------------------------------------------------------------------
+
+    def _keep_time(self, at_s: float) -> None:
+        due = [each for each in self._late if each.managed.begins_s <= at_s]
+        if due:
+            self._late = [each for each in self._late if each not in due]
+            self._join([each for each in due if each.attach()])
+        for each in self._fleet.containers:
+            over = each.managed.ends_s is not None and each.managed.ends_s <= at_s
+            if over and not each.leaving and each.status is not Status.ABSENT:
+                each.leaving = True
+                if each.attached or each.status is Status.DOWN:
+                    self._leave([each])
+                else:
+                    each.kill()
+
+    def _join(self, containers: Sequence[Supervised]) -> None:
+        if not containers:
+            return
+        decision = self._allocator.on_join(self._fleet.joining([each.index for each in containers]))
+        self._admit(containers, decision, decision.cpu.ids)
+        self._start(containers)
+
+    def _admit(self, containers: Sequence[Supervised], decision: Decision, ids: Ids) -> None:
+        """Newcomers get the last ids and limits of the decision, whose other parts take force now too."""
+        count = len(containers)
+        new, limited = ids[len(ids) - count :], decision.memory.ids
+        if len(ids) < count or not np.array_equal(new, limited[len(limited) - count :]):
+            raise InvariantError(f"{self._allocator.name}: newcomers without a CPU and a memory limit")
+        self._fleet.add([each.index for each in containers], new)
+        if decision.cpu.ids.size == 0:
+            self._fleet.quota_cores[[each.index for each in containers]] = np.inf
+        self._hands.carry_out(decision)
+        groups = [each.group for each in containers if each.group is not None]
+        for each in containers:
+            self._arm(each)
+            self._books.note("join", each.index, time.monotonic_ns())
+            self._books.joined(each.index)
+        self._source.add(new, groups)
+
+    def _arm(self, each: Supervised) -> None:
+        if each.group is None:
+            return
+        try:
+            each.watch_kills()
+            if self._allocator.traps_oom:
+                each.trap = each.group.trap()
+                self._watch(each.trap.descriptor, partial(self._on_trap, each))
+        except GroupGoneError:
+            self._vanish(each)
+        except BackendError:
+            self.untrapped += 1
+
+    def _leave(self, containers: Sequence[Supervised]) -> None:
+        """They are gone for good (or, attached, until they are there again)."""
+        ids: list[int] = []
+        for each in containers:
+            if each.trap is not None:
+                with suppress(OSError, ValueError):
+                    self._epoll.unregister(each.trap.descriptor)
+                self._ready.pop(each.trap.descriptor, None)
+            each.let_go()
+            each.starts_ns = None
+            self._hands.forget(each.index)
+            self._books.note("leave", each.index, time.monotonic_ns())
+            number = self._fleet.remove(each.index)
+            self._fleet.set_status(each, Status.ABSENT)
+            if number is not None:
+                ids.append(number)
+        left = np.array(ids, np.int64)
+        self._source.remove(left)
+        self._hands.carry_out(self._allocator.on_leave(left))
+
+    def _vanish(self, each: Supervised) -> None:
+        """Its cgroup was removed under us."""
+        if self._fleet.has(each.index):
+            self._leave([each])
+
+    def _look_again(self, now_ns: int) -> None:
+        """Attached cgroups that are there again, and holds whose event was missed."""
+        del now_ns
+        back = [
+            each
+            for each in self._fleet.containers
+            if each.attached and each.status is Status.ABSENT and not each.leaving and each not in self._late
+        ]
+        self._join([each for each in back if each.attach()])
+        for each in self._fleet.containers:
+            if each.status is Status.UP and each.trap is not None:
+                self._on_trap(each)
+        if self._held:
+            self._serve_held(time.monotonic_ns())
+
+    # --- small parts -----------------------------------------------------------------------------
+
+    def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
+        self._ready[descriptor] = handler
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def _anyone(self) -> bool:
+        """Whether anybody is there or may still come."""
+        if self._late:
+            return True
+        return any(
+            each.status is not Status.ABSENT or (each.attached and not each.leaving)
+            for each in self._fleet.containers
+        )
+
+    def _await_ready(self, containers: Sequence[Supervised]) -> None:
+        deadline_ns = time.monotonic_ns() + round(STARTUP_TIMEOUT_S * NS)
+        busy = (Status.STARTING, Status.HELD, Status.DOWN)
+        while waiting := [each.name for each in containers if each.status in busy]:
+            if time.monotonic_ns() > deadline_ns:
+                raise BackendError(
+                    f"containers {', '.join(waiting)} are not ready after {STARTUP_TIMEOUT_S:g} s; "
+                    "look at their logs"
+                )
+            self._turn(deadline_ns)
+
+    def _settle(self) -> None:
+        """Until a period has gone by in which telemetry can find out when it is to be read."""
+        until_ns = time.monotonic_ns() + round(1.3 * self._books.period_ns)
+        while time.monotonic_ns() < until_ns:
+            self._turn(until_ns)
+
+
+def _members_only(records: Records, fleet: Fleet, began_ns: int) -> Records:
+    """Without periods from before the time line, and without containers that left."""
+    kept = records.end_ns > began_ns
+    if not kept.all() or any(fleet.column(number) is None for number in records.ids.tolist()):
+        kept &= np.array([fleet.column(number) is not None for number in records.ids.tolist()])
+        return Records(
+            records.ids[kept],
+            records.end_ns[kept],
+            records.quota_cores[kept],
+            records.unused_cores[kept],
+            records.throttled[kept],
+            records.usage_cores[kept],
+            records.memory_bytes[kept],
+            records.throttled_s[kept],
+            records.idle[kept],
+        )
+    return records
