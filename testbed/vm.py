@@ -1,0 +1,224 @@
+"""A VM with Debian's stock kernel, kept up to run commands in: for what this machine's own kernel lacks.
+
+For: tests of cgroup v2 and of kernel hooks, and a developer's `python -m testbed.vm -- COMMAND`. Not for:
+measuring speed: without KVM every instruction is emulated, some 10 times slower. The guest sees this
+machine's files, with a /tmp and a /run of its own; it has no network. QEMU dies with the thread that started it,
+and there is nothing else to leave behind: the initramfs and the console are unnamed files in memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from testbed import vm_boot
+from testbed.vm_boot import available
+from testbed.vm_guest import NOT_STARTED, TIMED_OUT
+from twinbed import BackendError
+
+__all__ = ["NOT_STARTED", "TIMED_OUT", "Completed", "Vm", "available"]
+
+BOOT_TIMEOUT_S = 240.0
+"""Seconds until a VM must have come up; some 20 with two idle cores, a minute or two on busy ones."""
+
+_GRACE_S = 60.0
+_STOP_S = 20.0
+_PR_SET_PDEATHSIG = 1
+_CONSOLE_BYTES = 600
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """A command that ended. rc: exit code, minus the signal that ended it, TIMED_OUT or NOT_STARTED;
+    wall_s: seconds of this machine's clock."""
+
+    rc: int
+    stdout: str
+    stderr: str
+    wall_s: float
+
+
+class Vm:
+    """One VM. Usable as a context manager: started on entry, ended on exit."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._console = -1
+        self._received = b""
+        self.release = ""
+        self.boot_s = 0.0
+
+    def __enter__(self) -> Vm:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int | None:
+        """QEMU's process id while it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    def start(self, timeout_s: float = BOOT_TIMEOUT_S) -> None:
+        """Boots it, and returns once it takes commands.
+
+        Raises BackendError (what is missing, or the console's last words, and the cure).
+        """
+        there, reason = available()
+        if not there:
+            raise BackendError(f"no VM here: {reason}")
+        began_s = time.monotonic()
+        image = vm_boot.kernel_image()
+        initrd = os.memfd_create("twinbed-initramfs")
+        self._console = os.memfd_create("twinbed-console")
+        try:
+            os.write(initrd, vm_boot.initramfs(image))
+            self._process = subprocess.Popen(
+                vm_boot.command(image, initrd, self._console),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._console,
+                pass_fds=(initrd, self._console),
+                start_new_session=True,
+                preexec_fn=_die_with_parent,
+            )
+            self.release = str(self._next_answer(began_s + timeout_s)["ready"])
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            os.close(initrd)
+        self.boot_s = time.monotonic() - began_s
+
+    def run(
+        self,
+        argv: Sequence[str],
+        timeout_s: float,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        on_output: Callable[[str, bytes], None] | None = None,
+    ) -> Completed:
+        """Runs a command in the VM. cwd: default the current directory; env: besides this process's own.
+
+        on_output: told ("stdout" or "stderr", bytes) as it comes. After timeout_s seconds of the guest's clock
+        the command is killed. Raises BackendError when the VM itself is gone or does not answer.
+        """
+        began_s = time.monotonic()
+        job = {
+            "argv": list(argv),
+            "cwd": str((cwd or Path()).resolve()),
+            "env": {**os.environ, "TMPDIR": "/tmp", **(env or {})},
+            "timeout_s": timeout_s,
+        }
+        self._send(json.dumps(job).encode() + b"\n")
+        output = {"stdout": bytearray(), "stderr": bytearray()}
+        while True:
+            answer = self._next_answer(began_s + timeout_s + _GRACE_S)
+            if "rc" in answer:
+                out, err = (bytes(output[name]).decode(errors="replace") for name in ("stdout", "stderr"))
+                return Completed(int(str(answer["rc"])), out, err, time.monotonic() - began_s)
+            name, data = str(answer["stream"]), base64.b64decode(str(answer["data"]))
+            output[name] += data
+            if on_output is not None:
+                on_output(name, data)
+
+    def stop(self) -> None:
+        """Switches the VM off; QEMU is killed where it does not end by itself. Idempotent."""
+        process, self._process = self._process, None
+        if process is not None:
+            assert process.stdin is not None
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                # Hung up on, the guest writes back what it holds and switches itself off.
+                process.wait(_STOP_S if self.release else 0)
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+        if self._console >= 0:
+            os.close(self._console)
+            self._console = -1
+        self.release, self._received = "", b""
+
+    def _send(self, line: bytes) -> None:
+        if self._process is None or self._process.stdin is None:
+            raise BackendError("the VM is not running: start it first")
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        except OSError as error:
+            raise self._lost("ended") from error
+
+    def _next_answer(self, deadline_s: float) -> dict[str, object]:
+        if self._process is None or self._process.stdout is None:
+            raise BackendError("the VM is not running: start it first")
+        descriptor = self._process.stdout.fileno()
+        with selectors.DefaultSelector() as selector:
+            selector.register(descriptor, selectors.EVENT_READ)
+            while b"\n" not in self._received:
+                if not selector.select(max(0.0, deadline_s - time.monotonic())):
+                    raise self._lost("does not answer")
+                got = os.read(descriptor, 1 << 16)
+                if not got:
+                    raise self._lost("ended")
+                self._received += got
+        line, _, self._received = self._received.partition(b"\n")
+        answer: dict[str, object] = json.loads(line)
+        return answer
+
+    def _lost(self, what: str) -> BackendError:
+        size = os.fstat(self._console).st_size
+        tail = os.pread(self._console, _CONSOLE_BYTES, max(0, size - _CONSOLE_BYTES)).decode(errors="replace")
+        last = " | ".join(line.strip() for line in tail.splitlines()[-4:]) or "nothing"
+        return BackendError(
+            f"the VM {what}; its console said last: {last}; try again with fewer programs running"
+        )
+
+
+def _die_with_parent() -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def main(argv: Sequence[str]) -> int:
+    """`python -m testbed.vm -- COMMAND…`: boots a VM, runs the command in it, and returns its exit code."""
+    command = list(argv[1:] if argv[:1] == ["--"] else argv)
+    if not command:
+        print("usage: python -m testbed.vm -- COMMAND…", file=sys.stderr)
+        return 2
+    try:
+        with Vm() as vm:
+            print(f"vm: kernel {vm.release}, up in {vm.boot_s:.0f} s", file=sys.stderr, flush=True)
+            return vm.run(command, timeout_s=86_400, on_output=_pass_on).rc
+    except BackendError as error:
+        print(f"vm: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _pass_on(stream: str, data: bytes) -> None:
+    out = sys.stdout if stream == "stdout" else sys.stderr
+    out.buffer.write(data)
+    out.buffer.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,127 @@
+"""What a VM is made of: Debian's stock kernel, an initramfs by virtme-ng, and QEMU's command line.
+
+For: finding out whether a VM can be had here, and starting QEMU. Not for: running anything in it (vm.py), nor
+what runs inside (vm_guest.py). This machine's own file system is the guest's root, over 9p.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+from testbed import vm_guest
+from twinbed import BackendError
+
+CURE = "make system-vm"
+"""What installs the parts that are missing."""
+
+CPUS = 2
+MEMORY_MIB = 2048
+
+_BOOT = Path("/boot")
+# A cloud kernel lacks rdma_rxe, a real-time one throttles otherwise, and dbg is no kernel to run.
+_STOCK = re.compile(r"vmlinuz-(?P<release>6\.1\.0-(?P<number>[0-9]+)-amd64)")
+_MODULES = ("9p", "9pnet_virtio", "virtio_console", "virtio_pci")
+_PROBE_S = 3.0
+_EMULATED = ("-machine", "q35,accel=tcg", "-cpu", "max")
+
+
+def kernel_image() -> Path:
+    """The newest stock Debian 6.1 kernel in /boot. Raises BackendError where there is none."""
+    found = [(int(match["number"]), each) for each in _BOOT.glob("vmlinuz-*") if (match := _stock(each))]
+    if not found:
+        raise BackendError(f"{_BOOT}: no stock Debian kernel 6.1 to boot a VM with; install it: {CURE}")
+    return max(found)[1]
+
+
+def release(image: Path) -> str:
+    """`6.1.0-56-amd64` of `vmlinuz-6.1.0-56-amd64`, as `uname -r` will say."""
+    return image.name.removeprefix("vmlinuz-")
+
+
+def available() -> tuple[bool, str]:
+    """Whether a VM can be booted here, and if not, why not and what mends it."""
+    for program, package in (("qemu-system-x86_64", "qemu-system-x86"), ("modprobe", "kmod")):
+        if _program(program) is None:
+            return False, f"{program} is not installed (Debian's {package}): {CURE}"
+    if find_spec("virtme") is None:
+        return False, "virtme-ng is not installed: pip install 'twinbed[testbed]'"
+    if not any((Path(each) / "busybox").exists() for each in ("/bin", "/usr/bin")):
+        return False, f"busybox is not installed (Debian's busybox-static): {CURE}"
+    if os.geteuid() != 0:
+        return False, "root is needed: the VM's file system is this machine's"
+    try:
+        image = kernel_image()
+    except BackendError as error:
+        return False, str(error)
+    return True, f"kernel {release(image)}"
+
+
+def initramfs(image: Path) -> bytes:
+    """An initramfs that loads what a 9p root and the job port need, and hands over to `init=`."""
+    from virtme import mkinitramfs, modfinder
+
+    config = mkinitramfs.Config()
+    config.modfiles = modfinder.find_modules_from_install(_MODULES, kver=release(image))
+    config.busybox = mkinitramfs.find_busybox("/", is_native=True)
+    # Without a cache Python reads every module over 9p again: 3 times slower.
+    config.access = "rw,cache=loose"
+    if config.busybox is None or not config.modfiles:
+        raise BackendError(f"{image}: no busybox, or no modules of this kernel; install them: {CURE}")
+    archive = io.BytesIO()
+    mkinitramfs.mkinitramfs(archive, config)
+    return archive.getvalue()
+
+
+def command(image: Path, initrd: int, console: int) -> list[str]:
+    """QEMU's command line. Jobs come on its standard input and answers leave on its standard output.
+
+    initrd, console: inherited descriptors of the initramfs and of a file for the guest's kernel messages.
+    """
+    guest = Path(vm_guest.__file__).resolve()
+    append = f"console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off init={sys.executable} -- -IS {guest}"
+    return [
+        *(str(_program("qemu-system-x86_64")), "-nodefaults", "-no-reboot", "-display", "none"),
+        *(*_acceleration(image), "-smp", str(CPUS), "-m", str(MEMORY_MIB)),
+        *("-fsdev", "local,id=root,path=/,security_model=none,multidevs=remap"),
+        *("-device", "virtio-9p-pci,fsdev=root,mount_tag=/dev/root"),
+        *("-chardev", "stdio,id=jobs,signal=off", "-device", "virtio-serial-pci"),
+        *("-device", f"virtserialport,name={vm_guest.PORT},chardev=jobs"),
+        *("-chardev", f"file,id=console,path=/proc/self/fd/{console}", "-serial", "chardev:console"),
+        *("-kernel", str(image), "-initrd", f"/proc/self/fd/{initrd}", "-append", append),
+    ]
+
+
+def _acceleration(image: Path) -> tuple[str, ...]:
+    """KVM where a guest comes to life under it, else emulation: nested KVM may abort or hang."""
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        return _EMULATED
+    trial = [
+        *(str(_program("qemu-system-x86_64")), "-nodefaults", "-no-reboot", "-display", "none"),
+        *("-machine", "q35,accel=kvm", "-cpu", "host", "-m", "512", "-serial", "stdio"),
+        *("-kernel", str(image), "-append", "console=ttyS0 earlyprintk=serial,ttyS0,115200 panic=-1"),
+    ]
+    try:
+        done = subprocess.run(
+            trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False
+        )
+        seen = done.stdout
+    except subprocess.TimeoutExpired as error:
+        seen = error.stdout or b""
+    return (
+        "-machine=q35,accel=kvm" if b"Linux version" in seen else ("-machine", "q35,accel=tcg", "-cpu", "max")
+    )
+
+
+def _stock(path: Path) -> re.Match[str] | None:
+    return _STOCK.fullmatch(path.name)
+
+
+def _program(name: str) -> str | None:
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")

@@ -1,0 +1,147 @@
+"""The first process of a VM: mounts what a program expects, then runs the jobs that the host sends.
+
+For: being started by the VM's kernel as `init`, by Python alone (nothing of ours is imported). Not for: the
+host (vm.py). A job is one JSON line {argv, cwd, env, timeout_s}; answers are JSON lines {stream, data} with
+base64 data as it comes, and last {rc}. rc is as of subprocess (minus the signal that ended it), 124 after
+a time-out and 127 where it could not be started. What a job leaves running is killed.
+"""
+
+import base64
+import ctypes
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+PORT = "twinbed.jobs"
+"""Name of the virtio port that carries jobs and answers."""
+
+TIMED_OUT = 124
+NOT_STARTED = 127
+
+_MOUNTS = (
+    ("proc", "/proc", "proc", ""),
+    ("sysfs", "/sys", "sysfs", ""),
+    ("devtmpfs", "/dev", "devtmpfs", ""),
+    ("tmpfs", "/run", "tmpfs", "mode=755"),
+    ("tmpfs", "/tmp", "tmpfs", "mode=1777"),
+    ("bpf", "/sys/fs/bpf", "bpf", ""),
+    ("tracefs", "/sys/kernel/tracing", "tracefs", ""),
+    ("cgroup2", "/sys/fs/cgroup", "cgroup2", ""),
+)
+_POWER_OFF = 0x4321FEDC
+_CHUNK_BYTES = 65_536
+
+
+def main() -> None:
+    """Never returns: ends with the machine switched off, once the host has hung up."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for source, target, kind, options in _MOUNTS:
+        if libc.mount(source.encode(), target.encode(), kind.encode(), 0, options.encode()) != 0:
+            _say(f"{target} not mounted: {os.strerror(ctypes.get_errno())}")
+    Path("/dev/shm").mkdir(exist_ok=True)
+    libc.mount(b"tmpfs", b"/dev/shm", b"tmpfs", 0, b"mode=1777")
+    subprocess.run(["/sbin/ip", "link", "set", "lo", "up"], check=False)
+    try:
+        _serve(_port())
+    finally:
+        os.sync()
+        libc.reboot(_POWER_OFF)
+
+
+def _port() -> int:
+    """The job port, which may be late."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for each in Path("/sys/class/virtio-ports").glob("*/name"):
+            if each.read_text().strip() == PORT:
+                return os.open(f"/dev/{each.parent.name}", os.O_RDWR | os.O_CLOEXEC)
+        time.sleep(0.05)
+    raise TimeoutError(f"the VM has no port {PORT}")
+
+
+def _serve(port: int) -> None:
+    _send(port, {"ready": os.uname().release})
+    pending = b""
+    while True:
+        line, newline, rest = pending.partition(b"\n")
+        if newline:
+            pending = rest
+            _send(port, {"rc": _run(port, json.loads(line))})
+            _clear()
+            continue
+        got = os.read(port, _CHUNK_BYTES)
+        if not got:
+            return
+        pending += got
+
+
+def _run(port: int, job: dict) -> int:  # type: ignore[type-arg]
+    """Runs one job and sends what it prints; its exit code."""
+    try:
+        process = subprocess.Popen(
+            job["argv"],
+            cwd=job["cwd"],
+            env=job["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        _send(port, _piece("stderr", f"{job['argv'][0]}: {error.strerror}\n".encode()))
+        return NOT_STARTED
+    deadline = time.monotonic() + job["timeout_s"]
+    with process, selectors.DefaultSelector() as selector:
+        for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
+            assert pipe is not None
+            selector.register(pipe.fileno(), selectors.EVENT_READ, name)
+        # A daemon may hold the pipes open for ever: the job is over when its own process is.
+        while selector.get_map():
+            ended = process.poll() is not None
+            ready = selector.select(0 if ended else min(1.0, max(0.0, deadline - time.monotonic())))
+            if not ready and (ended or time.monotonic() >= deadline):
+                break
+            for key, _ in ready:
+                got = os.read(key.fd, _CHUNK_BYTES)
+                if got:
+                    _send(port, _piece(key.data, got))
+                else:
+                    selector.unregister(key.fd)
+        try:
+            return process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            return TIMED_OUT
+
+
+def _clear() -> None:
+    """Kills all processes but this one, which is what −1 means to the first process, and reaps them."""
+    try:
+        os.kill(-1, signal.SIGKILL)
+        while os.waitpid(-1, 0):
+            pass
+    except (ProcessLookupError, ChildProcessError):
+        return
+
+
+def _piece(stream: str, data: bytes) -> dict[str, object]:
+    return {"stream": stream, "data": base64.b64encode(data).decode()}
+
+
+def _send(port: int, answer: dict[str, object]) -> None:
+    rest = memoryview(json.dumps(answer).encode() + b"\n")
+    while rest:
+        rest = rest[os.write(port, rest) :]
+
+
+def _say(text: str) -> None:
+    print(f"vm_guest: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()
