@@ -1,1 +1,1 @@
-"""The BPF programs and their loader (bcc). Imports nothing of ours."""
+"""The BPF programs that watch containers, and what builds and loads them. Imports nothing of ours."""

@@ -2,8 +2,8 @@
 
 For: tests of cgroup v2 and of kernel hooks, and a developer's `python -m testbed.vm -- COMMAND`. Not for:
 measuring speed: without KVM every instruction is emulated, some 10 times slower. The guest sees this
-machine's files, with a /tmp and a /run of its own; it has no network. QEMU dies with the thread that started it,
-and there is nothing else to leave behind: the initramfs and the console are unnamed files in memory.
+machine's files, with a /tmp and a /run of its own; it has no network. QEMU dies with the thread that started
+it, and there is nothing else to leave behind: the initramfs and the console are unnamed files in memory.
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ class Vm:
     ) -> Completed:
         """Runs a command in the VM. cwd: default the current directory; env: besides this process's own.
 
-        on_output: told ("stdout" or "stderr", bytes) as it comes. After timeout_s seconds of the guest's clock
-        the command is killed. Raises BackendError when the VM itself is gone or does not answer.
+        on_output: told ("stdout" or "stderr", bytes) as it comes. After timeout_s seconds of the guest's
+        clock the command is killed. Raises BackendError when the VM itself is gone or does not answer.
         """
         began_s = time.monotonic()
         job = {
