@@ -105,7 +105,7 @@ class Container:
                     stdin=None if len(peers) == 1 else subprocess.DEVNULL,
                     stdout=stdout if log is None else log,
                     stderr=log,
-                    preexec_fn=self._enter,
+                    preexec_fn=self.entrance,
                 )
             except OSError as error:
                 what = f"{error.filename or self.spec.command[0]}: cannot be executed ({error.strerror})"
@@ -115,6 +115,11 @@ class Container:
                     f"container {self.spec.name}: the command was not let into its cgroup or network; "
                     "run as root and not inside a restricted container"
                 ) from error
+
+    @property
+    def entrance(self) -> Callable[[], None] | None:
+        """How the started process gets inside; None for a command that does so by itself."""
+        return self._enter
 
     def _enter(self) -> None:
         """Runs between fork and exec: only system calls on what was opened before."""

@@ -102,7 +102,7 @@ def control(
             run.serve()
         facts = _facts(driver, allocator, loop.untrapped, scheduling)
         before, after = run.before, [_usage(each) for each in fleet.containers]
-        lost = source.lost
+        lost = source.lost - run.lost_before
     return Observed(
         names=tuple(each.name for each in fleet.containers),
         app=fleet.app,
@@ -131,7 +131,8 @@ def control(
 
 
 class _Run:
-    """The time line of one run. before: counters at its start; own_cores: CPU that the loop used."""
+    """The time line of one run. before: counters at its start; lost_before: records
+    lost until then; own_cores: CPU that the loop used."""
 
     def __init__(
         self,
@@ -148,6 +149,7 @@ class _Run:
         self.before: list[Usage] = []
         self.began_s = 0.0
         self.own_cores = 0.0
+        self.lost_before = 0
 
     def serve(self) -> None:
         """Deploys, starts the client, and serves until the end."""
@@ -157,6 +159,7 @@ class _Run:
             start_ns = time.monotonic_ns() if client is None else client.start()
             self.began_s = time.time() + (start_ns - time.monotonic_ns()) / NS
             self.before = [_usage(each) for each in self._fleet.containers]
+            self.lost_before = self._source.lost
             loop.begin(start_ns)
             cpu_ns, at_ns = time.thread_time_ns(), time.monotonic_ns()
             duration_s = self._settings.duration_s
@@ -173,7 +176,9 @@ class _Run:
         if self._on_tick is not None:
             elapsed_s = self._books.at_s(time.monotonic_ns())
             running = sum(each.status is not Status.ABSENT for each in self._fleet.containers)
-            self._on_tick(Progress(elapsed_s, self._books.rows, self._source.lost, running))
+            self._on_tick(
+                Progress(elapsed_s, self._books.rows, self._source.lost - self.lost_before, running)
+            )
         return self._client is None or self._client.running()
 
 

@@ -85,7 +85,7 @@ class Hands:
         self.carry_out(self._allocator.on_oom(event), answer=self._allocator.traps_oom)
 
     def _excess_bytes(self, each: Supervised) -> int:
-        """By how much it is above its limit (v2); how much it wanted the kernel does not say: a page at least."""
+        """How far it is above its limit (v2); how much it wanted the kernel does not say: a page at least."""
         excess = 0
         with suppress(GroupGoneError):
             if each.group is not None:

@@ -56,7 +56,9 @@ class ControlLoop:
             self._epoll.register(source.descriptor, select.EPOLLIN)
         self._ready: dict[int, Callable[[], None]] = {}
         self._held: list[Supervised] = []
+        self._down: list[Supervised] = []
         self._late = [each for each in fleet.containers if each.managed.begins_s > 0]
+        self._ending = [each for each in fleet.containers if each.managed.ends_s is not None]
         self._sweep_ns = self._chores_ns = _NEVER_NS
         self._ready_ns = _NEVER_NS
         self.decide_s = 0.0
@@ -77,14 +79,14 @@ class ControlLoop:
         self._chores_ns = now_ns + _CHORES_NS
         if slow:
             self._admit(first, Decision(memory=decision.memory), decision.cpu.ids)
-            self._start(first)
+            self._start_all(first)
             self._await_ready(first)
             self._hands.carry_out(Decision(cpu=decision.cpu, reclaim=decision.reclaim))
             self._settle()
         else:
             self._admit(first, decision, decision.cpu.ids)
             self._settle()
-            self._start(first)
+            self._start_all(first)
 
     def begin(self, start_ns: int) -> None:
         """The time line begins at `start_ns`."""
@@ -133,13 +135,16 @@ class ControlLoop:
         due = [self._sweep_ns, self._chores_ns, self._ready_ns]
         if self._books.start_ns is not None:
             due.append(self._books.row_ends_ns())
-        due += [each.starts_ns for each in self._fleet.containers if each.starts_ns is not None]
+        due += [each.starts_ns for each in self._down if each.starts_ns is not None]
         return min(due)
 
     def _chores(self, now_ns: int) -> None:
         """Starts, readiness, joins and leaves by time, the agents' sweep, and what is done once a second."""
-        for each in self._fleet.containers:
-            if each.starts_ns is not None and each.starts_ns <= now_ns:
+        for each in self._down[:]:
+            if each.starts_ns is None:
+                self._down.remove(each)
+            elif each.starts_ns <= now_ns:
+                self._down.remove(each)
                 self._books.note("restart", each.index, now_ns)
                 self._start([each])
         if now_ns >= self._ready_ns:
@@ -224,6 +229,12 @@ class ControlLoop:
 
     # --- starts and ends -------------------------------------------------------------------------
 
+    def _start_all(self, containers: Sequence[Supervised]) -> None:
+        """One after the other; those that run already are served in between."""
+        for each in containers:
+            self._start([each])
+            self._turn(time.monotonic_ns())
+
     def _start(self, containers: Sequence[Supervised]) -> None:
         for each in containers:
             if not self._fleet.has(each.index):
@@ -274,6 +285,7 @@ class ControlLoop:
             elif code is not None and code < 0:
                 self._books.note("kill", each.index, now_ns)
         each.plan_restart(now_ns)
+        self._down.append(each)
         self._fleet.set_status(each, Status.DOWN)
 
     # --- members ---------------------------------------------------------------------------------
@@ -283,7 +295,7 @@ class ControlLoop:
         if due:
             self._late = [each for each in self._late if each not in due]
             self._join([each for each in due if each.attach()])
-        for each in self._fleet.containers:
+        for each in self._ending:
             over = each.managed.ends_s is not None and each.managed.ends_s <= at_s
             if over and not each.leaving and each.status is not Status.ABSENT:
                 each.leaving = True

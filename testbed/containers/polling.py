@@ -21,8 +21,10 @@ from control.allocator.model import NO_IDS, Ids
 from testbed.containers.meter import Counters, Meter
 from testbed.containers.ports import GroupGoneError, LimitedGroup, Records
 
-SLOT_NS = 3_000_000
-"""Ends at most this far apart are served together: 3 ms late at worst, 34 times a period at most."""
+SLOT_NS_PER_GROUP = 50_000
+SLOT_MOST_NS = 5_000_000
+"""Ends at most this far apart are served together: about 20 times a period, however many groups there are.
+Later than that, a quota write would add much to what the new period has used already."""
 
 MARGIN_NS = 200_000
 """After an end, so that the kernel's own timer has been served by then."""
@@ -177,9 +179,10 @@ class Polling:
         phases = sorted(
             (each.phase_ns, each.number) for each in self._watched.values() if each.phase_ns is not None
         )
+        width_ns = min(SLOT_NS_PER_GROUP * len(phases), SLOT_MOST_NS)
         clusters: list[list[tuple[int, int]]] = []
         for each in phases:
-            if clusters and each[0] - clusters[-1][0][0] <= SLOT_NS:
+            if clusters and each[0] - clusters[-1][0][0] <= width_ns:
                 clusters[-1].append(each)
             else:
                 clusters.append([each])
