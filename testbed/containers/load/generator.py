@@ -1,0 +1,133 @@
+"""A load generator beside the containers: implements testbed.containers.ports.Client.
+
+For: starting its process, asking how far it is, ending it, and its result. Not for: sending (sender.py). It
+runs in no container of the run: what it uses counts against nobody's limit, and its `cpu_s` says how much
+it was.
+"""
+
+from __future__ import annotations
+
+import json
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from testbed.containers.load.main import progress_path, result_path
+from testbed.containers.load.plan import LoadPlan, LoadResult, read_result, write_plan
+from twinbed import BackendError
+
+START_GRACE_S = 60.0
+"""What its process may take to be ready; it takes half a second of CPU."""
+
+STOP_GRACE_S = 5.0
+"""What it may take to write its result when it is stopped, then it is killed."""
+
+LEAD_S = 0.05
+"""From `start` to second 0 of the plan."""
+
+_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LoadProgress:
+    """How far the load is: requests that were due and that have ended so far, and percentiles of the
+    latencies of answered ones (`p50`, `p90`, `p99`, `p99.9`), seconds."""
+
+    arrived: int
+    ended: int
+    latency_s: dict[str, float]
+
+
+class LoadGenerator:
+    """Sends a plan from a process of its own. folder: for its files, which must be there.
+
+    Use it as a context manager: it leaves no process behind.
+    """
+
+    def __init__(self, plan: LoadPlan, folder: Path) -> None:
+        self._plan = plan
+        with tempfile.NamedTemporaryFile(dir=folder, prefix="load-", suffix=".npz", delete=False) as file:
+            self._path = Path(file.name)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """Of its process; None before `start`."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> int:
+        """Starts the process, waits until it is ready (about a second) and lets it begin.
+
+        Returns second 0 of the plan (CLOCK_MONOTONIC, ns), LEAD_S from now. BackendError when it does not
+        get ready.
+        """
+        write_plan(self._plan, self._path)
+        command = (sys.executable, "-m", "testbed.containers.load.main", str(self._path))
+        self._process = process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with process.stdout:
+            readable, _, _ = select.select([process.stdout], [], [], START_GRACE_S)
+            if not readable or process.stdout.readline() != b"ready\n":
+                self.stop()
+                raise BackendError(
+                    f"the load generator did not get ready (exit code {process.returncode}); see its messages"
+                )
+        begins_ns = time.monotonic_ns() + round(LEAD_S * _NS)
+        try:
+            with process.stdin:
+                process.stdin.write(f"{begins_ns}\n".encode("ascii"))
+        except BrokenPipeError:
+            raise BackendError("the load generator ended before it began; repeat the run") from None
+        return begins_ns
+
+    def running(self) -> bool:
+        """Whether it still has work."""
+        return self._process is not None and self._process.poll() is None
+
+    def progress(self) -> LoadProgress | None:
+        """How far it was within the last second; None before it has said so."""
+        try:
+            return LoadProgress(**json.loads(progress_path(self._path).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+
+    def stop(self) -> None:
+        """Ends it now; what has not ended stays PENDING in its result. Idempotent."""
+        process = self._process
+        if process is None:
+            return
+        if process.stdin is not None and not process.stdin.closed:
+            process.stdin.close()
+        # Its own exit is waited for: the result is written by then.
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def result(self) -> LoadResult:
+        """What became of the requests, once it has ended; BackendError when it died before it could say."""
+        if self._process is None or self._process.poll() is None:
+            raise BackendError("the load generator has not ended; stop it before asking for its result")
+        code = self._process.returncode
+        if code != 0:
+            how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+            raise BackendError(f"the load generator died ({how}) and left no result; repeat the run")
+        return read_result(result_path(self._path))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,145 @@
+"""What the load generator is to send, and what became of it; both as files.
+
+For: the data between the process that wants load and the one that makes it. Not for: sending (main.py).
+Times are seconds from the moment at which the schedule begins.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinbed import BackendError, ScenarioError
+
+Floats = NDArray[np.float64]
+
+
+class Status(IntEnum):
+    """What became of a request; values and meanings are those of twin.containers.requests.model.Status.
+
+    PENDING: not ended when the run ended; OK: answered 200; TIMED_OUT: given up; DROPPED: 503, or the
+    client's own queue was full; FAILED: any other answer, a connection refused or reset.
+    """
+
+    PENDING = 0
+    OK = 1
+    TIMED_OUT = 2
+    DROPPED = 3
+    FAILED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class LoadPlan:
+    """at_s: float64[A] ascending, when each request is due; kind: int64[A], index into entries: the URLs that
+    a kind may be sent to, in turn (`http://host:port/path`); duration_s: when the run ends, whatever is
+    pending then; connections, queue, timeout_s: as twin.containers.requests.model.Client's (0: no limit;
+    inf: never). Raises ScenarioError for arrays that do not fit."""
+
+    at_s: Floats
+    kind: NDArray[np.int64]
+    entries: tuple[tuple[str, ...], ...]
+    duration_s: float
+    connections: int = 0
+    queue: int = 1_000_000
+    timeout_s: float = float("inf")
+
+    def __post_init__(self) -> None:
+        count = len(self.at_s)
+        if self.kind.shape != (count,) or not np.isfinite(self.at_s).all() or (np.diff(self.at_s) < 0).any():
+            raise ScenarioError("load plan: at_s must ascend and have a kind for each")
+        if count and not (self.kind.min() >= 0 and self.kind.max() < len(self.entries)):
+            raise ScenarioError(f"load plan: kinds must be 0 to {len(self.entries) - 1}, as entries has them")
+        if not all(self.entries):
+            raise ScenarioError("load plan: entries has a kind without a URL")
+        if (
+            self.connections < 0
+            or self.queue < 0
+            or not self.timeout_s > 0
+            or not 0 < self.duration_s < np.inf
+        ):
+            raise ScenarioError(
+                "load plan: connections and queue must be at least 0, timeout_s and duration_s more than 0"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class LoadResult:
+    """A arrived requests, in the order in which they were due; those due after the end are not in it.
+
+    at_s: float64[A]; kind: int64[A]; end_s: float64[A], when it ended (NaN: pending); status: uint8[A]
+    `Status`. late_s: float64[A], by how much later than due the generator itself turned to it; cpu_s: CPU
+    that the generator used; complete: False when it was stopped before the plan's end.
+    """
+
+    at_s: Floats
+    kind: NDArray[np.int64]
+    end_s: Floats
+    status: NDArray[np.uint8]
+    late_s: Floats
+    cpu_s: float
+    complete: bool
+
+    @property
+    def latency_s(self) -> Floats:
+        """float64[A]: from when the request was due to its end, NaN while pending."""
+        return np.asarray(self.end_s - self.at_s, np.float64)
+
+    @property
+    def lag_p99_s(self) -> float:
+        """The generator's own lateness, 99th percentile: more than the latencies of interest means that it
+        could not keep up (0 without requests)."""
+        return float(np.percentile(self.late_s, 99)) if len(self.late_s) else 0.0
+
+
+def write_plan(plan: LoadPlan, path: Path) -> None:
+    """Writes the plan; BackendError when it cannot."""
+    numbers = (plan.duration_s, plan.connections, plan.queue, plan.timeout_s)
+    arrays = {"at_s": plan.at_s, "kind": plan.kind, "numbers": np.array(numbers)}
+    _write(path, arrays | {"entries": np.array(json.dumps(plan.entries))})
+
+
+def read_plan(path: Path) -> LoadPlan:
+    """The plan in a file; ScenarioError when there is none in it."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            duration_s, connections, queue, timeout_s = file["numbers"].tolist()
+            entries = tuple(tuple(each) for each in json.loads(str(file["entries"])))
+            at_s, kind = file["at_s"].astype(np.float64), file["kind"].astype(np.int64)
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise ScenarioError(f"{path}: not a load plan ({error})") from None
+    return LoadPlan(at_s, kind, entries, duration_s, int(connections), int(queue), timeout_s)
+
+
+def write_result(result: LoadResult, path: Path) -> None:
+    """Writes the result, all of it or nothing; BackendError when it cannot."""
+    arrays = {name: np.asarray(getattr(result, name)) for name in LoadResult.__slots__}
+    _write(path, arrays)
+
+
+def read_result(path: Path) -> LoadResult:
+    """The result in a file; BackendError when there is none."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in LoadResult.__slots__}
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise BackendError(f"{path}: no result of a load generator ({error}); repeat the run") from None
+    cpu_s, complete = float(arrays.pop("cpu_s")), bool(arrays.pop("complete"))
+    return LoadResult(**arrays, cpu_s=cpu_s, complete=complete)
+
+
+def _write(path: Path, arrays: dict[str, NDArray[np.generic]]) -> None:
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with unfinished.open("wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise BackendError(f"{path}: cannot be written ({error.strerror}); make room there") from None

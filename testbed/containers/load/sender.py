@@ -1,0 +1,180 @@
+"""Sends requests when they are due, whatever becomes of those before, and notes what became of each.
+
+For: an open loop: a server that stalls finds all that was due meanwhile, and its requests' latencies count
+from when they were due, so none of the stall is left out ("coordinated omission", Tene 2013). Not for:
+files and processes (main.py). The rules for connections, queue and timeout are those of the twin's engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+import numpy as np
+from hdrh.histogram import HdrHistogram
+
+from testbed.containers.load.plan import LoadPlan, LoadResult, Status
+from testbed.containers.load.timer import Timer
+from testbed.containers.services.http1 import Replicas, request
+
+_STATUS: dict[int, Status] = {HTTPStatus.OK: Status.OK, HTTPStatus.SERVICE_UNAVAILABLE: Status.DROPPED}
+_LONGEST_US = 3_600_000_000
+_DIGITS = 3
+_NEVER_NS = 1 << 62
+
+
+class Sender:
+    """One plan being sent. begins_ns: CLOCK_MONOTONIC at second 0.
+
+    latencies: HdrHistogram of answered requests' latencies, microseconds; arrived, ended: so far.
+    To be made in a running event loop.
+    """
+
+    def __init__(self, plan: LoadPlan, begins_ns: int) -> None:
+        self._plan, self._begins_ns = plan, begins_ns
+        self._at_ns: list[int] = (begins_ns + np.round(plan.at_s * 1e9).astype(np.int64)).tolist()
+        self._kind: list[int] = plan.kind.tolist()
+        self._end_ns = [0] * len(self._at_ns)
+        self._late_ns = [0] * len(self._at_ns)
+        self._status = bytearray(len(self._at_ns))
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._waiting: deque[int] = deque()
+        self._waiting_count = self._expiring = 0
+        self._routes = _routes(plan)
+        self._awake = asyncio.Event()
+        self._stopped = False
+        self._cpu_s = time.process_time()
+        self.latencies = HdrHistogram(1, _LONGEST_US, _DIGITS)
+        self.arrived = self.ended = 0
+
+    def stop(self) -> None:
+        """Lets `send` return now."""
+        self._stopped = True
+        self._awake.set()
+
+    async def send(self) -> bool:
+        """Sends everything until all have ended or the plan's time is over; False when it was stopped."""
+        ends_ns = self._begins_ns + round(self._plan.duration_s * 1e9)
+        with Timer(self._awake) as timer:
+            while (now_ns := time.monotonic_ns()) < ends_ns and self.ended < len(self._at_ns):
+                self._give_up(now_ns)
+                self._ask(now_ns, ends_ns)
+                timer.set(self._next_ns(ends_ns))
+                await self._awake.wait()
+                self._awake.clear()
+                if self._stopped:
+                    break
+        # A request that is cancelled here must not open the next in line.
+        self._waiting.clear()
+        for task in self._tasks.values():
+            task.cancel()
+        for route, _ in self._routes:
+            route.close()
+        return not self._stopped
+
+    def result(self, *, complete: bool) -> LoadResult:
+        """What became of the requests that were due by now; what has not ended is PENDING."""
+        count = self.arrived
+        status = np.frombuffer(bytes(self._status[:count]), np.uint8)
+        end_s = (np.array(self._end_ns[:count], np.int64) - self._begins_ns) * 1e-9
+        return LoadResult(
+            at_s=self._plan.at_s[:count],
+            kind=self._plan.kind[:count],
+            end_s=np.where(status == Status.PENDING, np.nan, end_s),
+            status=status,
+            late_s=np.array(self._late_ns[:count], np.float64) * 1e-9,
+            cpu_s=time.process_time() - self._cpu_s,
+            complete=complete,
+        )
+
+    def _next_ns(self, ends_ns: int) -> int:
+        """When there is something to do again."""
+        due_ns = self._at_ns[self.arrived] if self.arrived < len(self._at_ns) else ends_ns
+        return min(due_ns, self._expires_ns(), ends_ns)
+
+    def _ask(self, now_ns: int, ends_ns: int) -> None:
+        """Turns to everything that is due."""
+        plan = self._plan
+        while self.arrived < len(self._at_ns) and self._at_ns[self.arrived] <= min(now_ns, ends_ns - 1):
+            index = self.arrived
+            self.arrived += 1
+            self._late_ns[index] = now_ns - self._at_ns[index]
+            if not plan.connections or len(self._tasks) < plan.connections:
+                self._open(index)
+            elif self._waiting_count < plan.queue:
+                self._waiting_count += 1
+                self._waiting.append(index)
+            else:
+                self._end(index, Status.DROPPED, now_ns)
+
+    def _open(self, index: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._request(index))
+        self._tasks[index] = task
+
+    async def _request(self, index: int) -> None:
+        route, message = self._routes[self._kind[index]]
+        try:
+            code = await route.ask(message)
+        except OSError:
+            status = Status.FAILED
+        else:
+            status = _STATUS.get(code, Status.FAILED)
+        self._close(index, status, time.monotonic_ns())
+
+    def _close(self, index: int, status: Status, now_ns: int) -> None:
+        """A request that was open ended; the next in line is opened."""
+        if self._status[index] != Status.PENDING:
+            return
+        del self._tasks[index]
+        self._end(index, status, now_ns)
+        while self._waiting:
+            following = self._waiting.popleft()
+            if self._status[following] == Status.PENDING:
+                self._waiting_count -= 1
+                self._open(following)
+                return
+
+    def _end(self, index: int, status: Status, now_ns: int) -> None:
+        self._status[index], self._end_ns[index] = status, now_ns
+        self.ended += 1
+        if status is Status.OK:
+            self.latencies.record_value(min(max((now_ns - self._at_ns[index]) // 1000, 1), _LONGEST_US))
+        if self.ended == len(self._at_ns):
+            self._awake.set()
+
+    def _expires_ns(self) -> int:
+        """When the client gives up the oldest request that has not ended."""
+        if not np.isfinite(self._plan.timeout_s):
+            return _NEVER_NS
+        while self._expiring < self.arrived and self._status[self._expiring] != Status.PENDING:
+            self._expiring += 1
+        if self._expiring == self.arrived:
+            return _NEVER_NS
+        return self._at_ns[self._expiring] + round(self._plan.timeout_s * 1e9)
+
+    def _give_up(self, now_ns: int) -> None:
+        while self._expires_ns() <= now_ns:
+            index = self._expiring
+            task = self._tasks.get(index)
+            if task is None:
+                self._waiting_count -= 1
+                self._end(index, Status.TIMED_OUT, now_ns)
+            else:
+                task.cancel()
+                self._close(index, Status.TIMED_OUT, now_ns)
+
+
+def _routes(plan: LoadPlan) -> list[tuple[Replicas, bytes]]:
+    """Per kind: whom to ask in turn, shared by all kinds that ask the same service, and the message."""
+    replicas: dict[tuple[tuple[str, int], ...], Replicas] = {}
+    routes = []
+    for urls in plan.entries:
+        parts = [urlsplit(url) for url in urls]
+        addresses = tuple((part.hostname or "", part.port or 80) for part in parts)
+        if addresses not in replicas:
+            replicas[addresses] = Replicas(addresses)
+        routes.append((replicas[addresses], request(addresses[0][0], parts[0].path or "/")))
+    return routes

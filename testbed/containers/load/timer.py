@@ -1,0 +1,59 @@
+"""Waking up to a tenth of a millisecond in an event loop, whose own timers know only whole ones.
+
+For: sending when it is due. Not for: anything that a millisecond does not matter to. Linux's timerfd
+(timerfd_create(2)), by way of the C library: Python has it from 3.13 on only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+from contextlib import suppress
+from typing import Self
+
+from twinbed import BackendError
+
+_CLOCK_MONOTONIC = 1
+_TFD_TIMER_ABSTIME = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _Time(ctypes.Structure):
+    _fields_ = (
+        ("interval_s", ctypes.c_long),
+        ("interval_ns", ctypes.c_long),
+        ("value_s", ctypes.c_long),
+        ("value_ns", ctypes.c_long),
+    )
+
+
+class Timer:
+    """One alarm in the running event loop, which sets `rung`; closed by `with`."""
+
+    def __init__(self, rung: asyncio.Event) -> None:
+        self._rung = rung
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._descriptor = _libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            raise BackendError(
+                f"timerfd_create: {os.strerror(ctypes.get_errno())}; allow more open files (`ulimit -n`)"
+            )
+        self._loop.add_reader(self._descriptor, self._ring)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.remove_reader(self._descriptor)
+        os.close(self._descriptor)
+
+    def set(self, at_ns: int) -> None:
+        """Rings at `at_ns` of CLOCK_MONOTONIC, at once if that is past, and not when it was set to before."""
+        alarm = _Time(0, 0, *divmod(max(at_ns, 1), 1_000_000_000))
+        _libc.timerfd_settime(self._descriptor, _TFD_TIMER_ABSTIME, ctypes.byref(alarm), None)
+
+    def _ring(self) -> None:
+        with suppress(BlockingIOError):  # it was set anew just after it rang
+            os.read(self._descriptor, 8)
+        self._rung.set()

@@ -1,0 +1,132 @@
+"""CPU demand made real: keeps CPUs busy until a thread has used the time that was asked for.
+
+For: the parts of a visit, of which many may be runnable at once. Not for: how long a part should be
+(visits.py). Runnable parts take turns of QUANTUM_S, which is processor sharing but for the length of a
+turn: k parts in a container of m threads each run at min(1, m/k) of a CPU, if the kernel gives that
+container m CPUs.
+
+The event loop's thread is the first of the m, so that a container with one thread never uses more than one
+CPU, and a part that runs alone needs no other thread (a hand-over costs some 50 µs); the further threads
+are woken when several parts are runnable. So the loop answers connections up to a turn late while it burns.
+m is at most the number of CPUs of this machine: more threads could not run at once.
+
+The work is PBKDF2, which releases the interpreter's lock for the whole call and needs no memory; it is
+measured by the thread's own CPU clock, so neither waiting, throttling nor stolen time count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections import deque
+from hashlib import pbkdf2_hmac
+from math import ceil
+
+QUANTUM_S = 0.0005
+"""A turn of a part while others are runnable: well below what parts need that sharing matters for."""
+
+_QUANTUM_NS = round(QUANTUM_S * 1e9)
+_CALL_NS = 5_000
+"""What a call of PBKDF2 costs besides its iterations, about; less than this much demand is not burnt."""
+
+
+class _Part:
+    __slots__ = ("done", "left_ns", "spent_ns")
+
+    def __init__(self, left_ns: int, done: asyncio.Future[float]) -> None:
+        self.left_ns, self.spent_ns, self.done = left_ns, 0, done
+
+
+class Burner:
+    """The CPUs of one container. threads: how many it may keep busy at once, rounded up.
+
+    To be made and used in a running event loop.
+    """
+
+    def __init__(self, threads: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._runnable: deque[_Part] = deque()
+        self._turning = False
+        self._asleep: deque[threading.Lock] = deque()
+        self._ns_per_iteration = _speed()
+        for number in range(1, min(ceil(threads), os.cpu_count() or 1)):
+            threading.Thread(target=self._help, name=f"burner-{number}", daemon=True).start()
+
+    def burn(self, demand_s: float) -> asyncio.Future[float]:
+        """Uses demand_s seconds of CPU, in its turn (none if ≤ 0); the result is what it really used."""
+        done: asyncio.Future[float] = self._loop.create_future()
+        self._runnable.append(_Part(round(demand_s * 1e9), done))
+        if not self._turning:
+            self._turning = True
+            self._loop.call_soon(self._turn)
+        elif self._asleep:
+            self._asleep.popleft().release()
+        return done
+
+    def _turn(self) -> None:
+        """A turn of the loop's own thread; between two, the loop sees to its connections."""
+        part = self._take()
+        if part is not None:
+            if self._work(part):
+                self._finish(part)
+            else:
+                self._runnable.append(part)
+        self._turning = bool(self._runnable)
+        if self._turning:
+            self._loop.call_soon(self._turn)
+
+    def _help(self) -> None:
+        """The life of a further thread."""
+        awake = threading.Lock()
+        awake.acquire()
+        while True:
+            # The loop's thread sees to every part that is put in line while all others are asleep, so
+            # nothing is lost when one comes just before this thread says that it is.
+            self._asleep.append(awake)
+            awake.acquire()
+            while (part := self._take()) is not None:
+                if self._work(part):
+                    self._loop.call_soon_threadsafe(self._finish, part)
+                else:
+                    self._runnable.append(part)
+
+    def _take(self) -> _Part | None:
+        try:
+            return self._runnable.popleft()
+        except IndexError:
+            return None
+
+    @staticmethod
+    def _finish(part: _Part) -> None:
+        if not part.done.done():
+            part.done.set_result(part.spent_ns * 1e-9)
+
+    def _work(self, part: _Part) -> bool:
+        """One turn; whether the part is burnt."""
+        began_ns = time.thread_time_ns()
+        budget_ns = min(part.left_ns, _QUANTUM_NS)
+        spent_ns = 0
+        while (left_ns := budget_ns - spent_ns) > _CALL_NS // 2:
+            iterations = max(1, int((left_ns - _CALL_NS) / self._ns_per_iteration))
+            pbkdf2_hmac("sha256", b"demand", b"", iterations)
+            now_ns = time.thread_time_ns() - began_ns
+            if iterations > 100:
+                seen = max(now_ns - spent_ns - _CALL_NS, 1) / iterations
+                self._ns_per_iteration += 0.1 * (seen - self._ns_per_iteration)
+            spent_ns = now_ns
+        part.spent_ns += spent_ns
+        part.left_ns -= spent_ns
+        return part.left_ns <= _CALL_NS // 2
+
+
+def _speed() -> float:
+    """Nanoseconds of an iteration: the least of a few measurements, as the first ones are cold."""
+    count = 1000
+    measured = []
+    for _ in range(5):
+        began_ns = time.thread_time_ns()
+        pbkdf2_hmac("sha256", b"demand", b"", count)
+        measured.append((time.thread_time_ns() - began_ns) / count)
+    return min(measured)

@@ -1,0 +1,136 @@
+"""What a container does with a request: a worker, its CPU demand in parts, and the calls between them.
+
+For: the rules of twin.containers.requests.model.ServiceGraph in a real process. Not for: connections
+(http1.py), CPU (burn.py) or memory (footprint.py), which it uses. What differs from the twin, because real
+containers are so: whom a replica is asked next is each caller's own turn; a caller learns that a replica is
+down when it refuses a connection, and goes on to the next; a pool of connections is shared out evenly over
+the calling service's replicas (rounded up); timeouts and backoffs have a resolution of 1 ms. As in the twin
+a visit whose caller gave up goes on for nobody and keeps its worker till its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import random
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from http import HTTPStatus
+
+from testbed.containers.services.burn import Burner
+from testbed.containers.services.footprint import Footprint
+from testbed.containers.services.http1 import Replicas, request
+from testbed.containers.services.model import Call, Handler, Service
+
+READY_PATH = "/-/ready"
+"""Answered at once with 204, so that a deployment can see whether the container serves; no handler's name."""
+
+Addresses = Mapping[str, Sequence[tuple[str, int]]]
+
+
+class Visits:
+    """One container of a service. addresses: of every service's replicas; seed: of the draws.
+
+    To be made in a running event loop.
+    """
+
+    def __init__(self, service: Service, addresses: Addresses, seed: str) -> None:
+        self._handlers = {f"/{name}": handler for name, handler in service.handlers.items()}
+        self._free, self._queue_limit = service.workers, service.queue
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._draws = {f"/{name}": random.Random(f"{seed}/{name}") for name in service.handlers}
+        callees = {
+            call.handler.partition(".")[0]
+            for handler in service.handlers.values()
+            for stage in handler.stages
+            for call in stage
+        }
+        self._replicas = {name: Replicas(addresses[name]) for name in callees}
+        self._hosts = {name: addresses[name][0][0] for name in callees}
+        self._messages: dict[str, bytes] = {}
+        self._connections = {
+            name: asyncio.Semaphore(math.ceil(limit / service.replicas))
+            for name, limit in service.connections.items()
+        }
+        self._burner = Burner(service.threads)
+        self._footprint = Footprint(service.memory)
+
+    async def answer(self, path: str) -> HTTPStatus:
+        """Serves one request: 200, 500 when a call failed, 503 when the queue is full, 404."""
+        handler = self._handlers.get(path)
+        if handler is None:
+            return HTTPStatus.NO_CONTENT if path == READY_PATH else HTTPStatus.NOT_FOUND
+        if self._free and not self._waiting:
+            self._free -= 1
+        elif len(self._waiting) < self._queue_limit:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(turn)
+            await turn
+        else:
+            return HTTPStatus.SERVICE_UNAVAILABLE
+        held = self._footprint.hold()
+        try:
+            good = await self._visit(handler, self._draws[path])
+        finally:
+            self._footprint.give_back(held)
+            self._give_worker_back()
+        return HTTPStatus.OK if good else HTTPStatus.INTERNAL_SERVER_ERROR
+
+    def _give_worker_back(self) -> None:
+        if self._waiting:
+            self._waiting.popleft().set_result(None)
+        else:
+            self._free += 1
+
+    async def _visit(self, handler: Handler, draws: random.Random) -> bool:
+        part_s = _drawn(handler, draws) / (len(handler.stages) + 1)
+        # What a part used above or below its share is settled by the next: the visit meets its demand.
+        owed_s = part_s - await self._burner.burn(part_s)
+        for stage in handler.stages:
+            calls = [each for each in stage if each.probability >= 1 or draws.random() < each.probability]
+            if len(calls) == 1:
+                good = await self._call(calls[0])
+            else:
+                good = all(await asyncio.gather(*map(self._call, calls)))
+            if not good:
+                return False
+            owed_s += part_s
+            owed_s -= await self._burner.burn(owed_s)
+        return True
+
+    async def _call(self, call: Call) -> bool:
+        """Makes the call until an attempt succeeds or none is left; whether one did."""
+        for attempt in range(1 + call.retries):
+            if attempt and call.backoff_s:
+                await asyncio.sleep(call.backoff_s)
+            try:
+                if call.timeout_s is None:
+                    status = await self._ask(call.handler)
+                else:
+                    async with asyncio.timeout(call.timeout_s):
+                        status = await self._ask(call.handler)
+            except OSError:  # refused, reset, or given up: TimeoutError is one of them
+                continue
+            if status == HTTPStatus.OK:
+                return True
+        return False
+
+    async def _ask(self, target: str) -> int:
+        service, _, handler = target.partition(".")
+        message = self._messages.get(target)
+        if message is None:
+            message = self._messages[target] = request(self._hosts[service], f"/{handler}")
+        connection = self._connections.get(service)
+        async with connection or nullcontext():
+            return await self._replicas[service].ask(message)
+
+
+def _drawn(handler: Handler, draws: random.Random) -> float:
+    """CPU seconds of a visit."""
+    if handler.draw == "exponential":
+        return draws.expovariate(1.0) * handler.mean_s
+    if handler.draw == "lognormal" and handler.mean_s > 0:
+        variance = math.log1p(handler.cv**2)
+        return draws.lognormvariate(math.log(handler.mean_s) - variance / 2, math.sqrt(variance))
+    return handler.mean_s
