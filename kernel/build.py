@@ -1,7 +1,7 @@
 """Compiles the BPF programs to one relocatable object, once per source and compiler.
 
-For: having the object that loader.py loads. Not for: loading it. The object fits every kernel with BTF (CO-RE), so
-it may be built on another machine than it runs on; it is kept in the user's cache and never in the project.
+For: having the object that loader.py loads. Not for: loading it. The object fits every kernel with BTF
+(CO-RE), so it may be built elsewhere than it runs; it is kept in the user's cache, never in the project.
 """
 
 from __future__ import annotations

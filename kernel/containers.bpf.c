@@ -20,8 +20,10 @@ struct kernfs_node { __u64 id; } OWN_LAYOUT;
 struct cgroup { struct kernfs_node *kn; } OWN_LAYOUT;
 struct cgroup_subsys_state { struct cgroup *cgroup; } OWN_LAYOUT;
 struct list_head { struct list_head *next; } OWN_LAYOUT;
-struct hrtimer { void *function; } OWN_LAYOUT;
+struct timerqueue_node { __s64 expires; } OWN_LAYOUT;
+struct hrtimer { struct timerqueue_node node; } OWN_LAYOUT;
 struct cfs_bandwidth {
+	__s64 period;
 	__u64 quota, runtime, burst;
 	struct hrtimer period_timer;
 	struct list_head throttled_cfs_rq;
@@ -46,7 +48,7 @@ struct oom_control {
 struct period {
 	__u64 id, end_ns, quota_ns, unused_ns, used_ns;
 	__u32 nr_periods, nr_throttled;	// as in cpu.stat, without the period that ends now
-	__u32 throttled, spare;
+	__u32 throttled, elapsed;	// elapsed: periods that end now, more than 1 where the timer was late
 };
 enum { UNDER_OOM, KILL };
 struct pressure {
@@ -116,7 +118,7 @@ int BPF_PROG(cfs_period, struct hrtimer *timer)
 	struct purse *purse = purse_of(pool, &id);
 	struct period *record;
 	void *head;
-	__s64 left_ns, used_ns;
+	__s64 left_ns, used_ns, late_ns, period_ns;
 
 	if (!purse || quota_ns == NO_QUOTA)
 		return 0;
@@ -139,7 +141,9 @@ int BPF_PROG(cfs_period, struct hrtimer *timer)
 	record->nr_periods = BPF_CORE_READ(pool, nr_periods);
 	record->nr_throttled = BPF_CORE_READ(pool, nr_throttled);
 	record->throttled = (void *)BPF_CORE_READ(pool, throttled_cfs_rq.next) != head;
-	record->spare = 0;
+	late_ns = record->end_ns - BPF_CORE_READ(timer, node.expires);
+	period_ns = BPF_CORE_READ(pool, period);
+	record->elapsed = late_ns > 0 && period_ns > 0 ? 1 + (__u64)late_ns / (__u64)period_ns : 1;
 	bpf_ringbuf_submit(record, 0);
 	return 0;
 }

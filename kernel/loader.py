@@ -21,10 +21,6 @@ from kernel.libbpf import ANY, ON_RECORD, STATS_RUN_TIME, ProgramInfo, library
 from kernel.records import PERIOD, PRESSURE
 from twinbed import BackendError
 
-BTF = Path("/sys/kernel/btf/vmlinux")
-
-_LOCKDOWN = Path("/sys/kernel/security/lockdown")
-
 
 class Reported(NamedTuple):
     """What came since it was last asked: arrays of records.PERIOD and records.PRESSURE, in time's order."""
@@ -49,7 +45,10 @@ class Hooks:
     def __init__(self, compiled: Path | None = None, *, measure: bool = False) -> None:
         self._lib = library()
         self._links: dict[str, tuple[int, int]] = {}
-        self._object = self._buffer = self._stats = None
+        self._object: int | None = None
+        self._buffer: int | None = None
+        self._stats: int | None = None
+        self._watched = self._lost = -1
         self._periods: list[bytes] = []
         self._pressures: list[bytes] = []
         # Kept: ctypes does not, and the kernel's records arrive through them.
@@ -169,19 +168,11 @@ def _appending(records: list[bytes]) -> ctypes._FuncPointer:
 
 
 def _cure(number: int) -> str:
-    if number == errno.EPERM and "[confidentiality]" in _lockdown():
-        return "this kernel is locked down (confidentiality) and forbids tracing; poll cgroup files instead"
+    instead = "poll cgroup files instead"
+    if number in (errno.EPERM, errno.EACCES) and os.geteuid() == 0:
+        return f"this kernel (lockdown) or container (capabilities) forbids BPF tracing; {instead}"
     if number in (errno.EPERM, errno.EACCES):
-        return "run as root on a kernel that allows BPF tracing, or poll cgroup files instead"
+        return f"run as root, or {instead}"
     if number in (errno.ENOENT, errno.ESRCH, errno.EINVAL):
-        return (
-            "this kernel lacks what the programs attach to or the types they read; poll cgroup files instead"
-        )
-    return "poll cgroup files instead"
-
-
-def _lockdown() -> str:
-    try:
-        return _LOCKDOWN.read_text()
-    except OSError:
-        return ""
+        return f"this kernel lacks what the programs attach to or the types they read; {instead}"
+    return instead

@@ -114,9 +114,8 @@ def _acceleration(image: Path) -> tuple[str, ...]:
         seen = done.stdout
     except subprocess.TimeoutExpired as error:
         seen = error.stdout or b""
-    return (
-        "-machine=q35,accel=kvm" if b"Linux version" in seen else ("-machine", "q35,accel=tcg", "-cpu", "max")
-    )
+    lives = b"Linux version" in seen
+    return ("-machine", "q35,accel=kvm", "-cpu", "host") if lives else _EMULATED
 
 
 def _stock(path: Path) -> re.Match[str] | None:
