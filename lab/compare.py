@@ -350,6 +350,9 @@ def _limits_text(run: Run) -> str:
 
 
 def _machine_text(run: Run) -> str:
+    if run.manifest["backend"] == "testbed":
+        machine = run.manifest["testbed"]["machine"]
+        return f"testbed: {machine['cpus']} CPUs ({machine['cpu_model']}), {machine['kernel']}"
     calibration = run.manifest["calibration"]
     workload = run.manifest["workload"]
     hosts = f"{workload['hosts']} hosts of {workload['host_cores']:g} cores" if "hosts" in workload else ""

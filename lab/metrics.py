@@ -387,6 +387,9 @@ def _share(part: Any, whole: Any) -> Any:
 def _lateness(series: Series, workload: Population) -> _Pairs:
     wanted = np.array(_QUANTILES)
     demand, done = series.demand_cores, series.usage_cores
+    if np.isnan(demand).any():
+        unknown = (np.full(demand.shape[1], np.nan), math.nan)
+        return {f"lateness_p{round(100 * q)}_s": unknown for q in _QUANTILES}
     pooled = work_lateness(demand, done, workload.period_s, wanted)
     each = np.array(
         [

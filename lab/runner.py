@@ -13,11 +13,12 @@ import math
 import platform
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,6 +39,8 @@ Progress = Callable[[str, float], None]
 """progress(label, fraction): label is RunSpec.label, fraction of that run 0..1. May raise to cancel."""
 
 _IDENTITY_DIGITS = 10
+
+NOTHING_BEYOND: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class _Sources:
         asked = ([getattr(scenario, key) for key in INPUTS], scenario.period_s)
         if self._source is None or asked != self._asked:
             self._source = None
-            self._source = _load(scenario)
+            self._source = load_source(scenario)
             self._asked = asked
             pa.default_memory_pool().release_unused()
         return self._source
@@ -164,20 +167,21 @@ def _run_unit(sources: _Sources, unit: _Unit, progress: Progress | None) -> list
     replay: Replay | None = None
     runs = []
     for spec in unit.specs:
-        identity = _identity(spec, source)
+        identity = identity_of(spec, source)
         if not unit.fresh and store.has(identity["id"]):
             runs.append(store.open(identity["id"]))
             if progress is not None:
                 progress(spec.label, 1.0)
             continue
         if replay is None:
-            replay = source.prepare(first.scenario, first.machine, _streams(first.seed)[0])
+            replay = source.prepare(first.scenario, first.machine, streams(first.seed)[0])
         runs.append(_simulate(spec, identity, source, replay, store, progress))
         pa.default_memory_pool().release_unused()
     return runs
 
 
-def _load(scenario: Scenario) -> Source:
+def load_source(scenario: Scenario) -> Source:
+    """The scenario's input, of whatever kind; raises TwinbedError."""
     if scenario.services is not None:
         from lab.services.prepare import load_source as load_services
 
@@ -186,12 +190,16 @@ def _load(scenario: Scenario) -> Source:
         from lab.services.functions import load_source as load_function
 
         return load_function(scenario)
+    if scenario.job is not None:
+        from lab.real.recorded import load_source as load_job
+
+        return load_job(scenario)
     from lab.workload import load_source as load_trace
 
     return load_trace(scenario)
 
 
-def _streams(seed: int) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
+def streams(seed: int) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
     """(workload, simulation): the same for every policy, so that policies meet the same luck."""
     workload, simulation = np.random.SeedSequence(seed).spawn(2)
     return workload, simulation
@@ -207,10 +215,28 @@ def _simulate(
 ) -> Run:
     began = time.perf_counter()
     outcome = _outcome(spec, replay, None if progress is None else partial(progress, spec.label))
+    return store_run(spec, identity, source, replay, outcome, store, {"backend": "twin"}, began)
+
+
+def store_run(
+    spec: RunSpec,
+    identity: dict[str, Any],
+    source: Source,
+    replay: Replay,
+    outcome: Outcome,
+    store: RunStore,
+    backend: Mapping[str, Any],
+    began: float,
+) -> Run:
+    """Figures, tables and manifest of a finished run, into the store.
+
+    backend: what the manifest is to say of who carried it out; began: `time.perf_counter()` at its start.
+    """
     result = figures(replay, outcome, spec.scenario.price)
     manifest = (
         identity
         | _manifest(spec, source, replay, outcome)
+        | dict(backend)
         | {
             "metrics": {key: None if math.isnan(value) else value for key, value in result.summary.items()},
             "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -223,7 +249,7 @@ def _simulate(
 
 
 def _outcome(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | None) -> Outcome:
-    workload, policy, seed = replay.workload, spec.policy.make(), _streams(spec.seed)[1]
+    workload, policy, seed = replay.workload, spec.policy.make(), streams(spec.seed)[1]
     if isinstance(workload, ServerlessWorkload):
         from twin.containers.serverless import simulate_serverless
 
@@ -231,14 +257,15 @@ def _outcome(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | 
     return simulate(workload, policy, spec.machine, seed=seed, progress=progress)
 
 
-def _identity(spec: RunSpec, source: Source) -> dict[str, Any]:
-    """What tells the run from every other, and the id made of it."""
+def identity_of(spec: RunSpec, source: Source, beyond: Mapping[str, Any] = NOTHING_BEYOND) -> dict[str, Any]:
+    """What tells the run from every other, and the id made of it. beyond: what else it depends on."""
     resolved = source.settle(spec.scenario, spec.resolved())
     identity = {
         "spec": resolved,
         "input_sha256": source.sha256,
         "calibration_sha256": spec.calibration.sha256,
         "twinbed": __version__,
+        **beyond,
     }
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     return {
@@ -258,7 +285,6 @@ def _manifest(spec: RunSpec, source: Source, replay: Replay, outcome: Outcome) -
         "question": spec.scenario.question,
         "policy": spec.policy.text,
         "seed": spec.seed,
-        "backend": "twin",
         "inputs": list(source.inputs),
         "calibration": {
             "name": spec.calibration.name,

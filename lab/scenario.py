@@ -31,16 +31,16 @@ from lab.assignments import assign, names_policy
 from lab.calibration import Calibration, load_calibration
 from lab.policy import PolicySpec
 from lab.problems import describe
-from lab.scenario_inputs import ServicesInput, SyntheticWorkload, TraceInput
+from lab.scenario_inputs import JobInput, ServicesInput, SyntheticWorkload, TraceInput
 from lab.services.section import Section
 from lab.services.serverless import ServerlessInput
 from twin.containers.model import Machine
 from twinbed import ScenarioError
 
 DEFAULT_POLICIES = ("escra", "autopilot", "vpa", "static")
-INPUTS = ("trace", "workload", "services", "serverless")
+INPUTS = ("trace", "workload", "job", "services", "serverless")
 """The sections that say what a scenario is about; every scenario has one of them."""
-_PATHS = ("trace.source", "services.app", "services.arrivals.file", "serverless.arrivals.file")
+_PATHS = ("trace.source", "job.file", "services.app", "services.arrivals.file", "serverless.arrivals.file")
 """Keys that may be a path; it is relative to the scenario file if there is such a file."""
 
 
@@ -115,6 +115,7 @@ class Scenario(Section):
     question: str = Field(default="", description="What the scenario is to answer, in a sentence.")
     trace: TraceInput | None = None
     workload: SyntheticWorkload | None = None
+    job: JobInput | None = None
     services: ServicesInput | None = None
     serverless: ServerlessInput | None = None
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(

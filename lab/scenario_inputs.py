@@ -64,6 +64,22 @@ class SyntheticWorkload(Section):
     containers: list[SyntheticContainer] = Field(min_length=1)
 
 
+class JobInput(Section):
+    """Commands that run together: the testbed runs them, the twin replays a recording of them.
+
+    The recording is made without limits, once on each machine, and kept in ~/.cache/twinbed/jobs.
+    """
+
+    file: str = Field(
+        min_length=1,
+        description="File of containers as for `twinbed record --file` (relative to the scenario file, else "
+        "to the working directory), in the host's network; `python` is the one that runs twinbed.",
+    )
+    duration_s: PositiveFloat = Field(
+        default=30.0, le=3600.0, description="How much of it is recorded and replayed, seconds."
+    )
+
+
 class ServicesInput(Section):
     """Clients that ask an application for something, and the hosts that its containers are on."""
 

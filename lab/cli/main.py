@@ -14,7 +14,20 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from lab.cli import compare, policies, record, report, run, runs, traces, whatif
+from lab.cli import (
+    agent,
+    compare,
+    controller,
+    policies,
+    record,
+    report,
+    run,
+    runs,
+    testbed,
+    traces,
+    validate,
+    whatif,
+)
 from twinbed import InvariantError, TwinbedError, __version__
 
 OK, FAILED = 0, 2
@@ -35,11 +48,15 @@ app = typer.Typer(
 app.command("record")(record.record)
 app.command("whatif")(whatif.whatif)
 app.command("run")(run.run)
+app.command("validate")(validate.validate)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)
 app.add_typer(runs.app, name="runs")
 app.add_typer(traces.app, name="traces")
+app.add_typer(testbed.app, name="testbed")
 app.command("policies")(policies.policies)
+app.add_typer(controller.app, name="controller")
+app.add_typer(agent.app, name="agent")
 
 
 def _show_version(wanted: bool) -> None:
@@ -69,6 +86,8 @@ def call(arguments: Sequence[str]) -> int:
         # A verb group without a verb has shown its help and says nothing more.
         message = _usage(error)
         return _fail(message) if message else FAILED
+    except ModuleNotFoundError as error:
+        return _fail(f"the package {error.name} is not installed; pip install 'twinbed[testbed]' has it")
     except MemoryError:
         return _fail("out of memory; select a part of the trace (--container, --start, --end)")
     except OSError as error:

@@ -1,6 +1,6 @@
-"""`twinbed run`: a scenario file, its policies and seeds, on the twin.
+"""`twinbed run`: a scenario file, its policies and seeds, on the twin or for real.
 
-For: the verb's options; lab.runner does the work, lab.compare the table.
+For: the verb's options; lab.runner and lab.real.backend do the work, lab.compare the table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lab.cli.options import (
     emit,
     open_store,
 )
-from twinbed import BackendError
+from twinbed import ScenarioError
 
 
 class Backend(StrEnum):
@@ -52,22 +52,41 @@ def run(
             show_default=False,
         ),
     ] = None,
+    repeat: Annotated[
+        int,
+        typer.Option(
+            "--repeat",
+            metavar="N",
+            min=0,
+            help="On the testbed, where equal runs differ: which of them this is. Part of the run's id.",
+        ),
+    ] = 0,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Run a scenario: every policy with every seed and every value that varies, then the comparison."""
-    if backend is Backend.TESTBED:
-        raise BackendError(
-            "--backend testbed: scenarios cannot be run on the testbed in this version; use --backend twin"
-        )
+    """Run a scenario: every policy with every seed and every value that varies, then the comparison.
+
+    On the testbed real containers run it on this machine, one run after another; that needs root and cgroups.
+    """
     from lab.cli.progress import Bar
     from lab.compare import as_result
-    from lab.runner import run_scenario
     from lab.scenario import expand, load, with_overrides
 
     overrides = [f"seeds={seed}"] if seed else []
     question = with_overrides(load(scenario), [*overrides, *(set_ or [])])
+    target = open_store(store)
     with Bar(len(expand(question)), wanted=not no_progress) as bar:
-        finished = run_scenario(question, open_store(store), progress=bar, jobs=jobs)
+        if backend is Backend.TESTBED:
+            from lab.real.backend import run_scenario as carry_out
+
+            finished = carry_out(question, target, repeats=(repeat,), progress=bar)
+        elif repeat:
+            raise ScenarioError(
+                "--repeat: equal runs of the twin are equal; give --backend testbed or --seed"
+            )
+        else:
+            from lab.runner import run_scenario
+
+            finished = run_scenario(question, target, progress=bar, jobs=jobs)
     emit(as_result(finished), form)

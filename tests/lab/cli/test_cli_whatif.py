@@ -3,10 +3,12 @@
 import csv
 import io
 import json
+import os
 
 import pytest
 
 from lab.metrics import METRICS, OF_REQUESTS
+from twinbed import BackendError
 
 SCENARIO = """\
 name: steps
@@ -116,9 +118,17 @@ def test_seeds_on_the_command_line_replace_the_scenarios(twinbed, scenario):
     assert [row["seed"] for row in records(ended.out)] == ["4", "4"]
 
 
-def test_the_testbed_is_refused_and_not_pretended(twinbed, scenario):
-    refused = twinbed("run", scenario, "--backend", "testbed").refused
-    assert refused.startswith("--backend testbed: ")
+def test_the_testbed_is_refused_where_no_containers_can_be_run(twinbed, scenario, monkeypatch):
+    def refuse():
+        raise BackendError("/sys/fs/cgroup: no permission; run as root")
+
+    monkeypatch.setattr("lab.real.backend.check", refuse)
+    question = ("--set", f"host_cores={os.cpu_count()}", "--backend", "testbed")
+    assert twinbed("run", scenario, *question).refused.endswith("run as root")
+
+
+def test_equal_runs_of_the_twin_have_no_repeats(twinbed, scenario):
+    assert "--backend testbed" in twinbed("run", scenario, "--repeat", 1).refused
 
 
 def test_stored_runs_compare_as_they_did_when_they_were_made(twinbed, csv_path):

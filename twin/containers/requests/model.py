@@ -174,9 +174,9 @@ class RequestLog:
     kind: Index
     end_s: Floats
     status: NDArray[np.uint8]
-    visits: Index
-    dropped: Index
-    refused: Index
+    visits: Index | Floats
+    dropped: Index | Floats
+    refused: Index | Floats
     hops: int
     orphans: int
     in_flight: int

@@ -1,0 +1,58 @@
+"""`twinbed validate`: a scenario on both backends, and the twin's error in each quantity.
+
+For: the verb's options; lab.validation does the work.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab.cli.options import (
+    Format,
+    FormatOption,
+    NoProgressOption,
+    SeedOption,
+    SetOption,
+    StoreOption,
+    emit,
+    open_store,
+)
+
+_DISAGREE = 1
+
+
+def validate(
+    scenario: Annotated[Path, typer.Argument(help="A scenario file; scenarios/validation/ has some.")],
+    repeats: Annotated[
+        int,
+        typer.Option("--repeats", metavar="N", min=1, help="How often the testbed runs each policy."),
+    ] = 3,
+    seed: SeedOption = None,
+    set_: SetOption = None,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Take runs that the store has already instead of making them anew.")
+    ] = False,
+    store: StoreOption = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Run a scenario on the twin and on this machine, and print the twin's error beside the machine's spread.
+
+    Needs root and cgroups. Exit code 1 when fewer comparisons agree than is aimed at.
+    """
+    from lab.cli.progress import Bar
+    from lab.scenario import expand, load, with_overrides
+    from lab.validation.both import validate as run_both
+    from lab.validation.present import result
+    from lab.validation.rule import TARGET, share
+
+    overrides = [f"seeds={seed}"] if seed else []
+    question = with_overrides(load(scenario), [*overrides, *(set_ or [])])
+    with Bar(len(expand(question)) * (1 + repeats), wanted=not no_progress) as bar:
+        cells = run_both(question, open_store(store), repeats=repeats, progress=bar, fresh=not keep)
+    emit(result(cells), form)
+    if share([each for cell in cells for each in cell.judgements]) < TARGET:
+        raise typer.Exit(_DISAGREE)

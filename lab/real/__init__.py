@@ -1,0 +1,1 @@
+"""Scenarios on this machine: the same questions as the twin's, carried out by real containers."""

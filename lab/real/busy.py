@@ -1,0 +1,44 @@
+"""How busy the machine was during a run, and with what the hypervisor took away.
+
+For: telling a run on a quiet machine from one that had company. Not for: the containers' own usage, which
+their cgroups tell. Source: proc(5), /proc/stat.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_EVERY_S = 1.0
+_STAT = Path("/proc/stat")
+_IDLE, _IOWAIT, _STEAL, _COLUMNS = 3, 4, 7, 8
+
+
+class Busy:
+    """CPU use of the whole machine between the first and the last `note`, which may be called often."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float, float] | None = None
+        self._last = (0.0, 0.0, 0.0)
+
+    def note(self, elapsed_s: float) -> None:
+        """The counters at a moment of the run; reads them once a second at most."""
+        if self._first is None or elapsed_s >= self._last[0] + _EVERY_S:
+            self._last = (elapsed_s, *_read())
+            self._first = self._first or self._last
+
+    def cores(self) -> tuple[float, float]:
+        """(used, stolen by the hypervisor) on average, cores; both 0 for less than a second."""
+        if self._first is None or self._last[0] <= self._first[0]:
+            return 0.0, 0.0
+        wall_s = self._last[0] - self._first[0]
+        return (self._last[1] - self._first[1]) / wall_s, (self._last[2] - self._first[2]) / wall_s
+
+
+def _read() -> tuple[float, float]:
+    """(seconds used, seconds stolen) since the machine started, summed over CPUs."""
+    with _STAT.open(encoding="ascii") as file:
+        ticks = [int(each) for each in file.readline().split()[1 : 1 + _COLUMNS]]
+    per_s = os.sysconf("SC_CLK_TCK")
+    used = sum(ticks) - ticks[_IDLE] - ticks[_IOWAIT] - ticks[_STEAL]
+    return used / per_s, ticks[_STEAL] / per_s

@@ -1,0 +1,85 @@
+"""What the control loop observed, in the shape in which the twin gives a simulation back.
+
+For: `Outcome` and `RequestLog` of a run on real containers, so that metrics and tables are the twin's. Not
+for: running anything. What a kernel does not tell (demand, backlog, visits) is NaN, and so is every figure
+that is made of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.containers.load.plan import LoadResult
+from testbed.containers.observed import Observed, ObservedSeries
+from twin.containers.model import Events, Outcome, Series
+from twin.containers.requests.model import RequestLog
+
+
+def outcome(observed: Observed, periods: int, requests: RequestLog | None = None) -> Outcome:
+    """The observed run's first `periods` periods; one that ended earlier is filled up as not running."""
+    unknown = np.full(len(observed.names), np.nan)
+    return Outcome(
+        series=_series(observed.series, periods),
+        events=_events(observed, periods * observed.period_s),
+        limit_changes=observed.limit_changes,
+        arrived_s=unknown,
+        done_s=observed.done_s,
+        nr_periods=observed.nr_periods,
+        nr_throttled=observed.nr_throttled,
+        reports=observed.reports,
+        decide_s=observed.decide_s,
+        requests=requests,
+    )
+
+
+def request_log(load: LoadResult, containers: int) -> RequestLog:
+    """What clients saw; what happened inside the containers is not known."""
+    unknown = np.full(containers, np.nan)
+    return RequestLog(
+        at_s=load.at_s,
+        kind=load.kind,
+        end_s=load.end_s,
+        status=load.status,
+        visits=unknown,
+        dropped=unknown,
+        refused=unknown,
+        hops=0,
+        orphans=0,
+        in_flight=0,
+        lost_s=unknown,
+        waiting_s=unknown,
+    )
+
+
+def _series(observed: ObservedSeries, periods: int) -> Series:
+    count = observed.up.shape[1]
+    unknown = np.full((periods, count), np.nan, np.float32)
+    given = {
+        spec.name: _fitted(getattr(observed, spec.name), periods)
+        for spec in fields(ObservedSeries)
+        if spec.name != "reported"
+    }
+    return Series(demand_cores=unknown, backlog_s=unknown, **given)
+
+
+def _fitted(values: NDArray[Any], periods: int) -> NDArray[Any]:
+    """[T, N] values with exactly `periods` rows, zeros after the last."""
+    if len(values) >= periods:
+        return np.ascontiguousarray(values[:periods])
+    missing = np.zeros((periods - len(values), values.shape[1]), values.dtype)
+    return np.concatenate((values, missing))
+
+
+def _events(observed: Observed, end_s: float) -> Events:
+    """Those of the run's time line: what happened while it was being ended is no part of it."""
+    found = observed.events
+    rows = [
+        row
+        for row in zip(found.at_s, found.container, found.kind, found.limit_bytes, strict=True)
+        if row[0] < end_s
+    ]
+    return Events(*(list(column) for column in zip(*rows, strict=True))) if rows else Events([], [], [], [])

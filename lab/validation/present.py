@@ -1,0 +1,118 @@
+"""Judged cells as a table: twin, testbed, error, spread, limit and verdict of every quantity.
+
+For: `twinbed validate` and the results page. Not for: judging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lab.formats import Column, Record, Result
+from lab.validation.both import Cell
+from lab.validation.rule import QUANTITIES, RULE, TARGET, Judgement, Quantity, Verdict, share
+
+COLUMNS = (
+    Column("cell", "Cell"),
+    Column("policy", "Policy"),
+    Column("quantity", "Quantity"),
+    Column("unit", "Unit"),
+    Column("twin", "Twin", digits="decimals"),
+    Column("testbed", "Testbed", digits="decimals"),
+    Column("error", "Error", digits="decimals"),
+    Column("relative_error", "Error", decimals=1, percent=True),
+    Column("low", "Least", digits="decimals"),
+    Column("high", "Most", digits="decimals"),
+    Column("limit", "Limit"),
+    Column("verdict", "Verdict"),
+)
+
+
+def result(cells: Sequence[Cell]) -> Result:
+    """One line per cell and quantity that could be compared; shares and the rule below."""
+    rows = tuple(row(cell, each) for cell in cells for each in cell.judgements if each.verdict.counts)
+    several = len({cell.name for cell in cells}) > 1
+    return Result(
+        COLUMNS if several else COLUMNS[1:],
+        rows,
+        facts(cells),
+        "Error: twin − testbed. Least and most: the testbed's own repeats.",
+        (*shares(cells), RULE),
+    )
+
+
+def row(cell: Cell, each: Judgement) -> Record:
+    """One comparison as a record of COLUMNS."""
+    quantity = each.quantity
+    return {
+        "cell": cell.name,
+        "policy": cell.policy,
+        "quantity": quantity.title,
+        "unit": "" if quantity.unit == "1" else quantity.unit,
+        "twin": each.twin,
+        "testbed": each.testbed,
+        "error": each.error,
+        "relative_error": each.relative_error,
+        "low": each.low,
+        "high": each.high,
+        "limit": quantity.limit,
+        "verdict": str(each.verdict),
+        "decimals": quantity.decimals,
+    }
+
+
+def shares(cells: Sequence[Cell]) -> Iterator[str]:
+    """How much agrees: of all comparisons, and of each quantity's, in words."""
+    judged = [each for cell in cells for each in cell.judgements]
+    counted = [each for each in judged if each.verdict.counts]
+    good = [each for each in counted if each.verdict.agrees]
+    inside = sum(each.verdict is Verdict.LIMIT for each in good)
+    if not counted:
+        yield "Nothing could be compared."
+        return
+    yield (
+        f"{len(good)} of {len(counted)} comparisons agree ({share(counted):.0%}; the aim is {TARGET:.0%}): "
+        f"{inside} inside their limit, {len(good) - inside} inside the spread. "
+        f"{sum(cell.agrees for cell in cells)} of {len(cells)} cells agree in everything."
+    )
+    yield (
+        "; ".join(f"{quantity.title}: {good} of {total}" for quantity, good, total in by_quantity(cells))
+        + "."
+    )
+
+
+def by_quantity(cells: Sequence[Cell]) -> Iterator[tuple[Quantity, int, int]]:
+    """(quantity, comparisons that agree, comparisons) of each quantity that could be compared."""
+    for quantity in QUANTITIES:
+        judged = [each for cell in cells for each in cell.judgements if each.quantity == quantity]
+        found = [each.verdict.agrees for each in judged if each.verdict.counts]
+        if found:
+            yield quantity, sum(found), len(found)
+
+
+def worst(cells: Sequence[Cell], most: int) -> list[tuple[Cell, Judgement]]:
+    """The comparisons that miss their limit by most and are not inside the spread, the worst first."""
+    found = [
+        (cell, each)
+        for cell in cells
+        for each in cell.judgements
+        if each.verdict.counts and not each.verdict.agrees
+    ]
+    return sorted(found, key=lambda pair: -pair[1].badness)[:most]
+
+
+def facts(cells: Sequence[Cell]) -> Record:
+    """What was run, and where."""
+    first = cells[0].testbed[0].manifest
+    machine = first["testbed"]["machine"]
+    repeats = len({run.manifest["repeat"] for cell in cells for run in cell.testbed})
+    seeds = sorted({run.seed for cell in cells for run in cell.testbed})
+    workload = first["workload"]
+    return {
+        "scenario": ", ".join(dict.fromkeys(cell.scenario for cell in cells)),
+        "testbed": f"{machine['cpus']} CPUs ({machine['cpu_model']}), {machine['kernel']}, telemetry "
+        f"{first['testbed']['telemetry']}",
+        "calibration": f"{first['calibration']['name']} of {first['calibration']['date']}, "
+        f"{first['calibration']['sha256'][:10]}",
+        "runs": f"{repeats} repeats of {workload['periods'] * workload['period_s']:g} s on the testbed, "
+        f"seed {', '.join(map(str, seeds))}",
+    }
