@@ -1,0 +1,105 @@
+"""`twinbed agent`: carries out on one host what a controller decides.
+
+For: the verbs' options. Not for: the agent itself (testbed.containers.remote).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lab.cli.controller import address, log_to_standard_error, stop_on_signals
+from lab.cli.options import write
+from twinbed import ScenarioError
+
+if TYPE_CHECKING:
+    from testbed.containers.remote.certificates import Identity
+    from testbed.containers.remote.place import CgroupPlace
+
+DEFAULT_IDENTITY = Path("/etc/twinbed/agent.pem")
+
+IdentityOption = Annotated[
+    Path, typer.Option("--identity", metavar="FILE", help="This host's certificate and key.")
+]
+
+app = typer.Typer(help="Carry out on this host what a controller decides.", no_args_is_help=True)
+
+
+@app.command("enroll")
+def enroll(
+    bundle: Annotated[
+        Path, typer.Argument(metavar="FILE", help="What `twinbed controller enroll` made for this host.")
+    ],
+    identity: IdentityOption = DEFAULT_IDENTITY,
+) -> None:
+    """Check the certificate that was made for this host and keep it, for root only."""
+    from testbed.containers.remote import certificates
+
+    found = certificates.load(bundle)
+    if found.name == certificates.SERVER_NAME:
+        raise ScenarioError(f"{bundle}: the controller's own; make one: twinbed controller enroll NAME")
+    identity.parent.mkdir(parents=True, exist_ok=True)
+    certificates.write_private(identity, found.bundle())
+    write(f"{identity}: agent {found.name}, good until {found.expires:%Y-%m-%d}\n")
+
+
+@app.command("run")
+def run(
+    controller: Annotated[
+        str, typer.Option("--controller", metavar="HOST:PORT", help="Where the controller listens.")
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name",
+            metavar="NAME",
+            help="Must be the certificate's, which is the default.",
+            show_default=False,
+        ),
+    ] = None,
+    identity: IdentityOption = DEFAULT_IDENTITY,
+    logs: Annotated[
+        Path | None,
+        typer.Option(
+            "--logs",
+            metavar="FOLDER",
+            help="Keep the output of the commands in FOLDER/NAME.log. Default: thrown away.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Run this host's agent until Ctrl-C or SIGTERM, which ends what it started. Needs root and cgroups.
+
+    Killed in any other way it leaves its containers running with the limits they have, and the next agent of
+    its name takes them over.
+    """
+    from testbed.containers.cgroups import detect
+    from testbed.containers.remote import certificates
+    from testbed.containers.remote.place import CgroupPlace
+
+    address(controller, "--controller")
+    own = certificates.load(identity)
+    if name not in (None, own.name):
+        raise ScenarioError(f"--name {name}: the certificate in {identity} is of agent {own.name}")
+    place = CgroupPlace(own.name, detect())
+    log_to_standard_error()
+    try:
+        asyncio.run(_run(controller, own, place, logs))
+    finally:
+        place.close()
+
+
+async def _run(controller: str, own: Identity, place: CgroupPlace, logs: Path | None) -> None:
+    from testbed.containers.cgroup_group import QUOTA_PERIOD_US
+    from testbed.containers.polling import Polling
+    from testbed.containers.remote.agent import Agent
+    from testbed.containers.remote.hosting import Hosting
+    from testbed.containers.remote.watcher import Watcher
+
+    agent = Agent(
+        controller, own, Hosting(place, logs), lambda: Polling(QUOTA_PERIOD_US / 1e6), Watcher(place.root)
+    )
+    await agent.run(stop_on_signals())

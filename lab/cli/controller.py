@@ -1,0 +1,145 @@
+"""`twinbed controller`: decides for containers on several hosts; makes and gives out certificates.
+
+For: the verbs' options. Not for: the deployment's file (lab.deployment) nor the controller itself
+(testbed.containers.remote).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lab.cli.options import write
+from twinbed import ScenarioError
+
+if TYPE_CHECKING:
+    from lab.deployment import Plan
+
+DEFAULT_LISTEN = "0.0.0.0:7117"
+DEFAULT_PKI = Path("/etc/twinbed/controller")
+
+PkiOption = Annotated[
+    Path, typer.Option("--pki", metavar="FOLDER", help="The authority's folder, for its owner only.")
+]
+DaysOption = Annotated[
+    int, typer.Option("--days", metavar="N", min=1, max=3650, help="How long the certificate is good for.")
+]
+
+app = typer.Typer(help="Decide for containers on several hosts.", no_args_is_help=True)
+
+
+@app.command("init")
+def init(pki: PkiOption = DEFAULT_PKI, days: DaysOption = 365) -> None:
+    """Make the authority and the controller's certificate; run it again to renew the certificate alone."""
+    from testbed.containers.remote import certificates
+
+    identity = certificates.init(pki, days=days)
+    write(f"{pki}: the controller's certificate is good until {identity.expires:%Y-%m-%d}\n")
+
+
+@app.command("enroll")
+def enroll(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The agent's: letters, digits, - and _.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Default: NAME.pem here.", show_default=False),
+    ] = None,
+    pki: PkiOption = DEFAULT_PKI,
+    days: DaysOption = 365,
+) -> None:
+    """Make an agent's certificate. The file holds its key: copy it to the host over a safe channel, run
+    `twinbed agent enroll FILE` there, and delete it here."""
+    from testbed.containers.remote import certificates
+
+    path = out or Path(f"{name}.pem")
+    identity = certificates.enroll(pki, name, days=days)
+    certificates.write_private(path, identity.bundle())
+    write(f"{path}: agent {name}, good until {identity.expires:%Y-%m-%d}\n")
+
+
+@app.command("run")
+def run(
+    deployment: Annotated[
+        Path, typer.Argument(metavar="CONFIG.yaml", help="Applications, global limits, containers, policy.")
+    ],
+    listen: Annotated[
+        str, typer.Option("--listen", metavar="HOST:PORT", help="For agents: TCP and UDP.")
+    ] = DEFAULT_LISTEN,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            "--metrics",
+            metavar="[HOST:]PORT",
+            help="Serve Prometheus metrics there; HOST is 127.0.0.1 unless given.",
+            show_default=False,
+        ),
+    ] = None,
+    pki: PkiOption = DEFAULT_PKI,
+) -> None:
+    """Run a deployment until Ctrl-C. Agents hold all limits while no controller runs."""
+    from lab.deployment import load
+    from testbed.containers.remote import certificates
+
+    plan = load(deployment)
+    address(listen, "--listen")
+    certificates.controller_identity(pki)
+    place = (
+        None
+        if metrics is None
+        else address(metrics if ":" in metrics else f"127.0.0.1:{metrics}", "--metrics")
+    )
+    log_to_standard_error()
+    asyncio.run(_serve(plan, listen, place, pki))
+
+
+async def _serve(plan: Plan, listen: str, place: tuple[str, int] | None, pki: Path) -> None:
+    from testbed.containers.remote import certificates
+    from testbed.containers.remote.controller import Controller
+    from testbed.containers.remote.metrics import ControllerMetrics, Latency, serve
+
+    latency = Latency()
+    controller = Controller(
+        plan.deployment,
+        plan.allocator,
+        lambda: certificates.controller_identity(pki),
+        on_latency=latency.observe,
+    )
+    latency.registry.register(ControllerMetrics(controller, asyncio.get_running_loop()))
+    end_metrics = None if place is None else serve(latency.registry, *place)
+    log = logging.getLogger("twinbed.controller")
+    try:
+        await controller.run(listen, stop_on_signals(), lambda port: log.info("listening on port %d", port))
+    finally:
+        if end_metrics is not None:
+            await asyncio.to_thread(end_metrics)
+
+
+def address(text: str, option: str) -> tuple[str, int]:
+    """HOST:PORT in two parts. Raises ScenarioError naming the option."""
+    host, colon, port = text.rpartition(":")
+    if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ScenarioError(f"{option} {text}: expected HOST:PORT, e.g. 10.0.0.1:7117")
+    return host, int(port)
+
+
+def stop_on_signals() -> asyncio.Event:
+    """Set by Ctrl-C or SIGTERM; to be called in the running loop."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def log_to_standard_error() -> None:
+    """What happens, one line each: the verb runs until it is stopped."""
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    logger = logging.getLogger("twinbed")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)

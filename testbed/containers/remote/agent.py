@@ -1,0 +1,327 @@
+"""The agent: one per host. Registers with the controller, reports, and carries its orders out.
+
+For: the conversation with the controller and when things are done. Not for: what is done to containers
+(hosting.py). One asyncio loop; nothing in it waits for the controller. Without a controller every container
+keeps the limits it has, and what is held stays held: an agent grants nothing by itself, and kills nothing. It
+tries to reconnect after 0.2 s, then ever later up to 5 s, and registers anew with what it has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import grpc
+import numpy as np
+
+from testbed.containers.ports import TelemetrySource
+from testbed.containers.remote import service
+from testbed.containers.remote.certificates import Identity
+from testbed.containers.remote.datagrams import Sealer
+from testbed.containers.remote.hosted import Hosted
+from testbed.containers.remote.hosting import Hosting
+from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report, Welcome
+from testbed.containers.remote.watcher import Watcher
+
+RECONNECT_FIRST_S = 0.2
+RECONNECT_MOST_S = 5.0
+"""Between two attempts; a random half of it is left out, so that many agents do not come at once."""
+
+_SUPERVISE_S = 0.1
+_HELD_AGAIN_S = 1.0
+_GOODBYE_S = 1.0
+_PAGE_BYTES = 4096
+_NS = 1_000_000_000
+_ROUND_TRIPS = 10_000
+_log = logging.getLogger("twinbed.agent")
+
+
+class _LostError(Exception):
+    """The controller is not there any more; the text says how that was noticed."""
+
+
+class Agent:
+    """One host's agent. address: the controller's HOST:PORT; source: makes the telemetry source; watcher:
+    finds the cgroups that appear. round_trips_ns: the latest times from a record sent to a limit written."""
+
+    def __init__(
+        self,
+        address: str,
+        identity: Identity,
+        hosting: Hosting,
+        source: Callable[[], TelemetrySource],
+        watcher: Watcher,
+        *,
+        host_cores: float | None = None,
+    ) -> None:
+        self.round_trips_ns: deque[int] = deque(maxlen=_ROUND_TRIPS)
+        self.connected = False
+        self._address = address
+        self._identity = identity
+        self._hosting = hosting
+        self._source = source()
+        self._watcher = watcher
+        self._host_cores = float(host_cores or os.cpu_count() or 1)
+        self._instance = random.SystemRandom().getrandbits(63)
+        self._reports: asyncio.Queue[Report] = asyncio.Queue()
+        self._welcome: Welcome | None = None
+        self._applied = 0
+        self._asked_s: dict[str, float] = {}
+        self._trapped: dict[str, int] = {}
+        hosting.on_id, hosting.on_gone, hosting.on_trap = self._named, self._gone, self._armed
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until `stop` is set; then ends what it started and gives attached groups their limits back.
+
+        An agent that fails leaves everything as it is, for the next one.
+        """
+        chores = asyncio.create_task(self._chores())
+        stopping = asyncio.create_task(stop.wait())
+        tasks: set[asyncio.Task[Any]] = {chores, stopping}
+        try:
+            wait_s, said = RECONNECT_FIRST_S, ""
+            while not stop.is_set():
+                session = asyncio.create_task(self._session())
+                tasks = {chores, stopping, session}
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                if chores.done():
+                    chores.result()
+                if not session.done():
+                    if stop.is_set():
+                        await self._say_goodbye()
+                    session.cancel()
+                with suppress(asyncio.CancelledError):
+                    problem, was_connected = await session
+                    if was_connected:
+                        wait_s = RECONNECT_FIRST_S
+                    if problem != said:
+                        _log.warning("controller %s: %s; limits stay as they are", self._address, problem)
+                        said = "" if was_connected else problem
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), wait_s * random.uniform(0.5, 1.0))
+                wait_s = min(2 * wait_s, RECONNECT_MOST_S)
+        finally:
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if stop.is_set():
+                self._hosting.close()
+            self._source.close()
+
+    async def _say_goodbye(self) -> None:
+        """Ends everything in good order, and lets the controller know who is gone while it listens."""
+        self._hosting.close()
+        deadline_s = time.monotonic() + _GOODBYE_S
+        while self.connected and not self._reports.empty() and time.monotonic() < deadline_s:
+            await asyncio.sleep(_GOODBYE_S / 50)
+
+    # --- the conversation ------------------------------------------------------------------------
+
+    async def _session(self) -> tuple[str, bool]:
+        """One connection, from Hello to its end: why it ended, and whether there was one."""
+        connection = service.channel(self._address, self._identity)
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            call = service.attend(connection)
+            welcome = await self._greet(call)
+            self._reports = asyncio.Queue()
+            self._applied, self._welcome, self.connected = 0, welcome, True
+            self._asked_s.clear()
+            _log.info("registered with %s", self._address)
+            self._reports.put_nowait(Report(joined=self._converge(welcome)))
+            tasks = [
+                asyncio.create_task(each)
+                for each in (self._speak(call), self._listen(call), self._report_periods(welcome))
+            ]
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done.pop().result()
+        except _LostError as error:
+            return str(error), self.connected
+        except grpc.aio.AioRpcError as error:
+            return f"{error.code().name.lower()}, {error.details() or 'no reason given'}", self.connected
+        finally:
+            self.connected, self._welcome = False, None
+            for each in tasks:
+                each.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await connection.close()
+        return "the connection ended", True
+
+    async def _greet(self, call: Any) -> Welcome:
+        hello = Hello(
+            version=service.PROTOCOL_VERSION,
+            name=self._identity.name,
+            instance=self._instance,
+            host_cores=self._host_cores,
+        )
+        await call.write(Report(hello=hello))
+        order = await _read(call)
+        if not order.HasField("welcome"):
+            raise _LostError("it did not welcome us; is it of the same version?")
+        welcome: Welcome = order.welcome
+        return welcome
+
+    def _converge(self, welcome: Welcome) -> Joined:
+        self._source.remove(np.array(self._hosting.forget_ids(), np.int64))
+        self._hosting.traps_oom = welcome.traps_oom
+        found = self._watcher.begin([(each.parent, each.pattern) for each in welcome.watches])
+        return self._hosting.converge(welcome.containers, found)
+
+    async def _speak(self, call: Any) -> None:
+        """Writes reports as they come, and a heartbeat when there are none."""
+        while True:
+            try:
+                report = await asyncio.wait_for(self._reports.get(), service.HEARTBEAT_S)
+            except TimeoutError:
+                report = Report()
+            report.applied = self._applied
+            await call.write(report)
+
+    async def _listen(self, call: Any) -> None:
+        while True:
+            order = await _read(call)
+            if order.number:
+                self._carry_out(order)
+
+    def _carry_out(self, order: Order) -> None:
+        report = Report()
+        self._hosting.carry_out(order, report)
+        self._applied = order.number
+        if order.caused_ns:
+            report.round_trip_ns = time.monotonic_ns() - order.caused_ns
+            self.round_trips_ns.append(report.round_trip_ns)
+        self._reports.put_nowait(report)
+        for each in order.reclaim:
+            self._shrink(each.request, each.app)
+
+    # --- telemetry -------------------------------------------------------------------------------
+
+    async def _report_periods(self, welcome: Welcome) -> None:
+        """Sends each record once, as soon as its period is over."""
+        host = self._address.rpartition(":")[0].strip("[]")
+        family = socket.AF_INET6 if ":" in host else socket.AF_UNSPEC
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, welcome.telemetry_port, family=family, type=socket.SOCK_DGRAM
+        )
+        sealer = Sealer(welcome.session, welcome.key)
+        with socket.socket(found[0][0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as wire:
+            wire.connect(found[0][4])
+            while True:
+                await asyncio.sleep(max(0, self._source.due_ns() - time.monotonic_ns()) / _NS)
+                records = self._source.collect(time.monotonic_ns())
+                for datagram in sealer.seal(records, time.monotonic_ns()):
+                    # One that the network does not take is lost, as one is that it drops.
+                    with suppress(OSError):
+                        wire.send(datagram)
+                self._lose(self._source.gone.tolist())
+
+    def _lose(self, gone: Sequence[int]) -> None:
+        for each in [each for each in self._hosting.containers.values() if each.id in gone]:
+            self._hosting.drop(each, "its cgroup was removed")
+
+    def _named(self, container: Hosted) -> None:
+        self._source.add(np.array([container.id], np.int64), [container.group])
+
+    def _gone(self, container: Hosted, why: str) -> None:
+        self._asked_s.pop(container.name, None)
+        descriptor = self._trapped.pop(container.name, None)
+        if descriptor is not None:
+            asyncio.get_running_loop().remove_reader(descriptor)
+        if container.id is not None:
+            self._source.remove(np.array([container.id], np.int64))
+            report = Report()
+            report.left.ids.append(container.id)
+            report.left.reason = why
+            self._reports.put_nowait(report)
+
+    # --- memory ----------------------------------------------------------------------------------
+
+    def _armed(self, container: Hosted) -> None:
+        assert container.trap is not None
+        self._trapped[container.name] = container.trap.descriptor
+        asyncio.get_running_loop().add_reader(container.trap.descriptor, self._look, container)
+
+    def _look(self, container: Hosted) -> None:
+        """Its trap has something to say, or may have: asks for memory when its tasks are held."""
+        if not self._hosting.held(container):
+            self._asked_s.pop(container.name, None)
+            return
+        self._ask([container])
+
+    def _ask(self, held: Sequence[Hosted]) -> None:
+        if not self.connected:
+            return
+        report = Report()
+        for each in held:
+            if each.id is None:
+                continue
+            self._asked_s[each.name] = time.monotonic()
+            over = each.group.charged_bytes() - each.group.limit_bytes
+            report.held.ids.append(each.id)
+            report.held.needed_bytes.append(max(over, 0) + _PAGE_BYTES)
+        if report.held.ids:
+            self._reports.put_nowait(report)
+
+    def _shrink(self, request: int, app: int | None) -> None:
+        if self._welcome is None:
+            return
+        report = Report()
+        report.shrunk.request = request
+        for id_, size in self._hosting.shrink(self._welcome.reclaim_margin_bytes, app):
+            report.shrunk.ids.append(id_)
+            report.shrunk.limit_bytes.append(size)
+        if request or report.shrunk.ids:
+            self._reports.put_nowait(report)
+
+    # --- by itself -------------------------------------------------------------------------------
+
+    async def _chores(self) -> None:
+        """What is due now and then, with and without a controller."""
+        swept_s = watched_s = time.monotonic()
+        while True:
+            await asyncio.sleep(_SUPERVISE_S)
+            now_s = time.monotonic()
+            killed = self._hosting.supervise(now_s)
+            if killed and not self._hosting.traps_oom:
+                self._ask(killed)
+            for each in list(self._hosting.containers.values()):
+                if now_s - self._asked_s.get(each.name, -_HELD_AGAIN_S) >= _HELD_AGAIN_S and self.connected:
+                    self._look(each)
+            if self._welcome is None:
+                continue
+            interval_s = self._welcome.reclaim_interval_s
+            if interval_s and now_s - swept_s >= interval_s:
+                swept_s = now_s
+                self._shrink(0, None)
+            if now_s - watched_s >= self._watcher.interval_s:
+                watched_s = now_s
+                self._watch()
+
+    def _watch(self) -> None:
+        appeared, vanished = self._watcher.look()
+        for name in vanished & self._hosting.containers.keys():
+            self._hosting.drop(self._hosting.containers[name], "its cgroup was removed")
+        for origin in appeared:
+            self._reports.put_nowait(Report(joined=self._hosting.appeared(origin)))
+
+
+async def _read(call: Any) -> Order:
+    """The next order or heartbeat; _LostError when there is none for too long or ever more."""
+    try:
+        order = await asyncio.wait_for(call.read(), service.SILENCE_S)
+    except TimeoutError:
+        raise _LostError(f"silent for {service.SILENCE_S:g} s") from None
+    if order is grpc.aio.EOF:
+        code, details = await call.code(), await call.details()
+        raise _LostError(f"{code.name.lower()}, {details or 'it ended the call'}")
+    if order is None:
+        raise _LostError("it sent something that is no order; is it of the same version?")
+    return order  # type: ignore[no-any-return]

@@ -1,0 +1,371 @@
+"""The controller without its sockets: agents, containers and the allocator between them.
+
+For: what follows from each thing that agents report, as orders to agents. Not for: transport and clocks
+(controller.py); limits on their way (ledger.py). One method per event; `take_orders` hands over what came.
+Rules where the specification leaves a choice:
+- the allocator starts when all agents of the deployment are there, or GATHER_S after the first;
+- containers of a lost agent keep their ids, and their limits count until it is back and says otherwise;
+- while an application has containers on a lost agent, nobody of it is left to the OOM killer: memory there
+  might be free, so who needs more stays held and asks again. Nothing is killed by a failure of ours.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.allocator.model import Decision, Ids, Join, OomEvents, PeriodStats, Shrunk
+from control.allocator.ports import Allocator
+from testbed.containers.cgroup_group import NO_LIMIT_BYTES, QUOTA_PERIOD_US
+from testbed.containers.remote.datagrams import Batch
+from testbed.containers.remote.deployment import Deployment, Placed
+from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Change, Ledger
+from testbed.containers.remote.members import AgentState, Member
+from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Present, Report
+from testbed.containers.remote.reclaims import Reclaims
+from testbed.containers.remote.refusals import Refusals
+from twinbed import ScenarioError
+
+GATHER_S = 5.0
+"""How long agents of a deployment are waited for before those that are there begin."""
+
+_log = logging.getLogger("twinbed.controller")
+
+
+class RefusedError(Exception):
+    """An agent may not register as it wants to; the text is for it and for the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Newcomer:
+    agent: str
+    app: int
+    present: Present
+    placed: Placed | None
+
+
+class Books:
+    """One deployment under one allocator. began_s: the clock at time 0 of what the allocator is told.
+
+    Times are seconds of one monotonic clock. Counters, since the start: reports (records that counted),
+    stale (older than their container's last), oom_grants, kills, kills_withheld, limit_changes.
+    """
+
+    def __init__(
+        self, deployment: Deployment, allocator: Allocator, refusals: Refusals, began_s: float
+    ) -> None:
+        self.deployment = deployment
+        self.allocator = allocator
+        self.agents: dict[str, AgentState] = {}
+        self.members: dict[int, Member] = {}
+        self.cpu = Ledger([each.cpu_limit_cores for each in deployment.applications], LARGE_CORES)
+        self.memory = Ledger([each.memory_limit_bytes for each in deployment.applications], LARGE_BYTES)
+        self.started = False
+        self.reports = self.stale = self.oom_grants = self.kills = self.kills_withheld = 0
+        self.limit_changes = 0
+        self.agents_lost = 0
+        self._refusals = refusals
+        self._began_s = began_s
+        self._first_s: float | None = None
+        self._at_s = 0.0
+        self._newcomers: list[_Newcomer] = []
+        self._reclaims = Reclaims()
+
+    # --- agents ----------------------------------------------------------------------------------
+
+    def register(self, hello: Hello, session: int, now_s: float) -> None:
+        """An agent is there; what it has comes with its first `joined`. Raises RefusedError."""
+        if hello.name not in self.deployment.agents:
+            raise RefusedError(f"agent {hello.name!r} is not in the deployment")
+        if not 0 < hello.host_cores < LARGE_CORES:
+            raise RefusedError(f"agent {hello.name!r} says it has {hello.host_cores:g} cores")
+        state = self.agents.get(hello.name)
+        if state is None:
+            state = self.agents[hello.name] = AgentState(hello.name, 0, 0.0, 0, live=False)
+        elif state.live and state.instance != hello.instance:
+            raise RefusedError(f"agent {hello.name!r} is connected already, from another process")
+        self._forget_newcomers(hello.name)
+        state.begin(hello.instance, hello.host_cores, session)
+        self._first_s = now_s if self._first_s is None else self._first_s
+        _log.info("agent %s is there, %g cores", hello.name, hello.host_cores)
+
+    def lost(self, agent: str, why: str, now_s: float) -> None:
+        """Its call ended or it fell silent: its containers keep their limits, and the books keep them."""
+        state = self.agents[agent]
+        state.live = False
+        state.silence()
+        self._forget_newcomers(agent)
+        self.agents_lost += 1
+        _log.warning(
+            "agent %s is lost (%s): its %d containers keep their limits", agent, why, len(state.members)
+        )
+        for answered in self._reclaims.without(agent):
+            self._reclaimed(answered.shrunk(now_s - self._began_s))
+
+    def tick(self, now_s: float) -> None:
+        """To be called now and then: begins when waiting for agents has been long enough."""
+        if self.started or not self._newcomers or self._first_s is None:
+            return
+        complete = {each.name for each in self.agents.values() if each.live and each.complete}
+        if complete >= self.deployment.agents or now_s - self._first_s >= GATHER_S:
+            self._admit()
+
+    def take_orders(self) -> list[tuple[str, Order]]:
+        """What is to be sent, per live agent."""
+        taken = [(each.name, each.take()) for each in self.agents.values() if each.live]
+        return [(name, order) for name, order in taken if order is not None]
+
+    # --- reports ---------------------------------------------------------------------------------
+
+    def reported(self, agent: str, report: Report, now_s: float) -> None:
+        """Anything an agent says over the reliable channel, but its Hello."""
+        state = self.agents[agent]
+        state.acknowledge(report)
+        at_s = self._at_s = now_s - self._began_s
+        what = report.WhichOneof("what")
+        if what == "joined":
+            self._joined(state, report.joined, now_s)
+        elif what == "left":
+            ids = self._own(state, report.left.ids)
+            self._leave(ids, f"agent {agent}: {report.left.reason}")
+        elif what == "held":
+            needed = dict(zip(report.held.ids, report.held.needed_bytes, strict=False))
+            ids = [id_ for id_ in self._own(state, report.held.ids) if needed.get(id_, 0) > 0]
+            if ids:
+                event = OomEvents(_ids(ids), _ids(needed[id_] for id_ in ids), at_s)
+                self._carry_out(self.allocator.on_oom(event), answer=self.allocator.traps_oom)
+        elif what == "shrunk":
+            limits = dict(zip(report.shrunk.ids, report.shrunk.limit_bytes, strict=False))
+            ids = self._own(state, report.shrunk.ids)
+            # One whose grant is on its way will have that limit, whatever it was shrunk to before.
+            kept = {id_: limits[id_] for id_ in ids if id_ in limits and self.memory.report(id_, limits[id_])}
+            if report.shrunk.request:
+                answered = self._reclaims.answer(report.shrunk.request, agent, kept)
+                if answered is not None:
+                    self._reclaimed(answered.shrunk(at_s))
+            elif kept:
+                self._reclaimed(Shrunk(_ids(()), _ids(kept), _ids(kept.values()), at_s))
+        self._release()
+
+    def telemetry(self, agent: str, batch: Batch, now_s: float) -> None:
+        """One datagram's records of an agent, handed to the allocator as they came."""
+        records, state = batch.records, self.agents[agent]
+        rows = []
+        for row, (id_, end_ns) in enumerate(zip(records.ids.tolist(), records.end_ns.tolist(), strict=True)):
+            member = self.members.get(id_)
+            if member is None or member.agent != agent:
+                self._refusals.add("not its container", f"a record of container {id_} from agent {agent}")
+            elif end_ns <= member.end_ns:
+                self.stale += 1
+            else:
+                member.end_ns = end_ns
+                member.usage_cores = float(records.usage_cores[row])
+                member.memory_bytes = int(records.memory_bytes[row])
+                member.throttled_periods += bool(records.throttled[row])
+                member.throttled_s += float(records.throttled_s[row])
+                rows.append(row)
+        if not rows or not self.started:
+            return
+        self.reports += len(rows)
+        taken = slice(None) if len(rows) == len(records.ids) else np.array(rows)
+        decision = self.allocator.on_period(
+            PeriodStats(
+                ids=records.ids[taken],
+                quota_cores=records.quota_cores[taken],
+                unused_cores=records.unused_cores[taken],
+                throttled=records.throttled[taken],
+                usage_cores=records.usage_cores[taken],
+                memory_bytes=records.memory_bytes[taken],
+                period_s=QUOTA_PERIOD_US / 1e6,
+                at_s=now_s - self._began_s,
+            )
+        )
+        self._carry_out(decision)
+        self._release()
+        if state.outbox.ByteSize():
+            state.outbox.caused_ns = batch.sent_ns
+
+    # --- members ---------------------------------------------------------------------------------
+
+    def _joined(self, state: AgentState, joined: Joined, now_s: float) -> None:
+        for failed in joined.failed:
+            self._refusals.add("container failed", f"agent {state.name}, {failed.name}: {failed.problem}")
+        kept = {
+            each.name: each
+            for each in joined.containers
+            if each.name in state.members and state.members[each.name].incarnation == each.incarnation
+        }
+        there = {each.name for each in joined.containers}
+        gone = [
+            each.id
+            for each in state.members.values()
+            if each.name not in kept and (joined.complete or each.name in there)
+        ]
+        if gone:
+            self._leave(gone, f"agent {state.name} no longer has them")
+        self._resume(state, kept)
+        for each in joined.containers:
+            if each.name not in kept:
+                self._note_newcomer(state, each)
+        state.complete = state.complete or joined.complete
+        if self.started:
+            self._admit()
+        else:
+            self.tick(now_s)
+
+    def _resume(self, state: AgentState, kept: dict[str, Present]) -> None:
+        members = [state.members[name] for name in kept]
+        for each in members:
+            state.outbox.named.add(name=each.name, id=each.id, app=each.app)
+            # A new process of the agent may count its periods from another point on.
+            each.end_ns = -1
+        ids = [each.id for each in members]
+        state.put_cpu(self.cpu, self.cpu.resume(ids, [each.quota_cores for each in kept.values()]))
+        state.put_memory(self.memory, self.memory.resume(ids, [each.limit_bytes for each in kept.values()]))
+
+    def _note_newcomer(self, state: AgentState, present: Present) -> None:
+        watches = self.deployment.watches_of(state.name)
+        placed = self.deployment.containers_of(state.name).get(present.name)
+        if present.watch and present.watch <= len(watches):
+            app, placed = watches[present.watch - 1].app, None
+        elif placed is not None and not present.watch:
+            app = placed.app
+        else:
+            self._refusals.add("not deployed", f"container {present.name!r} of agent {state.name}")
+            return
+        self._newcomers.append(_Newcomer(state.name, app, present, placed))
+
+    def _forget_newcomers(self, agent: str) -> None:
+        self._newcomers = [each for each in self._newcomers if each.agent != agent]
+
+    def _admit(self) -> None:
+        """All newcomers join at once, or, where they do not all fit, one by one as far as they do."""
+        newcomers, self._newcomers = self._newcomers, []
+        if not newcomers:
+            return
+        try:
+            self._join(newcomers)
+        except ScenarioError as error:
+            if len(newcomers) > 1:
+                for each in newcomers:
+                    self._newcomers = [each]
+                    self._admit()
+                return
+            (alone,) = newcomers
+            self.agents[alone.agent].outbox.rejected.append(alone.present.name)
+            self._refusals.add("does not fit", f"container {alone.present.name}: {error}")
+
+    def _join(self, newcomers: Sequence[_Newcomer]) -> None:
+        peaks = [each.placed for each in newcomers]
+        cores = [None if each is None else each.peak_cores for each in peaks]
+        sizes = [None if each is None else each.peak_bytes for each in peaks]
+        join = Join(
+            app=_ids(each.app for each in newcomers),
+            host_cores=np.array([self.agents[each.agent].host_cores for each in newcomers]),
+            peak_cores=None if None in cores else np.array(cores, np.float64),
+            peak_bytes=None if None in sizes else np.array(sizes, np.int64),
+        )
+        if self.started:
+            decision = self.allocator.on_join(join)
+        else:
+            decision = self.allocator.start(self.deployment.applications, join)
+            self.started = True
+        for id_, each in zip(decision.cpu.ids[-len(newcomers) :].tolist(), newcomers, strict=True):
+            present, state = each.present, self.agents[each.agent]
+            member = Member(id_, each.agent, present.name, each.app, present.incarnation)
+            self.members[id_] = state.members[member.name] = member
+            # What something else started without limits cannot count before it has one.
+            runs, limited = present.running, present.limit_bytes < NO_LIMIT_BYTES
+            counted = present.quota_cores if runs and present.quota_cores < LARGE_CORES else 0.0
+            self.cpu.join(id_, each.app, counted)
+            self.memory.join(id_, each.app, present.limit_bytes if runs and limited else 0)
+            state.outbox.named.add(name=member.name, id=id_, app=each.app)
+        self._carry_out(decision)
+        self._release()
+
+    def _leave(self, ids: Sequence[int], why: str) -> None:
+        if not ids:
+            return
+        names = []
+        for id_ in ids:
+            member = self.members.pop(id_)
+            del self.agents[member.agent].members[member.name]
+            self.cpu.leave(id_)
+            self.memory.leave(id_)
+            names.append(member.name)
+        _log.info("%s left (%s)", ", ".join(names), why)
+        self._carry_out(self.allocator.on_leave(_ids(ids)))
+        self._release()
+
+    def _own(self, state: AgentState, ids: Iterable[int]) -> list[int]:
+        """Those that are the agent's: it may have said it before it heard that they are not."""
+        return [id_ for id_ in ids if id_ in self.members and self.members[id_].agent == state.name]
+
+    # --- decisions -------------------------------------------------------------------------------
+
+    def _carry_out(self, decision: Decision, *, answer: bool = False) -> None:
+        cpu, memory = decision.cpu, decision.memory
+        for id_, cores, reason in zip(
+            cpu.ids.tolist(), cpu.quota_cores.tolist(), cpu.reason.tolist(), strict=True
+        ):
+            change = self.cpu.decide(id_, cores, reason)
+            if change is not None:
+                self._put(self.cpu, [change])
+        for id_, size, reason in zip(
+            memory.ids.tolist(), memory.limit_bytes.tolist(), memory.reason.tolist(), strict=True
+        ):
+            change = self.memory.decide(id_, size, reason)
+            if change is not None:
+                self._put(self.memory, [change])
+        self.limit_changes += len(cpu.ids) + len(memory.ids)
+        if answer:
+            self.oom_grants += len(memory.ids)
+        for id_ in decision.restart.tolist():
+            self.agents[self.members[id_].agent].outbox.restart.append(id_)
+        for id_ in decision.kill.tolist():
+            self._kill(self.members[id_])
+        for app in decision.reclaim.tolist():
+            self._reclaim(app)
+
+    def _kill(self, member: Member) -> None:
+        if any(not self.agents[each.agent].live for each in self.members.values() if each.app == member.app):
+            self.kills_withheld += 1
+            return
+        self.kills += 1
+        self.agents[member.agent].outbox.kill.append(member.id)
+        _log.warning("%s: no memory is left for it, the OOM killer decides", member.name)
+
+    def _reclaim(self, app: int) -> None:
+        asked = {each.agent for each in self.members.values() if each.app == app}
+        asked = {name for name in asked if self.agents[name].live}
+        request = self._reclaims.ask(app, asked)
+        for name in asked:
+            self.agents[name].outbox.reclaim.add(request=request, app=app)
+        if not asked:
+            # Nobody can be asked (they are lost): who waits is told so, and stays held.
+            self._reclaimed(Shrunk(_ids([app]), _ids(()), _ids(()), self._at_s))
+
+    def _reclaimed(self, shrunk: Shrunk) -> None:
+        self._carry_out(self.allocator.on_reclaimed(shrunk), answer=True)
+
+    def _release(self) -> None:
+        """Raises that have room by now go to their agents."""
+        self._put(self.cpu, self.cpu.released())
+        self._put(self.memory, self.memory.released())
+
+    def _put(self, ledger: Ledger, changes: Sequence[Change]) -> None:
+        for each in changes:
+            state = self.agents[self.members[each.id].agent]
+            if not state.live:
+                continue
+            if ledger is self.cpu:
+                state.put_cpu(ledger, [each])
+            else:
+                state.put_memory(ledger, [each])
+
+
+def _ids(numbers: Iterable[int]) -> Ids:
+    return np.array(list(numbers), np.int64)

@@ -1,0 +1,229 @@
+"""Telemetry on the wire: period records of one host, many per UDP datagram, signed and numbered.
+
+For: packing records, and telling what may be trusted of what arrives; no socket in here. Not for: the
+reliable channel (service.py). A datagram is a header, up to MAX_RECORDS records and the first 16 bytes of the
+HMAC-SHA256 (RFC 2104) of both under the session's key, which the agent got over TLS. All is little-endian:
+
+    header  magic "TB", version u8, 0 u8, count u16, 0 u16, session u64, sequence u64, sent_ns i64
+    record  id i64, end_ns i64, memory_bytes i64, quota_us u32, unused_us u32, usage_us u32, throttled_us u32,
+            flags u8 (1 throttled, 2 idle), 0 u8[3]
+
+Quota, unused runtime and usage are µs per CFS period; a quota of 2^32 − 1 is none. Times are the agent's own
+CLOCK_MONOTONIC: the controller compares them with nothing but each other. The replay window is that of
+RFC 4303 (ESP), 3.4.3.
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.containers.cgroup_group import QUOTA_PERIOD_US
+from testbed.containers.ports import Records
+from testbed.containers.remote.refusals import Refusals
+
+VERSION = 1
+KEY_BYTES = 32
+WINDOW = 1024
+"""How far a datagram may lag behind the newest of its session before it is refused as too old."""
+
+RECORD = np.dtype(
+    [
+        ("id", "<i8"),
+        ("end_ns", "<i8"),
+        ("memory_bytes", "<i8"),
+        ("quota_us", "<u4"),
+        ("unused_us", "<u4"),
+        ("usage_us", "<u4"),
+        ("throttled_us", "<u4"),
+        ("flags", "u1"),
+        ("zero", "u1", (3,)),
+    ]
+)
+_HEADER = struct.Struct("<2sBBHHQQq")
+_MAGIC = b"TB"
+_MAC_BYTES = 16
+_NO_QUOTA = 2**32 - 1
+_THROTTLED, _IDLE = 1, 2
+MAX_BYTES = 1472
+"""What fits an Ethernet frame unfragmented: 1500 less the IPv4 and UDP headers."""
+
+MAX_RECORDS = (MAX_BYTES - _HEADER.size - _MAC_BYTES) // RECORD.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The records of one datagram that was accepted, and when its agent sent it (ns, the agent's clock)."""
+
+    session: int
+    sent_ns: int
+    records: Records
+
+
+class Sealer:
+    """Packs one session's records; the sequence number goes up by one with each datagram."""
+
+    def __init__(self, session: int, key: bytes) -> None:
+        self._session = session
+        self._key = key
+        self._sequence = 0
+
+    def seal(self, records: Records, now_ns: int) -> list[bytes]:
+        """Datagrams of at most MAX_RECORDS records each; none for no records. now_ns: when they are sent."""
+        rows = _rows(records)
+        sealed = []
+        for first in range(0, len(rows), MAX_RECORDS):
+            part = rows[first : first + MAX_RECORDS]
+            self._sequence += 1
+            header = _HEADER.pack(_MAGIC, VERSION, 0, len(part), 0, self._session, self._sequence, now_ns)
+            body = header + part.tobytes()
+            sealed.append(body + _mac(self._key, body))
+        return sealed
+
+
+class _Session:
+    """Key and replay window of one agent's session."""
+
+    def __init__(self, key: bytes) -> None:
+        self.key = key
+        self.highest = 0
+        self.received = 0
+        self._seen = 0  # bit i: sequence highest − i has arrived
+
+    @property
+    def lost(self) -> int:
+        return self.highest - self.received
+
+    def refusal(self, sequence: int) -> str | None:
+        """Why a datagram of this sequence number must not be taken; None = take it, and it is noted."""
+        ahead = sequence - self.highest
+        if ahead > 0:
+            self._seen = 1 if ahead >= WINDOW else (self._seen << ahead | 1) & ((1 << WINDOW) - 1)
+            self.highest = sequence
+        elif -ahead >= WINDOW:
+            return "too old"
+        elif self._seen >> -ahead & 1:
+            return "replayed"
+        else:
+            self._seen |= 1 << -ahead
+        self.received += 1
+        return None
+
+
+class Gate:
+    """Lets through what the sessions' agents sent, once; everything else is refused and counted by kind:
+    oversized, malformed, foreign (not ours at all, or of no session), version, forged, replayed, too old."""
+
+    def __init__(self, refusals: Refusals) -> None:
+        self._refusals = refusals
+        self._sessions: dict[int, _Session] = {}
+        self._past_received = 0
+        self._past_lost = 0
+
+    @property
+    def received(self) -> int:
+        """Datagrams accepted, over all sessions."""
+        return self._past_received + sum(each.received for each in self._sessions.values())
+
+    @property
+    def lost(self) -> int:
+        """Datagrams missing in the sequences, over all sessions; one that comes late is lost no more."""
+        return self._past_lost + sum(each.lost for each in self._sessions.values())
+
+    def open(self, session: int, key: bytes) -> None:
+        """From here on the session's datagrams are accepted."""
+        self._sessions[session] = _Session(key)
+
+    def close(self, session: int) -> None:
+        """They are foreign from here on; what was counted stays counted. Unknown sessions are ignored."""
+        ended = self._sessions.pop(session, None)
+        if ended is not None:
+            self._past_received += ended.received
+            self._past_lost += ended.lost
+
+    def receive(self, data: bytes, sender: str) -> Batch | None:
+        """The records in a datagram, or None when it is refused. sender: for the log."""
+        kind, batch = self._judge(data)
+        if kind is not None:
+            self._refusals.add(kind, f"datagram of {len(data)} bytes from {sender}")
+        return batch
+
+    def _judge(self, data: bytes) -> tuple[str | None, Batch | None]:
+        if len(data) > MAX_BYTES:
+            return "oversized", None
+        if len(data) < _HEADER.size + _MAC_BYTES:
+            return "malformed", None
+        magic, version, zero, count, zeros, number, sequence, sent_ns = _HEADER.unpack_from(data)
+        session = self._sessions.get(number)
+        if magic != _MAGIC or session is None:
+            return "foreign", None
+        if version != VERSION:
+            return "version", None
+        if not hmac.compare_digest(_mac(session.key, data[:-_MAC_BYTES]), data[-_MAC_BYTES:]):
+            return "forged", None
+        body = data[_HEADER.size : -_MAC_BYTES]
+        if (
+            zero
+            or zeros
+            or not 0 < count <= MAX_RECORDS
+            or len(body) != count * RECORD.itemsize
+            or sequence < 1
+        ):
+            return "malformed", None
+        records = _records(np.frombuffer(body, RECORD))
+        if records is None:
+            return "malformed", None
+        refusal = session.refusal(sequence)
+        return (refusal, None) if refusal else (None, Batch(number, sent_ns, records))
+
+
+def _mac(key: bytes, body: bytes) -> bytes:
+    return hmac.digest(key, body, "sha256")[:_MAC_BYTES]
+
+
+def _rows(records: Records) -> NDArray[Any]:
+    rows = np.zeros(len(records.ids), RECORD)
+    rows["id"] = records.ids
+    rows["end_ns"] = records.end_ns
+    rows["memory_bytes"] = records.memory_bytes
+    rows["quota_us"] = _us(records.quota_cores, QUOTA_PERIOD_US)
+    rows["unused_us"] = _us(records.unused_cores, QUOTA_PERIOD_US)
+    rows["usage_us"] = _us(records.usage_cores, QUOTA_PERIOD_US)
+    rows["throttled_us"] = _us(records.throttled_s, 1e6)
+    rows["flags"] = records.throttled * _THROTTLED + records.idle * _IDLE
+    return rows
+
+
+def _us(amount: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
+    return np.rint(np.clip(amount * scale, 0, _NO_QUOTA))
+
+
+def _records(rows: NDArray[Any]) -> Records | None:
+    """None where a value cannot be."""
+    if rows["zero"].any() or (rows["flags"] > _THROTTLED | _IDLE).any():
+        return None
+    if (
+        min(rows["id"].min(), rows["end_ns"].min(), rows["memory_bytes"].min()) < 0
+        or not rows["quota_us"].all()
+    ):
+        return None
+    quota_cores = rows["quota_us"] / QUOTA_PERIOD_US
+    quota_cores[rows["quota_us"] == _NO_QUOTA] = np.inf
+    unused_cores = rows["unused_us"] / QUOTA_PERIOD_US
+    unused_cores[rows["unused_us"] == _NO_QUOTA] = np.inf
+    return Records(
+        ids=rows["id"].astype(np.int64),
+        end_ns=rows["end_ns"].astype(np.int64),
+        quota_cores=quota_cores,
+        unused_cores=unused_cores,
+        throttled=(rows["flags"] & _THROTTLED) > 0,
+        usage_cores=rows["usage_us"] / QUOTA_PERIOD_US,
+        memory_bytes=rows["memory_bytes"].astype(np.int64),
+        throttled_s=rows["throttled_us"] / 1e6,
+        idle=(rows["flags"] & _IDLE) > 0,
+    )

@@ -1,0 +1,61 @@
+"""What is to run where: applications with their global limits, containers placed on agents, and watches.
+
+For: the plain data that the controller is given. Not for: reading YAML (lab.deployment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from control.allocator.model import Application
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """One container on one agent: a command to run, or an existing cgroup to attach to.
+
+    app: index of its application; attach: path below the cgroup mount, None = run the command; peak_cores,
+    peak_bytes: profiled maxima, None = unknown.
+    """
+
+    name: str
+    agent: str
+    app: int
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    attach: str | None = None
+    peak_cores: float | None = None
+    peak_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """Cgroups that appear below `parent` on an agent, named like `pattern` (fnmatch), join an application."""
+
+    agent: str
+    app: int
+    parent: str
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deployment:
+    """Everything one controller looks after."""
+
+    applications: tuple[Application, ...]
+    containers: tuple[Placed, ...]
+    watches: tuple[Watch, ...] = ()
+
+    @property
+    def agents(self) -> set[str]:
+        """Names of the agents that anything is placed on."""
+        return {each.agent for each in self.containers} | {each.agent for each in self.watches}
+
+    def containers_of(self, agent: str) -> dict[str, Placed]:
+        """Its containers by name."""
+        return {each.name: each for each in self.containers if each.agent == agent}
+
+    def watches_of(self, agent: str) -> list[Watch]:
+        """Its watches, in order."""
+        return [each for each in self.watches if each.agent == agent]

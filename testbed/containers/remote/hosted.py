@@ -1,0 +1,216 @@
+"""One container on an agent's host: a command of ours in its cgroup, or an attached cgroup.
+
+For: starting the command, starting it again when it fails, ending it, and its limits. Not for: which
+containers there are (hosting.py). A command belongs to no terminal and no pipe of the agent's, so that it
+outlives the agent; one that comes back finds it by its cgroup, and sees its end in that the cgroup is empty.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from testbed.containers.container import ContainerSpec
+from testbed.containers.ports import GroupGoneError, LimitedGroup, Trap
+from testbed.containers.remote.messages_pb2 import Wanted
+from testbed.containers.supervised import BACKOFF_FIRST_S, BACKOFF_MOST_S, BACKOFF_RESET_S
+from twinbed import BackendError, ScenarioError
+
+_ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 126; shift; done; shift; exec "$@"'
+"""Enters its cgroups and becomes the command: gRPC has threads, so a preexec_fn would not be safe."""
+
+
+class HostGroup(LimitedGroup, Protocol):
+    """A group with the processes in it (cgroup_group.Group is one)."""
+
+    directories: tuple[Path, ...]
+
+    def pids(self) -> set[int]:
+        """Live processes inside."""
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to each of them."""
+
+    def remove(self) -> None:
+        """Kills what is inside and removes it; an attached one is let go with the limits it had."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a container comes from: a command, or a cgroup to attach to.
+
+    watch: the one that found it, counted from 1; 0 = it is of the deployment itself.
+    """
+
+    name: str
+    command: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    attach: str = ""
+    watch: int = 0
+
+    @classmethod
+    def of(cls, wanted: Wanted) -> Origin:
+        """As the controller asks for it."""
+        return cls(wanted.name, tuple(wanted.command), dict(wanted.environment), wanted.attach)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended. final: it is not started again; killed: somebody killed it, not us."""
+
+    reason: str
+    final: bool
+    killed: bool
+
+
+class Hosted:
+    """A container. id: None until the controller gave one; held: its tasks were held when last looked at.
+
+    Raises ScenarioError for a name or command that cannot be.
+    """
+
+    def __init__(self, origin: Origin, group: HostGroup, logs: Path | None, *, running: bool) -> None:
+        if origin.command:
+            ContainerSpec(origin.name, origin.command)  # checks the name: it came over the network
+        self.origin = origin
+        self.group = group
+        self.running = running
+        self.id: int | None = None
+        self.app = 0
+        self.trap: Trap | None = None
+        self.held = False
+        self._logs = logs
+        self._limited = [running and bool(origin.command), running and bool(origin.command)]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._ours_to_kill = False
+        self._started_s = 0.0
+        self._starts_s: float | None = None
+        self._failures = 0
+
+    @property
+    def name(self) -> str:
+        """As the deployment has it."""
+        return self.origin.name
+
+    @property
+    def limited(self) -> bool:
+        """It has a CPU limit and a memory limit from a controller."""
+        return all(self._limited)
+
+    def set_cpu_quota(self, cores: float) -> None:
+        """See LimitedGroup."""
+        self.group.set_cpu_quota(cores)
+        self._limited[0] = True
+
+    def set_memory_limit(self, limit_bytes: int) -> int:
+        """See LimitedGroup."""
+        actual = self.group.set_memory_limit(limit_bytes)
+        self._limited[1] = True
+        return actual
+
+    def arm(self) -> None:
+        """From here on its tasks are held at the memory limit."""
+        self.trap = self.group.trap()
+
+    def start(self) -> None:
+        """Starts the command, once. Raises ScenarioError when it cannot be executed, BackendError."""
+        if self.running or self._starts_s is not None or not self.origin.command:
+            return
+        if shutil.which(self.origin.command[0]) is None:
+            raise ScenarioError(
+                f"container {self.name}: {self.origin.command[0]}: no such program on this host"
+            )
+        doors = [f"{each}/cgroup.procs" for each in self.group.directories]
+        try:
+            with self._output() as output:
+                self._process = subprocess.Popen(
+                    ["/bin/sh", "-c", _ENTER, "twinbed", *doors, "--", *self.origin.command],
+                    env={**os.environ, **self.origin.environment},
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            what = f"{error.filename or self.origin.command[0]}: cannot be executed ({error.strerror})"
+            raise ScenarioError(f"container {self.name}: {what}") from error
+        self.running, self._started_s, self._ours_to_kill = True, time.monotonic(), False
+
+    def restart(self) -> None:
+        """Ends the command; it is started again when it is gone. What is attached goes on as it is."""
+        if self.origin.command:
+            self._ours_to_kill = True
+            self.group.send(signal.SIGKILL)
+
+    def surrender(self) -> None:
+        """Leaves it to the OOM killer, which ends the command; it is then started again."""
+        if self.trap is not None:
+            self._ours_to_kill = True
+            self.trap.surrender()
+
+    def poll(self, now_s: float) -> Ended | None:
+        """Notes the command's end and starts it again when that is due; how it ended, once."""
+        if self._starts_s is not None and now_s >= self._starts_s:
+            self._starts_s = None
+            self.start()
+            return None
+        if not self.running or not self.origin.command:
+            if not self.origin.command:
+                self.group.charged_bytes()  # raises GroupGoneError once it is gone
+            return None
+        code = None
+        if self._process is not None:
+            code = self._process.poll()
+            if code is None:
+                return None
+        elif self.group.pids():
+            return None
+        self.group.send(signal.SIGKILL)
+        self.running, self._process = False, None
+        if code == 0 or (code is None and not self._ours_to_kill):
+            return Ended("its command ended", final=True, killed=False)
+        self._plan_restart(now_s)
+        by_others = code == -signal.SIGKILL and not self._ours_to_kill
+        return Ended(f"its command ended with {code}", final=False, killed=by_others)
+
+    def terminate(self) -> None:
+        """Asks the command to end."""
+        if self.origin.command:
+            with suppress(GroupGoneError):
+                self.group.send(signal.SIGTERM)
+
+    def lingers(self) -> bool:
+        """Whether it has been asked to end and may still do so; what is held cannot."""
+        return bool(self.origin.command) and not self.held and bool(self.group.pids())
+
+    def end(self) -> None:
+        """Ends a command of ours at once, and removes its group; an attached one gets its limits back."""
+        self.group.remove()
+        if self._process is not None:
+            self._process.wait()
+
+    def _plan_restart(self, now_s: float) -> None:
+        if self._ours_to_kill or now_s - self._started_s >= BACKOFF_RESET_S:
+            self._failures = 0
+        wait_s = min(BACKOFF_FIRST_S * 2.0 ** (self._failures - 1), BACKOFF_MOST_S) if self._failures else 0.0
+        self._failures += 1
+        self._starts_s = now_s + wait_s
+
+    def _output(self) -> BinaryIO:
+        if self._logs is None:
+            return Path(os.devnull).open("ab")
+        try:
+            self._logs.mkdir(parents=True, exist_ok=True)
+            return (self._logs / f"{self.name}.log").open("ab")
+        except OSError as error:
+            raise BackendError(
+                f"{error.filename}: cannot be written ({error.strerror}); choose other --logs"
+            ) from error

@@ -1,0 +1,152 @@
+"""An agent's cgroups and its notes about them, both of which outlive it.
+
+For: making groups that the next agent of the same name finds again after kill -9, and removing what an agent
+left that does not come back. Not for: what runs in them (hosting.py). The groups' run is named after the
+machine's first process, so that a recorder's clean-up takes it for alive; a lock that the agent holds says
+whether the agent itself is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from testbed.containers.attached import attach
+from testbed.containers.cgroup_group import Group
+from testbed.containers.cgroup_v1 import V1, GroupV1
+from testbed.containers.cgroup_v2 import V2, GroupV2
+from testbed.containers.ownership import MARK, lasting_run
+from testbed.containers.ports import GroupGoneError
+from testbed.containers.remote.certificates import write_private
+from testbed.containers.remote.hosted import HostGroup, Origin
+from twinbed import BackendError
+
+STATE = Path("/run/twinbed/agents")
+"""Where agents keep their notes; emptied by a reboot, as cgroups are."""
+
+_LOCK, _NOTES = "lock", "containers.json"
+_UNIFIED = "unified"
+
+
+class CgroupPlace:
+    """Where the agent `name` has its groups. driver: this machine's; state: folder for notes.
+
+    Raises BackendError while another process is the agent of this name.
+    """
+
+    def __init__(self, name: str, driver: V1 | V2, state: Path = STATE) -> None:
+        self._run = lasting_run(name)
+        self._driver = driver
+        self._folder = state / name
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise BackendError(f"{self._folder}: cannot be made ({error.strerror}); run as root") from error
+        if not _locked(self._lock):
+            os.close(self._lock)
+            raise BackendError(f"{self._folder / _LOCK}: an agent {name!r} runs here already; stop it first")
+
+    @property
+    def root(self) -> Path:
+        """What paths of cgroups to watch or attach to are below."""
+        return self._driver.base if isinstance(self._driver, V2) else self._driver.mount_of("cpu")
+
+    def create(self, name: str) -> Group:
+        """See hosting.Place."""
+        return self._driver.create(self._run, name)
+
+    def adopt(self, name: str) -> Group | None:
+        """See hosting.Place."""
+        base = _noted(self._folder).get("base") or _base(self._driver)
+        directories = {key: Path(each) / MARK / self._run / name for key, each in base.items()}
+        if not all(each.is_dir() for each in directories.values()):
+            return None
+        return GroupV2(directories[_UNIFIED]) if _UNIFIED in directories else GroupV1(directories)
+
+    def attach(self, path: str) -> Group:
+        """See hosting.Place."""
+        return attach(path, self._driver, self._run)
+
+    def incarnation(self, group: HostGroup) -> int:
+        """See hosting.Place: the inode of its (first) directory."""
+        return group.directories[0].stat().st_ino
+
+    def remember(self, origins: Iterable[Origin]) -> None:
+        """See hosting.Place."""
+        write_private(self._folder / _NOTES, _json(self._driver, origins))
+
+    def recall(self) -> dict[str, Origin]:
+        """See hosting.Place. Notes that cannot be read are as good as none."""
+        try:
+            listed: list[dict[str, Any]] = _noted(self._folder)["containers"]
+            origins = [Origin(**(each | {"command": tuple(each["command"])})) for each in listed]
+        except (KeyError, TypeError):
+            return {}
+        return {each.name: each for each in origins}
+
+    def finish(self) -> None:
+        """See hosting.Place."""
+        self._driver.finish(self._run)
+        for each in (_NOTES, _LOCK):
+            (self._folder / each).unlink(missing_ok=True)
+        with suppress(OSError):
+            self._folder.rmdir()
+        self.close()
+
+    def close(self) -> None:
+        """Lets another agent of this name begin; all else stays. Idempotent."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
+    """Ends and removes what agents left that do not run any more; their names, sorted."""
+    swept = []
+    for folder in sorted(state.iterdir()) if state.is_dir() else []:
+        try:
+            place = CgroupPlace(folder.name, driver, state)
+        except BackendError:
+            continue
+        for each in place.recall().values():
+            with suppress(GroupGoneError):
+                group = place.adopt(each.name) if each.command else place.attach(each.attach)
+                if group is not None:
+                    group.remove()
+        place.finish()
+        swept.append(folder.name)
+    return swept
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _base(driver: V1 | V2) -> dict[str, str]:
+    """Below which directories the driver makes groups: a later agent may be in another cgroup itself."""
+    if isinstance(driver, V2):
+        return {_UNIFIED: str(driver.base)}
+    return {key: str(each) for key, each in driver.base.items()}
+
+
+def _json(driver: V1 | V2, origins: Iterable[Origin]) -> bytes:
+    return json.dumps({"base": _base(driver), "containers": [asdict(each) for each in origins]}).encode()
+
+
+def _noted(folder: Path) -> dict[str, Any]:
+    try:
+        noted = json.loads((folder / _NOTES).read_text())
+    except (OSError, ValueError):
+        return {}
+    return noted if isinstance(noted, dict) else {}

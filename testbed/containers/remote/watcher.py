@@ -1,0 +1,51 @@
+"""Cgroups that appear and disappear below a directory: the Watcher.
+
+For: joining containers that something else starts (Docker, Kubernetes). Not for: attaching to them
+(attached.py). It looks once a second: one listing per watched directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from testbed.containers.remote.hosted import Origin
+
+
+class Watcher:
+    """root: the directory that watched parents are below, e.g. the mount point of a hierarchy."""
+
+    interval_s = 1.0
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._watches: list[tuple[str, str]] = []
+        self._known: dict[str, Origin] = {}
+
+    def begin(self, watches: Sequence[tuple[str, str]]) -> list[Origin]:
+        """Watches these (parent, pattern) from here on; what is there now."""
+        self._watches = list(watches)
+        self._known = self._there()
+        return list(self._known.values())
+
+    def look(self) -> tuple[list[Origin], set[str]]:
+        """What appeared since the last look, and the names of what vanished."""
+        there = self._there()
+        appeared = [each for name, each in there.items() if name not in self._known]
+        vanished = self._known.keys() - there.keys()
+        self._known = there
+        return appeared, vanished
+
+    def _there(self) -> dict[str, Origin]:
+        found = {}
+        for number, (parent, pattern) in enumerate(self._watches, 1):
+            with suppress(OSError), os.scandir(self._root / parent.strip("/")) as entries:
+                for each in entries:
+                    if each.is_dir(follow_symlinks=False) and fnmatchcase(each.name, pattern):
+                        path = f"{parent.rstrip('/')}/{each.name}"
+                        name = f"{number}:{each.name}"
+                        found[name] = Origin(name, attach=path, watch=number)
+        return dict(sorted(found.items()))

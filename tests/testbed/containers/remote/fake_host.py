@@ -1,0 +1,178 @@
+"""A host without a kernel: groups are plain objects, and their telemetry is made up."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from testbed.containers.ports import GroupGoneError, LimitedGroup, Records
+from testbed.containers.remote.hosted import Origin
+
+PERIOD_NS = 100_000_000
+
+
+class FakeTrap:
+    """`held` is set by the test; raising the limit lets go."""
+
+    def __init__(self) -> None:
+        self.is_held = False
+        self.surrendered = 0
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK)
+
+    def hold(self) -> None:
+        self.is_held = True
+        os.eventfd_write(self.descriptor, 1)
+
+    def held(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.descriptor)
+        return self.is_held
+
+    def surrender(self) -> None:
+        self.surrendered += 1
+        self.is_held = False
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+class FakeGroup:
+    """quotas, limits: what was written, in order. gone: set it to make every access fail."""
+
+    def __init__(self, name: str, incarnation: int) -> None:
+        self.name, self.incarnation = name, incarnation
+        self.directories: tuple[Path, ...] = ()
+        self.quota_cores, self.limit_bytes = math.inf, 2**63 - 1
+        self.quotas: list[float] = []
+        self.limits: list[int] = []
+        self.charged = 10 << 20
+        self.gone = self.removed = False
+        self.armed: FakeTrap | None = None
+        self.inside: set[int] = set()
+        self.signals: list[int] = []
+
+    def _check(self) -> None:
+        if self.gone:
+            raise GroupGoneError(f"{self.name}: is gone")
+
+    def set_cpu_quota(self, cores: float) -> None:
+        self._check()
+        self.quota_cores = cores
+        self.quotas.append(cores)
+
+    def set_memory_limit(self, limit_bytes: int) -> int:
+        self._check()
+        if self.armed is not None and limit_bytes > self.limit_bytes:
+            self.armed.is_held = False
+        self.limit_bytes = limit_bytes
+        self.limits.append(limit_bytes)
+        return limit_bytes
+
+    def charged_bytes(self) -> int:
+        self._check()
+        return self.charged
+
+    def trap(self) -> FakeTrap:
+        self.armed = self.armed or FakeTrap()
+        return self.armed
+
+    def pids(self) -> set[int]:
+        return self.inside
+
+    def send(self, number: signal.Signals) -> None:
+        self.signals.append(number)
+
+    def remove(self) -> None:
+        self.removed = True
+        self.close()
+
+    def close(self) -> None:
+        if self.armed is not None:
+            self.armed.close()
+
+
+class FakePlace:
+    """Groups by name; what an agent left behind is found by the next one, as with the real place."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, FakeGroup] = {}
+        self.noted: dict[str, Origin] = {}
+        self._made = 0
+
+    def create(self, name: str) -> FakeGroup:
+        self._made += 1
+        self.groups[name] = FakeGroup(name, 1_000 + self._made)
+        return self.groups[name]
+
+    def adopt(self, name: str) -> FakeGroup | None:
+        group = self.groups.get(name)
+        return None if group is None or group.removed else group
+
+    def attach(self, path: str) -> FakeGroup:
+        return self.adopt(path) or self.create(path)
+
+    def incarnation(self, group: FakeGroup) -> int:
+        return group.incarnation
+
+    def remember(self, origins: Iterable[Origin]) -> None:
+        self.noted = {each.name: each for each in origins}
+
+    def recall(self) -> dict[str, Origin]:
+        return self.noted
+
+    def finish(self) -> None:
+        self.noted = {}
+
+
+class FakeSource:
+    """Reports every container once a period; use_cores: what each used, by the group's name."""
+
+    descriptor = -1
+    gone = np.empty(0, np.int64)
+
+    def __init__(self, use_cores: dict[str, float], period_ns: int = PERIOD_NS) -> None:
+        self.use_cores = use_cores
+        self.groups: dict[int, FakeGroup] = {}
+        self._period_ns = period_ns
+        self._due_ns = time.monotonic_ns()
+
+    def add(self, ids: np.ndarray, groups: Sequence[LimitedGroup]) -> None:
+        self.groups |= dict(zip(ids.tolist(), groups, strict=True))
+
+    def remove(self, ids: np.ndarray) -> None:
+        for each in ids.tolist():
+            self.groups.pop(each, None)
+
+    def due_ns(self) -> int:
+        return self._due_ns
+
+    def collect(self, now_ns: int) -> Records:
+        self._due_ns = now_ns + self._period_ns
+        groups = list(self.groups.values())
+        quota = np.array([each.quota_cores for each in groups])
+        wanted = np.array([self.use_cores.get(each.name, 0.0) for each in groups])
+        usage = np.minimum(wanted, quota)
+        throttled = wanted > quota
+        return Records(
+            ids=np.array(list(self.groups), np.int64),
+            end_ns=np.full(len(groups), now_ns),
+            quota_cores=quota,
+            unused_cores=quota - usage,
+            throttled=throttled,
+            usage_cores=usage,
+            memory_bytes=np.array([each.charged for each in groups], np.int64),
+            throttled_s=throttled * 0.01,
+            idle=usage == 0,
+        )
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,93 @@
+"""The controller's authority: files, names, expiry, and what damaged bundles are answered with."""
+
+from __future__ import annotations
+
+import stat
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from testbed.containers.remote import certificates
+from twinbed import BackendError, ScenarioError, TwinbedError
+
+
+@pytest.fixture
+def pki(tmp_path: Path) -> Path:
+    certificates.init(tmp_path / "pki")
+    return tmp_path / "pki"
+
+
+def test_every_file_is_for_its_owner_only(pki: Path) -> None:
+    assert stat.S_IMODE(pki.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(each.stat().st_mode) for each in pki.iterdir()} == {0o600}
+    assert {each.name for each in pki.iterdir()} == {"ca.pem", "ca.key", "server.pem"}
+
+
+def test_a_bundle_is_read_back_as_it_was_made(pki: Path, tmp_path: Path) -> None:
+    made = certificates.enroll(pki, "web-1", days=10)
+    certificates.write_private(tmp_path / "web.pem", made.bundle())
+    assert certificates.load(tmp_path / "web.pem") == made
+    assert timedelta(days=9) < made.expires - datetime.now(UTC) <= timedelta(days=10)
+
+
+def test_renewing_the_controller_keeps_the_authority(pki: Path) -> None:
+    agent, before = certificates.enroll(pki, "a"), certificates.controller_identity(pki)
+    after = certificates.init(pki)
+    assert after.authority == before.authority == agent.authority
+    assert after.certificate != before.certificate
+
+
+@pytest.mark.parametrize("name", ["", "../x", "a b", "a;rm", "$(id)", "x" * 64, "twinbed-controller"])
+def test_names_that_an_agent_cannot_have_are_refused(pki: Path, name: str) -> None:
+    with pytest.raises(ScenarioError, match="agent name"):
+        certificates.enroll(pki, name)
+
+
+def test_an_expired_bundle_names_the_file_the_day_and_the_cure(pki: Path, tmp_path: Path) -> None:
+    path = tmp_path / "old.pem"
+    old = certificates.enroll(pki, "a", days=1, now=datetime(2026, 1, 1, tzinfo=UTC))
+    certificates.write_private(path, old.bundle())
+    with pytest.raises(BackendError, match=r"old\.pem: the certificate expired on 2026-01-02; enroll again"):
+        certificates.load(path)
+
+
+def test_a_bundle_of_another_authority_in_part_is_refused(pki: Path, tmp_path: Path) -> None:
+    certificates.init(tmp_path / "other")
+    mine, other = certificates.enroll(pki, "a"), certificates.enroll(tmp_path / "other", "a")
+    for parts in (
+        (mine.key, mine.certificate, other.authority),
+        (other.key, mine.certificate, mine.authority),
+        (mine.key, mine.certificate),
+    ):
+        (tmp_path / "mixed.pem").write_bytes(b"".join(parts))
+        with pytest.raises(BackendError, match=r"mixed\.pem: .*enroll again"):
+            certificates.load(tmp_path / "mixed.pem")
+
+
+@given(content=st.binary(max_size=300))
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_other_content_is_one_line_of_refusal(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "x.pem").write_bytes(b"-----BEGIN CERTIFICATE-----\n" + content)
+    with pytest.raises(TwinbedError) as refused:
+        certificates.load(tmp_path / "x.pem")
+    assert "\n" not in str(refused.value)
+
+
+def test_without_an_authority_the_cure_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match="twinbed controller init"):
+        certificates.enroll(tmp_path, "a")
+    with pytest.raises(BackendError, match="twinbed controller init"):
+        certificates.controller_identity(tmp_path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.pem"
+    certificates.write_private(path, b"old")
+    (tmp_path / "dir").mkdir()
+    with pytest.raises(BackendError, match="cannot be written"):
+        certificates.write_private(tmp_path / "dir", b"new")
+    assert path.read_bytes() == b"old"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.pem", "dir"]

@@ -1,0 +1,150 @@
+"""Telemetry on the wire: what was sealed arrives, and nothing else does."""
+
+from __future__ import annotations
+
+import logging
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from testbed.containers.ports import Records
+from testbed.containers.remote.datagrams import MAX_BYTES, MAX_RECORDS, WINDOW, Gate, Sealer
+from testbed.containers.remote.refusals import Refusals
+
+KEY, SESSION = b"k" * 32, 0x1234_5678_9ABC
+LOG = logging.getLogger("tests.datagrams")
+
+
+def gate() -> Gate:
+    made = Gate(Refusals(LOG))
+    made.open(SESSION, KEY)
+    return made
+
+
+def refused(of: Gate) -> dict[str, int]:
+    return dict(of._refusals.counts)
+
+
+def records(count: int = 1, quota_cores: float = 0.5) -> Records:
+    ones = np.ones(count)
+    return Records(
+        ids=np.arange(count, dtype=np.int64),
+        end_ns=np.full(count, 123_456_789_000, np.int64),
+        quota_cores=ones * quota_cores,
+        unused_cores=ones * 0.2,
+        throttled=np.arange(count) % 2 == 1,
+        usage_cores=ones * 0.3,
+        memory_bytes=np.full(count, 7 << 30, np.int64),
+        throttled_s=ones * 0.0125,
+        idle=np.arange(count) % 3 == 0,
+    )
+
+
+@given(count=st.integers(0, 3 * MAX_RECORDS + 1), quota=st.sampled_from([0.01, 0.5, 63.99, np.inf]))
+@settings(max_examples=30, deadline=None)
+def test_what_was_sealed_arrives_as_it_was(count: int, quota: float) -> None:
+    here, sent = gate(), records(count, quota)
+    datagrams = Sealer(SESSION, KEY).seal(sent, 99)
+    assert len(datagrams) == -(-count // MAX_RECORDS)
+    assert all(len(each) <= MAX_BYTES for each in datagrams)
+    batches = [here.receive(each, "h") for each in datagrams]
+    for name in Records.__dataclass_fields__:
+        if batches:
+            got = np.concatenate([getattr(each.records, name) for each in batches])  # type: ignore[union-attr]
+            np.testing.assert_allclose(got.astype(float), getattr(sent, name).astype(float), atol=1e-5)
+    assert not refused(here)
+    assert here.lost == 0
+
+
+@given(data=st.binary(max_size=2 * MAX_BYTES))
+@settings(max_examples=300, deadline=None)
+def test_noise_is_never_accepted_and_never_an_exception(data: bytes) -> None:
+    here = gate()
+    assert here.receive(data, "h") is None
+    assert sum(refused(here).values()) == 1
+
+
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_a_datagram_with_anything_changed_is_never_accepted(data: st.DataObject) -> None:
+    here = gate()
+    (sealed,) = Sealer(SESSION, KEY).seal(records(3), 1)
+    how = data.draw(st.sampled_from(["flip", "cut", "grow"]))
+    if how == "flip":
+        bit = data.draw(st.integers(0, 8 * len(sealed) - 1))
+        changed = bytearray(sealed)
+        changed[bit // 8] ^= 1 << bit % 8
+        sealed = bytes(changed)
+    elif how == "cut":
+        sealed = sealed[: data.draw(st.integers(0, len(sealed) - 1))]
+    else:
+        sealed += data.draw(st.binary(min_size=1, max_size=1500))
+    assert here.receive(sealed, "h") is None
+    assert sum(refused(here).values()) == 1
+
+
+@given(body=st.binary(min_size=0, max_size=1400), count=st.integers(0, 65535))
+@settings(max_examples=300, deadline=None)
+def test_nonsense_under_a_right_signature_is_no_exception(body: bytes, count: int) -> None:
+    import hmac
+
+    header = struct.pack("<2sBBHHQQq", b"TB", 1, 0, count, 0, SESSION, 1, 5)
+    signed = header + body + hmac.digest(KEY, header + body, "sha256")[:16]
+    here = gate()
+    batch = here.receive(signed, "h")
+    if batch is not None:
+        assert len(batch.records.ids) == count
+        assert (batch.records.quota_cores > 0).all()
+        assert (batch.records.memory_bytes >= 0).all()
+    else:
+        assert sum(refused(here).values()) == 1
+
+
+def test_replayed_late_and_forged_datagrams_are_refused_by_kind() -> None:
+    here, sealer = gate(), Sealer(SESSION, KEY)
+    sealed = [sealer.seal(records(), 1)[0] for _ in range(WINDOW + 2)]
+    assert here.receive(sealed[1], "h") is not None
+    assert here.receive(sealed[1], "h") is None  # the same again
+    assert here.receive(sealed[0], "h") is not None  # late, but new
+    assert here.receive(sealed[0], "h") is None
+    assert here.receive(sealed[-1], "h") is not None
+    assert here.receive(sealed[1], "h") is None  # by now outside the window
+    (forged,) = Sealer(SESSION, b"x" * 32).seal(records(), 1)
+    (foreign,) = Sealer(SESSION + 1, KEY).seal(records(), 1)
+    assert here.receive(forged, "h") is None
+    assert here.receive(foreign, "h") is None
+    assert here.receive(b"T" * (MAX_BYTES + 1), "h") is None
+    assert refused(here) == {"replayed": 2, "too old": 1, "forged": 1, "foreign": 1, "oversized": 1}
+
+
+def test_lost_datagrams_are_counted_and_late_ones_are_lost_no_more() -> None:
+    here, sealer = gate(), Sealer(SESSION, KEY)
+    sealed = [sealer.seal(records(), 1)[0] for _ in range(10)]
+    for each in (sealed[0], sealed[4], sealed[9]):
+        here.receive(each, "h")
+    assert (here.received, here.lost) == (3, 7)
+    here.receive(sealed[2], "h")
+    assert (here.received, here.lost) == (4, 6)
+    here.close(SESSION)
+    assert (here.received, here.lost) == (4, 6)
+    assert here.receive(sealed[5], "h") is None
+
+
+def test_a_flood_of_refusals_is_one_log_line_per_kind_and_second(caplog: pytest.LogCaptureFixture) -> None:
+    now = 100.0
+    refusals = Refusals(LOG, lambda: now)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(1000):
+            refusals.add("forged", "x")
+            refusals.add("replayed", "y")
+        now += 1.0
+        refusals.add("forged", "x")
+    assert [each.getMessage() for each in caplog.records] == [
+        "refused, forged: x",
+        "refused, replayed: y",
+        "refused, forged: x (999 more since the last line)",
+    ]
+    assert refusals.counts == {"forged": 1001, "replayed": 1000}
