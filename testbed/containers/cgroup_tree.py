@@ -101,20 +101,21 @@ def remove_run(run: Path) -> None:
 
 def sweep(mounts: Iterable[Path]) -> list[str]:
     """Ends and removes the groups of runs whose recorder is dead; their names, sorted."""
-    dead = [run for mount in mounts for run in _runs(mount) if not is_alive(run.name)]
+    dead = [run for run in runs(mounts) if not is_alive(run.name)]
     for run in dead:
         remove([run])
         remove_run(run)
     return sorted({run.name for run in dead})
 
 
-def _runs(mount: Path) -> Iterator[Path]:
-    """Every `…/twinbed/<run>` below the mount point: recorders may have run in any group of it."""
-    for folder, names, _ in os.walk(mount):
-        if MARK in names:
-            names.remove(MARK)
-            with suppress(FileNotFoundError):
-                yield from [run for run in (Path(folder) / MARK).iterdir() if is_run(run.name)]
+def runs(mounts: Iterable[Path]) -> Iterator[Path]:
+    """Every `…/twinbed/<run>` below the mount points: recorders may have run in any group of them."""
+    for mount in mounts:
+        for folder, names, _ in os.walk(mount):
+            if MARK in names:
+                names.remove(MARK)
+                with suppress(FileNotFoundError):
+                    yield from [run for run in (Path(folder) / MARK).iterdir() if is_run(run.name)]
 
 
 def _tree(directory: Path) -> Iterator[Path]:

@@ -121,7 +121,7 @@ class GroupV1(Group):
 @dataclass(frozen=True, slots=True)
 class V1:
     """Version 1. base: directory below which groups are made, by controller (cpu, cpuacct, memory);
-    mounts: the hierarchies' mount points, searched for leftovers."""
+    mounts: the mount points of these and of every other hierarchy, searched for leftovers."""
 
     base: Mapping[str, Path]
     mounts: tuple[Path, ...]

@@ -78,6 +78,11 @@ class V2:
     base: Path
     version: int = 2
 
+    @property
+    def mounts(self) -> tuple[Path, ...]:
+        """See Driver.mounts."""
+        return (self.base,)
+
     def create(self, run: str, name: str) -> GroupV2:
         """See Driver.create."""
         directory = self.base / MARK / run / name

@@ -48,6 +48,11 @@ class Driver(Protocol):
         """1 or 2."""
         ...
 
+    @property
+    def mounts(self) -> tuple[Path, ...]:
+        """The mount points under which groups of ours may be."""
+        ...
+
     def create(self, run: str, name: str) -> Group:
         """An empty group `twinbed/<run>/<name>`. Raises BackendError when the kernel refuses."""
         ...
@@ -72,7 +77,7 @@ def detect(proc: Path = Path("/proc/self")) -> V1 | V2:
         raise BackendError(
             f"{proc / 'mountinfo'}: missing, so this is not Linux; record on a Linux host or VM"
         )
-    hierarchies, unified = _mounted((proc / "mountinfo").read_text())
+    hierarchies, others, unified = _mounted((proc / "mountinfo").read_text())
     own = _membership((proc / "cgroup").read_text())
     if unified is not None and {"cpu", "memory"} <= _controllers(unified):
         _check_writable(unified)
@@ -86,15 +91,18 @@ def detect(proc: Path = Path("/proc/self")) -> V1 | V2:
     base = {name: _below_own(*hierarchies[name], own.get(name, "/")) for name in CONTROLLERS}
     for directory in base.values():
         _check_writable(directory)
-    return V1(base, tuple(dict.fromkeys(hierarchies[name][0] for name in CONTROLLERS)))
+    mounts = [*(hierarchies[name][0] for name in CONTROLLERS), *others, *([unified] if unified else [])]
+    return V1(base, tuple(dict.fromkeys(mounts)))
 
 
-def _mounted(mountinfo: str) -> tuple[dict[str, tuple[Path, str]], Path | None]:
-    """v1: controller → (mount point, root of the mount inside the hierarchy); v2: its mount point.
+def _mounted(mountinfo: str) -> tuple[dict[str, tuple[Path, str]], list[Path], Path | None]:
+    """v1: controller → (mount point, root of the mount inside the hierarchy), and where the controllers that
+    we do not use are mounted (runc makes groups there, too); v2: its mount point.
 
     Of several mounts of a hierarchy the first is meant: later ones are another root's (a chroot), or hidden.
     """
     hierarchies: dict[str, tuple[Path, str]] = {}
+    others: list[Path] = []
     unified: Path | None = None
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -104,9 +112,12 @@ def _mounted(mountinfo: str) -> tuple[dict[str, tuple[Path, str]], Path | None]:
         if kind == "cgroup2":
             unified = unified or place
         elif kind == "cgroup":
-            for name in set(options.split(",")) & set(CONTROLLERS):
+            wanted = set(options.split(",")) & set(CONTROLLERS)
+            for name in wanted:
                 hierarchies.setdefault(name, (place, root))
-    return hierarchies, unified
+            if not wanted:
+                others.append(place)
+    return hierarchies, others, unified
 
 
 def _membership(cgroup: str) -> dict[str, str]:

@@ -121,22 +121,29 @@ class Network:
         """Closes the counters, removes links and namespaces. Idempotent."""
         while self.endpoints:
             self.endpoints.pop().close()
-        _remove(self._run)
+        remove_run(self._run)
+
+
+def runs() -> list[str]:
+    """The run of every link and of every namespace of ours, once for each of them."""
+    marked = [_run_of_link(link) for link in _our_links()]
+    marked += [_run_of_namespace(each) for each in _our_namespaces()]
+    return [run for run in marked if is_run(run)]
 
 
 def sweep() -> list[str]:
     """Removes links and namespaces of runs whose recorder is dead; the names of those runs, sorted."""
-    runs = {_run_of_link(link) for link in _our_links()} | {
-        _run_of_namespace(each) for each in _our_namespaces()
-    }
-    dead = sorted(run for run in runs if is_run(run) and not is_alive(run))
+    dead = sorted(run for run in set(runs()) if not is_alive(run))
     for run in dead:
-        _remove(run)
+        remove_run(run)
     return dead
 
 
-def _remove(run: str) -> None:
-    """Links first: a namespace's own end goes with the host's, at once and not when the kernel gets to it."""
+def remove_run(run: str) -> None:
+    """Removes links and namespaces of a run.
+
+    Links first: a namespace's own end goes with the host's, at once and not when the kernel gets to it.
+    """
     commands = [f"link delete {each}" for each in _links_of(run)]
     commands += [f"netns delete {each}" for each in _namespaces_of(run)]
     if not commands:

@@ -10,13 +10,20 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import zlib
+from contextlib import suppress
 from pathlib import Path
+
+from twinbed import BackendError
 
 MARK = "twinbed"
 """Directory above every run's cgroups."""
 
 LINK_PREFIX = "tb-"
 """How every network namespace and link of ours begins."""
+
+RUN_ROOT = Path("/run/twinbed")
+"""Where runs keep files outside cgroups, each in a directory of its name: bundles, limits to be restored."""
 
 _RUN = re.compile(r"run-(?P<pid>[0-9]+)-(?P<start>[0-9]+)-[0-9]+")
 _numbers = itertools.count()
@@ -28,6 +35,12 @@ def new_run() -> str:
     return f"run-{pid}-{_start_ticks(pid)}-{next(_numbers)}"
 
 
+def lasting_run(owner: str) -> str:
+    """The run of what is to outlive the process that makes it: in the name of the machine's first process,
+    which never ends; another for each owner, and the same for an owner until the machine goes down."""
+    return f"run-1-{_start_ticks(1)}-{zlib.crc32(owner.encode())}"
+
+
 def is_run(name: str) -> bool:
     """Whether `name` has the form that `new_run` gives."""
     return _RUN.fullmatch(name) is not None
@@ -37,6 +50,42 @@ def is_alive(run: str) -> bool:
     """Whether the process that named `run` still exists; False for a name that is not a run's."""
     match = _RUN.fullmatch(run)
     return match is not None and _start_ticks(int(match["pid"])) == int(match["start"])
+
+
+def process_of(run: str) -> int | None:
+    """Id of the process that named `run`; None for a lasting run and for what is not a run's name."""
+    match = _RUN.fullmatch(run)
+    return int(match["pid"]) if match and match["pid"] != "1" else None
+
+
+def make_directory(run: str, *below: str) -> Path:
+    """A directory of the run's under RUN_ROOT, for root only. Raises BackendError when it cannot be made."""
+    directory = RUN_ROOT.joinpath(run, *below)
+    try:
+        for each in (*reversed(directory.parents), directory):
+            each.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise BackendError(
+            f"{directory}: cannot be made ({error.strerror}); run as root, with space left there"
+        ) from error
+    return directory
+
+
+def forget_directory(run: str) -> None:
+    """Removes what is empty of the run's directory under RUN_ROOT."""
+    for folder, _, _ in os.walk(RUN_ROOT / run, topdown=False):
+        with suppress(OSError):
+            Path(folder).rmdir()
+    with suppress(OSError):
+        RUN_ROOT.rmdir()
+
+
+def runs_with_directory() -> list[str]:
+    """Runs that have a directory under RUN_ROOT, sorted."""
+    try:
+        return sorted(each.name for each in RUN_ROOT.iterdir() if is_run(each.name))
+    except OSError:
+        return []
 
 
 def _start_ticks(pid: int) -> int | None:

@@ -49,7 +49,9 @@ class Eater:
 
     def finished_ns(self, timeout_s: float) -> int:
         """When it had what it wanted, CLOCK_MONOTONIC; fails when it has not within the time."""
-        return int(self._answer(timeout_s))
+        answer = self._answer(timeout_s)
+        assert answer, "the process in the group was killed"
+        return int(answer)
 
     def _answer(self, timeout_s: float) -> bytes:
         assert self.process.stdout is not None

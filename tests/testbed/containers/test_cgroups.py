@@ -39,10 +39,13 @@ def test_v2_is_taken_where_it_has_the_controllers(tree: FakeTree) -> None:
 
 
 def test_v1_is_taken_where_v2_has_no_controllers(tree: FakeTree) -> None:
-    tree.unified("hugetlb", "unified")
+    unified = tree.unified("hugetlb", "unified")
+    pids = tree.hierarchy("pids")
     points = [tree.hierarchy(name) for name in ("cpu,cpuacct", "memory")]
     found = detect(tree.proc)
-    assert found == V1({"cpu": points[0], "cpuacct": points[0], "memory": points[1]}, tuple(points))
+    assert found == V1(
+        {"cpu": points[0], "cpuacct": points[0], "memory": points[1]}, (*points, pids, unified)
+    )
 
 
 def test_v1_groups_are_made_below_the_callers_own(tree: FakeTree) -> None:

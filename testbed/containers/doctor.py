@@ -1,0 +1,246 @@
+"""What this machine can and cannot do for the container testbed, and the one command that would mend each.
+
+For: `twinbed testbed doctor`. Not for: mending anything. What is found out by trying is tried on a cgroup of
+our own, which is removed again.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from testbed.containers import cgroups
+from testbed.containers.cgroups import Driver, Group
+from testbed.containers.ownership import new_run
+from twinbed import BackendError
+
+Status = Literal["ok", "missing", "not allowed"]
+
+_WRITES = 200
+_CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+_FAST_CLOCKS = ("tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page")
+_ROOT = "run it as root: sudo twinbed testbed doctor"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One feature. found: what is here; meaning: what it is for, or what is lost without it; cure: the one
+    command that mends it, empty where nothing is to be mended; needed: the container testbed cannot run
+    without it."""
+
+    feature: str
+    status: Status
+    found: str
+    meaning: str
+    cure: str = ""
+    needed: bool = False
+
+
+def examine() -> tuple[Finding, ...]:
+    """Everything that the container testbed uses, the needed first. Needs no permission to run."""
+    driver, hierarchy = _hierarchy()
+    findings = [hierarchy]
+    if driver is None:
+        found, meaning = "not tried: no cgroup can be made", "see cgroups"
+        tried = ("CPU quota", "memory limit", "OOM trap", "CPU burst", "quota write")
+        findings += [Finding(each, "missing", found, meaning, _ROOT, each in tried[:2]) for each in tried]
+    else:
+        findings += _tried(driver)
+    findings += [_namespaces(), _program("ip", "iproute2", "networks of containers (record --network own)")]
+    findings += [_program(*each) for each in _PROGRAMS]
+    findings += [_tracing(), _virtual_machine(), _clock()]
+    return tuple(findings)
+
+
+_PROGRAMS = (
+    ("tc", "iproute2", "links with a rate or a delay"),
+    ("nft", "nftables", "silent faults of links"),
+    ("runc", "runc", "containers as real OCI containers; without it they are processes in cgroups"),
+)
+
+
+def _hierarchy() -> tuple[Driver | None, Finding]:
+    try:
+        driver = cgroups.detect()
+    except BackendError as error:
+        status: Status = "not allowed" if "permission" in str(error) else "missing"
+        return None, Finding(
+            "cgroups", status, _first_clause(error), "CPU and memory of containers", _ROOT, needed=True
+        )
+    others = f"v{driver.version}: cpu, memory"
+    places = ", ".join(map(str, sorted({str(each) for each in driver.mounts[:3]})))
+    return driver, Finding("cgroups", "ok", f"{others} at {places}", "CPU and memory of containers", "", True)
+
+
+def _tried(driver: Driver) -> list[Finding]:
+    """What a group can do is found out with one."""
+    attempts: tuple[tuple[str, Callable[[Group], str], str, bool], ...] = (
+        ("CPU quota", _try_quota, "limits of CPU, changed without a restart", True),
+        ("memory limit", _try_memory, "limits of memory, swap included where it is counted", True),
+        ("OOM trap", _try_trap, "tasks at their limit are held until it is raised, not killed", False),
+        ("CPU burst", _try_burst, "quota saved up in idle periods", False),
+        ("quota write", _time_write, "what one decision costs", False),
+    )
+    run = new_run()
+    try:
+        group = driver.create(run, "doctor")
+    except BackendError as error:
+        return [
+            Finding(name, "not allowed", _first_clause(error), meaning, _ROOT, needed)
+            for name, _, meaning, needed in attempts
+        ]
+    try:
+        return [_attempt(group, *each) for each in attempts]
+    finally:
+        group.remove()
+        driver.finish(run)
+
+
+def _attempt(group: Group, name: str, attempt: Callable[[Group], str], meaning: str, needed: bool) -> Finding:
+    try:
+        return Finding(name, "ok", attempt(group), meaning, "", needed)
+    except (BackendError, OSError) as error:
+        missing = isinstance(error.__cause__ or error, FileNotFoundError)
+        cure = "boot a newer kernel: sudo apt install linux-image-amd64" if missing else _ROOT
+        return Finding(
+            name, "missing" if missing else "not allowed", _first_clause(error), meaning, cure, needed
+        )
+
+
+def _try_quota(group: Group) -> str:
+    group.set_cpu_quota(0.5)
+    return f"period {cgroups.QUOTA_PERIOD_US // 1_000} ms, at least {cgroups.MIN_QUOTA_US // 1_000} ms of it"
+
+
+def _try_memory(group: Group) -> str:
+    group.set_memory_limit(64 << 20)
+    counted = any(
+        (each / name).exists()
+        for each in group.directories
+        for name in ("memory.memsw.limit_in_bytes", "memory.swap.max")
+    )
+    return "memory and swap" if counted else "memory; swap is not counted"
+
+
+def _try_trap(group: Group) -> str:
+    group.trap().close()
+    if isinstance(group, cgroups.GroupV1):
+        return "oom_control and eventfd: holds for as long as it takes"
+    return "memory.high and inotify: slows down, see docs/decisions/0011"
+
+
+def _try_burst(group: Group) -> str:
+    names = ("cpu.cfs_burst_us", "cpu.max.burst")
+    files = [each / name for each in group.directories for name in names if (each / name).exists()]
+    if not files:
+        raise FileNotFoundError(2, f"no {' or '.join(names)} in this kernel (since 5.14)")
+    files[0].write_text("1000")
+    files[0].write_text("0")
+    return files[0].name
+
+
+def _time_write(group: Group) -> str:
+    took = []
+    for number in range(_WRITES):
+        began = time.perf_counter_ns()
+        group.set_cpu_quota(0.5 + 0.001 * (number % 2))
+        took.append((time.perf_counter_ns() - began) / 1e3)
+    return f"median {statistics.median(took):.1f} µs, p99 {statistics.quantiles(took, n=100)[98]:.1f} µs"
+
+
+def _namespaces() -> Finding:
+    wanted = ("pid", "ipc", "uts", "mnt", "net")
+    missing = [each for each in wanted if not Path(f"/proc/self/ns/{each}").exists()]
+    meaning = "containers of their own network and processes"
+    if missing:
+        cure = "boot Debian's kernel: sudo apt install linux-image-amd64"
+        return Finding("namespaces", "missing", f"no {', '.join(missing)}", meaning, cure)
+    with _reaped(["unshare", "--mount", "--net", "true"]) as done:
+        if done is None or done.returncode:
+            return Finding("namespaces", "not allowed", "unshare was refused", meaning, _ROOT)
+    return Finding("namespaces", "ok", ", ".join(wanted), meaning)
+
+
+def _program(name: str, package: str, meaning: str) -> Finding:
+    place = shutil.which(name)
+    if place is None:
+        return Finding(name, "missing", "not installed", meaning, f"sudo apt install {package}")
+    return Finding(name, "ok", place, meaning)
+
+
+def _tracing() -> Finding:
+    """Tracing programs are refused under lockdown, though root may do everything else."""
+    meaning = "telemetry by kernel hooks; without it by polling, the same records"
+    name = "BPF tracing"
+    if importlib.util.find_spec("testbed.containers.hooks") is not None:
+        allowed, reason = importlib.import_module("testbed.containers.hooks").available()
+        status: Status = "ok" if allowed else "not allowed"
+        return Finding(
+            name, status, " ".join(str(reason).split()) or "allowed", meaning, "" if allowed else _VM
+        )
+    return Finding(name, "missing", "no hooks in this installation", meaning, _VM)
+
+
+_VM = "make test-vm (runs the hooks in a virtual machine)"
+
+
+def _virtual_machine() -> Finding:
+    meaning = "the tests that need another kernel (make test-vm)"
+    wanted = {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static"}
+    packages = [package for program, package in wanted.items() if shutil.which(program) is None]
+    images = sorted(Path("/boot").glob("vmlinuz-*"))
+    if not images:
+        packages.append("linux-image-amd64")
+    if packages:
+        cure = f"sudo apt install {' '.join(packages)}"
+        return Finding("virtual machine", "missing", f"no {', '.join(packages)}", meaning, cure)
+    if importlib.util.find_spec("virtme_ng") is None and shutil.which("vng") is None:
+        return Finding("virtual machine", "missing", "no vng", meaning, "pip install 'twinbed[testbed]'")
+    return Finding("virtual machine", "ok", images[-1].name, meaning)
+
+
+def _clock() -> Finding:
+    meaning = "periods are timed by it"
+    try:
+        source = _CLOCK.read_text().strip()
+    except OSError:
+        source = "unknown"
+    took = [time.monotonic_ns() for _ in range(1_000)]
+    text = f"{source}, {(took[-1] - took[0]) / len(took):.0f} ns a reading"
+    if source in (*_FAST_CLOCKS, "unknown"):
+        return Finding("clock", "ok", text, meaning)
+    return Finding("clock", "missing", text, meaning, f"echo tsc | sudo tee {_CLOCK}")
+
+
+@contextmanager
+def _reaped(command: list[str]) -> Iterator[subprocess.CompletedProcess[bytes] | None]:
+    """A command's end; None where it is not installed."""
+    try:
+        yield subprocess.run(command, capture_output=True, check=False, timeout=10)
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        yield None
+
+
+def _first_clause(error: Exception) -> str:
+    """What is wrong, without the cure, which has a column of its own."""
+    return " ".join(str(error).split()).partition("; ")[0]
+
+
+def can_run(findings: tuple[Finding, ...]) -> bool:
+    """Whether the container testbed can run: nothing needed is missing."""
+    return all(each.status == "ok" for each in findings if each.needed)
+
+
+def is_root() -> bool:
+    """Whether what was found out is what root would find."""
+    return os.geteuid() == 0

@@ -1,0 +1,122 @@
+"""What runs have on this machine, and its removal: cgroups, networks, OCI bundles, limits to be put back.
+
+For: `twinbed testbed status` and `down`, and tidying after a process that was killed. Not for: a run's own
+tidying when it ends (each part does that). Nothing without our mark is touched; what is alive is left alone
+unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.containers import attached, cgroup_tree, network, oci, ownership
+from testbed.containers.cgroups import Driver
+from twinbed import BackendError
+
+ENDING_TIMEOUT_S = 20.0
+"""From SIGTERM to SIGKILL for the process of a run: it may need several seconds to stop its containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run has. alive: its process still exists; pid: that process, None where the run is to outlive
+    it; groups: directories, over all hierarchies; processes: inside them; networks: links and namespaces;
+    containers: OCI bundles; attached: groups of others whose limits are to be put back."""
+
+    name: str
+    alive: bool
+    pid: int | None
+    groups: int
+    processes: int
+    networks: int
+    containers: int
+    attached: int
+
+
+def runs(driver: Driver) -> tuple[Run, ...]:
+    """Every run that has anything here, by name."""
+    directories: dict[str, list[Path]] = {}
+    for each in cgroup_tree.runs(driver.mounts):
+        directories.setdefault(each.name, []).append(each)
+    networks = Counter(network.runs())
+    names = sorted({*directories, *networks, *ownership.runs_with_directory()})
+    return tuple(_run(name, directories.get(name, []), networks[name]) for name in names)
+
+
+def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
+    """Removes what dead runs left; what there was.
+
+    live: also of runs that are alive, after their process was asked to end (SIGTERM; SIGKILL after
+    ENDING_TIMEOUT_S). The runs of this process itself are never touched. Raises BackendError for the first
+    thing that could not be removed, after everything else was.
+    """
+    found = [each for each in runs(driver) if (live or not each.alive) and each.pid != os.getpid()]
+    problems: list[BackendError] = []
+    for each in found:
+        try:
+            if each.alive:
+                _end(each)
+            remove(each.name, driver)
+        except BackendError as error:
+            problems.append(error)
+    if problems:
+        raise problems[0]
+    return tuple(found)
+
+
+def remove(run: str, driver: Driver) -> None:
+    """Removes what a run has, its processes with it. Raises BackendError for what could not be removed."""
+    problems = attached.restore_run(run)
+    directories = [each for each in cgroup_tree.runs(driver.mounts) if each.name == run]
+    cgroup_tree.remove(directories)
+    for each in directories:
+        cgroup_tree.remove_run(each)
+    network.remove_run(run)
+    oci.remove_run(run)
+    if problems:
+        raise problems[0]
+
+
+def _run(name: str, directories: list[Path], networks: int) -> Run:
+    return Run(
+        name,
+        ownership.is_alive(name),
+        ownership.process_of(name),
+        sum(1 for directory in directories for _ in os.walk(directory)),
+        len(cgroup_tree.pids(directories)),
+        networks,
+        len(oci.bundles_of(name)),
+        len(attached.files_of(name)),
+    )
+
+
+def _end(run: Run) -> None:
+    """Asks the run's process to end, by a handle that stays with it: its id may be another's by then."""
+    if run.pid is None:
+        return
+    try:
+        handle = os.pidfd_open(run.pid)
+    except ProcessLookupError:
+        return
+    try:
+        if not ownership.is_alive(run.name):
+            return
+        for number, timeout_s in ((signal.SIGTERM, ENDING_TIMEOUT_S), (signal.SIGKILL, ENDING_TIMEOUT_S)):
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, number)
+            if _ended(handle, timeout_s):
+                return
+    finally:
+        os.close(handle)
+    raise BackendError(f"process {run.pid} of {run.name} does not end; look at it with ps {run.pid}")
+
+
+def _ended(handle: int, timeout_s: float) -> bool:
+    """A handle becomes readable when its process ends, though nobody may have waited for it yet."""
+    return bool(select.select([handle], [], [], timeout_s)[0])

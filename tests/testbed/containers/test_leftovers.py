@@ -1,0 +1,172 @@
+"""What runs have here and its removal: dead ones, live ones that are asked to end, and nobody else's."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from eater import wait_for
+
+from testbed.containers import leftovers, ownership
+from testbed.containers.cgroups import V1, V2
+from testbed.containers.ownership import is_alive, lasting_run, new_run, process_of
+from twinbed import BackendError
+
+pytestmark = pytest.mark.root
+
+HOLD = (
+    "import signal, subprocess, sys, time\n"
+    "from testbed.containers.cgroups import detect\n"
+    "from testbed.containers.ownership import new_run\n"
+    "signal.signal(signal.SIGTERM, signal.{on_term})\n"
+    "run = new_run()\n"
+    "group = detect().create(run, 'web')\n"
+    "child = subprocess.Popen(['sleep', '60'], preexec_fn=group.enter, stdout=2)\n"
+    "print(run, child.pid, flush=True)\n"
+    "time.sleep(60)"
+)
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the runs that this test is about: those of others on this machine are not to be ended."""
+    names: list[str] = []
+    everything = leftovers.runs
+    monkeypatch.setattr(
+        leftovers, "runs", lambda driver: tuple(each for each in everything(driver) if each.name in names)
+    )
+    return names
+
+
+@pytest.fixture
+def holder(driver: V1 | V2) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Processes that hold a run; ended afterwards."""
+    processes: list[subprocess.Popen[bytes]] = []
+    yield processes
+    for each in processes:
+        each.kill()
+        each.communicate()
+
+
+def hold(holder: list[subprocess.Popen[bytes]], on_term: str = "SIG_DFL") -> tuple[str, int]:
+    """A run held by a process of its own with one command inside: its name and the command's process."""
+    program = HOLD.format(on_term=on_term)
+    holder.append(subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE))
+    assert holder[-1].stdout is not None
+    run, child = holder[-1].stdout.readline().decode().split()
+    return run, int(child)
+
+
+def there(run: str) -> list[str]:
+    groups = [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name == run]
+    return groups + [str(each) for each in ownership.RUN_ROOT.glob(run)]
+
+
+def gone(pid: int) -> bool:
+    """Ended: not there, or waited for by nobody yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_run_is_listed_with_what_it_has(
+    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str]
+) -> None:
+    run, _ = hold(holder)
+    only.append(run)
+    ownership.make_directory(run, "oci", "web")
+    [found] = leftovers.runs(driver)
+    assert (found.name, found.alive, found.pid) == (run, True, holder[0].pid)
+    assert found.groups >= 2
+    assert (found.processes, found.networks, found.containers, found.attached) == (1, 0, 1, 0)
+    leftovers.down(driver, live=True)
+
+
+def test_what_is_alive_is_left_alone_unless_asked_for(
+    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str]
+) -> None:
+    run, child = hold(holder)
+    only.append(run)
+    assert leftovers.down(driver) == ()
+    assert not gone(child)
+    assert [each.name for each in leftovers.down(driver, live=True)] == [run]
+    assert holder[0].wait(20) == -signal.SIGTERM
+    wait_for(lambda: gone(child))
+    assert there(run) == []
+
+
+def test_a_process_that_does_not_listen_is_ended_all_the_same(
+    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "ENDING_TIMEOUT_S", 0.2)
+    run, child = hold(holder, on_term="SIG_IGN")
+    only.append(run)
+    leftovers.down(driver, live=True)
+    assert holder[0].wait(20) == -signal.SIGKILL
+    wait_for(lambda: gone(child))
+    assert there(run) == []
+
+
+def test_a_killed_run_is_removed_with_its_commands(
+    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str]
+) -> None:
+    run, child = hold(holder)
+    only.append(run)
+    ownership.make_directory(run, "runc", "state")
+    holder[0].kill()
+    holder[0].wait()
+    assert not is_alive(run)
+    assert not gone(child)
+    assert [each.name for each in leftovers.down(driver)] == [run]
+    wait_for(lambda: gone(child))
+    assert there(run) == []
+    assert leftovers.down(driver) == ()
+
+
+def test_a_run_that_is_to_last_has_no_process_to_end(driver: V1 | V2, only: list[str]) -> None:
+    run = lasting_run("a test of leftovers")
+    only.append(run)
+    assert process_of(run) is None
+    group = driver.create(run, "web")
+    group.close()
+    assert leftovers.down(driver) == ()
+    assert [each.name for each in leftovers.down(driver, live=True)] == [run]
+    assert there(run) == []
+
+
+def test_the_runs_of_this_process_are_never_touched(driver: V1 | V2, only: list[str]) -> None:
+    run = new_run()
+    only.append(run)
+    group = driver.create(run, "web")
+    assert leftovers.down(driver, live=True) == ()
+    group.charged_bytes()
+    group.remove()
+    driver.finish(run)
+
+
+def test_one_that_cannot_be_removed_does_not_keep_the_others(
+    driver: V1 | V2, only: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = ["run-4194300-1-1", "run-4194300-1-2"]
+    only += dead
+    for run in dead:
+        driver.create(run, "web").close()
+    real = leftovers.remove
+
+    def refuse(run: str, driver: V1 | V2) -> None:
+        if run == dead[0]:
+            raise BackendError(f"{run}: is kept for the test")
+        real(run, driver)
+
+    monkeypatch.setattr(leftovers, "remove", refuse)
+    with pytest.raises(BackendError, match="is kept for the test"):
+        leftovers.down(driver)
+    assert there(dead[1]) == []
+    real(dead[0], driver)
+    assert there(dead[0]) == []
