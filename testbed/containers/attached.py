@@ -9,6 +9,7 @@ their keeper was killed (leftovers.py): a trap that nobody serves would hold the
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ from testbed.containers.cgroup_files import field, refused
 from testbed.containers.cgroup_group import Group
 from testbed.containers.cgroup_v1 import CONTROLLERS, V1, GroupV1
 from testbed.containers.cgroup_v2 import V2, GroupV2
+from testbed.containers.ports import GroupGoneError
 from twinbed import BackendError, ScenarioError
 
 Found = Sequence[tuple[Path, str]]
@@ -93,8 +95,9 @@ def attach(path: str | Path | Mapping[str, str | Path], driver: V1 | V2, run: st
     path: in the hierarchy (`/kubepods/pod1/c1`) or under its mount point (`/sys/fs/cgroup/cpu/kubepods/…`),
     the same in all v1 hierarchies; where it is not, one for `cpu` and one for `memory` (`cpuacct` as `cpu`
     unless given). run: of the caller; None = a run of its own.
-    Raises ScenarioError for a path that leads outside the hierarchy or is its root, BackendError for one that
-    has no such group, lacks a controller, or holds this process itself: its trap would hold its own keeper.
+    Raises ScenarioError for a path that leads outside the hierarchy or is its root, GroupGoneError where
+    there is no group (yet), BackendError for one that lacks a controller or holds this process itself, which
+    its own trap would hold. Attached again in a run, it is put back to what was found the first time.
     """
     run = run or ownership.new_run()
     if isinstance(driver, V2):
@@ -123,18 +126,21 @@ def files_of(run: str) -> list[Path]:
 
 
 class _Keeper:
-    """What was found, in memory and in a file of the run's directory."""
+    """What was found, in memory and in a file of the run's directory.
+
+    A file that is there already is of a keeper that was killed: what that one found is what is put back.
+    """
 
     def __init__(self, found: Found, run: str) -> None:
-        self._found: Found = found
         self._run = run
-        folder = ownership.make_directory(run, _FOLDER)
-        inode = found[0][0].parent.stat().st_ino
-        self._file = folder / f"{inode}.json"
-        if self._file.exists():
-            raise BackendError(f"{found[0][0].parent}: is attached already; attach it once")
+        directory = found[0][0].parent
+        name = hashlib.blake2s(os.fsencode(directory), digest_size=8).hexdigest()
+        self._file = ownership.make_directory(run, _FOLDER) / f"{name}.json"
+        inode = directory.stat().st_ino
+        self._found: Found = _load(self._file, inode) or found
+        entries = [[str(path), text] for path, text in self._found]
         try:
-            self._file.write_text(json.dumps([[str(path), text] for path, text in found]))
+            self._file.write_text(json.dumps({"inode": inode, "files": entries}))
         except OSError as error:
             raise BackendError(
                 f"{self._file}: cannot be written ({error.strerror}); make space in /run"
@@ -170,7 +176,7 @@ def _directory(path: str | Path, mount: Path, mounts: Sequence[Path], controller
         resolved = directory.resolve(strict=True)
         device = resolved.stat().st_dev
     except (OSError, RuntimeError):
-        raise BackendError(
+        raise GroupGoneError(
             f"{directory}: no such cgroup (controller {controller}); /proc/PID/cgroup of a process in the "
             "container has it; give a path per controller where they differ"
         ) from None
@@ -265,11 +271,12 @@ def _write_back(path: Path, text: str) -> BackendError | None:
     return None
 
 
-def _load(file: Path) -> Found:
-    """What a dead keeper found; entries that are no limits of a cgroup are left alone."""
+def _load(file: Path, inode: int | None = None) -> Found:
+    """What a dead keeper found, of that very group where an inode is given; nothing that is no limit."""
     try:
-        entries = json.loads(file.read_text())
-        found = [(Path(path), str(text)) for path, text in entries]
-    except (OSError, ValueError, TypeError):
+        kept = json.loads(file.read_text())
+        found = [(Path(path), str(text)) for path, text in kept["files"]]
+        same = inode is None or kept["inode"] == inode
+    except (OSError, ValueError, TypeError, KeyError):
         return []
-    return [(path, text) for path, text in found if path.name in _FILES]
+    return [(path, text) for path, text in found if path.name in _FILES] if same else []

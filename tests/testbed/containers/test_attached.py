@@ -15,6 +15,7 @@ from testbed.containers import attached, ownership
 from testbed.containers.attached import attach
 from testbed.containers.cgroups import V1, V2, Group, GroupV2, detect
 from testbed.containers.ownership import new_run
+from testbed.containers.ports import GroupGoneError
 from twinbed import BackendError, ScenarioError
 
 
@@ -82,7 +83,7 @@ def test_a_path_that_is_no_containers_is_refused(v1: V1, path: str, message: str
 
 @pytest.mark.parametrize("path", ["/etc", "/tmp", "/pods/nobody", "/pods/" + "x" * 300])
 def test_a_path_outside_is_no_cgroup(v1: V1, path: str) -> None:
-    with pytest.raises(BackendError, match=r"no such cgroup \(controller cpu\)"):
+    with pytest.raises(GroupGoneError, match=r"no such cgroup \(controller cpu\)"):
         attach(path, v1)
 
 
@@ -159,14 +160,32 @@ def test_an_attached_group_takes_no_command_and_no_signal(v1: V1) -> None:
     assert (v1.mounts[0] / "pods/a").is_dir()
 
 
-def test_attaching_twice_in_a_run_is_refused(v1: V1, run_root: Path) -> None:
+def test_attached_again_after_its_keeper_was_killed_it_gets_what_was_found_first(
+    tmp_path: Path, run_root: Path
+) -> None:
+    tree = FakeTree(tmp_path)
+    point = tree.unified("cpu memory")
+    tree.group_v2(point / "pods/a")
+    (point / "pods/a/cgroup.controllers").write_text("cpu memory\n")
     run = new_run()
-    group = attach("/pods/a", v1, run)
-    with pytest.raises(BackendError, match="is attached already"):
-        attach("/pods/a", v1, run)
-    group.restore()
-    group.restore()
+    attach("/pods/a", V2(point), run).set_cpu_quota(0.5)
+    again = attach("/pods/a", V2(point), run)
+    assert again.quota_cores == 0.5
+    again.restore()
+    again.restore()
+    assert (point / "pods/a/cpu.max").read_text().startswith("max 100000\n"[:10])
     assert not run_root.exists()
+
+
+def test_a_new_group_at_the_same_path_is_not_given_the_old_ones_limits(v1: V1, run_root: Path) -> None:
+    run = new_run()
+    attach("/pods/a", v1, run).close()
+    [file] = attached.files_of(run)
+    file.write_text(file.read_text().replace('"inode": ', '"inode": 1').replace("67108864", "4096"))
+    group = attach("/pods/a", v1, run)
+    group.restore()
+    assert group.limit_bytes == 64 * MIB
+    assert (v1.mounts[1] / "pods/a/memory.limit_in_bytes").read_text() == str(64 * MIB)
 
 
 def test_v2_is_not_put_back_below_what_is_held(tmp_path: Path) -> None:
