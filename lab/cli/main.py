@@ -16,6 +16,7 @@ import typer
 
 from lab.cli import (
     agent,
+    calibrate,
     compare,
     controller,
     policies,
@@ -48,6 +49,7 @@ app = typer.Typer(
 app.command("record")(record.record)
 app.command("whatif")(whatif.whatif)
 app.command("run")(run.run)
+app.command("calibrate")(calibrate.calibrate)
 app.command("validate")(validate.validate)
 app.command("compare")(compare.compare)
 app.command("report")(report.report)

@@ -1,0 +1,44 @@
+"""A calibration as a table.
+
+For: `twinbed calibrate`. Not for: the file (lab.calibration.write).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.calibration import Calibration
+from lab.formats import Column, Result
+
+_COLUMNS = (
+    Column("section", "Section"),
+    Column("key", "Key"),
+    Column("value", "Value"),
+    Column("unit", "Unit"),
+    Column("n", "n", decimals=0),
+    Column("p99", "p99"),
+    Column("source", "Source"),
+)
+
+
+def result(calibration: Calibration, path: Path) -> Result:
+    """One line per value, and where they are kept."""
+    rows = tuple(
+        {
+            "section": section,
+            "key": key,
+            "value": float(f"{each.value:.4g}"),
+            "unit": each.unit,
+            "n": each.n,
+            "p99": None if each.p99 is None else float(f"{each.p99:.4g}"),
+            "source": each.source,
+        }
+        for section in ("values", "program", "measured")
+        for key, each in getattr(calibration, section).items()
+    )
+    facts = {
+        "calibration": f"{calibration.name} of {calibration.date}",
+        "machine": f"{calibration.cpu}, {calibration.kernel}",
+        "file": str(path),
+    }
+    return Result(_COLUMNS, rows, facts)
