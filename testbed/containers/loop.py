@@ -22,6 +22,7 @@ from control.allocator.ports import Allocator, ServiceAware
 from testbed.containers import machine, network
 from testbed.containers.cgroups import NOTHING_USED, QUOTA_PERIOD_US, Driver, Usage, detect
 from testbed.containers.container import ContainerSpec, stop
+from testbed.containers.hooks import HookTelemetry
 from testbed.containers.interrupts import Interrupts
 from testbed.containers.loop_fleet import Fleet
 from testbed.containers.loop_priority import urgent
@@ -33,7 +34,7 @@ from testbed.containers.polling import Polling
 from testbed.containers.ports import Client, GroupGoneError, TelemetrySource
 from testbed.containers.recorder import Progress
 from testbed.containers.supervised import NS, Attached, Managed, Status, Supervised
-from twinbed import ScenarioError, __version__
+from twinbed import BackendError, ScenarioError, __version__
 
 __all__ = ["Attached", "Managed", "Progress", "Settings", "control"]
 
@@ -100,7 +101,7 @@ def control(
         run = _Run(fleet, books, loop, source, settings, client, on_tick)
         with urgent() as scheduling:
             run.serve()
-        facts = _facts(driver, allocator, loop.untrapped, scheduling)
+        facts = _facts(driver, allocator, loop, scheduling)
         before, after = run.before, [_usage(each) for each in fleet.containers]
         lost = source.lost - run.lost_before
     return Observed(
@@ -215,6 +216,13 @@ def _detach(containers: Sequence[Supervised]) -> None:
 
 
 def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
+    """The hooks where this kernel allows them; polling elsewhere, unless it is the hooks that are asked for."""
+    if settings.telemetry != "polling":
+        try:
+            return HookTelemetry(settings.period_s), "hooks"
+        except BackendError:
+            if settings.telemetry == "hooks":
+                raise
     return Polling(settings.period_s), "polling"
 
 
@@ -238,12 +246,13 @@ def _usage(each: Supervised) -> Usage:
         return NOTHING_USED
 
 
-def _facts(driver: Driver, allocator: Allocator, untrapped: int, scheduling: str) -> dict[str, str]:
+def _facts(driver: Driver, allocator: Allocator, loop: ControlLoop, scheduling: str) -> dict[str, str]:
     return {
         "twinbed_version": __version__,
         **machine.facts(),
         "cgroup_version": str(driver.version),
         "loop_scheduling": scheduling,
-        "containers_without_oom_trap": str(untrapped),
+        "containers_without_oom_trap": str(loop.untrapped),
+        "restarts_s": " ".join(f"{each:.3f}" for each in loop.restarts_s),
         "service_level": "not told" if isinstance(allocator, ServiceAware) else "not wanted",
     }

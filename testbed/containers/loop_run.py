@@ -35,7 +35,11 @@ _NEVER_NS = 1 << 62
 
 
 class ControlLoop:
-    """One run. deploy, begin, run and close, once each and in this order."""
+    """One run. deploy, begin, run and close, once each and in this order.
+
+    decide_s: time spent in the allocator's on_period; untrapped: containers for which the allocator wanted a
+    trap and the kernel has none; restarts_s: from a container's end until it was up again, of each restart.
+    """
 
     def __init__(
         self,
@@ -63,6 +67,7 @@ class ControlLoop:
         self._ready_ns = _NEVER_NS
         self.decide_s = 0.0
         self.untrapped = 0
+        self.restarts_s: list[float] = []
 
     # --- a run -----------------------------------------------------------------------------------
 
@@ -173,7 +178,9 @@ class ControlLoop:
         records = _members_only(records, self._fleet, began_ns)
         if records.ids.size == 0:
             return
-        self._books.lateness_ns.append(max(now_ns - due_ns, 0))
+        # What comes through a descriptor was due when the period ended.
+        late_ns = now_ns - (due_ns if due_ns <= now_ns else int(records.end_ns.max()))
+        self._books.lateness_ns.append(max(late_ns, 0))
         columns = [self._fleet.column(number) or 0 for number in records.ids.tolist()]
         self._books.take(records, columns)
         stats = PeriodStats(
@@ -249,6 +256,9 @@ class ControlLoop:
         starting = [each for each in self._fleet.containers if each.status is Status.STARTING]
         for each in starting:
             if each.is_ready():
+                if each.down_ns is not None:
+                    self.restarts_s.append((now_ns - each.down_ns) / NS)
+                    each.down_ns = None
                 self._fleet.set_status(each, Status.UP)
         waiting = any(each.status in (Status.STARTING, Status.HELD) for each in self._fleet.containers)
         self._ready_ns = now_ns + _READY_POLL_NS if waiting else _NEVER_NS
@@ -263,7 +273,9 @@ class ControlLoop:
             return
         each.deliberate = why == "restart"
         each.kill()
-        self._fleet.set_status(each, Status.UP if each.attached else Status.DOWN)
+        if not each.attached:
+            each.down_ns = time.monotonic_ns()
+            self._fleet.set_status(each, Status.DOWN)
 
     def _on_end(self, each: Supervised) -> None:
         """A command ended: for good, or to be started again."""
@@ -285,6 +297,7 @@ class ControlLoop:
             elif code is not None and code < 0:
                 self._books.note("kill", each.index, now_ns)
         each.plan_restart(now_ns)
+        each.down_ns = each.down_ns or now_ns
         self._down.append(each)
         self._fleet.set_status(each, Status.DOWN)
 

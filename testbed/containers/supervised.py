@@ -99,7 +99,8 @@ class Supervised:
     """A managed container's state.
 
     group: None while an attached one is not there; trap: None where none is armed; exit_code: of the last
-    start, negative for a signal; starts_ns: when a container that is DOWN is to be started; resumes: what a
+    start, negative for a signal; starts_ns: when a container that is DOWN is to be started; down_ns: since
+    when it is not up; resumes: what a
     held one is again when its tasks go on; leaving: it is being ended for good; deliberate: it is being
     restarted for new limits, which is no failure of its command.
     """
@@ -111,6 +112,7 @@ class Supervised:
         self.pidfd = -1
         self.exit_code: int | None = None
         self.starts_ns: int | None = None
+        self.down_ns: int | None = None
         self.leaving = self.deliberate = False
         self._kills: OomKills | None = None
         self._kills_seen = 0

@@ -1,0 +1,49 @@
+"""The backends that this machine has: the twin always, real cgroups of the version that is found."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from contract_backends import Backend, Linux, Twin
+
+from testbed.containers.cgroups import detect
+from twinbed import BackendError
+
+
+def _linux_version() -> int | None:
+    try:
+        return detect().version
+    except BackendError:
+        return None
+
+
+LINUX = f"linux-v{_linux_version() or 1}"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every case that asks for a backend runs on all of them."""
+    if "backend" in metafunc.fixturenames:
+        chosen = [pytest.param("twin"), pytest.param(LINUX, marks=pytest.mark.root)]
+        metafunc.parametrize("backend", chosen, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Backend:
+    if request.param == "twin":
+        return Twin()
+    if os.geteuid() != 0 or _linux_version() is None:
+        pytest.skip("real cgroups need root and a cpu and a memory controller mounted for writing")
+    return Linux(detect(), Path(tmp_path_factory.mktemp("contract")))
+
+
+@pytest.fixture(autouse=True)
+def _declared(request: pytest.FixtureRequest) -> None:
+    """What a backend is declared not to do must fail there."""
+    table = getattr(request.module, "CANNOT", {})
+    callspec = getattr(request.node, "callspec", None)
+    name = None if callspec is None else callspec.params.get("backend")
+    reason = table.get((name, request.node.originalname))
+    if reason is not None:
+        request.node.add_marker(pytest.mark.xfail(reason=reason, strict=True))

@@ -1,0 +1,164 @@
+"""The backends of the contract, each behind the same two lines: run this workload under this allocator.
+
+What comes back has the names that twin's Outcome and testbed's Observed share.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from control.allocator.model import Application
+from control.allocator.ports import Allocator
+from testbed.containers.cgroups import Driver
+from testbed.containers.loop import Settings, control
+from testbed.containers.observed import Observed
+from testbed.containers.stress_scripts import StressScripts
+from twin.containers.model import Machine, Outcome, Workload
+from twin.containers.simulation import simulate
+
+MIB = 1 << 20
+PERIOD_S = 0.1
+
+MACHINE = Machine(
+    telemetry_delay_s=0.002,
+    telemetry_jitter_s=0.0,
+    quota_write_delay_s=0.0002,
+    oom_grant_delay_s=0.0005,
+    reclaim_delay_s=0.001,
+    restart_s=0.3,
+)
+
+
+@dataclass
+class Ran:
+    """outcome: what the backend returned; quota_sums: Σ quotas in force at one instant of each period."""
+
+    outcome: Outcome | Observed
+    quota_sums: list[float] = field(default_factory=list)
+
+    @property
+    def series(self):
+        return self.outcome.series
+
+    def events(self, kind: str, container: int | None = None) -> list[tuple[float, int, int]]:
+        """(when, container, memory limit after it) of one kind."""
+        events = self.outcome.events
+        rows = zip(events.at_s, events.container, events.kind, events.limit_bytes, strict=True)
+        return [
+            (at_s, column, limit)
+            for at_s, column, found, limit in rows
+            if found == kind and container in (None, column)
+        ]
+
+
+class Backend(Protocol):
+    name: str
+
+    def run(self, workload: Workload, allocator: Allocator) -> Ran: ...
+
+
+class Twin:
+    name = "twin"
+
+    def run(self, workload: Workload, allocator: Allocator) -> Ran:
+        outcome = simulate(workload, allocator, MACHINE, seed=np.random.SeedSequence(7))
+        assert outcome.series is not None
+        return Ran(outcome, outcome.series.quota_cores.sum(1, dtype=np.float64).tolist())
+
+
+class Linux:
+    """Real cgroups of either version. folder: for the containers' scripts and logs."""
+
+    def __init__(self, driver: Driver, folder: Path) -> None:
+        self.name = f"linux-v{driver.version}"
+        self._driver, self._folder, self._runs = driver, folder, 0
+
+    def run(self, workload: Workload, allocator: Allocator) -> Ran:
+        self._runs += 1
+        folder = self._folder / str(self._runs)
+        scripts = StressScripts(
+            folder,
+            workload.names,
+            workload.demand_cores,
+            workload.memory_bytes,
+            threads=workload.threads.astype(int).tolist(),
+            app=workload.app.tolist(),
+            peak_cores=workload.peak_cores.tolist(),
+            peak_bytes=workload.peak_bytes.tolist(),
+            present=workload.present,
+        )
+        seen = _Quotas(self._driver)
+        observed = control(
+            scripts.containers,
+            workload.applications,
+            allocator,
+            Settings(logs=folder / "logs", host_cores=float(workload.host_cores.max())),
+            client=scripts,
+            on_tick=lambda progress: seen.look(),
+            driver=seen,
+        )
+        return Ran(observed, seen.sums)
+
+
+class _Quotas:
+    """A driver that keeps the groups it made, to ask the kernel for their quotas between two decisions."""
+
+    def __init__(self, driver: Driver) -> None:
+        self._driver = driver
+        self._groups = []
+        self.sums: list[float] = []
+        self.version = driver.version
+
+    def create(self, run, name):
+        self._groups.append(self._driver.create(run, name))
+        return self._groups[-1]
+
+    def finish(self, run):
+        self._driver.finish(run)
+
+    def sweep(self):
+        return self._driver.sweep()
+
+    def look(self) -> None:
+        self.sums.append(sum(filter(np.isfinite, map(_quota_cores, self._groups))))
+
+
+def _quota_cores(group) -> float:
+    """As the kernel has it now, of a group that has processes; 0 for one without."""
+    if not group.pids():
+        return 0.0
+    for directory in group.directories:
+        if (directory / "cpu.cfs_quota_us").exists():
+            quota_us = int((directory / "cpu.cfs_quota_us").read_text())
+            return np.inf if quota_us < 0 else quota_us / int((directory / "cpu.cfs_period_us").read_text())
+        if (directory / "cpu.max").exists():
+            quota, period = (directory / "cpu.max").read_text().split()
+            return np.inf if quota == "max" else int(quota) / int(period)
+    return 0.0
+
+
+def workload(
+    demand, memory=24 * MIB, *, omega=2.0, total_bytes=1 << 30, present=None, threads=1.0
+) -> Workload:
+    """demand: [T, N] cores; memory: bytes, one number or [T, N]; one application for all."""
+    demand = np.asarray(demand, np.float64)
+    count = demand.shape[1]
+    wanted = np.broadcast_to(np.asarray(memory, np.int64), demand.shape).copy()
+    return Workload(
+        names=tuple(f"c{i}" for i in range(count)),
+        applications=(Application("app", omega, total_bytes),),
+        app=np.zeros(count, np.int64),
+        period_s=PERIOD_S,
+        demand_cores=demand,
+        memory_bytes=wanted,
+        present=np.ones(demand.shape, np.bool_) if present is None else np.asarray(present),
+        threads=np.full(count, threads),
+        host_cores=np.full(count, 2.0),
+        peak_cores=demand.max(0),
+        # A real process holds more than its script says: page tables, its program.
+        peak_bytes=2 * wanted.max(0),
+    )
