@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.containers import attached, cgroup_tree, network, oci, ownership
-from testbed.containers.cgroups import Driver
+from testbed.containers.cgroups import V1, V2, Driver
 from twinbed import BackendError
 
 ENDING_TIMEOUT_S = 20.0
@@ -50,7 +50,7 @@ def runs(driver: Driver) -> tuple[Run, ...]:
 
 
 def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
-    """Removes what dead runs left; what there was.
+    """Removes what dead runs and agents left; what there was of runs.
 
     live: also of runs that are alive, after their process was asked to end (SIGTERM; SIGKILL after
     ENDING_TIMEOUT_S). The runs of this process itself are never touched. Raises BackendError for the first
@@ -58,6 +58,7 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
     """
     found = [each for each in runs(driver) if (live or not each.alive) and each.pid != os.getpid()]
     problems: list[BackendError] = []
+    _sweep_agents(driver)
     for each in found:
         try:
             if each.alive:
@@ -81,6 +82,17 @@ def remove(run: str, driver: Driver) -> None:
     oci.remove_run(run)
     if problems:
         raise problems[0]
+
+
+def _sweep_agents(driver: Driver) -> None:
+    """Agents' groups are to outlive them, so whether an agent is alive is known to their own sweep alone."""
+    try:
+        from testbed.containers.remote import place
+    except ModuleNotFoundError:
+        # Without the packages that agents need, there were none.
+        return
+    if isinstance(driver, V1 | V2):
+        place.sweep(driver)
 
 
 def _run(name: str, directories: list[Path], networks: int) -> Run:
