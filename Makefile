@@ -8,7 +8,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system run test test-fast check bench results-containers clean
+.PHONY: help setup system system-vm run test test-vm test-fast check bench results-containers clean
 
 help:
 	@printf '%s\n' \
@@ -16,6 +16,7 @@ help:
 	  '                (HEADLESS=1: start the explorer, check its health, stop it)' \
 	  'make test       lint, types, imports and every test (what needs root is skipped without it)' \
 	  'make test-fast  the quick tests only' \
+  'make test-vm    what only another kernel shows: boots Debian'"'"'s own in QEMU (as root; installs 0.6 GB once)' \
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
@@ -29,6 +30,9 @@ $(MARK): pyproject.toml constraints.txt tools/setup
 
 system:
 	@tools/system
+
+system-vm:
+	@tools/system vm
 
 run: setup
 	@$(BIN)/twinbed whatif ddp_training --policy escra,autopilot,vpa,static
@@ -44,7 +48,10 @@ test: setup system check
 	$(BIN)/pytest
 
 test-fast: setup
-	$(BIN)/pytest -m 'not slow and not browser'
+	$(BIN)/pytest -m 'not slow and not browser and not vm'
+
+test-vm: setup system-vm
+	$(BIN)/pytest -m vm
 
 bench: setup
 	@$(BIN)/python -m benchmarks

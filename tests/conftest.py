@@ -1,12 +1,15 @@
-"""Fixtures for every test: where the public data sets are, and whether cgroups can be made."""
+"""Fixtures for every test: public data sets, cgroups, BPF tracing and the VM, or why they are not there."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+from testbed.containers import hooks
+from testbed.vm import Vm, available
 
 
 @pytest.fixture(scope="session")
@@ -30,3 +33,21 @@ def cgroups() -> None:
     there = (mount / "memory").is_dir() or (mount / "cgroup.controllers").exists()
     if os.geteuid() != 0 or not there or not os.access(mount, os.W_OK):
         pytest.skip("making cgroups needs root and /sys/fs/cgroup mounted for writing")
+
+
+@pytest.fixture(scope="session")
+def tracing(cgroups: None) -> None:
+    """Skips the test where the kernel does not let BPF programs be attached; they are tested in the VM."""
+    there, reason = hooks.available()
+    if not there:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def vm() -> Iterator[Vm]:
+    """A VM with Debian's stock kernel, up for the whole session; skips where there is none to be had."""
+    there, reason = available()
+    if not there:
+        pytest.skip(f"no VM here: {reason}")
+    with Vm() as booted:
+        yield booted

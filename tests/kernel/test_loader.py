@@ -1,0 +1,203 @@
+"""What the hooks report, held against the kernel's own counters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from ctypes.util import find_library
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kernel.loader import Hooks
+from kernel.records import KILL, UNDER_OOM
+from testbed.containers.cgroups import V1, V2, Group, detect
+from testbed.containers.meter import Counters, Meter
+from testbed.containers.ownership import new_run
+from twinbed import BackendError
+
+MIB = 1 << 20
+BUSY = "while :; do :; done"
+BURSTS = "while :; do i=0; while [ $i -lt 300 ]; do i=$((i+1)); done; sleep 0.02; done"
+
+
+@pytest.fixture
+def hooks(tracing: None) -> Iterator[Hooks]:
+    with Hooks(measure=True) as loaded:
+        yield loaded
+
+
+@pytest.fixture
+def make(cgroups: None) -> Iterator[Callable[[str, float], Group]]:
+    driver: V1 | V2 = detect()
+    run, made = new_run(), list[Group]()
+
+    def make(name: str, quota_cores: float) -> Group:
+        made.append(driver.create(run, name))
+        made[-1].set_cpu_quota(quota_cores)
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.remove()
+    driver.finish(run)
+
+
+def start(group: Group, script: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["/bin/sh", "-c", script], preexec_fn=group.enter)
+
+
+def collect(hooks: Hooks, seconds: float) -> NDArray[np.void]:
+    """All period records of that time, read as a control loop would."""
+    parts, end = [], time.monotonic() + seconds
+    while time.monotonic() < end:
+        parts.append(hooks.read().periods)
+        time.sleep(0.02)
+    return np.concatenate(parts)
+
+
+def cgroup_id(group: Group) -> int:
+    return next(each for each in group.directories if (each / "cpu.stat").exists()).stat().st_ino
+
+
+def counters(group: Group) -> Counters:
+    meter = Meter(group.directories)
+    try:
+        return meter.counters()
+    finally:
+        meter.close()
+
+
+def settled(hooks: Hooks, groups: list[Group]) -> NDArray[np.void]:
+    """What is still reported until the groups' timers have stopped."""
+    parts, before = [], None
+    while before != (before := [counters(each).nr_periods for each in groups]):
+        parts.append(collect(hooks, 0.4))
+    return np.concatenate(parts)
+
+
+def check_against_cpu_stat(records: NDArray[np.void], groups: list[Group], before: list[Counters]) -> None:
+    for group, earlier in zip(groups, before, strict=True):
+        mine, now = records[records["id"] == cgroup_id(group)], counters(group)
+        assert mine["nr_periods"][0] == earlier.nr_periods
+        # Each record takes up where the one before it ended: none is missing.
+        np.testing.assert_array_equal((mine["nr_periods"] + mine["elapsed"])[:-1], mine["nr_periods"][1:])
+        assert mine["elapsed"].sum() == now.nr_periods - earlier.nr_periods
+        throttled = (mine["throttled"] * mine["elapsed"]).sum()
+        assert abs(int(throttled) - (now.nr_throttled - earlier.nr_throttled)) <= 1
+
+
+@pytest.mark.root
+def test_records_equal_cpu_stat(hooks: Hooks, make: Callable[[str, float], Group]) -> None:
+    groups = [make("small", 0.2), make("large", 0.6), make("bursty", 0.5)]
+    before = [counters(each) for each in groups]
+    hooks.watch(map(cgroup_id, groups))
+    busy = [start(each, script) for each, script in zip(groups, (BUSY, BUSY, BURSTS), strict=True)]
+    records = collect(hooks, 6.0)
+    for each in busy:
+        each.kill()
+        each.wait()
+    records = np.concatenate([records, settled(hooks, groups)])
+
+    check_against_cpu_stat(records, groups, before)
+    for group, earlier in zip(groups, before, strict=True):
+        mine = records[records["id"] == cgroup_id(group)]
+        used_s = mine["used_ns"].sum() / 1e9
+        # Up to a slice of 5 ms per CPU is taken from the pool and not used up.
+        actual_s = (counters(group).cpu_ns - earlier.cpu_ns) / 1e9
+        assert used_s == pytest.approx(actual_s, rel=0.02, abs=0.015)
+        assert (mine["unused_ns"] <= mine["quota_ns"]).all()
+    assert hooks.lost() == 0
+
+
+@pytest.mark.root
+def test_quota_writes_do_not_hide_what_was_used(hooks: Hooks, make: Callable[[str, float], Group]) -> None:
+    group = make("written", 0.3)
+    before = counters(group)
+    hooks.watch([cgroup_id(group)])
+    busy = start(group, BUSY)
+    parts = []
+    for step in range(30):
+        parts.append(collect(hooks, 0.13))
+        group.set_cpu_quota(0.2 + 0.1 * (step % 3))
+    busy.kill()
+    busy.wait()
+    records = np.concatenate([*parts, settled(hooks, [group])])
+
+    actual_s = (counters(group).cpu_ns - before.cpu_ns) / 1e9
+    assert records["used_ns"].sum() / 1e9 == pytest.approx(actual_s, rel=0.03, abs=0.02)
+    # A write in mid-period refills the pool: without counting that, the use would look smaller.
+    plain_s = (records["quota_ns"] - records["unused_ns"]).sum() / 1e9
+    assert plain_s < actual_s
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_none_of_a_hundred_containers_is_lost(
+    hooks: Hooks, make: Callable[[str, float], Group], record_property: Callable[[str, object], None]
+) -> None:
+    groups = [make(f"c{number}", 0.01) for number in range(100)]
+    before = [counters(each) for each in groups]
+    hooks.watch(map(cgroup_id, groups))
+    busy = [start(each, BUSY) for each in groups]
+    records = collect(hooks, 10.0)
+    for each in busy:
+        each.kill()
+    for each in busy:
+        each.wait()
+    records = np.concatenate([records, settled(hooks, groups)])
+
+    check_against_cpu_stat(records, groups, before)
+    assert hooks.lost() == 0
+    print(f"\n{len(records)} records of {len(groups)} containers, {records['elapsed'].sum()} periods, 0 lost")
+    for name, cost in hooks.overhead().items():
+        if cost.runs:
+            print(f"overhead {name}: {cost.time_ns / cost.runs:.0f} ns each, {cost.runs} runs")
+    assert hooks.overhead()["cfs_period"].runs >= len(records)
+
+
+@pytest.mark.root
+def test_memory_pressure_is_reported_before_the_kill(
+    hooks: Hooks, make: Callable[[str, float], Group]
+) -> None:
+    group = make("eater", 1.0)
+    group.set_memory_limit(20 * MIB)
+    memory = next(each for each in group.directories if (each / "memory.stat").exists()).stat().st_ino
+    hooks.watch([memory])
+    # Anonymous memory, a megabyte at a time, in a program that needs little else.
+    eater = start(group, "x=; while :; do x=$x$(head -c 1000000 /dev/zero | tr '\\0' x); done")
+    assert eater.wait(timeout=120) != 0
+
+    seen = hooks.read().pressures
+    assert set(seen["id"]) == {memory}
+    first, kill = seen[0], seen[seen["kind"] == KILL][0]
+    assert first["kind"] == UNDER_OOM
+    assert first["at_ns"] < kill["at_ns"]
+    assert first["limit_pages"] * os.sysconf("SC_PAGE_SIZE") == 20 * MIB
+    assert kill["pid"] in {eater.pid, *seen["pid"]}
+    print(f"\nfrom limit hit to kill: {(int(kill['at_ns']) - int(first['at_ns'])) / 1e6:.2f} ms")
+
+
+@pytest.mark.root
+def test_only_what_is_watched_is_reported(hooks: Hooks, make: Callable[[str, float], Group]) -> None:
+    watched, other = make("watched", 0.2), make("other", 0.2)
+    hooks.watch([cgroup_id(watched)])
+    busy = [start(each, BUSY) for each in (watched, other)]
+    records = collect(hooks, 0.5)
+    hooks.unwatch([cgroup_id(watched), 12345])
+    hooks.read()
+    assert len(collect(hooks, 0.3)) == 0
+    for each in busy:
+        each.kill()
+        each.wait()
+    assert set(records["id"]) == {cgroup_id(watched)}
+
+
+@pytest.mark.skipif(find_library("bpf") is None, reason="libbpf is not installed (make system-vm)")
+def test_no_object_to_load_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BackendError, match=r"opening .*missing\.o was refused"):
+        Hooks(tmp_path / "missing.o")

@@ -1,0 +1,168 @@
+"""The VM runs commands, ends what they leave, and is gone with whoever started it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernel.build import object_file
+from testbed import vm as vm_module
+from testbed import vm_boot
+from testbed.vm import NOT_STARTED, TIMED_OUT, Vm
+from twinbed import BackendError
+
+INSIDE = (
+    "tests/kernel/test_loader.py",
+    "tests/testbed/containers/test_hooks.py",
+    "tests/testbed/containers/test_limits.py",
+    "tests/testbed/containers/test_oom_trap.py",
+)
+"""Tests that need what this machine's kernel may lack: BPF tracing and controllers in cgroup v2."""
+
+
+def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+# --- where there is none -----------------------------------------------------------------------------
+
+
+def test_without_qemu_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm_boot, "_program", lambda name: None)
+    assert vm_boot.available() == (
+        False,
+        "qemu-system-x86_64 is not installed (Debian's qemu-system-x86): make system-vm",
+    )
+    with pytest.raises(BackendError, match=r"no VM here: qemu-system-x86_64 .*make system-vm"):
+        Vm().start()
+
+
+def test_without_a_stock_kernel_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "vmlinuz-6.1.0-56-cloud-amd64").touch()
+    monkeypatch.setattr(vm_boot, "_BOOT", tmp_path)
+    with pytest.raises(BackendError, match=r"no stock Debian kernel .*make system-vm"):
+        vm_boot.kernel_image()
+
+
+def test_the_newest_stock_kernel_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("6.1.0-9-amd64", "6.1.0-56-amd64", "6.1.0-57-rt-amd64", "6.12.0-1-amd64"):
+        (tmp_path / f"vmlinuz-{name}").touch()
+    monkeypatch.setattr(vm_boot, "_BOOT", tmp_path)
+    assert vm_boot.release(vm_boot.kernel_image()) == "6.1.0-56-amd64"
+
+
+def test_a_vm_that_was_not_started_runs_nothing() -> None:
+    with pytest.raises(BackendError, match="start it first"):
+        Vm().run(["true"], 1)
+    Vm().stop()
+
+
+def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert vm_module.main(["--"]) == 2
+    assert "usage: python -m testbed.vm -- COMMAND" in capsys.readouterr().err
+
+
+# --- booted ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.vm
+def test_a_vm_dies_with_whoever_started_it() -> None:
+    there, reason = vm_boot.available()
+    if not there:
+        pytest.skip(reason)
+    starter = subprocess.Popen([sys.executable, "-m", "testbed.vm", "--", "true"], stderr=subprocess.DEVNULL)
+    children = Path(f"/proc/{starter.pid}/task/{starter.pid}/children")
+
+    def qemu() -> int | None:
+        # The trial of KVM is a QEMU too, and the process is Python until it has executed it.
+        for pid in children.read_text().split():
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"qemu" in words[0] and any(b"virtio-9p" in each for each in words):
+                return int(pid)
+        return None
+
+    wait_until(lambda: qemu() is not None)
+    pid = qemu()
+    starter.send_signal(signal.SIGKILL)
+    starter.wait()
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() or b"qemu" not in _command(pid))
+
+
+def _command(pid: int | None) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+@pytest.mark.vm
+@pytest.mark.timeout(400)
+def test_commands_run_on_the_stock_kernel(vm: Vm) -> None:
+    done = vm.run(["sh", "-c", "uname -r; echo oops >&2; echo $WORD; pwd; exit 3"], 60, env={"WORD": "ßø"})
+    assert (done.rc, done.stderr) == (3, "oops\n")
+    assert done.stdout.splitlines() == [vm.release, "ßø", str(Path.cwd())]
+    controllers = vm.run(["cat", "/sys/fs/cgroup/cgroup.controllers"], 60).stdout.split()
+    assert {"cpu", "memory"} <= set(controllers)
+
+
+@pytest.mark.vm
+@pytest.mark.timeout(400)
+def test_much_output_arrives_whole(vm: Vm) -> None:
+    done = vm.run(["head", "-c", "3000000", "/dev/zero"], 120)
+    assert (done.rc, len(done.stdout)) == (0, 3_000_000)
+
+
+@pytest.mark.vm
+@pytest.mark.timeout(400)
+def test_a_command_that_takes_too_long_is_killed_with_what_it_started(vm: Vm) -> None:
+    assert vm.run(["sh", "-c", "sleep 1000 & sleep 1000"], 0.5).rc == TIMED_OUT
+    assert vm.run(["sh", "-c", "sleep 1000 & echo on"], 60).stdout == "on\n"
+    assert "1000" not in vm.run(["sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"], 60).stdout
+
+
+@pytest.mark.vm
+@pytest.mark.timeout(400)
+def test_a_command_that_does_not_exist_is_said(vm: Vm) -> None:
+    done = vm.run(["/no/such/program"], 60)
+    assert done.rc == NOT_STARTED
+    assert done.stderr == "/no/such/program: No such file or directory\n"
+    assert vm.run(["sh", "-c", "kill -9 $$"], 60).rc == -9
+
+
+@pytest.mark.vm
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_hooks_and_cgroup_v2_work_inside(vm: Vm, capsys: pytest.CaptureFixture[str]) -> None:
+    """One pytest for all, because Python takes long to start under emulation."""
+    object_file()
+    root = Path(__file__).parents[2]
+    without = [f"-pno:{plugin}" for plugin in ("cacheprovider", "hypothesispytest", "anyio")]
+    selection = ["-m", "root", *(str(root / each) for each in INSIDE)]
+    done = vm.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            *without,
+            "-q",
+            "-rA",
+            "--timeout=200",
+            "--durations=10",
+            *selection,
+        ],
+        420,
+        cwd=root,
+        env={"PYTHONDONTWRITEBYTECODE": "1"},
+    )
+    with capsys.disabled():
+        print(f"\n{done.stdout[-6000:]}\nboot {vm.boot_s:.0f} s, tests {done.wall_s:.0f} s")
+    assert done.rc == 0, done.stdout + done.stderr
