@@ -142,6 +142,7 @@ class _Keeper:
         try:
             self._file.write_text(json.dumps({"inode": inode, "files": entries}))
         except OSError as error:
+            self.forget()
             raise BackendError(
                 f"{self._file}: cannot be written ({error.strerror}); make space in /run"
             ) from error

@@ -6,8 +6,6 @@ our own, which is removed again.
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import os
 import shutil
 import statistics
@@ -19,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from testbed import vm_boot
 from testbed.containers import cgroups
 from testbed.containers.cgroups import Driver, Group
 from testbed.containers.ownership import new_run
@@ -180,33 +179,23 @@ def _program(name: str, package: str, meaning: str) -> Finding:
 
 def _tracing() -> Finding:
     """Tracing programs are refused under lockdown, though root may do everything else."""
+    from testbed.containers import hooks
+
     meaning = "telemetry by kernel hooks; without it by polling, the same records"
-    name = "BPF tracing"
-    if importlib.util.find_spec("testbed.containers.hooks") is not None:
-        allowed, reason = importlib.import_module("testbed.containers.hooks").available()
-        status: Status = "ok" if allowed else "not allowed"
-        return Finding(
-            name, status, " ".join(str(reason).split()) or "allowed", meaning, "" if allowed else _VM
-        )
-    return Finding(name, "missing", "no hooks in this installation", meaning, _VM)
-
-
-_VM = "make test-vm (runs the hooks in a virtual machine)"
+    allowed, reason = hooks.available()
+    if allowed:
+        return Finding("BPF tracing", "ok", reason, meaning)
+    return Finding("BPF tracing", "not allowed", _first_clause(reason), meaning, "make test-vm")
 
 
 def _virtual_machine() -> Finding:
     meaning = "the tests that need another kernel (make test-vm)"
-    wanted = {"qemu-system-x86_64": "qemu-system-x86", "busybox": "busybox-static"}
-    packages = [package for program, package in wanted.items() if shutil.which(program) is None]
-    images = sorted(Path("/boot").glob("vmlinuz-*"))
-    if not images:
-        packages.append("linux-image-amd64")
-    if packages:
-        cure = f"sudo apt install {' '.join(packages)}"
-        return Finding("virtual machine", "missing", f"no {', '.join(packages)}", meaning, cure)
-    if importlib.util.find_spec("virtme_ng") is None and shutil.which("vng") is None:
-        return Finding("virtual machine", "missing", "no vng", meaning, "pip install 'twinbed[testbed]'")
-    return Finding("virtual machine", "ok", images[-1].name, meaning)
+    there, reason = vm_boot.available()
+    if there:
+        return Finding("virtual machine", "ok", reason, meaning)
+    found, _, cure = reason.rpartition(": ")
+    status: Status = "missing" if is_root() else "not allowed"
+    return Finding("virtual machine", status, found, meaning, cure if is_root() else _ROOT)
 
 
 def _clock() -> Finding:
@@ -231,7 +220,7 @@ def _reaped(command: list[str]) -> Iterator[subprocess.CompletedProcess[bytes] |
         yield None
 
 
-def _first_clause(error: Exception) -> str:
+def _first_clause(error: Exception | str) -> str:
     """What is wrong, without the cure, which has a column of its own."""
     return " ".join(str(error).split()).partition("; ")[0]
 

@@ -202,6 +202,22 @@ def test_v2_is_not_put_back_below_what_is_held(tmp_path: Path) -> None:
         group.restore()
 
 
+def test_without_space_to_remember_limits_a_group_is_not_attached(v1: V1, run_root: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("mounting needs root")
+    run_root.mkdir()
+    full = ["mount", "-t", "tmpfs", "-o", "size=4k", "none", str(run_root)]
+    if subprocess.run(full, check=False).returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        (run_root / "filler").write_bytes(bytes(4096))
+        with pytest.raises(BackendError, match=r"\.json: cannot be written \(No space left on device\)"):
+            attach("/pods/a", v1)
+        assert [each.name for each in run_root.iterdir()] == ["filler"]
+    finally:
+        subprocess.run(["umount", str(run_root)], check=True)
+
+
 # --- the real kernel ---------------------------------------------------------------------------------
 
 

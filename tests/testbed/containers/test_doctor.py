@@ -38,7 +38,7 @@ def test_every_finding_that_is_not_ok_has_a_cure_and_says_what_is_lost(
         raise BackendError("/sys/fs/cgroup/cpu: no permission to make a cgroup; run it as root")
 
     monkeypatch.setattr(cgroups, "detect", refuse)
-    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(shutil, "which", lambda name, **more: None)
     findings = examine()
     found = by_feature(findings)
     assert not can_run(findings)
