@@ -45,15 +45,19 @@ class LoadProgress:
 
 
 class LoadGenerator:
-    """Sends a plan from a process of its own. folder: for its files, which must be there.
+    """Sends a plan from a process of its own. folder: for its files; BackendError when none can
+    be made there.
 
     Use it as a context manager: it leaves no process behind.
     """
 
     def __init__(self, plan: LoadPlan, folder: Path) -> None:
         self._plan = plan
-        with tempfile.NamedTemporaryFile(dir=folder, prefix="load-", suffix=".npz", delete=False) as file:
-            self._path = Path(file.name)
+        try:
+            with tempfile.NamedTemporaryFile(dir=folder, prefix="load-", suffix=".npz", delete=False) as file:
+                self._path = Path(file.name)
+        except OSError as error:
+            raise BackendError(f"{folder}: cannot be written ({error.strerror}); choose another") from None
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

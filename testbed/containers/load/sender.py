@@ -69,10 +69,13 @@ class Sender:
                     break
         # A request that is cancelled here must not open the next in line.
         self._waiting.clear()
-        for task in self._tasks.values():
+        left = list(self._tasks.values())
+        for task in left:
             task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
         for route, _ in self._routes:
             route.close()
+        await asyncio.sleep(0)  # the loop closes in its next turn what is to be closed
         return not self._stopped
 
     def result(self, *, complete: bool) -> LoadResult:

@@ -49,15 +49,20 @@ class Burner:
         self._loop = asyncio.get_running_loop()
         self._runnable: deque[_Part] = deque()
         self._turning = False
+        self._owed_ns = 0
         self._asleep: deque[threading.Lock] = deque()
         self._ns_per_iteration = _speed()
         for number in range(1, min(ceil(threads), os.cpu_count() or 1)):
             threading.Thread(target=self._help, name=f"burner-{number}", daemon=True).start()
 
     def burn(self, demand_s: float) -> asyncio.Future[float]:
-        """Uses demand_s seconds of CPU, in its turn (none if ≤ 0); the result is what it really used."""
+        """Uses demand_s seconds of CPU, in its turn; the result is what it really used.
+
+        What a part used above or below its demand is settled with the next one.
+        """
         done: asyncio.Future[float] = self._loop.create_future()
-        self._runnable.append(_Part(round(demand_s * 1e9), done))
+        self._runnable.append(_Part(round(demand_s * 1e9) + self._owed_ns, done))
+        self._owed_ns = 0
         if not self._turning:
             self._turning = True
             self._loop.call_soon(self._turn)
@@ -98,8 +103,8 @@ class Burner:
         except IndexError:
             return None
 
-    @staticmethod
-    def _finish(part: _Part) -> None:
+    def _finish(self, part: _Part) -> None:
+        self._owed_ns += part.left_ns
         if not part.done.done():
             part.done.set_result(part.spent_ns * 1e-9)
 

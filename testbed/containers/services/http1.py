@@ -59,11 +59,15 @@ class ServerConnection(asyncio.Protocol):
         self._answer = answer
         self._parser = httptools.HttpRequestParser(self)
         self._url = b""
-        self._busy = False
+        self._busy, self._keep = False, True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The port of asyncio."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+
+    def close(self) -> None:
+        """Closes it at once; what it asked for goes on."""
+        self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         """The port of asyncio."""
@@ -86,7 +90,7 @@ class ServerConnection(asyncio.Protocol):
         if self._busy:
             self._transport.close()
             return
-        self._busy = True
+        self._busy, self._keep = True, self._parser.should_keep_alive()
         task = asyncio.get_running_loop().create_task(self._serve(self._url.decode("latin-1")))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
@@ -101,7 +105,7 @@ class ServerConnection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         self._transport.write(_RESPONSES[status])
-        if not self._parser.should_keep_alive():
+        if not self._keep:
             self._transport.close()
 
 

@@ -114,7 +114,7 @@ def from_json(text: str, where: str = "application") -> ServiceApp:
 def from_plain(raw: object, where: str = "application") -> ServiceApp:
     """The application in what a JSON parser gave; raises ScenarioError that begins with `where`."""
     top = _Keys(raw, where, "")
-    services = {name: _service(top.under("services", name, each)) for name, each in top.table("services")}
+    services = {name: _service(top.under(f"services.{name}", each)) for name, each in top.table("services")}
     requests = {name: _text(each, f"{where}: requests.{name}") for name, each in top.table("requests")}
     name = _text(top.take("name"), f"{where}: name")
     top.end()
@@ -169,8 +169,8 @@ class _Keys:
             raise ScenarioError(f"{self.name(key)}: expected a list")
         return value
 
-    def under(self, key: str, name: str, raw: object) -> _Keys:
-        return _Keys(raw, self._where, f"{self._key}{'.' if self._key else ''}{key}.{name}")
+    def under(self, key: str, raw: object) -> _Keys:
+        return _Keys(raw, self._where, f"{self._key}{'.' if self._key else ''}{key}")
 
     def end(self) -> None:
         for key in self._left:
@@ -184,10 +184,10 @@ def _text(value: object, where: str) -> str:
 
 
 def _service(keys: _Keys) -> Service:
-    memory = keys.under("memory", "", keys.take("memory"))
+    memory = keys.under("memory", keys.take("memory"))
     service = Service(
         handlers={
-            name: _handler(keys.under("handlers", name, each)) for name, each in keys.table("handlers")
+            name: _handler(keys.under(f"handlers.{name}", each)) for name, each in keys.table("handlers")
         },
         replicas=keys.whole("replicas"),
         threads=keys.number("threads"),
@@ -216,7 +216,7 @@ def _handler(keys: _Keys) -> Handler:
         if not isinstance(stage, list):
             raise ScenarioError(f"{keys.name('stages')}.{at}: expected a list")
         stages.append(
-            tuple(_call(keys.under(f"stages.{at}", str(place), each)) for place, each in enumerate(stage))
+            tuple(_call(keys.under(f"stages.{at}.{place}", each)) for place, each in enumerate(stage))
         )
     handler = Handler(keys.number("mean_s"), draw, keys.number("cv"), tuple(stages))
     keys.end()

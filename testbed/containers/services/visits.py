@@ -85,8 +85,7 @@ class Visits:
 
     async def _visit(self, handler: Handler, draws: random.Random) -> bool:
         part_s = _drawn(handler, draws) / (len(handler.stages) + 1)
-        # What a part used above or below its share is settled by the next: the visit meets its demand.
-        owed_s = part_s - await self._burner.burn(part_s)
+        await self._burner.burn(part_s)
         for stage in handler.stages:
             calls = [each for each in stage if each.probability >= 1 or draws.random() < each.probability]
             if len(calls) == 1:
@@ -95,8 +94,7 @@ class Visits:
                 good = all(await asyncio.gather(*map(self._call, calls)))
             if not good:
                 return False
-            owed_s += part_s
-            owed_s -= await self._burner.burn(owed_s)
+            await self._burner.burn(part_s)
         return True
 
     async def _call(self, call: Call) -> bool:
