@@ -145,23 +145,12 @@ def test_hooks_and_cgroup_v2_work_inside(vm: Vm, capsys: pytest.CaptureFixture[s
     """One pytest for all, because Python takes long to start under emulation."""
     object_file()
     root = Path(__file__).parents[2]
-    without = [f"-pno:{plugin}" for plugin in ("cacheprovider", "hypothesispytest", "anyio")]
-    selection = ["-m", "root", *(str(root / each) for each in INSIDE)]
+    selection = ["-q", "-rA", "-m", "root", *(str(root / each) for each in INSIDE)]
     done = vm.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            *without,
-            "-q",
-            "-rA",
-            "--timeout=200",
-            "--durations=10",
-            *selection,
-        ],
+        [sys.executable, "-m", "pytest", "-ppytest_timeout", "-pno:cacheprovider", *selection],
         420,
         cwd=root,
-        env={"PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"},
     )
     with capsys.disabled():
         print(f"\n{done.stdout[-6000:]}\nboot {vm.boot_s:.0f} s, tests {done.wall_s:.0f} s")
