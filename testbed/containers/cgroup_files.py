@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from pathlib import Path
 
 from testbed.containers.ports import GroupGoneError
@@ -27,7 +28,7 @@ class ControlFile:
     def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
         self.path = path
         try:
-            self._descriptor = os.open(path, flags | os.O_CLOEXEC)
+            self._descriptor = _open(path, flags | os.O_CLOEXEC)
         except OSError as error:
             raise refused(path, "opening it", error) from error
 
@@ -63,6 +64,18 @@ class ControlFile:
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
+
+
+def _open(path: Path, flags: int) -> int:
+    """Ten files a group are more than the 1,024 that a process may open by default: it takes all it may."""
+    try:
+        return os.open(path, flags)
+    except OSError as error:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if error.errno != errno.EMFILE or soft == hard:
+            raise
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return os.open(path, flags)
 
 
 def field(text: bytes, key: bytes) -> int:

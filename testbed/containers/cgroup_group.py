@@ -128,8 +128,9 @@ class Group(ABC):
 
         Raises BackendError when the processes do not die.
         """
-        # A trap that is closed first would hand what it holds to the killer, which counts a kill.
-        self.send(signal.SIGKILL)
+        if self._armed is not None:
+            # A trap that is closed first would hand what it holds to the killer, which counts a kill.
+            self.send(signal.SIGKILL)
         self.close()
         cgroup_tree.remove(self.directories)
 

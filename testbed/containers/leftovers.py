@@ -131,4 +131,6 @@ def _end(run: Run) -> None:
 
 def _ended(handle: int, timeout_s: float) -> bool:
     """A handle becomes readable when its process ends, though nobody may have waited for it yet."""
-    return bool(select.select([handle], [], [], timeout_s)[0])
+    end = select.poll()
+    end.register(handle, select.POLLIN)
+    return bool(end.poll(timeout_s * 1_000))

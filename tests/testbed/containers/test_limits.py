@@ -141,6 +141,25 @@ def test_a_closed_group_writes_to_no_file(v2: GroupV2) -> None:
         v2.set_cpu_quota(1.0)
 
 
+def test_more_files_than_a_process_may_open_are_opened_all_the_same(tmp_path: Path) -> None:
+    program = (
+        "import resource, sys\n"
+        "from pathlib import Path\n"
+        "from testbed.containers.cgroups import GroupV2\n"
+        "_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
+        "groups = [GroupV2(Path(sys.argv[1])) for _ in range(10)]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))\n"
+        "try:\n    [GroupV2(Path(sys.argv[1])) for _ in range(10)]\n"
+        "except Exception as error:\n    print(error)"
+    )
+    FakeTree(tmp_path).group_v2(tmp_path / "g")
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "g")], stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert "was refused (Too many open files); raise the limit of open files (ulimit -n)" in done.stdout
+
+
 # --- the real kernel ---------------------------------------------------------------------------------
 
 
