@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -216,7 +216,7 @@ def _detach(containers: Sequence[Supervised]) -> None:
 
 
 def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
-    """The hooks where this kernel allows them; polling elsewhere, unless it is the hooks that are asked for."""
+    """The hooks where this kernel allows them, polling elsewhere, unless the hooks are asked for by name."""
     if settings.telemetry != "polling":
         try:
             return HookTelemetry(settings.period_s), "hooks"
@@ -230,9 +230,12 @@ def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
     """Ends the commands; without their quota, so that what is throttled can still end in good order."""
     running = [each for each in fleet.containers if each.container is not None and each.container.running]
     for each in running:
-        with suppress(GroupGoneError):
+        try:
             if each.group is not None:
                 each.group.set_cpu_quota(math.inf)
+        except GroupGoneError:
+            # Moved out before the cgroup was removed: it would not be found in there.
+            each.kill()
     stop([each.container for each in running if each.container is not None], hurry)
 
 

@@ -7,11 +7,13 @@ For: what the loop, the decisions and the record all need to know. Not for: chan
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import Bytes, Floats, Ids, Join
+from testbed.containers.ports import Records
 from testbed.containers.supervised import Status, Supervised
 from twinbed import InvariantError
 
@@ -65,6 +67,14 @@ class Fleet:
     def ids(self, columns: Iterable[int]) -> Ids:
         """int64[k]; the columns must be members."""
         return np.array([self._id_of[column] for column in columns], np.int64)
+
+    def members_only(self, records: Records, began_ns: int) -> Records:
+        """Without periods from before the time line, and without containers that left."""
+        there = [number in self._column_of for number in records.ids.tolist()]
+        kept = (records.end_ns > began_ns) & np.array(there)
+        if kept.all():
+            return records
+        return Records(*(getattr(records, each.name)[kept] for each in fields(Records)))
 
     def joining(self, columns: Sequence[int]) -> Join:
         """What an allocator is told of newcomers; a peak counts as profiled when all of them have it."""

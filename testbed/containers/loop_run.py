@@ -7,7 +7,6 @@ container or a cgroup that vanishes leaves the run; nothing of it ends the loop.
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,10 +20,10 @@ from control.allocator.ports import Allocator
 from testbed.containers.loop_decisions import Hands
 from testbed.containers.loop_fleet import Fleet
 from testbed.containers.loop_records import Books
-from testbed.containers.loop_timer import Alarm
-from testbed.containers.ports import GroupGoneError, Records, TelemetrySource
+from testbed.containers.loop_timer import Wakeups
+from testbed.containers.ports import GroupGoneError, TelemetrySource
 from testbed.containers.supervised import NS, Status, Supervised
-from twinbed import BackendError, InvariantError
+from twinbed import BackendError, InvariantError, TwinbedError
 
 STARTUP_TIMEOUT_S = 120.0
 """How long containers may take to become ready before the run is given up."""
@@ -53,12 +52,10 @@ class ControlLoop:
         self._fleet, self._applications, self._allocator = fleet, applications, allocator
         self._source, self._books, self._logs = source, books, logs
         self._hands = Hands(fleet, allocator, books, gone=self._vanish, take_down=self._take_down)
-        self._alarm = Alarm()
-        self._epoll = select.epoll()
-        self._epoll.register(self._alarm.descriptor, select.EPOLLIN)
+        self._wakeups = Wakeups()
+        self._told = False
         if source.descriptor >= 0:
-            self._epoll.register(source.descriptor, select.EPOLLIN)
-        self._ready: dict[int, Callable[[], None]] = {}
+            self._wakeups.watch(source.descriptor, self._on_source)
         self._held: list[Supervised] = []
         self._down: list[Supervised] = []
         self._late = [each for each in fleet.containers if each.managed.begins_s > 0]
@@ -109,8 +106,7 @@ class ControlLoop:
 
     def close(self) -> None:
         """Ends the loop's own parts; the containers run on. Idempotent."""
-        self._alarm.close()
-        self._epoll.close()
+        self._wakeups.close()
         for each in self._fleet.containers:
             each.let_go()
             each.close_pidfd()
@@ -120,17 +116,15 @@ class ControlLoop:
     def _turn(self, until_ns: int) -> bool:
         """Sleeps until something is to be done, and does it; whether a row of the record has ended."""
         due_ns = self._source.due_ns()
-        self._alarm.set(min(due_ns, self._next_ns(), until_ns))
-        events = self._epoll.poll()
+        ready = self._wakeups.sleep(min(due_ns, self._next_ns(), until_ns))
         now_ns = time.monotonic_ns()
         row_ended = self._books.advance(now_ns)
-        for descriptor, _ in events:
-            handler = self._ready.get(descriptor)
-            if handler is not None:
-                handler()
+        for handler in ready:
+            handler()
         if self._held:
             self._serve_held(now_ns)
-        if due_ns <= now_ns or any(descriptor == self._source.descriptor for descriptor, _ in events):
+        if due_ns <= now_ns or self._told:
+            self._told = False
             self._telemetry(due_ns, now_ns)
         self._chores(now_ns)
         return row_ended
@@ -150,8 +144,7 @@ class ControlLoop:
                 self._down.remove(each)
             elif each.starts_ns <= now_ns:
                 self._down.remove(each)
-                self._books.note("restart", each.index, now_ns)
-                self._start([each])
+                self._restart(each, now_ns)
         if now_ns >= self._ready_ns:
             self._look_who_is_ready(now_ns)
         if self._books.start_ns is not None:
@@ -162,9 +155,12 @@ class ControlLoop:
         if now_ns >= self._chores_ns:
             self._chores_ns = now_ns + _CHORES_NS
             self._hands.try_again()
-            self._look_again(now_ns)
+            self._look_again()
 
     # --- telemetry -------------------------------------------------------------------------------
+
+    def _on_source(self) -> None:
+        self._told = True
 
     def _telemetry(self, due_ns: int, now_ns: int) -> None:
         records = self._source.collect(now_ns)
@@ -175,7 +171,7 @@ class ControlLoop:
         began_ns = self._books.start_ns
         if began_ns is None or records.ids.size == 0:
             return
-        records = _members_only(records, self._fleet, began_ns)
+        records = self._fleet.members_only(records, began_ns)
         if records.ids.size == 0:
             return
         # What comes through a descriptor was due when the period ended.
@@ -248,9 +244,18 @@ class ControlLoop:
                 continue
             each.start(self._fleet.containers, self._logs, time.monotonic_ns())
             if each.pidfd >= 0:
-                self._watch(each.pidfd, partial(self._on_end, each))
+                self._wakeups.watch(each.pidfd, partial(self._on_end, each))
             self._fleet.set_status(each, Status.STARTING)
         self._look_who_is_ready(time.monotonic_ns())
+
+    def _restart(self, each: Supervised, now_ns: int) -> None:
+        """What cannot be started now, for want of a place for its log or for a process, is tried again."""
+        self._books.note("restart", each.index, now_ns)
+        try:
+            self._start([each])
+        except (TwinbedError, OSError):
+            each.plan_restart(now_ns)
+            self._down.append(each)
 
     def _look_who_is_ready(self, now_ns: int) -> None:
         starting = [each for each in self._fleet.containers if each.status is Status.STARTING]
@@ -279,8 +284,7 @@ class ControlLoop:
 
     def _on_end(self, each: Supervised) -> None:
         """A command ended: for good, or to be started again."""
-        self._epoll.unregister(each.pidfd)
-        self._ready.pop(each.pidfd, None)
+        self._wakeups.forget(each.pidfd)
         code = each.reap()
         now_ns = time.monotonic_ns()
         if each.status is Status.ABSENT:
@@ -348,7 +352,7 @@ class ControlLoop:
             each.watch_kills()
             if self._allocator.traps_oom:
                 each.trap = each.group.trap()
-                self._watch(each.trap.descriptor, partial(self._on_trap, each))
+                self._wakeups.watch(each.trap.descriptor, partial(self._on_trap, each))
         except GroupGoneError:
             self._vanish(each)
         except BackendError:
@@ -359,9 +363,7 @@ class ControlLoop:
         ids: list[int] = []
         for each in containers:
             if each.trap is not None:
-                with suppress(OSError, ValueError):
-                    self._epoll.unregister(each.trap.descriptor)
-                self._ready.pop(each.trap.descriptor, None)
+                self._wakeups.forget(each.trap.descriptor)
             each.let_go()
             each.starts_ns = None
             self._hands.forget(each.index)
@@ -379,9 +381,8 @@ class ControlLoop:
         if self._fleet.has(each.index):
             self._leave([each])
 
-    def _look_again(self, now_ns: int) -> None:
+    def _look_again(self) -> None:
         """Attached cgroups that are there again, and holds whose event was missed."""
-        del now_ns
         back = [
             each
             for each in self._fleet.containers
@@ -395,10 +396,6 @@ class ControlLoop:
             self._serve_held(time.monotonic_ns())
 
     # --- small parts -----------------------------------------------------------------------------
-
-    def _watch(self, descriptor: int, handler: Callable[[], None]) -> None:
-        self._ready[descriptor] = handler
-        self._epoll.register(descriptor, select.EPOLLIN)
 
     def _anyone(self) -> bool:
         """Whether anybody is there or may still come."""
@@ -425,22 +422,3 @@ class ControlLoop:
         until_ns = time.monotonic_ns() + round(1.3 * self._books.period_ns)
         while time.monotonic_ns() < until_ns:
             self._turn(until_ns)
-
-
-def _members_only(records: Records, fleet: Fleet, began_ns: int) -> Records:
-    """Without periods from before the time line, and without containers that left."""
-    kept = records.end_ns > began_ns
-    if not kept.all() or any(fleet.column(number) is None for number in records.ids.tolist()):
-        kept &= np.array([fleet.column(number) is not None for number in records.ids.tolist()])
-        return Records(
-            records.ids[kept],
-            records.end_ns[kept],
-            records.quota_cores[kept],
-            records.unused_cores[kept],
-            records.throttled[kept],
-            records.usage_cores[kept],
-            records.memory_bytes[kept],
-            records.throttled_s[kept],
-            records.idle[kept],
-        )
-    return records

@@ -181,6 +181,10 @@ class Supervised:
             if self.trap is not None:
                 self.trap.surrender()
         elif self.group is not None:
+            # The command itself may not be inside yet.
+            with suppress(ProcessLookupError):
+                if self.pidfd >= 0:
+                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
             self.group.send(signal.SIGKILL)
 
     def reap(self) -> int | None:
