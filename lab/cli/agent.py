@@ -6,6 +6,7 @@ For: the verbs' options. Not for: the agent itself (testbed.containers.remote).
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,9 +14,10 @@ import typer
 
 from lab.cli.controller import address, log_to_standard_error, stop_on_signals
 from lab.cli.options import write
-from twinbed import ScenarioError
+from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
+    from testbed.containers.ports import TelemetrySource
     from testbed.containers.remote.certificates import Identity
     from testbed.containers.remote.place import CgroupPlace
 
@@ -93,13 +95,25 @@ def run(
 
 
 async def _run(controller: str, own: Identity, place: CgroupPlace, logs: Path | None) -> None:
-    from testbed.containers.cgroup_group import QUOTA_PERIOD_US
-    from testbed.containers.polling import Polling
     from testbed.containers.remote.agent import Agent
     from testbed.containers.remote.hosting import Hosting
     from testbed.containers.remote.watcher import Watcher
 
-    agent = Agent(
-        controller, own, Hosting(place, logs), lambda: Polling(QUOTA_PERIOD_US / 1e6), Watcher(place.root)
-    )
+    agent = Agent(controller, own, Hosting(place, logs), _telemetry, Watcher(place.root))
     await agent.run(stop_on_signals())
+
+
+def _telemetry() -> TelemetrySource:
+    """The kernel's own hooks where it lets us in, polling elsewhere."""
+    from testbed.containers.cgroup_group import QUOTA_PERIOD_US
+    from testbed.containers.hooks import HookTelemetry
+    from testbed.containers.polling import Polling
+
+    log = logging.getLogger("twinbed.agent")
+    try:
+        source: TelemetrySource = HookTelemetry(QUOTA_PERIOD_US / 1e6)
+    except BackendError as error:
+        log.info("telemetry by polling: %s", error)
+        return Polling(QUOTA_PERIOD_US / 1e6)
+    log.info("telemetry by kernel hooks")
+    return source

@@ -38,6 +38,7 @@ RECONNECT_MOST_S = 5.0
 _SUPERVISE_S = 0.1
 _HELD_AGAIN_S = 1.0
 _GOODBYE_S = 1.0
+_DUE_S = 1.0
 _PAGE_BYTES = 4096
 _NS = 1_000_000_000
 _ROUND_TRIPS = 10_000
@@ -71,9 +72,10 @@ class Agent:
         self._watcher = watcher
         self._host_cores = float(host_cores or os.cpu_count() or 1)
         self._instance = random.SystemRandom().getrandbits(63)
-        self._reports: asyncio.Queue[Report] = asyncio.Queue()
+        self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
         self._welcome: Welcome | None = None
         self._applied = 0
+        self._wake = asyncio.Event()
         self._asked_s: dict[str, float] = {}
         self._trapped: dict[str, int] = {}
         hosting.on_id, hosting.on_gone, hosting.on_trap = self._named, self._gone, self._armed
@@ -96,7 +98,7 @@ class Agent:
                     chores.result()
                 if not session.done():
                     if stop.is_set():
-                        await self._say_goodbye()
+                        await self._say_goodbye(session)
                     session.cancel()
                 with suppress(asyncio.CancelledError):
                     problem, was_connected = await session
@@ -116,12 +118,11 @@ class Agent:
                 self._hosting.close()
             self._source.close()
 
-    async def _say_goodbye(self) -> None:
+    async def _say_goodbye(self, session: asyncio.Task[Any]) -> None:
         """Ends everything in good order, and lets the controller know who is gone while it listens."""
         self._hosting.close()
-        deadline_s = time.monotonic() + _GOODBYE_S
-        while self.connected and not self._reports.empty() and time.monotonic() < deadline_s:
-            await asyncio.sleep(_GOODBYE_S / 50)
+        self._reports.put_nowait(None)
+        await asyncio.wait({session}, timeout=_GOODBYE_S)
 
     # --- the conversation ------------------------------------------------------------------------
 
@@ -176,12 +177,17 @@ class Agent:
         return self._hosting.converge(welcome.containers, found)
 
     async def _speak(self, call: Any) -> None:
-        """Writes reports as they come, and a heartbeat when there are none."""
+        """Writes reports as they come, and a heartbeat when there are none. None is the last."""
         while True:
             try:
                 report = await asyncio.wait_for(self._reports.get(), service.HEARTBEAT_S)
             except TimeoutError:
                 report = Report()
+            if report is None:
+                # A cancelled call would take along what was written and not read yet.
+                await call.done_writing()
+                await call.code()
+                return
             report.applied = self._applied
             await call.write(report)
 
@@ -215,7 +221,7 @@ class Agent:
         with socket.socket(found[0][0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as wire:
             wire.connect(found[0][4])
             while True:
-                await asyncio.sleep(max(0, self._source.due_ns() - time.monotonic_ns()) / _NS)
+                await self._due()
                 records = self._source.collect(time.monotonic_ns())
                 for datagram in sealer.seal(records, time.monotonic_ns()):
                     # One that the network does not take is lost, as one is that it drops.
@@ -223,12 +229,27 @@ class Agent:
                         wire.send(datagram)
                 self._lose(self._source.gone.tolist())
 
+    async def _due(self) -> None:
+        """Waits until the source wants to be asked, or has something by itself, or has to do with others."""
+        loop = asyncio.get_running_loop()
+        timer = loop.call_at(min(self._source.due_ns() / _NS, loop.time() + _DUE_S), self._wake.set)
+        if self._source.descriptor >= 0:
+            loop.add_reader(self._source.descriptor, self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+            if self._source.descriptor >= 0:
+                loop.remove_reader(self._source.descriptor)
+        self._wake.clear()
+
     def _lose(self, gone: Sequence[int]) -> None:
         for each in [each for each in self._hosting.containers.values() if each.id in gone]:
             self._hosting.drop(each, "its cgroup was removed")
 
     def _named(self, container: Hosted) -> None:
         self._source.add(np.array([container.id], np.int64), [container.group])
+        self._wake.set()
 
     def _gone(self, container: Hosted, why: str) -> None:
         self._asked_s.pop(container.name, None)

@@ -98,10 +98,13 @@ class Books:
         state.live = False
         state.silence()
         self._forget_newcomers(agent)
-        self.agents_lost += 1
-        _log.warning(
-            "agent %s is lost (%s): its %d containers keep their limits", agent, why, len(state.members)
-        )
+        if state.members:
+            self.agents_lost += 1
+            _log.warning(
+                "agent %s is lost (%s): its %d containers keep their limits", agent, why, len(state.members)
+            )
+        else:
+            _log.info("agent %s left, it has no containers (%s)", agent, why)
         for answered in self._reclaims.without(agent):
             self._reclaimed(answered.shrunk(now_s - self._began_s))
 
