@@ -8,7 +8,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system system-vm run test test-vm test-fast check bench results-containers clean
+.PHONY: help setup system system-vm run test test-vm test-fast check bench results-containers results-fidelity-containers clean
 
 help:
 	@printf '%s\n' \
@@ -20,6 +20,7 @@ help:
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
+	  'make results-fidelity-containers   the twin against this machine (root; about 47 minutes; PART=step …)' \
 	  'make clean      remove the environment and everything made by tests and builds'
 
 setup: $(MARK)
@@ -58,6 +59,9 @@ bench: setup
 
 results-containers: setup
 	$(BIN)/python -m lab.experiments
+
+results-fidelity-containers: setup
+	$(BIN)/python -m lab.validation $(addprefix --part ,$(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION))
 
 clean:
 	rm -rf $(VENV) build artefacts *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

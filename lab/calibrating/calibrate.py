@@ -51,7 +51,7 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ca
     values["reclaim_delay_s"] = limits.memory_writes(driver, effort.extent)
     values["burst_s"] = limits.burst(driver)
     tell(STEPS[1], 1.0)
-    values["oom_grant_delay_s"] = limits.oom_grants(driver, effort.extent)
+    values["oom_grant_delay_s"] = limits.oom_grants(driver, effort.extent).grants
     tell(STEPS[2], 1.0)
     measured: dict[str, Value] = {}
     for threads in (1, 2):

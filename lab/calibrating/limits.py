@@ -7,6 +7,7 @@ that nothing needs to be installed.
 from __future__ import annotations
 
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -80,9 +81,19 @@ def memory_writes(driver: Driver, extent: Extent) -> Value:
     return distribution(taken, "s", "measured: usage read and memory limit written, one container")
 
 
-def oom_grants(driver: Driver, extent: Extent) -> Value:
-    """Seconds from the kernel's word that a task is held to the raised limit being in force."""
-    size = extent.grants * _GRANT_BYTES
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """grants: seconds from the kernel's word that a task is held to the raised limit being in force; kills:
+    tasks that the OOM killer ended although they were to be held."""
+
+    grants: Value
+    kills: int
+
+
+def oom_grants(driver: Driver, extent: Extent) -> Grants:
+    """A process that takes memory page by page, held and granted 1 MiB so often."""
+    size = _LEAST_BYTES + extent.grants * _GRANT_BYTES
+    kills = 0
     taken: list[float] = []
     with _group(driver, "oom") as group:
         limit_bytes = group.set_memory_limit(_LEAST_BYTES)
@@ -99,10 +110,11 @@ def oom_grants(driver: Driver, extent: Extent) -> Value:
                     if trap.held():
                         limit_bytes = group.set_memory_limit(limit_bytes + _GRANT_BYTES)
                         taken.append(time.perf_counter() - began)
+                kills = int(process.poll() == -signal.SIGKILL)
         finally:
             poll.close()
             trap.close()
-    return distribution(taken, "s", "measured: OOM trap's event read to raised limit written")
+    return Grants(distribution(taken, "s", "measured: OOM trap's event read to raised limit written"), kills)
 
 
 def overruns(driver: Driver, extent: Extent, threads: int) -> dict[str, Value]:

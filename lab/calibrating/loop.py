@@ -16,17 +16,19 @@ from control.allocator.model import Application
 from lab.calibrating.figures import distribution, jitter
 from lab.calibration import Value
 from testbed.containers import loop
+from testbed.containers.observed import Observed
 from testbed.containers.stress_scripts import StressScripts
 
 CONTAINERS = 11
 _BYTES = 32 << 20
-_CORES = 0.04
+_CORES = 0.5
+"""Of all containers together."""
 _CYCLE = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """telemetry: delay, jitter and loss, fields of Machine; cores: what the loop used; writes: of quotas."""
+    """delay, jitter and loss: of telemetry, fields of Machine; cores: what the loop used."""
 
     delay: Value
     jitter: Value
@@ -35,23 +37,8 @@ class Kept:
 
 
 def measure(duration_s: float) -> Kept:
-    """Runs CONTAINERS containers, each a little CPU in turns, for so long. Raises as loop.control."""
-    periods = round(duration_s / 0.1)
-    rows = np.arange(periods)[:, None] // _CYCLE + np.arange(CONTAINERS)[None, :]
-    demand = np.where(rows % 2, _CORES, _CORES / 4)
-    names = [f"c{index}" for index in range(CONTAINERS)]
-    with tempfile.TemporaryDirectory(prefix="twinbed-calibrate-") as name:
-        scripts = StressScripts(
-            Path(name), names, demand, np.full(demand.shape, _BYTES), peak_cores=[_CORES] * CONTAINERS
-        )
-        application = Application("calibration", 1.5 * _CORES * CONTAINERS, 2 * _BYTES * CONTAINERS)
-        found = loop.control(
-            scripts.containers,
-            [application],
-            make("escra", {}),
-            loop.Settings(duration_s=duration_s, logs=Path(name)),
-            client=scripts,
-        )
+    """CONTAINERS containers for so long. Raises as loop.control."""
+    found = run(CONTAINERS, duration_s)
     late, lost, reports = found.times.lateness_s, found.times.lost, found.reports
     what = f"{CONTAINERS} containers for {duration_s:g} s, telemetry {found.telemetry}"
     return Kept(
@@ -60,3 +47,24 @@ def measure(duration_s: float) -> Kept:
         Value(lost / max(lost + reports, 1), "1", f"measured: periods that ended unread; {what}", reports),
         Value(found.times.own_cores, "cores", f"measured: CPU of the loop's thread; {what}"),
     )
+
+
+def run(containers: int, duration_s: float) -> Observed:
+    """Containers that use a little CPU each, more and less in turns, under Escra. Raises as loop.control."""
+    most_cores = _CORES / containers
+    periods = round(duration_s / 0.1)
+    rows = np.arange(periods)[:, None] // _CYCLE + np.arange(containers)[None, :]
+    demand = np.where(rows % 2, most_cores, most_cores / 4)
+    names = [f"c{index}" for index in range(containers)]
+    with tempfile.TemporaryDirectory(prefix="twinbed-calibrate-") as name:
+        scripts = StressScripts(
+            Path(name), names, demand, np.full(demand.shape, _BYTES), peak_cores=[most_cores] * containers
+        )
+        application = Application("calibration", 2 * _CORES + 0.05 * containers, 2 * _BYTES * containers)
+        return loop.control(
+            scripts.containers,
+            [application],
+            make("escra", {}),
+            loop.Settings(duration_s=duration_s, logs=Path(name)),
+            client=scripts,
+        )
