@@ -205,14 +205,8 @@ def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> 
             group = driver.create(run, each.spec.name)
             undo.callback(group.remove)
         made.append(Supervised(each, index, group))
-    undo.callback(_detach, made)
+        undo.callback(made[-1].detach)
     return made
-
-
-def _detach(containers: Sequence[Supervised]) -> None:
-    for each in containers:
-        if each.attached and each.group is not None:
-            each.group.close()
 
 
 def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:

@@ -19,25 +19,24 @@ from control.allocator.model import Application, Decision, Ids, PeriodStats
 from control.allocator.ports import Allocator
 from testbed.containers.loop_decisions import Hands
 from testbed.containers.loop_fleet import Fleet
+from testbed.containers.loop_lives import Lives
 from testbed.containers.loop_records import Books
-from testbed.containers.loop_timer import Wakeups
+from testbed.containers.loop_timer import NEVER_NS, Wakeups
 from testbed.containers.ports import GroupGoneError, TelemetrySource
 from testbed.containers.supervised import NS, Status, Supervised
-from twinbed import BackendError, InvariantError, TwinbedError
+from twinbed import BackendError, InvariantError
 
 STARTUP_TIMEOUT_S = 120.0
 """How long containers may take to become ready before the run is given up."""
 
-_READY_POLL_NS = 20_000_000
 _CHORES_NS = NS
-_NEVER_NS = 1 << 62
 
 
 class ControlLoop:
     """One run. deploy, begin, run and close, once each and in this order.
 
     decide_s: time spent in the allocator's on_period; untrapped: containers for which the allocator wanted a
-    trap and the kernel has none; restarts_s: from a container's end until it was up again, of each restart.
+    trap and the kernel has none.
     """
 
     def __init__(
@@ -50,21 +49,26 @@ class ControlLoop:
         logs: Path | None,
     ) -> None:
         self._fleet, self._applications, self._allocator = fleet, applications, allocator
-        self._source, self._books, self._logs = source, books, logs
-        self._hands = Hands(fleet, allocator, books, gone=self._vanish, take_down=self._take_down)
+        self._source, self._books = source, books
         self._wakeups = Wakeups()
+        self._lives = Lives(
+            fleet,
+            books,
+            self._wakeups,
+            logs,
+            leave=lambda each: self._leave([each]),
+            killed=self._killed_for_memory,
+        )
+        self._hands = Hands(fleet, allocator, books, gone=self._vanish, take_down=self._lives.take_down)
         self._told = False
         if source.descriptor >= 0:
             self._wakeups.watch(source.descriptor, self._on_source)
         self._held: list[Supervised] = []
-        self._down: list[Supervised] = []
         self._late = [each for each in fleet.containers if each.managed.begins_s > 0]
         self._ending = [each for each in fleet.containers if each.managed.ends_s is not None]
-        self._sweep_ns = self._chores_ns = _NEVER_NS
-        self._ready_ns = _NEVER_NS
+        self._sweep_ns = self._chores_ns = NEVER_NS
         self.decide_s = 0.0
         self.untrapped = 0
-        self.restarts_s: list[float] = []
 
     # --- a run -----------------------------------------------------------------------------------
 
@@ -101,7 +105,7 @@ class ControlLoop:
         """Serves until `until_ns`, or until `on_row`, called after each row, says no, or all have ended."""
         going = True
         while going and (until_ns is None or time.monotonic_ns() < until_ns) and self._anyone():
-            if self._turn(until_ns or _NEVER_NS):
+            if self._turn(until_ns or NEVER_NS):
                 going = on_row()
 
     def close(self) -> None:
@@ -110,6 +114,11 @@ class ControlLoop:
         for each in self._fleet.containers:
             each.let_go()
             each.close_pidfd()
+
+    @property
+    def restarts_s(self) -> list[float]:
+        """From a container's end until it was up again, of each restart."""
+        return self._lives.restarts_s
 
     # --- one turn --------------------------------------------------------------------------------
 
@@ -131,22 +140,14 @@ class ControlLoop:
 
     def _next_ns(self) -> int:
         """When something is due besides telemetry."""
-        due = [self._sweep_ns, self._chores_ns, self._ready_ns]
+        due = [self._sweep_ns, self._chores_ns, self._lives.next_ns()]
         if self._books.start_ns is not None:
             due.append(self._books.row_ends_ns())
-        due += [each.starts_ns for each in self._down if each.starts_ns is not None]
         return min(due)
 
     def _chores(self, now_ns: int) -> None:
         """Starts, readiness, joins and leaves by time, the agents' sweep, and what is done once a second."""
-        for each in self._down[:]:
-            if each.starts_ns is None:
-                self._down.remove(each)
-            elif each.starts_ns <= now_ns:
-                self._down.remove(each)
-                self._restart(each, now_ns)
-        if now_ns >= self._ready_ns:
-            self._look_who_is_ready(now_ns)
+        self._lives.serve(now_ns)
         if self._books.start_ns is not None:
             self._keep_time(self._books.at_s(now_ns))
         if now_ns >= self._sweep_ns and self._allocator.reclaim is not None:
@@ -214,7 +215,7 @@ class ControlLoop:
             self._fleet.hold(each)
         self._hands.out_of_memory(held)
         took_ns = time.monotonic_ns() - began_ns
-        self._books.grant_ns.extend(took_ns for each in held if each.status is not Status.HELD)
+        self._books.grant_ns.extend(took_ns for each in held if each.status in (Status.UP, Status.STARTING))
 
     def _look_for_kills(self, each: Supervised) -> None:
         """The OOM killer took a process: its container goes down as a whole, as with memory.oom.group."""
@@ -226,84 +227,13 @@ class ControlLoop:
 
     def _killed_for_memory(self, each: Supervised) -> None:
         self._books.note("oom", each.index, time.monotonic_ns())
-        self._take_down(each, "kill")
+        if each.attached:
+            # Whoever runs it sees to it; what is left of it goes on.
+            self._books.note("kill", each.index, time.monotonic_ns())
+        else:
+            self._lives.take_down(each, "kill")
         if not self._allocator.traps_oom:
             self._hands.out_of_memory([each])
-
-    # --- starts and ends -------------------------------------------------------------------------
-
-    def _start_all(self, containers: Sequence[Supervised]) -> None:
-        """One after the other; those that run already are served in between."""
-        for each in containers:
-            self._start([each])
-            self._turn(time.monotonic_ns())
-
-    def _start(self, containers: Sequence[Supervised]) -> None:
-        for each in containers:
-            if not self._fleet.has(each.index):
-                continue
-            each.start(self._fleet.containers, self._logs, time.monotonic_ns())
-            if each.pidfd >= 0:
-                self._wakeups.watch(each.pidfd, partial(self._on_end, each))
-            self._fleet.set_status(each, Status.STARTING)
-        self._look_who_is_ready(time.monotonic_ns())
-
-    def _restart(self, each: Supervised, now_ns: int) -> None:
-        """What cannot be started now, for want of a place for its log or for a process, is tried again."""
-        self._books.note("restart", each.index, now_ns)
-        try:
-            self._start([each])
-        except (TwinbedError, OSError):
-            each.plan_restart(now_ns)
-            self._down.append(each)
-
-    def _look_who_is_ready(self, now_ns: int) -> None:
-        starting = [each for each in self._fleet.containers if each.status is Status.STARTING]
-        for each in starting:
-            if each.is_ready():
-                if each.down_ns is not None:
-                    self.restarts_s.append((now_ns - each.down_ns) / NS)
-                    each.down_ns = None
-                self._fleet.set_status(each, Status.UP)
-        waiting = any(each.status in (Status.STARTING, Status.HELD) for each in self._fleet.containers)
-        self._ready_ns = now_ns + _READY_POLL_NS if waiting else _NEVER_NS
-
-    def _take_down(self, each: Supervised, why: str) -> None:
-        """Kills it, or restarts it for new limits, unless it is down already; it comes back by itself."""
-        if each.status not in (Status.UP, Status.STARTING, Status.HELD):
-            return
-        if why == "kill":
-            self._books.note("kill", each.index, time.monotonic_ns())
-        elif each.attached:
-            return
-        each.deliberate = why == "restart"
-        each.kill()
-        if not each.attached:
-            each.down_ns = time.monotonic_ns()
-            self._fleet.set_status(each, Status.DOWN)
-
-    def _on_end(self, each: Supervised) -> None:
-        """A command ended: for good, or to be started again."""
-        self._wakeups.forget(each.pidfd)
-        code = each.reap()
-        now_ns = time.monotonic_ns()
-        if each.status is Status.ABSENT:
-            return
-        if each.leaving or code == 0:
-            self._leave([each])
-            return
-        if each.status is not Status.DOWN:
-            killed = False
-            with suppress(GroupGoneError):
-                killed = each.was_oom_killed()
-            if killed:
-                self._killed_for_memory(each)
-            elif code is not None and code < 0:
-                self._books.note("kill", each.index, now_ns)
-        each.plan_restart(now_ns)
-        each.down_ns = each.down_ns or now_ns
-        self._down.append(each)
-        self._fleet.set_status(each, Status.DOWN)
 
     # --- members ---------------------------------------------------------------------------------
 
@@ -326,7 +256,7 @@ class ControlLoop:
             return
         decision = self._allocator.on_join(self._fleet.joining([each.index for each in containers]))
         self._admit(containers, decision, decision.cpu.ids)
-        self._start(containers)
+        self._lives.start(containers)
 
     def _admit(self, containers: Sequence[Supervised], decision: Decision, ids: Ids) -> None:
         """Newcomers get the last ids and limits of the decision, whose other parts take force now too."""
@@ -405,6 +335,12 @@ class ControlLoop:
             each.status is not Status.ABSENT or (each.attached and not each.leaving)
             for each in self._fleet.containers
         )
+
+    def _start_all(self, containers: Sequence[Supervised]) -> None:
+        """One after the other; those that run already are served in between."""
+        for each in containers:
+            self._lives.start([each])
+            self._turn(time.monotonic_ns())
 
     def _await_ready(self, containers: Sequence[Supervised]) -> None:
         deadline_ns = time.monotonic_ns() + round(STARTUP_TIMEOUT_S * NS)

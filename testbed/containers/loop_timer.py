@@ -16,6 +16,9 @@ from contextlib import suppress
 
 from twinbed import BackendError
 
+NEVER_NS = 1 << 62
+"""Later than anything."""
+
 _NS = 1_000_000_000
 _ABSOLUTE = 1
 _libc = ctypes.CDLL(None, use_errno=True)

@@ -9,6 +9,7 @@ once, then after longer and longer waits.
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import shutil
 import signal
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
-from testbed.containers.cgroups import Group
+from testbed.containers.cgroups import NO_LIMIT_BYTES, Group
 from testbed.containers.container import Container, ContainerSpec
 from testbed.containers.meter import OomKills
 from testbed.containers.ports import GroupGoneError, Trap
@@ -120,6 +121,7 @@ class Supervised:
         self._started_ns = 0
         self._failures = 0
         self._starts = 0
+        self._found = (math.inf, NO_LIMIT_BYTES)
 
     @property
     def name(self) -> str:
@@ -140,7 +142,17 @@ class Supervised:
                 self.group = self.managed.spec.attach()
             except GroupGoneError:
                 return False
+            self._found = self.group.quota_cores, self.group.limit_bytes
         return True
+
+    def detach(self) -> None:
+        """Gives an attached container the limits back that it had, and closes its files."""
+        if self.attached and self.group is not None:
+            if self.status is not Status.ABSENT:
+                with suppress(GroupGoneError):
+                    self.group.set_cpu_quota(self._found[0])
+                    self.group.set_memory_limit(self._found[1])
+            self.group.close()
 
     def start(self, peers: Sequence[Supervised], logs: Path | None, now_ns: int) -> None:
         """Starts the command (an attached container needs no start). Raises as Container.start does."""

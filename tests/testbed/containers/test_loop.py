@@ -160,6 +160,7 @@ def test_an_attached_container_is_limited_and_left_alone(foreign) -> None:
     )
 
     assert process.poll() is None, "it still runs"
+    assert reopened.quota_cores == np.inf, "as it was found"
     assert group.pids() == {process.pid}
     assert (observed.series.quota_cores[1:] <= 1.0).all()
     assert observed.nr_periods[0] > 0
