@@ -3,7 +3,7 @@ import os
 
 import numpy as np
 import pytest
-from observations import observed
+from sample_observed import observed
 from sample_services import question, write_app
 
 from lab.real import backend

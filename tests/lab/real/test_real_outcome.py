@@ -2,7 +2,7 @@ import math
 
 import numpy as np
 import pytest
-from observations import observed
+from sample_observed import observed
 
 from lab.metrics import figures
 from lab.real.outcome import outcome, request_log

@@ -1,0 +1,41 @@
+"""Judged cells without a testbed: runs made by hand, some of them as if a testbed had made them."""
+
+from pathlib import Path
+from typing import Any
+
+from sample_runs import publish
+
+from lab.scenario import build, expand
+from lab.store import Run, RunStore
+from lab.validation.both import Cell, cell
+
+REPEATS = 3
+MANIFEST: dict[str, Any] = {
+    "machine": {"cpus": "2", "cpu_model": "CPU", "kernel": "Linux 6", "cgroup_version": "1"},
+    "telemetry": "polling",
+    "others_cores": 0.1,
+    "stolen_cores": 0.0,
+}
+
+
+def as_testbed(run: Run, repeat: int) -> Run:
+    """The run as if it had been made here."""
+    return Run(run.path, {**run.manifest, "backend": "testbed", "repeat": repeat, "testbed": MANIFEST})
+
+
+def sample_cell(
+    root: Path, policy: str = "escra", *, twin: dict[str, float], testbed: dict[str, float], vary: str = ""
+) -> Cell:
+    """A cell of a validation of HipsterShop whose runs have these metrics; repeats are all alike."""
+    name = "validation-hipster-shop"
+    arrivals = [{"kind": vary or "fixed", "scale": 0.5}]
+    raw = {
+        "name": name,
+        "services": {"app": "hipster_shop", "arrivals": "fixed"},
+        "vary": {"services.arrivals": arrivals},
+        "policies": [policy],
+    }
+    spec = expand(build(raw))[0]
+    ours = publish(RunStore(root / "twin"), policy, name=name, metrics=twin, statuses=("ok",))
+    real = publish(RunStore(root / "real"), policy, name=name, metrics=testbed, statuses=("ok",))
+    return cell(spec, [ours], [as_testbed(real, repeat) for repeat in range(REPEATS)])
