@@ -31,6 +31,7 @@ from math import exp, inf
 from typing import Any, TypeVar, cast
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
 from numba import njit, types
 from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
@@ -81,14 +82,14 @@ def _record(**fields: str) -> np.dtype[np.void]:
 
 
 TABLES = (
-    "nodes", "boxes", "hosts", "leaves", "lines", "pools", "services", "handlers", "stages", "calls",
+    "nodes", "boxes", "hosts", "lines", "pools", "services", "handlers", "stages", "calls",
     "runnable", "requests", "timers", "exponentials", "normals", "uniforms",
 )  # fmt: skip
 
 ENGINE = _record(
     **dict.fromkeys(TABLES, "u8"),  # where each table's records are in memory
     **dict.fromkeys(("node_count", "box_count", "host_count", "line_count"), "i8"),
-    top="i8",  # first of the leaves of the tree in real time
+    top="i8",  # where the tree in real time is in memory
     top_size="i8",
     next_due_s="f8",  # the next arrival
     client="i8",  # the first of the clients' calls
@@ -112,19 +113,17 @@ ENGINE = _record(
     reserve="i8",  # nodes or numbers that one event may need
     busy_with="i8",  # container whose event is handled: its next one is worked out at the end
     over="i8",  # containers that may exceed their memory limit, listed in BOX.over_order
-    hops="i8",
     orphans="i8",
     connections="i8",
     queue="i8",
     timeout_s="f8",
     watch="?",
 )
-# Fields are in the order in which they are used together: nodes are a cache line each, of a container the
-# first three are busy.
+# Fields are in the order in which they are used together: nodes are a cache line each; a container's first
+# line is what each of its events takes, its second what a visit takes that begins.
 NODE = _record(
     parent="i4",  # > 0: the visit that called; < 0: request −1 − parent; NOBODY
     call="i4",  # clients' calls come after the graph's own
-    handler="i4",
     container="i4",
     stage="i4",  # the next one
     last_stage="i4",
@@ -132,13 +131,13 @@ NODE = _record(
     attempts="i2",  # further ones that are allowed
     state="u1",
     outcome="u1",
-    failed="?",
     pooled="?",  # holds a connection of its call's pool
     timed="?",  # is in its timeout's line
     next="i4",
     prev="i4",
     part_s="f8",
     due_s="f8",
+    unused="i8",
 )
 TIMER = _record(later="i4", sooner="i4", due_s="f8")
 BOX = _record(
@@ -148,36 +147,37 @@ BOX = _record(
     speed="f8",
     pool="f8",
     used="f8",
-    least_v="f8",  # when the first of its runnable visits ends, and who that is
+    least_v="f8",  # when the first of its runnable visits ends (inf: none is), and who that is
     least="i4",
     runnable="i4",
     #
     cap="f8",
-    stalled="f8",
-    first="i4",  # its other runnable visits are runnable[first …]
-    leaf="i4",
-    host="i4",
+    wanted_bytes="i8",
+    limit_bytes="i8",
+    request_bytes="i8",
+    first="i4",  # its other runnable visits are runnable[first …]; the first ends at inf if there is none
     busy="i4",
     workers="i4",
     waiting="i4",
-    head="i4",
-    tail="i4",
     queue="i4",
+    leaf="i4",
     status="u1",
+    runs="?",  # it is up, and its pool is not empty
     empties="?",  # its next event is that the pool is empty
     shared="?",  # its host has fewer cores than its containers may want
     over="?",  # is listed
-    over_order="i8",  # of the container of this index: the one at this place of the list
     #
-    wanted_bytes="i8",
-    limit_bytes="i8",
-    base_bytes="i8",
-    request_bytes="i8",
+    visits="i8",
     cache_bytes="i8",
     cache_request_bytes="i8",
     cached_bytes="i8",
-    visits="i8",
+    head="i4",
+    tail="i4",
+    stalled="f8",
+    host="i4",
+    base_bytes="i8",
     #
+    over_order="i8",  # of the container of this index: the one at this place of the list
     stalled_at_s="f8",
     throttled_s="f8",
     dropped="i8",
@@ -198,7 +198,7 @@ BOX = _record(
     #
     throttled="?",
     reason="u1",
-    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4", "unused5", "unused6"), "i8"),
+    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4", "unused5"), "i8"),
 )
 HOST = _record(
     u="f8",
@@ -207,10 +207,11 @@ HOST = _record(
     wanted="f8",
     cores="f8",
     next_u="f8",
-    tree="i8",  # first of its containers' leaves
+    tree="i8",  # where the tree of its containers is in memory
     size="i8",
 )
-LEAF = _record(key="i8", owner="i8")  # a time ≥ 0 by its bits, which have the same order
+KEY = _record(key="i8")  # a time ≥ 0 by its bits, which have the same order
+OWNER = _record(owner="i4")
 LINE = _record(delay_s="f8", head="i4", tail="i4", kind="u1")
 POOL = _record(connections="i8", busy="i8", head="i4", tail="i4")
 HANDLER = _record(
@@ -224,10 +225,18 @@ HANDLER = _record(
     mean_s="f8",
     mu="f8",
     sigma="f8",
+    unused="i8",
 )
 SERVICE = _record(turn="i8")
 CALL = _record(
-    handler="i4", retries="i4", pool="i4", network="i4", backoff="i4", timeout="i4", probability="f8"
+    handler="i4",
+    retries="i2",
+    direct="?",  # without timeout, pool and network
+    pool="i4",
+    network="i4",
+    backoff="i4",
+    timeout="i4",
+    probability="f8",
 )
 RUNNABLE = _record(v="f8", node="i4")
 REQUEST = _record(at_s="f8", end_s="f8", kind="i4", node="i4", order="i4", status="u1")
@@ -250,7 +259,7 @@ def _records_of(table: str, dtype: np.dtype[np.void]) -> Any:
     @intrinsic
     def at(_context: Any, engine: Any, _index: Any) -> Any:
         def address(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
-            word = context.get_value_type(types.uint64)
+            word = context.get_value_type(types.int64)
             start = builder.ptrtoint(arguments[0], word)
             field = builder.inttoptr(builder.add(start, word(offset)), word.as_pointer())
             first = builder.load(field)
@@ -267,7 +276,6 @@ def _records_of(table: str, dtype: np.dtype[np.void]) -> Any:
 node_at = _records_of("nodes", NODE)
 box_at = _records_of("boxes", BOX)
 host_at = _records_of("hosts", HOST)
-leaf_at = _records_of("leaves", LEAF)
 line_at = _records_of("lines", LINE)
 pool_at = _records_of("pools", POOL)
 service_at = _records_of("services", SERVICE)
@@ -280,6 +288,56 @@ timer_at = _records_of("timers", TIMER)
 exponential_at = _records_of("exponentials", NUMBER)
 normal_at = _records_of("normals", NUMBER)
 uniform_at = _records_of("uniforms", NUMBER)
+
+
+def _records_from(dtype: np.dtype[np.void]) -> Any:
+    """A function for kernels: (address of a table, index) → that record of it."""
+    kind = from_dtype(dtype)
+
+    @intrinsic
+    def at(_context: Any, _first: Any, _index: Any) -> Any:
+        def address(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            word = context.get_value_type(types.int64)
+            place = builder.add(arguments[0], builder.mul(arguments[1], word(dtype.itemsize)))
+            return builder.inttoptr(place, context.get_value_type(kind))
+
+        return kind(types.int64, types.int64), address
+
+    return at
+
+
+key_at = _records_from(KEY)
+owner_at = _records_from(OWNER)
+
+
+# --- choices -------------------------------------------------------------------------------------------
+
+
+def _choice(_context: Any, _condition: Any, yes: Any, _no: Any) -> Any:
+    """(condition, yes, no) → one of them without a branch, which would be a guess, wrong half the time."""
+
+    def choice(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        chosen = builder.select(*arguments)
+        chosen.set_metadata("unpredictable", builder.module.add_metadata([]))
+        return chosen
+
+    return yes(types.boolean, yes, yes), choice
+
+
+def _expectation(_context: Any, _condition: Any) -> Any:
+    """The condition, which seldom holds: what it leads to is kept out of the way of the rest."""
+
+    def expectation(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        bit = arguments[0].type
+        expect = builder.module.declare_intrinsic("llvm.expect", [bit], ir.FunctionType(bit, [bit, bit]))
+        return builder.call(expect, [arguments[0], bit(0)])
+
+    return types.boolean(types.boolean), expectation
+
+
+_either: Any = intrinsic(_choice)
+_rarely: Any = intrinsic(_expectation)
+
 
 # --- next events -------------------------------------------------------------------------------------
 
@@ -295,23 +353,28 @@ def _time(bits: int) -> Any:
 
 
 @inlined
-def _place(e: Any, base: int, size: int, leaf: int, owner: int, time: float) -> float:
+def _owners(tree: int, size: int) -> int:
+    """Where the owners of a tree's keys are: behind them."""
+    return tree + 16 * size
+
+
+@inlined
+def _place(tree: int, size: int, leaf: int, owner: int, time: float) -> float:
     """Sets one leaf's time in a tournament tree; returns the least of all.
 
-    Branches would be guesses, wrong half the time: the difference's sign, as a mask, chooses the winner.
+    Node i is the earlier one of 2·i and 2·i + 1, leaves begin at `size`: all keys, then all owners.
     """
-    i, winner, key = size + leaf, owner, _bits(time)
-    leaf_at(e, base + i).key = key
+    owners = _owners(tree, size)
+    i, winner, key = size + leaf, np.int32(owner), _bits(time)
+    key_at(tree, i).key = key
     while i > 1:
-        rival = leaf_at(e, base + (i ^ 1))
-        lead = rival.key - key
-        sooner = lead >> 63
-        key += lead & sooner
-        winner ^= (winner ^ rival.owner) & sooner
+        rival = key_at(tree, i ^ 1).key
+        sooner = rival < key
+        winner = _either(sooner, owner_at(owners, i ^ 1).owner, winner)
+        key = _either(sooner, rival, key)
         i >>= 1
-        place = leaf_at(e, base + i)
-        place.key = key
-        place.owner = winner
+        key_at(tree, i).key = key
+        owner_at(owners, i).owner = winner
     least: float = _time(key)
     return least
 
@@ -320,30 +383,28 @@ def _place(e: Any, base: int, size: int, leaf: int, owner: int, time: float) -> 
 def _place_line(e: Any, index: int, time: float) -> None:
     """When a delay line or, behind the last of them, the client's timeouts are due next."""
     owner = e.box_count + e.host_count + index
-    _place(e, e.top, e.top_size, owner, owner, time)
+    _place(e.top, e.top_size, owner, owner, time)
 
 
 @inlined
 def _place_host(e: Any, h: int) -> None:
     host = host_at(e, h)
     time = host.at_s + (host.next_u - host.u) / host.factor
-    _place(e, e.top, e.top_size, e.box_count + h, e.box_count + h, time)
+    _place(e.top, e.top_size, e.box_count + h, e.box_count + h, time)
 
 
-@inlined
-def _place_box(e: Any, i: int, time: float) -> None:
+@kernel
+def _place_shared(e: Any, i: int, time: float) -> None:
+    """When a container is due next by its host's time."""
     box = box_at(e, i)
-    if not box.shared:
-        _place(e, e.top, e.top_size, i, i, time)
-        return
     host = host_at(e, box.host)
-    least = _place(e, host.tree, host.size, box.leaf, i, time)
+    least = _place(host.tree, host.size, box.leaf, i, time)
     if least != host.next_u:
         host.next_u = least
         _place_host(e, box.host)
 
 
-@inlined
+@kernel
 def _want(e: Any, h: int, cpus: float) -> None:
     """The host's containers want `cpus` more: who shares too few CPUs runs slower."""
     host = host_at(e, h)
@@ -358,11 +419,10 @@ def _want(e: Any, h: int, cpus: float) -> None:
 
 
 @inlined
-def _sync(e: Any, i: int) -> None:
-    """Brings container i's CPU accounts up to now."""
-    box = box_at(e, i)
+def _sync(e: Any, box: Any) -> None:
+    """Brings a container's CPU accounts up to now."""
     time = e.now
-    if box.shared:
+    if _rarely(box.shared):
         host = host_at(e, box.host)
         time = host.u + (time - host.at_s) * host.factor
     passed = time - box.since
@@ -374,34 +434,38 @@ def _sync(e: Any, i: int) -> None:
 
 
 @inlined
-def _pace(e: Any, i: int) -> None:
-    """Works out how fast container i (synced) runs now and when its next event is."""
-    box = box_at(e, i)
-    k = box.runnable
+def _pace(e: Any, i: int, box: Any) -> None:
+    """Works out how fast container i (synced) runs now and when its next event is.
+
+    Nobody runnable is no case of its own: the first visit to end does so at inf.
+    """
     rate, speed, key, empties = 0.0, 0.0, inf, False
-    if k > 0 and box.status == _UP and box.stalled == 0.0:
-        rate = float(k)
+    if box.runs:
+        rate = float(box.runnable)
         left = box.least_v - box.v
         allowed = box.pool + OVERDRAFT_S
         if rate <= box.cap:
-            speed = 1.0
+            speed = min(rate, 1.0)
             empties = left * rate > allowed
-            if empties:
+            if _rarely(empties):
                 left = allowed / rate
         else:
+            speed = box.cap / rate
             rate = box.cap
-            speed = rate / k
             empties = left * rate > allowed * speed
             left = allowed / rate if empties else left / speed
         key = box.since + left
     box.empties = empties
     box.speed = speed
-    if box.shared and rate != box.rate:
+    if _rarely(box.shared):
         change = rate - box.rate
         box.rate = rate
-        _want(e, box.host, change)
-    box.rate = rate
-    _place_box(e, i, key)
+        if change != 0.0:
+            _want(e, box.host, change)
+        _place_shared(e, i, key)
+    else:
+        box.rate = rate
+        _place(e.top, e.top_size, i, i, key)
 
 
 # --- queues of nodes ---------------------------------------------------------------------------------
@@ -500,15 +564,18 @@ def _free_node(e: Any, n: int) -> None:
 @inlined
 def _begin(e: Any, box: Any, v: float, n: int) -> None:
     """Node n becomes runnable until the container's virtual time is v."""
-    k = box.runnable
+    k, least_v, least = box.runnable, box.least_v, box.least
     box.runnable = k + 1
-    if k == 0:
-        box.least_v, box.least = v, n
-        return
-    if v < box.least_v:
-        v, box.least_v = box.least_v, v
-        n, box.least = box.least, n
-    _push(e, box.first, k - 1, v, n)
+    sooner = v < least_v
+    box.least_v = _either(sooner, v, least_v)
+    box.least = _either(sooner, n, least)
+    v, n = _either(sooner, least_v, v), _either(sooner, least, n)
+    if _rarely(k > 1):
+        _push(e, box.first, k - 1, v, n)
+    else:
+        other = runnable_at(e, box.first)
+        other.v = v
+        other.node = n
 
 
 @inlined
@@ -517,13 +584,14 @@ def _finish(e: Any, box: Any) -> int:
     n: int = box.least
     k = box.runnable - 1
     box.runnable = k
-    if k == 0:
-        box.v = 0.0
-        return n
-    box.v = box.least_v
-    box.least_v = runnable_at(e, box.first).v
-    box.least = runnable_at(e, box.first).node
-    _pop(e, box.first, k)
+    box.v = _time(_either(k > 0, _bits(box.least_v), 0))
+    other = runnable_at(e, box.first)
+    box.least_v = other.v
+    box.least = other.node
+    if _rarely(k > 1):
+        _pop(e, box.first, k)
+    else:
+        other.v = inf
     return n
 
 
@@ -661,9 +729,8 @@ def _chance(e: Any, probability: float) -> bool:
 
 
 @inlined
-def _replica(e: Any, n: int) -> int:
-    """The container that visit n comes to: replicas in turn, without those that are down."""
-    handler = handler_at(e, node_at(e, n).handler)
+def _replica(e: Any, handler: Any) -> int:
+    """The container that a visit comes to: replicas in turn, without those that are down."""
     i: int = handler.first
     if handler.replicas > 1:
         service = service_at(e, handler.service)
@@ -702,14 +769,15 @@ def _enter(e: Any, n: int, i: int) -> bool:
     """Visit n takes a worker of container i. False: it waits for one, or is turned away."""
     box, node = box_at(e, i), node_at(e, n)
     node.container = i
+    # Nobody waits for a free worker of a container that is up.
+    if box.status == _UP and box.busy < box.workers:
+        box.busy += 1
+        _charge(e, i, box.request_bytes)
+        return True
     if box.status >= _DOWN:
         box.refused += 1
         node.outcome = _FAILED
         node.state = ENDED
-    elif box.status == _UP and box.busy < box.workers and box.waiting == 0:
-        box.busy += 1
-        _charge(e, i, box.request_bytes)
-        return True
     elif box.waiting < box.queue:
         node.state = QUEUED
         box.waiting += 1
@@ -722,46 +790,45 @@ def _enter(e: Any, n: int, i: int) -> bool:
 
 
 @inlined
-def _run(e: Any, n: int) -> None:
-    """A part of visit n becomes runnable."""
-    node = node_at(e, n)
+def _run(e: Any, node: Any, n: int, i: int, busy: int) -> None:
+    """A part of visit n in container i becomes runnable."""
     node.state = SERVED
-    i = node.container
     box = box_at(e, i)
-    _sync(e, i)
+    _sync(e, box)
     _begin(e, box, box.v + node.part_s, n)
-    if box.stalled > 0.0:
+    if _rarely(box.stalled > 0.0):
         _settle(e, i)
         box.stalled = min(float(box.runnable), box.cap)
-    elif i != e.busy_with:
-        _pace(e, i)
+    elif i != busy:
+        _pace(e, i, box)
 
 
 @inlined
-def _go(e: Any, n: int) -> int:
-    """Node n goes on from a call being made to a part being runnable; returned if it ended on the way."""
+def _go(e: Any, n: int, step: int, busy: int) -> bool:
+    """Node n goes on, with `step`, from being called to being runnable. True: it ended on the way."""
     node = node_at(e, n)
-    step = node.state
-    if step == ATTEMPT and not _connect(e, n):
-        return NOBODY
-    if step <= SEND:
-        network = call_at(e, node.call).network
-        if network >= 0:
+    if step == RUN:
+        _run(e, node, n, node.container, busy)
+        return False
+    call = call_at(e, node.call)
+    if step <= SEND and not call.direct:
+        if step == ATTEMPT and not _connect(e, n):
+            return False
+        if call.network >= 0:
             node.state = TRANSIT
-            _delay(e, network, n)
-            return NOBODY
-    if step <= ENTER:
-        i: int = _replica(e, n) if step <= ARRIVE else node.container
-        if not _enter(e, n, i):
-            return n if node.state == ENDED else NOBODY
-    if step <= SERVE:
-        handler = handler_at(e, node.handler)
-        node.stage = handler.first_stage
-        node.last_stage = handler.last_stage
-        node.failed = False
-        node.part_s = _draw(e, handler) * handler.share
-    _run(e, n)
-    return NOBODY
+            _delay(e, call.network, n)
+            return False
+    handler = handler_at(e, call.handler)
+    i: int = _replica(e, handler) if step <= ARRIVE else node.container
+    if step <= ENTER and not _enter(e, n, i):
+        ended: bool = node.state == ENDED
+        return ended
+    node.stage = handler.first_stage
+    node.last_stage = handler.last_stage
+    node.outcome = _OK
+    node.part_s = _draw(e, handler) * handler.share
+    _run(e, node, n, i, busy)
+    return False
 
 
 @inlined
@@ -784,7 +851,6 @@ def _leave(e: Any, n: int) -> None:
     box = box_at(e, i)
     box.busy -= 1
     box.visits += 1
-    e.hops += 1
     grown = min(box.cache_bytes - box.cached_bytes, box.cache_request_bytes)
     box.cached_bytes += grown
     _charge(e, i, grown - box.request_bytes)
@@ -793,13 +859,11 @@ def _leave(e: Any, n: int) -> None:
 
 
 @inlined
-def _call_stage(e: Any, n: int) -> int:
-    """Visit n makes the calls of its next stage, if chance leaves any. Returns the node to go on first."""
-    node = node_at(e, n)
-    stage = node.stage
-    node.stage += 1
-    node.pending = 0
-    first = n
+def _call_stage(e: Any, node: Any, n: int, stage: int) -> int:
+    """Visit n makes the calls of a stage, if chance leaves any. Returns the first one, or NOBODY."""
+    node.stage = stage + 1
+    pending: int = 0
+    first: int = NOBODY
     for c in range(stage_at(e, stage).first_call, stage_at(e, stage + 1).first_call):
         call = call_at(e, c)
         if not _chance(e, call.probability):
@@ -808,18 +872,15 @@ def _call_stage(e: Any, n: int) -> int:
         made = node_at(e, child)
         made.parent = n
         made.call = c
-        made.handler = call.handler
         made.attempts = call.retries
         made.pooled = False
         made.timed = False
-        node.pending += 1
-        if node.pending > 1:
+        pending += 1
+        if pending > 1:
             _next(e, child, ATTEMPT)
         else:
-            made.state = ATTEMPT
             first = child
-    if node.pending == 0:
-        node.state = RUN
+    node.pending = pending
     return first
 
 
@@ -841,10 +902,10 @@ def _disconnect(e: Any, n: int) -> None:
 
 
 @inlined
-def _tell(e: Any, n: int) -> int:
+def _tell(e: Any, n: int) -> tuple[int, int]:
     """The caller of attempt n hears how it ended: tries again, waits for its other calls, or goes on.
 
-    Returns the node that goes on.
+    Returns the node that goes on and its step.
     """
     node = node_at(e, n)
     p: int = node.parent
@@ -853,26 +914,25 @@ def _tell(e: Any, n: int) -> int:
         _free_node(e, n)
         if p < 0:
             _close(e, -1 - p, outcome)
-        return NOBODY
+        return NOBODY, RUN
     _disarm(e, n)
     _disconnect(e, n)
-    if outcome != _OK and node.attempts > 0:
-        return _try_again(e, n)
     caller = node_at(e, p)
-    if outcome != _OK:
-        caller.failed = True
-    caller.pending -= 1
+    if _rarely(outcome != _OK):
+        if node.attempts > 0:
+            return _try_again(e, n), ATTEMPT
+        caller.outcome = _FAILED
+    pending = caller.pending - 1
+    caller.pending = pending
     _free_node(e, n)
-    if caller.pending > 0:
-        return NOBODY
-    caller.state = RUN
-    if caller.failed:
+    if pending > 0:
+        return NOBODY, RUN
+    if _rarely(caller.outcome != _OK):
         if box_at(e, caller.container).status == _UP:
-            caller.outcome = _FAILED
-            caller.state = LEAVE
-        else:
-            caller.part_s = 0.0  # a held process answers when it runs again
-    return p
+            return p, LEAVE
+        caller.part_s = 0.0  # a held process answers when it runs again
+        caller.stage = caller.last_stage
+    return p, RUN
 
 
 @kernel
@@ -882,7 +942,6 @@ def _try_again(e: Any, n: int) -> int:
     node.attempts -= 1
     backoff = call_at(e, node.call).backoff
     if backoff < 0:
-        node.state = ATTEMPT
         return n
     node.state = BACKOFF
     _delay(e, backoff, n)
@@ -922,7 +981,6 @@ def _time_out(e: Any, n: int) -> None:
     heir = node_at(e, m)
     heir.parent = node.parent
     heir.call = node.call
-    heir.handler = node.handler
     heir.attempts = node.attempts
     heir.pooled = False
     heir.timed = False
@@ -941,7 +999,6 @@ def _open(e: Any, r: int) -> int:
     e.open += 1
     node.parent = -1 - r
     node.call = e.client + request.kind
-    node.handler = call_at(e, node.call).handler
     node.pooled = False
     node.timed = False
     request.node = n
@@ -1034,23 +1091,28 @@ def _settle(e: Any, i: int) -> None:
 
 
 @inlined
-def _on_cpu(e: Any, i: int) -> int:
-    """Container i's pool is empty, or its first visit has burnt its part. Returns the node that goes on."""
+def _on_cpu(e: Any, i: int) -> tuple[int, int]:
+    """Container i's pool is empty, or its first visit has burnt its part.
+
+    Returns the node that goes on and its step.
+    """
     box = box_at(e, i)
-    e.busy_with = i
-    _sync(e, i)
-    if box.empties:
+    _sync(e, box)
+    if _rarely(box.empties):
+        box.runs = False
         box.stalled = min(float(box.runnable), box.cap)
         box.stalled_at_s = e.now
         box.throttled = True
-        return NOBODY
+        return NOBODY, RUN
     n = _finish(e, box)
     node = node_at(e, n)
-    if not node.failed and node.stage < node.last_stage:
-        return _call_stage(e, n)
-    node.outcome = _FAILED if node.failed else _OK
-    node.state = LEAVE
-    return n
+    stage = node.stage
+    if stage == node.last_stage:
+        return n, LEAVE
+    child = _call_stage(e, node, n, stage)
+    if child == NOBODY:
+        return n, RUN
+    return child, ATTEMPT
 
 
 @inlined
@@ -1087,38 +1149,44 @@ def advance(engine: Records, until: float) -> int:
     clock is past `until`, be it by rounding; −inf only finishes what has begun at this instant.
     """
     e = engine[0]
-    lines = e.box_count + e.host_count
-    n: int = NOBODY
+    finishing = until == -inf
+    busy, n, step = e.busy_with, NOBODY, RUN
+    e.busy_with = -1
     while True:
         while n != NOBODY or e.head != NOBODY:
             if e.numbers < e.reserve:
                 if n != NOBODY:
-                    _next(e, n, node_at(e, n).state)
+                    _next(e, n, step)
+                e.busy_with = busy
                 return NEEDS_NUMBERS
             if n == NOBODY:
                 n = e.head
-                e.head = node_at(e, n).next
+                node = node_at(e, n)
+                step = node.state
+                e.head = node.next
                 if e.head == NOBODY:
                     e.tail = NOBODY
-            if node_at(e, n).state < LEAVE:
-                n = _go(e, n)
-                continue
-            if node_at(e, n).state == LEAVE:
-                _leave(e, n)
-            n = _tell(e, n)
-        if e.busy_with >= 0:
-            _pace(e, e.busy_with)
-            e.busy_with = -1
-        if until == -inf:
+            while n != NOBODY:
+                if step < LEAVE:
+                    if not _go(e, n, step, busy):
+                        n = NOBODY
+                        break
+                elif step == LEAVE:
+                    _leave(e, n)
+                n, step = _tell(e, n)
+        if busy >= 0:
+            _pace(e, busy, box_at(e, busy))
+            busy = -1
+        if finishing:
             return REACHED
-        if e.over > 0 and exceeding(engine) > 0:
+        if _rarely(e.over > 0) and exceeding(engine) > 0:
             return SIGNALLED
         if e.watch and e.ended > e.told:
             e.told = e.ended
             return SIGNALLED
-        if e.spare < e.reserve:
+        if _rarely(e.spare < e.reserve):
             return NEEDS_ROOM
-        at = _time(leaf_at(e, e.top + 1).key)
+        at = _time(key_at(e.top, 1).key)
         if e.next_due_s < at:
             if e.next_due_s >= until:
                 break
@@ -1128,13 +1196,16 @@ def advance(engine: Records, until: float) -> int:
             if at > until or at == inf:
                 break
             e.now = max(e.now, at)
-            owner = leaf_at(e, e.top + 1).owner
-            if owner >= lines:
-                _on_line(e, owner - lines)
-            else:
-                if owner >= e.box_count:
-                    owner = leaf_at(e, host_at(e, owner - e.box_count).tree + 1).owner
-                n = _on_cpu(e, owner)
+            owner: int = owner_at(_owners(e.top, e.top_size), 1).owner
+            if _rarely(owner >= e.box_count):
+                owner -= e.box_count
+                if owner >= e.host_count:
+                    _on_line(e, owner - e.host_count)
+                    continue
+                host = host_at(e, owner)
+                owner = owner_at(_owners(host.tree, host.size), 1).owner
+            busy = owner
+            n, step = _on_cpu(e, owner)
     e.now = max(e.now, until)
     return REACHED
 
@@ -1149,7 +1220,8 @@ def _refill(e: Any, i: int, period_s: float, burst_s: float) -> None:
     full = box.quota * period_s
     box.pool = min(box.pool + full, full + burst_s)
     box.stalled = 0.0
-    _pace(e, i)
+    box.runs = box.status == _UP
+    _pace(e, i, box)
 
 
 @kernel
@@ -1181,7 +1253,7 @@ def write_quotas(
         box.quota = quotas[j]
         box.cpu_order = order
         box.reason = reasons[j]
-        _sync(e, i)
+        _sync(e, box)
         _settle(e, i)
         _refill(e, i, period_s, burst_s)
     return changed
@@ -1200,7 +1272,7 @@ def end_period(
     found = 0
     for i in columns:
         box = box_at(e, i)
-        _sync(e, i)
+        _sync(e, box)
         _settle(e, i)
         used, pool = box.used, box.pool
         if not (used <= box.cap * period_s * (1.0 + 1e-9) + NANOSECOND and pool >= -2.0 * OVERDRAFT_S):
@@ -1255,11 +1327,12 @@ def stop(engine: Records, columns: Whole) -> None:
     e = engine[0]
     for i in columns:
         box = box_at(e, i)
-        _sync(e, i)
+        _sync(e, box)
         _settle(e, i)
         box.status = _HELD
         box.stalled = 0.0
-        _pace(e, i)
+        box.runs = False
+        _pace(e, i, box)
 
 
 @kernel
@@ -1268,10 +1341,11 @@ def start(engine: Records, columns: Whole) -> None:
     e = engine[0]
     for i in columns:
         box = box_at(e, i)
-        _sync(e, i)
+        _sync(e, box)
         _charge(e, i, box.base_bytes if box.status >= _DOWN else 0)
         box.status = _UP
-        _pace(e, i)
+        box.runs = box.stalled == 0.0
+        _pace(e, i, box)
         _admit_queued(e, i)
 
 
@@ -1281,21 +1355,24 @@ def kill(engine: Records, columns: Whole, status: int) -> None:
     e = engine[0]
     for i in columns:
         box = box_at(e, i)
-        _sync(e, i)
+        _sync(e, box)
         _settle(e, i)
         box.status = status
         box.stalled = 0.0
+        box.runs = False
         box.killed += box.busy + box.waiting
         box.lost_s += _waiting_s(e, box)
         box.v = 0.0
         box.runnable = 0
+        box.least_v = inf
+        runnable_at(e, box.first).v = inf
         box.busy = 0
         box.waiting = 0
         box.head = NOBODY
         box.tail = NOBODY
         box.cached_bytes = 0
         box.wanted_bytes = 0
-        _pace(e, i)
+        _pace(e, i, box)
     for n in range(1, e.node_count):
         node = node_at(e, n)
         if (node.state == QUEUED or node.state == SERVED) and box_at(e, node.container).status >= _DOWN:

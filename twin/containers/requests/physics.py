@@ -33,6 +33,9 @@ _NUMBERS = 4096
 
 _CACHE_LINE = 64
 
+_TREE_BYTES = 2 * (engine.KEY.itemsize + engine.OWNER.itemsize)
+"""Of a tree, per leaf."""
+
 _RANDOM = ("exponentials", "normals", "uniforms")
 
 
@@ -222,7 +225,7 @@ class Requests:
             visits=boxes["visits"].copy(),
             dropped=boxes["dropped"].copy(),
             refused=boxes["refused"].copy(),
-            hops=int(state["hops"]),
+            hops=int(boxes["visits"].sum()),
             orphans=int(state["orphans"]),
             in_flight=engine.in_flight(self._engine),
             lost_s=boxes["row_lost_s"].copy(),
@@ -297,9 +300,9 @@ def _new_engine(workload: RequestWorkload, tables: dict[str, engine.Records], wa
         state[name] = tables[name].ctypes.data
     for name in ("node", "box", "host", "line"):
         state[f"{name}_count"] = len(tables["boxes" if name == "box" else f"{name}s"])
-    last = tables["hosts"][-1]
-    state["top"] = last["tree"] + 2 * last["size"]
-    state["top_size"] = (len(tables["leaves"]) - state["top"]) // 2
+    trees, below = tables["trees"], int(tables["hosts"]["size"].sum())
+    state["top"] = trees.ctypes.data + _TREE_BYTES * below
+    state["top_size"] = trees.nbytes // _TREE_BYTES - below
     state["count"] = len(workload.arrivals.at_s)
     state["next_due_s"] = workload.arrivals.at_s[0] if len(workload.arrivals.at_s) else np.inf
     state["free"], state["spare"] = 1, len(tables["nodes"]) - 1
@@ -318,7 +321,12 @@ def _new_tables(workload: RequestWorkload) -> dict[str, engine.Records]:
     lines, network, backoff, timeout = _delay_lines(graph)
     requests = np.zeros(len(arrivals.at_s), engine.REQUEST)
     requests["at_s"], requests["kind"], requests["end_s"] = arrivals.at_s, arrivals.kind, np.nan
-    boxes, hosts, leaves = _boxes(workload)
+    boxes, hosts, members = _boxes(workload)
+    owners = [*members, np.arange(len(boxes) + len(hosts) + len(lines) + 1)]
+    trees = _trees(owners)
+    sizes = np.array([_leaves(owner) for owner in members])
+    hosts["size"] = sizes
+    hosts["tree"] = trees.ctypes.data + _TREE_BYTES * (np.cumsum(sizes) - sizes)
     count = len(graph.call_handler)
     calls = np.zeros(count + len(graph.request_handler), engine.CALL)
     calls["network"][:count], calls["backoff"][:count], calls["timeout"][:count] = network, backoff, timeout
@@ -327,24 +335,27 @@ def _new_tables(workload: RequestWorkload) -> dict[str, engine.Records]:
     calls["pool"][:count] = graph.pool
     for name in ("network", "backoff", "timeout", "pool"):
         calls[name][count:] = -1
+    calls["direct"] = (calls["timeout"] < 0) & (calls["network"] < 0) & (calls["pool"] < 0)
     pools = np.zeros(len(graph.pool_connections), engine.POOL)
     pools["connections"] = graph.pool_connections
     stages = np.zeros(len(graph.first_call), engine.STAGE)
     stages["first_call"] = graph.first_call
     nodes = _free_nodes(_ROOM + _reserve(graph))
+    runnable = _zeros(int(boxes["first"][-1] + graph.workers[-1]), engine.RUNNABLE)
+    runnable["v"] = np.inf
     return {
         "nodes": nodes,
         "timers": np.zeros(len(nodes), engine.TIMER),
         "boxes": boxes,
         "hosts": hosts,
-        "leaves": np.concatenate((leaves, _tree(np.arange(len(boxes) + len(hosts) + len(lines) + 1)))),
+        "trees": trees,
         "lines": lines,
         "pools": pools,
         "services": np.zeros(len(graph.services), engine.SERVICE),
         "handlers": _handlers(graph),
         "stages": stages,
         "calls": calls,
-        "runnable": _zeros(int(boxes["first"][-1] + graph.workers[-1]), engine.RUNNABLE),
+        "runnable": runnable,
         "requests": requests,
         **{name: np.zeros(_NUMBERS, engine.NUMBER) for name in _RANDOM},
     }
@@ -369,37 +380,42 @@ def _free_nodes(count: int) -> engine.Records:
     return nodes
 
 
-def _tree(owners: NDArray[np.int64]) -> engine.Records:
-    """A tournament tree of `owners`, nobody of whom is due."""
-    leaves = 1 << max(len(owners) - 1, 1).bit_length()
-    tree = np.zeros(2 * leaves, engine.LEAF)
-    tree["key"] = np.array(np.inf).view(np.int64)
-    tree["owner"][leaves : leaves + len(owners)] = owners
-    return tree
+def _leaves(owners: NDArray[np.int64]) -> int:
+    return 1 << max(len(owners) - 1, 1).bit_length()
 
 
-def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, engine.Records]:
-    """(containers, hosts, the hosts' trees)."""
+def _trees(members: list[NDArray[np.int64]]) -> engine.Records:
+    """One tournament tree after another, nobody of whose members is due: keys, then owners."""
+    table = _zeros(sum(3 * _leaves(owners) for owners in members), engine.KEY)
+    first = 0
+    for owners in members:
+        size = _leaves(owners)
+        tree = table["key"][first : first + 3 * size]
+        tree[: 2 * size] = np.array(np.inf).view(np.int64)
+        tree[2 * size :].view(np.int32)[size : size + len(owners)] = owners
+        first += 3 * size
+    return table
+
+
+def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, list[NDArray[np.int64]]]:
+    """(containers, hosts, the containers of each host)."""
     graph = workload.graph
     boxes = _zeros(len(workload.names), engine.BOX)
     boxes["status"] = ABSENT
     boxes["cap"] = np.minimum(workload.threads, workload.host_cores)
     boxes["host"] = workload.host
+    boxes["least_v"] = np.inf
     # No powers of two: else the first visits of all containers compete for a few cache lines.
     boxes["first"][1:] = np.cumsum((graph.workers + 3) // 4 * 4 + 4)[:-1]
     for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):
         boxes[name] = getattr(graph, name)
     hosts = np.zeros(len(workload.cores_of_host), engine.HOST)
     hosts["cores"], hosts["factor"], hosts["next_u"] = workload.cores_of_host, 1.0, np.inf
-    trees, base = [], 0
-    for index, host in enumerate(hosts):
-        members = np.flatnonzero(workload.host == index)
+    hosted = [np.flatnonzero(workload.host == index) for index in range(len(hosts))]
+    for members, cores in zip(hosted, workload.cores_of_host, strict=True):
         boxes["leaf"][members] = np.arange(len(members))
-        trees.append(_tree(members))
-        host["tree"], host["size"] = base, len(trees[-1]) // 2
-        boxes["shared"][members] = boxes["cap"][members].sum() > host["cores"]
-        base += len(trees[-1])
-    return boxes, hosts, np.concatenate(trees)
+        boxes["shared"][members] = boxes["cap"][members].sum() > cores
+    return boxes, hosts, hosted
 
 
 def _handlers(graph: ServiceGraph) -> engine.Records:
