@@ -63,7 +63,7 @@ PolicyText = Annotated[str, AfterValidator(_policy)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class ContainerEntry(_Strict):

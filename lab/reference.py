@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 
 from control.allocator import POLICIES
 from lab.cli import reference as cli
+from lab.deployment import schema_json as deployment_schema_json
 from lab.metrics import METRICS
 from lab.scenario import Scenario, schema_json
 from lab.services.application import AppSpec, app_schema_json
@@ -30,6 +31,7 @@ def documents() -> dict[Path, str]:
     return {
         Path("scenarios/schema.json"): schema_json(),
         Path("scenarios/apps/schema.json"): app_schema_json(),
+        Path("docs/reference/deployment.schema.json"): deployment_schema_json(),
         Path("docs/reference/scenario.md"): _scenario(),
         Path("docs/reference/apps.md"): _apps(),
         Path("docs/reference/metrics.md"): _metrics(),

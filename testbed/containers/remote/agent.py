@@ -104,7 +104,7 @@ class Agent:
                     problem, was_connected = await session
                     if was_connected:
                         wait_s = RECONNECT_FIRST_S
-                    if problem != said:
+                    if problem != said and not stop.is_set():
                         _log.warning("controller %s: %s; limits stay as they are", self._address, problem)
                         said = "" if was_connected else problem
                 with suppress(TimeoutError):
