@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -48,7 +49,8 @@ class LoadGenerator:
     """Sends a plan from a process of its own. folder: for its files; BackendError when none can
     be made there.
 
-    Use it as a context manager: it leaves no process behind.
+    Use it as a context manager: it leaves no process behind. When who made it is killed, its process ends by
+    itself.
     """
 
     def __init__(self, plan: LoadPlan, folder: Path) -> None:
@@ -87,8 +89,8 @@ class LoadGenerator:
                 )
         begins_ns = time.monotonic_ns() + round(LEAD_S * _NS)
         try:
-            with process.stdin:
-                process.stdin.write(f"{begins_ns}\n".encode("ascii"))
+            process.stdin.write(f"{begins_ns}\n".encode("ascii"))
+            process.stdin.flush()
         except BrokenPipeError:
             raise BackendError("the load generator ended before it began; repeat the run") from None
         return begins_ns
@@ -109,16 +111,16 @@ class LoadGenerator:
         process = self._process
         if process is None:
             return
-        if process.stdin is not None and not process.stdin.closed:
-            process.stdin.close()
-        # Its own exit is waited for: the result is written by then.
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
         try:
-            process.wait(STOP_GRACE_S)
+            process.wait(STOP_GRACE_S)  # its result is written by then
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if process.stdin is not None:
+            with suppress(BrokenPipeError):
+                process.stdin.close()
 
     def result(self) -> LoadResult:
         """What became of the requests, once it has ended; BackendError when it died before it could say."""

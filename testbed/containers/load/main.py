@@ -44,10 +44,14 @@ def result_path(plan: Path) -> Path:
 async def generate(plan: LoadPlan, begins_ns: int, path: Path) -> None:
     """Sends the plan and writes what became of it."""
     sender = Sender(plan, begins_ns)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, sender.stop)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, sender.stop)
+    # Nothing more is said there: it becomes readable when who started this is no more.
+    loop.add_reader(sys.stdin.fileno(), sender.stop)
     progress = asyncio.create_task(_tell(sender, progress_path(path)))
     complete = await sender.send()
     progress.cancel()
+    loop.remove_reader(sys.stdin.fileno())
     write_result(sender.result(complete=complete), result_path(path))
 
 

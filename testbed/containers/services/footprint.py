@@ -15,8 +15,9 @@ from pathlib import Path
 
 from testbed.containers.services.model import Memory
 
-TRIM_S = 0.1
-"""How long memory that no visit needs is kept: a CFS period, the resolution of what is recorded."""
+TRIM_S = 1.0
+"""How long memory that no visit needs is kept: long against the gaps between requests, short against the
+seconds in which policies change memory limits."""
 
 _MAP_NORESERVE = 0x4000  # not in Python's mmap; <asm-generic/mman.h>
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +79,38 @@ def test_a_killed_generator_is_said(services: Running, tmp_path: Path) -> None:
         wait_until(lambda: not generator.running(), "its end")
         with pytest.raises(BackendError, match="killed by signal 9"):
             generator.result()
+
+
+ORPHANED = """
+import pathlib, sys, time
+import numpy as np
+from testbed.containers.load.generator import LoadGenerator
+from testbed.containers.load.plan import LoadPlan
+at_s = np.arange(100_000) * 0.01
+plan = LoadPlan(at_s, np.zeros(100_000, np.int64), ((sys.argv[1],),), 1000.0)
+generator = LoadGenerator(plan, pathlib.Path(sys.argv[2]))
+generator.start()
+print(generator.pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_a_generator_ends_when_who_started_it_is_killed(services: Running, tmp_path: Path) -> None:
+    url = services.deployment.entries[0][0]
+    command = [sys.executable, "-c", ORPHANED, url, os.fspath(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        parent.kill()
+    wait_until(lambda: not _alive(pid), "its end")
+
+
+def _alive(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def test_no_result_is_given_before_the_end(services: Running, tmp_path: Path) -> None:
