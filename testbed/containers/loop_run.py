@@ -77,6 +77,8 @@ class ControlLoop:
 
         Where containers have something to become ready for, CPU is limited only after that.
         """
+        # Its first call imports numpy.ma, 10 ms that the first held container would wait for.
+        np.unique(np.empty(0))
         first = [each for each in self._fleet.containers if each.managed.begins_s == 0 and each.attach()]
         columns = [each.index for each in first]
         decision = self._allocator.start(self._applications, self._fleet.joining(columns))

@@ -17,6 +17,7 @@ import pytest
 
 from control.allocator import make
 from control.allocator.model import Application
+from testbed.containers import cgroup_tree
 from testbed.containers.cgroups import Group, detect
 from testbed.containers.container import ContainerSpec
 from testbed.containers.loop import Attached, Managed, Settings, control
@@ -200,6 +201,55 @@ def test_an_attached_container_that_vanishes_leaves_and_joins_again(cgroups: Non
 
     assert [kind for kind, column in kinds(observed) if column == 0] == ["join", "leave", "join"]
     assert len(observed.series.up) == 26
+    assert observed.series.up[:, 1].all()
+
+
+class Remembering:
+    """A driver that keeps the groups it made."""
+
+    def __init__(self) -> None:
+        self._driver = detect()
+        self.version = self._driver.version
+        self.sweep, self.finish = self._driver.sweep, self._driver.finish
+        self.groups: list[Group] = []
+
+    def create(self, run: str, name: str) -> Group:
+        self.groups.append(self._driver.create(run, name))
+        return self.groups[-1]
+
+
+def test_a_cgroup_that_is_removed_under_us_stops_nobody_else(cgroups: None, leftovers) -> None:
+    driver = Remembering()
+
+    def tick(progress) -> None:
+        if progress.samples == 5:
+            cgroup_tree.remove(driver.groups[0].directories)
+
+    observed = control(
+        [shell("a", "while :; do :; done"), shell("b", "sleep 60")],
+        APP,
+        escra(),
+        Settings(duration_s=1.5),
+        on_tick=tick,
+        driver=driver,
+    )
+
+    assert ("leave", 0) in kinds(observed)
+    assert not observed.series.up[-1, 0]
+    assert observed.series.up[:, 1].all()
+    assert len(observed.series.up) == 15
+    assert leftovers(os.getpid()) == []
+
+
+def test_a_log_that_cannot_be_written_at_a_restart_stops_nobody_else(cgroups: None, tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    script = f"sleep 0.3; rm -r {logs}; touch {logs}; exit 1"
+    observed = control(
+        [shell("a", script), shell("b", "sleep 60")], APP, escra(), Settings(duration_s=1.5, logs=logs)
+    )
+
+    assert ("restart", 0) in kinds(observed)
+    assert not observed.series.up[-1, 0]
     assert observed.series.up[:, 1].all()
 
 
