@@ -67,6 +67,8 @@ class Sender:
                 self._awake.clear()
                 if self._stopped:
                     break
+        if not self._stopped:
+            self._note_missed(ends_ns)
         # A request that is cancelled here must not open the next in line.
         self._waiting.clear()
         left = list(self._tasks.values())
@@ -112,6 +114,13 @@ class Sender:
                 self._waiting.append(index)
             else:
                 self._end(index, Status.DROPPED, now_ns)
+
+    def _note_missed(self, ends_ns: int) -> None:
+        """What was due before the end while this process did not run was asked for all the same."""
+        now_ns = time.monotonic_ns()
+        while self.arrived < len(self._at_ns) and self._at_ns[self.arrived] < ends_ns:
+            self._late_ns[self.arrived] = now_ns - self._at_ns[self.arrived]
+            self.arrived += 1
 
     def _open(self, index: int) -> None:
         task = asyncio.get_running_loop().create_task(self._request(index))

@@ -119,6 +119,17 @@ def test_the_end_of_the_run_leaves_the_rest_pending() -> None:
     assert result.complete
 
 
+def test_what_was_due_while_the_generator_did_not_run_is_in_the_result() -> None:
+    async def scene() -> LoadResult:
+        plan = LoadPlan(np.array([0.0, 0.1, 9.0]), np.zeros(3, np.int64), (("http://127.0.0.1:9/x",),), 1.0)
+        sender = Sender(plan, time.monotonic_ns() - 2_000_000_000)
+        return sender.result(complete=await sender.send())
+
+    result = uvloop.run(asyncio.wait_for(scene(), 60))
+    assert result.status.tolist() == [Status.PENDING, Status.PENDING]
+    assert (result.late_s > 1.8).all()
+
+
 def test_kinds_of_one_service_share_the_turn_of_its_replicas() -> None:
     async def scene() -> tuple[list[str], list[str]]:
         first: list[str] = []
