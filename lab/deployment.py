@@ -66,6 +66,13 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+class AttachPaths(_Strict):
+    """A cgroup whose paths differ between version 1's hierarchies."""
+
+    cpu: CgroupPath
+    memory: CgroupPath
+
+
 class ContainerEntry(_Strict):
     """One container on one agent: a command that the agent runs, or an existing cgroup."""
 
@@ -75,8 +82,10 @@ class ContainerEntry(_Strict):
         default=None, min_length=1, description="Run without a shell; text is split as a shell would."
     )
     env: dict[str, str] = Field(default_factory=dict, description="Added to the agent's own.")
-    attach: CgroupPath | None = Field(
-        default=None, description="Instead of a command: path of the cgroup, as in /proc/PID/cgroup."
+    attach: CgroupPath | AttachPaths | None = Field(
+        default=None,
+        description="Instead of a command: path of the cgroup, as in /proc/PID/cgroup; where it differs "
+        "between hierarchies, one each for cpu and memory.",
     )
     peak_cores: PositiveFloat | None = Field(default=None, description="Profiled, for policies that need it.")
     peak_bytes: PositiveInt | None = Field(default=None, description="Profiled, for policies that need it.")
@@ -103,6 +112,13 @@ class ContainerEntry(_Strict):
         if given is not None and any("\0" in text for text in given):
             raise ValueError("a NUL character cannot be passed to a command")
         return given
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """As Placed.attach."""
+        if isinstance(self.attach, AttachPaths):
+            return self.attach.model_dump()
+        return {"": self.attach} if self.attach else {}
 
     @model_validator(mode="after")
     def _one_of(self) -> ContainerEntry:
@@ -144,7 +160,9 @@ class DeploymentFile(_Strict):
         entries = [each for app in self.applications for each in app.containers]
         _refuse_twice("application {}", [app.name for app in self.applications])
         _refuse_twice("container {}", [each.name for each in entries])
-        _refuse_twice("cgroup {0[1]} of agent {0[0]}", [(e.agent, e.attach) for e in entries if e.attach])
+        _refuse_twice(
+            "cgroup {0[1]} of agent {0[0]}", [(e.agent, p) for e in entries for p in {*e.paths.values()}]
+        )
         for app in self.applications:
             if not app.containers and not app.watch:
                 raise ValueError(f"application {app.name}: neither containers nor watch")
@@ -173,7 +191,7 @@ def load(path: Path) -> Plan:
                     index,
                     tuple(each.command or ()),
                     each.env,
-                    each.attach,
+                    each.paths,
                     each.peak_cores,
                     each.peak_bytes,
                 )

@@ -40,7 +40,7 @@ def test_a_file_becomes_a_deployment_and_an_allocator(tmp_path: Path) -> None:
     plan = load(write(tmp_path, GOOD))
     web, db = plan.deployment.containers
     assert web == Placed("web", "h1", 0, ("python", "web.py", "--port", "80"), {"WORKERS": "2"})
-    assert (db.attach, db.peak_cores, db.peak_bytes) == ("/docker/abc", 1.5, 1000)
+    assert (db.attach, db.peak_cores, db.peak_bytes) == ({"": "/docker/abc"}, 1.5, 1000)
     assert plan.deployment.watches == (Watch("h1", 1, "/kubepods/burstable", "pod*"),)
     assert plan.deployment.agents == {"h1", "h2"}
     assert [each.cpu_limit_cores for each in plan.deployment.applications] == [4.0, 1.0]

@@ -208,7 +208,7 @@ class Controller(asyncio.DatagramProtocol):
             welcome.reclaim_interval_s, welcome.reclaim_margin_bytes = rule.interval_s, rule.margin_bytes
         for name, each in self.books.deployment.containers_of(agent).items():
             welcome.containers.add(
-                name=name, command=each.command, environment=dict(each.environment), attach=each.attach or ""
+                name=name, command=each.command, environment=dict(each.environment), attach=dict(each.attach)
             )
         for watch in self.books.deployment.watches_of(agent):
             welcome.watches.add(parent=watch.parent, pattern=watch.pattern)

@@ -15,8 +15,8 @@ from control.allocator.model import Application
 class Placed:
     """One container on one agent: a command to run, or an existing cgroup to attach to.
 
-    app: index of its application; attach: path below the cgroup mount, None = run the command; peak_cores,
-    peak_bytes: profiled maxima, None = unknown.
+    app: index of its application; attach: path below the cgroup mount by controller, or under "" one for all,
+    empty = run the command; peak_cores, peak_bytes: profiled maxima, None = unknown.
     """
 
     name: str
@@ -24,7 +24,7 @@ class Placed:
     app: int
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    attach: str | None = None
+    attach: Mapping[str, str] = field(default_factory=dict)
     peak_cores: float | None = None
     peak_bytes: int | None = None
 

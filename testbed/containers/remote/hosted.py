@@ -45,7 +45,8 @@ class HostGroup(LimitedGroup, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a container comes from: a command, or a cgroup to attach to.
+    """Where a container comes from: a command, or a cgroup to attach to (path by controller, or under "" one
+    for all).
 
     watch: the one that found it, counted from 1; 0 = it is of the deployment itself.
     """
@@ -53,13 +54,13 @@ class Origin:
     name: str
     command: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)
-    attach: str = ""
+    attach: Mapping[str, str] = field(default_factory=dict)
     watch: int = 0
 
     @classmethod
     def of(cls, wanted: Wanted) -> Origin:
         """As the controller asks for it."""
-        return cls(wanted.name, tuple(wanted.command), dict(wanted.environment), wanted.attach)
+        return cls(wanted.name, tuple(wanted.command), dict(wanted.environment), dict(wanted.attach))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -39,8 +39,8 @@ class Place(Protocol):
     def adopt(self, name: str) -> HostGroup | None:
         """The group that an agent of this name made for it and left behind; None where there is none."""
 
-    def attach(self, path: str) -> HostGroup:
-        """Somebody else's. Raises BackendError, GroupGoneError where it is not there."""
+    def attach(self, paths: Mapping[str, str]) -> HostGroup:
+        """Somebody else's, by Origin.attach. Raises BackendError, GroupGoneError where it is not there."""
 
     def incarnation(self, group: HostGroup) -> int:
         """Tells the group from another of the same name."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -70,9 +70,9 @@ class CgroupPlace:
             return None
         return GroupV2(directories[_UNIFIED]) if _UNIFIED in directories else GroupV1(directories)
 
-    def attach(self, path: str) -> Group:
+    def attach(self, paths: Mapping[str, str]) -> Group:
         """See hosting.Place."""
-        return attach(path, self._driver, self._run)
+        return attach(paths.get("") or paths, self._driver, self._run)
 
     def incarnation(self, group: HostGroup) -> int:
         """See hosting.Place: the inode of its (first) directory."""

@@ -47,5 +47,5 @@ class Watcher:
                     if each.is_dir(follow_symlinks=False) and fnmatchcase(each.name, pattern):
                         path = f"{parent.rstrip('/')}/{each.name}"
                         name = f"{number}:{each.name}"
-                        found[name] = Origin(name, attach=path, watch=number)
+                        found[name] = Origin(name, attach={"": path}, watch=number)
         return dict(sorted(found.items()))

@@ -7,7 +7,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -117,8 +117,8 @@ class FakePlace:
         group = self.groups.get(name)
         return None if group is None or group.removed else group
 
-    def attach(self, path: str) -> FakeGroup:
-        return self.adopt(path) or self.create(path)
+    def attach(self, paths: Mapping[str, str]) -> FakeGroup:
+        return self.adopt(paths[""]) or self.create(paths[""])
 
     def incarnation(self, group: FakeGroup) -> int:
         return group.incarnation

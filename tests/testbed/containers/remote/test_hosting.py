@@ -1,0 +1,218 @@
+"""An agent's containers on real cgroups: started, adopted after a crash, attached and let go; needs root."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from testbed.containers import ownership
+from testbed.containers.cgroup_v1 import V1
+from testbed.containers.cgroups import detect
+from testbed.containers.remote.hosting import Hosting
+from testbed.containers.remote.messages_pb2 import Joined, Order, Report, Wanted
+from testbed.containers.remote.place import CgroupPlace, sweep
+from twinbed import BackendError
+
+pytestmark = [pytest.mark.root, pytest.mark.usefixtures("cgroups")]
+AGENT = f"hosting-{os.getpid()}"
+MIB = 1 << 20
+
+
+def until(look: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not look():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "agents"
+    sweep(detect(), tmp_path / "agents")
+
+
+def hosting(state: Path, logs: Path | None = None) -> tuple[Hosting, CgroupPlace]:
+    place = CgroupPlace(AGENT, detect(), state)
+    return Hosting(place, logs), place
+
+
+def limits(joined: Joined, cores: float = 0.5, size: int = 64 * MIB) -> Order:
+    """What a controller would say first."""
+    order = Order(number=1)
+    for id_, each in enumerate(joined.containers, 1):
+        order.named.add(name=each.name, id=id_, app=0)
+        for part in (order.cpu, order.memory):
+            part.ids.append(id_)
+            part.reasons.append(1)
+        order.cpu.cores.append(cores)
+        order.memory.bytes.append(size)
+    return order
+
+
+def bury(former: Hosting, name: str) -> None:
+    """What the former agent started has ended; here its parent lives on and has to see to that."""
+    process = former.containers[name]._process
+    assert process is not None
+    process.wait(20)
+
+
+def commands(**named: str) -> list[Wanted]:
+    return [Wanted(name=name, command=["sh", "-c", text]) for name, text in named.items()]
+
+
+def test_a_command_starts_with_its_limits_and_not_before(state: Path, tmp_path: Path) -> None:
+    here, _ = hosting(state, tmp_path / "logs")
+    wanted = commands(a='echo "$GREETING"; exec sleep 100')
+    wanted[0].environment["GREETING"] = "hello; $(id)"
+    joined = here.converge(wanted, ())
+    assert not joined.containers[0].running
+    assert here.containers["a"].group.pids() == set()
+    here.carry_out(limits(joined), Report())
+    until(lambda: here.containers["a"].group.pids(), "it runs")
+    assert here.containers["a"].group.quota_cores == 0.5
+    until(lambda: (tmp_path / "logs" / "a.log").read_text() == "hello; $(id)\n", "its output")
+    (pid,) = here.containers["a"].group.pids()
+    assert os.getsid(pid) != os.getsid(0)
+    here.close()
+    assert not Path(f"/proc/{pid}").exists()
+    assert not any(state.iterdir())
+
+
+def test_what_an_agent_left_is_adopted_with_its_processes_and_limits(state: Path) -> None:
+    first, place = hosting(state)
+    joined = first.converge(commands(a="exec sleep 100", b="exec sleep 100"), ())
+    first.carry_out(limits(joined), Report())
+    until(lambda: all(each.group.pids() for each in first.containers.values()), "both run")
+    before = {name: each.group.pids() for name, each in first.containers.items()}
+    place.close()  # as kill -9 would
+
+    second, _ = hosting(state)
+    again = second.converge(commands(a="exec sleep 100", c="exec sleep 100"), ())
+    adopted, fresh = again.containers
+    assert (adopted.name, adopted.running, adopted.quota_cores) == ("a", True, 0.5)
+    assert adopted.incarnation == joined.containers[0].incarnation
+    assert adopted.limit_bytes == 64 * MIB
+    assert not fresh.running
+    assert second.containers["a"].group.pids() == before["a"]
+    # What is not deployed any more is ended, and its group with it.
+    bury(first, "b")
+    (pid,) = before["a"]
+    os.kill(pid, signal.SIGKILL)
+    bury(first, "a")
+    until(lambda: (second.supervise(time.monotonic()), "a" not in second.containers)[1], "its end is seen")
+    second.close()
+
+
+def test_a_recorders_clean_up_leaves_the_containers_of_a_dead_agent_alone(state: Path) -> None:
+    here, place = hosting(state)
+    here.carry_out(limits(here.converge(commands(a="exec sleep 100"), ())), Report())
+    until(lambda: here.containers["a"].group.pids(), "it runs")
+    before = here.containers["a"].group.pids()
+    place.close()
+    detect().sweep()
+    assert here.containers["a"].group.pids() == before
+    assert sweep(detect(), state) == [AGENT]
+    bury(here, "a")
+
+
+def test_a_failing_command_is_started_again_and_one_that_is_done_leaves(state: Path, tmp_path: Path) -> None:
+    here, _ = hosting(state)
+    marks = tmp_path / "marks"
+    joined = here.converge(commands(bad=f"echo x >> {marks}; exit 3", done="true"), ())
+    here.carry_out(limits(joined), Report())
+    gone: list[str] = []
+    here.on_gone = lambda container, _why: gone.append(container.name)
+    until(lambda: (here.supervise(time.monotonic()), gone == ["done"])[1], "done left")
+    until(
+        lambda: (here.supervise(time.monotonic()), marks.exists() and marks.read_text().count("x") >= 2)[1],
+        "started again",
+    )
+    here.close()
+
+
+def test_an_ordered_restart_is_no_failure(state: Path) -> None:
+    here, _ = hosting(state)
+    here.carry_out(limits(here.converge(commands(a="exec sleep 100"), ())), Report())
+    until(lambda: here.containers["a"].group.pids(), "it runs")
+    before = here.containers["a"].group.pids()
+    here.carry_out(Order(number=2, restart=[1]), Report())
+    until(
+        lambda: (here.supervise(time.monotonic()), here.containers["a"].group.pids() - before)[1],
+        "runs again",
+    )
+    here.close()
+
+
+def test_an_attached_group_is_limited_and_gets_its_limits_back(state: Path) -> None:
+    driver = detect()
+    run = ownership.new_run()
+    theirs = driver.create(run, "theirs")
+    attach = {"": str(theirs.directories[0])}
+    if isinstance(driver, V1):
+        # Where the memory hierarchy has the caller elsewhere, its path is another one.
+        attach = {each: str(base / ownership.MARK / run / "theirs") for each, base in driver.base.items()}
+    command = subprocess.Popen(["sleep", "100"], preexec_fn=theirs.enter)
+    try:
+        crashed, place = hosting(state)
+        joined = crashed.converge([Wanted(name="x", attach=attach)], ())
+        assert joined.containers[0].running
+        crashed.carry_out(limits(joined), Report())
+        assert quota_us(theirs.directories[0]) == 50_000
+        place.close()
+
+        here, _ = hosting(state)
+        again = here.converge([Wanted(name="x", attach=attach)], ())
+        assert again.containers[0].incarnation == joined.containers[0].incarnation
+        assert again.containers[0].quota_cores == 0.5
+        here.carry_out(limits(again, cores=0.25), Report())
+        assert quota_us(theirs.directories[0]) == 25_000
+        here.close()
+        assert quota_us(theirs.directories[0]) == -1
+        assert command.poll() is None
+    finally:
+        command.kill()
+        command.wait()
+        theirs.remove()
+        driver.finish(run)
+
+
+def test_paths_that_lead_elsewhere_are_refused_in_one_line(state: Path) -> None:
+    here, _ = hosting(state)
+    bad = ["/../etc", "/nothing-there", "/", "x/../../..", ""]
+    joined = here.converge([Wanted(name=f"x{n}", attach={"": each}) for n, each in enumerate(bad)], ())
+    assert len(joined.failed) == len(bad)
+    assert not any("\n" in each.problem for each in joined.failed)
+    assert not here.containers
+    here.close()
+
+
+def quota_us(directory: Path) -> int:
+    if (directory / "cpu.max").exists():
+        first = (directory / "cpu.max").read_text().split()[0]
+        return -1 if first == "max" else int(first)
+    return int((directory / "cpu.cfs_quota_us").read_text())
+
+
+def test_a_second_agent_of_the_name_is_refused(state: Path) -> None:
+    _, place = hosting(state)
+    with pytest.raises(BackendError, match="runs here already"):
+        hosting(state)
+    place.close()
+
+
+def test_what_cannot_run_is_said_and_the_others_run(state: Path) -> None:
+    here, _ = hosting(state)
+    wanted = [Wanted(name="ok", command=["sleep", "100"]), Wanted(name="../x", command=["true"])]
+    wanted.append(Wanted(name="no", command=["/no/such/program"]))
+    joined = here.converge(wanted, ())
+    assert [each.name for each in joined.failed] == ["../x"]
+    here.carry_out(limits(joined), Report())
+    until(lambda: here.containers["ok"].group.pids(), "it runs")
+    assert set(here.containers) == {"ok"}
+    here.close()
