@@ -16,6 +16,8 @@ from lab.charts import series, services
 from lab.services.application import AppSpec
 from lab.services.load import load_app
 from lab.store import Run
+from lab.validation import stored
+from lab.validation.both import Cell
 from traces.load import load
 from traces.schema import UsageTrace
 
@@ -92,3 +94,9 @@ def by_container(run: Run) -> pd.DataFrame:
 def application(name: str) -> AppSpec:
     """A shipped application. Raises ScenarioError."""
     return load_app(name)
+
+
+@st.cache_data(max_entries=2, show_spinner="Comparing twin and testbed", hash_funcs=_RUN)
+def cells(runs: list[Run]) -> list[Cell]:
+    """`stored.cells`."""
+    return stored.cells(runs)

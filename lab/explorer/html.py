@@ -20,7 +20,7 @@ from lab.formats import shown as as_text
 from lab.metrics import BY_KEY, METRICS, Metric
 
 _RULE = "1px solid rgba(128, 128, 128, 0.28)"
-_STYLE = f"""<style>
+STYLE = f"""<style>
 .tb-cards {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: 0.75rem; }}
 .tb-card {{ border: {_RULE}; border-top-width: 4px; border-radius: 0.5rem; padding: 0.7rem 0.95rem; }}
 .tb-name {{ font-weight: 600; overflow-wrap: anywhere; }}
@@ -41,6 +41,7 @@ _STYLE = f"""<style>
 .tb-grid td.tb-best {{ font-weight: 700; background: rgba(0, 158, 115, 0.13); }}
 .tb-dot {{ display: inline-block; width: 0.7em; height: 0.7em; border-radius: 50%; margin-right: 0.45em; }}
 </style>"""
+"""What all tables and cards of the explorer look like; goes before each."""
 
 _CARD = (
     ("throttled_share", "Throttled"),
@@ -100,7 +101,7 @@ def service_cards(runs: Sequence[Shown]) -> str:
 
 
 def _grid(found: Iterable[str]) -> str:
-    return f'{_STYLE}<div class="tb-cards">{"".join(found)}</div>'
+    return f'{STYLE}<div class="tb-cards">{"".join(found)}</div>'
 
 
 def _card(shown: Shown, figure: str, what: str, remark: str, below: Sequence[tuple[str, str]]) -> str:
@@ -142,7 +143,7 @@ def _signed(change: float) -> str:
 def heading(shown: Shown, remark: str) -> str:
     """The line above one run's chart."""
     return (
-        f'{_STYLE}<div><span class="tb-dot" style="background:{shown.color}"></span>'
+        f'{STYLE}<div><span class="tb-dot" style="background:{shown.color}"></span>'
         f'<span class="tb-name">{escape(shown.title)}</span> '
         f'<span class="tb-soft">{escape(remark)}</span></div>'
     )
@@ -251,6 +252,6 @@ def _whole_table(kind: str, runs: Sequence[Shown], lines: str) -> str:
         for each in runs
     )
     return (
-        f'{_STYLE}<div class="tb-scroll"><table class="tb-grid {kind}"><thead><tr><th></th>{head}</tr>'
+        f'{STYLE}<div class="tb-scroll"><table class="tb-grid {kind}"><thead><tr><th></th>{head}</tr>'
         f"</thead><tbody>{lines}</tbody></table></div>"
     )

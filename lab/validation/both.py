@@ -78,12 +78,17 @@ def validate(
 
 def cell(spec: RunSpec, twin: Sequence[Run], testbed: Sequence[Run]) -> Cell:
     """The judged cell of these runs, all of which answer `spec` but for seed and repeat."""
+    return judged(spec.name, spec.variant, spec.policy.text, twin, testbed)
+
+
+def judged(scenario: str, variant: str, policy: str, twin: Sequence[Run], testbed: Sequence[Run]) -> Cell:
+    """A cell with the judgement of each quantity of these runs."""
     ours, theirs = [measures(run) for run in twin], [measures(run) for run in testbed]
     judgements = tuple(
         judge(each, [found[each.key] for found in ours], [found[each.key] for found in theirs])
         for each in QUANTITIES
     )
-    return Cell(spec.name, spec.variant, spec.policy.text, tuple(twin), tuple(testbed), judgements)
+    return Cell(scenario, variant, policy, tuple(twin), tuple(testbed), judgements)
 
 
 def _by_cell(specs: Sequence[RunSpec]) -> Iterator[list[int]]:

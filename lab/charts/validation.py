@@ -1,0 +1,99 @@
+"""Twin and testbed over each other: what they used and were allowed, and what their clients waited.
+
+For: data frames and charts of the Validation page. Not for: judging (lab.validation) or one backend alone
+(lab.charts.drawing). Colours and dashes tell the two apart, also without colour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import altair as alt
+import pandas as pd
+
+from lab.charts import series, services
+from lab.charts.drawing import Time, left
+from lab.store import Run
+
+TWIN, TESTBED = "twin", "testbed"
+COLORS = {TWIN: "#1A7FC4", TESTBED: "#D55E00"}
+_MOST_ROWS = 1500
+_MOST_STRETCHES = 60
+_HEIGHT = 150
+_COLUMNS = {
+    "cpu": {"usage_cores": "use", "quota_cores": "limit"},
+    "memory": {"memory_mib": "use", "limit_mib": "limit"},
+}
+_TITLES = {"cpu": "CPU (cores)", "memory": "Memory (MiB)"}
+
+
+def over_time(runs: Mapping[str, Run], container: str, quantity: str) -> pd.DataFrame:
+    """One container's use and limit under each backend: at_s, value, backend, what (`use`, `limit`).
+
+    runs: TWIN and TESTBED → run; quantity: `cpu` or `memory`. Rows without a value are left out.
+    """
+    columns = _COLUMNS[quantity]
+    parts = []
+    for backend, run in runs.items():
+        frame = series.thin(series.container(run, container), list(columns), _MOST_ROWS // 5)
+        for column, what in columns.items():
+            values = frame[["at_s"]].assign(value=frame[column], backend=backend, what=what)
+            parts.append(values.dropna(subset=["value"]))
+    return pd.concat(parts, ignore_index=True)
+
+
+def use_and_limit(frame: pd.DataFrame, quantity: str) -> list[alt.Chart]:
+    """Use, and below it the limit: twin and testbed as two lines each."""
+    panels = [(what, frame[frame["what"] == what]) for what in ("use", "limit")]
+    shown = [(what, values) for what, values in panels if len(values)]
+    return [
+        _lines(values, f"{what.capitalize()}, {_TITLES[quantity]}", last=what == shown[-1][0])
+        for what, values in shown
+    ]
+
+
+def latency_over_time(runs: Mapping[str, Run]) -> pd.DataFrame:
+    """Percentiles of the answered requests' latency: at_s, value (s), backend, what (p50, p90, p99)."""
+    parts = []
+    for backend, run in runs.items():
+        frame = services.over_time(run, _MOST_STRETCHES)
+        for what in services.PERCENTILES:
+            values = frame[["at_s"]].assign(value=frame[what], backend=backend, what=what)
+            parts.append(values.dropna(subset=["value"]))
+    return pd.concat(parts, ignore_index=True)
+
+
+def latency(frame: pd.DataFrame) -> list[alt.Chart]:
+    """A chart per percentile, twin and testbed as two lines each."""
+    whats = [what for what in services.PERCENTILES if (frame["what"] == what).any()]
+    return [
+        _lines(frame[frame["what"] == what], f"Latency {what} (s)", last=what == whats[-1]) for what in whats
+    ]
+
+
+def _lines(frame: pd.DataFrame, title: str, *, last: bool) -> alt.Chart:
+    chart: alt.Chart = (
+        alt.Chart(frame, height=_HEIGHT)
+        .mark_line(interpolate="step-before", strokeWidth=1.8, clip=True)
+        .encode(
+            x=Time(labels=last).of("at_s"),
+            y=left("value", title),
+            color=alt.Color(
+                "backend:N",
+                title=None,
+                scale=alt.Scale(domain=list(COLORS), range=list(COLORS.values())),
+                legend=alt.Legend(orient="top"),
+            ),
+            strokeDash=alt.StrokeDash(
+                "backend:N",
+                scale=alt.Scale(domain=list(COLORS), range=[[1, 0], [5, 2]]),
+                legend=None,
+            ),
+            tooltip=[
+                alt.Tooltip("backend:N", title="backend"),
+                alt.Tooltip("at_s:Q", title="time (s)", format=".1f"),
+                alt.Tooltip("value:Q", title=title, format=",.4g"),
+            ],
+        )
+    )
+    return chart

@@ -1,0 +1,157 @@
+"""The page "Validation": twin and testbed over each other, and the twin's error in each quantity.
+
+For: this page. Not for: the rule (lab.validation.rule), finding what belongs together (lab.validation.stored)
+or making it: that needs root, so `twinbed validate` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import streamlit as st
+
+from lab.charts import validation as charts
+from lab.charts.palette import title
+from lab.explorer import cached, html, progress, verdicts
+from lab.store import Run, RunStore
+from lab.validation import present
+from lab.validation.both import Cell
+from lab.validation.rule import RULE
+
+_COMMAND = "sudo .venv/bin/twinbed validate scenarios/validation/step.yaml"
+
+
+def page() -> None:
+    """Draws the page."""
+    progress.take_finished()
+    st.title("Validation", anchor=False)
+    progress.show()
+    store = RunStore()
+    runs = [store.open(run_id) for run_id in store.ids()]
+    found = cached.cells(runs)
+    if not found:
+        _empty(store)
+        return
+    chosen = _choose(found)
+    same = [cell for cell in found if cell.scenario == chosen.scenario]
+    _errors(chosen)
+    _over_time(chosen)
+    _latency(chosen)
+    _all(same)
+    _provenance(chosen)
+
+
+def _empty(store: RunStore) -> None:
+    st.markdown(
+        f"Nothing in {html.markdown(str(store.root))} has been run on both backends yet. Run a scenario on "
+        "the twin and on this machine; that needs root and cgroups, and takes some four minutes:"
+    )
+    st.code(_COMMAND, language="sh")
+    st.caption("Runs go into the store of the user who runs it: point `TWINBED_STORE` at this one.")
+
+
+def _choose(found: Sequence[Cell]) -> Cell:
+    """One cell; the address keeps which."""
+    scenario, load, policy = st.columns([3, 4, 5])
+    names = list(dict.fromkeys(cell.scenario for cell in found))
+    name = scenario.selectbox("Scenario", names, index=_asked(names, "scenario"), key="validated_scenario")
+    here = [cell for cell in found if cell.scenario == name]
+    loads = list(dict.fromkeys(cell.variant for cell in here))
+    variant = loads[0]
+    if len(loads) > 1:
+        variant = load.selectbox("Load", loads, index=_asked(loads, "load"), key="validated_load")
+    here = [cell for cell in here if cell.variant == variant]
+    policies = [cell.policy for cell in here]
+    picked = policy.segmented_control(
+        "Policy",
+        policies,
+        default=policies[_asked(policies, "policy")],
+        format_func=title,
+        required=True,
+        key="validated_policy",
+    )
+    st.query_params.from_dict({"scenario": name, "load": variant, "policy": str(picked)})
+    return next(cell for cell in here if cell.policy == picked)
+
+
+def _asked(options: Sequence[str], key: str) -> int:
+    asked = st.query_params.get(key)
+    return options.index(asked) if asked in options else 0
+
+
+def _errors(cell: Cell) -> None:
+    st.subheader("Error of the twin", anchor="errors")
+    st.html(verdicts.table(cell))
+    st.caption(
+        f"Twin: {_count(cell.twin, 'run')}. Testbed: median of {_count(cell.testbed, 'run')}, and what they "
+        "spread over. The error is twin − testbed."
+    )
+    with st.expander("When the twin agrees"):
+        st.markdown(html.markdown(RULE))
+
+
+def _over_time(cell: Cell) -> None:
+    st.subheader("Use and limit over time", anchor="time")
+    pick, what, which = st.columns([3, 2, 3])
+    names = list(cell.twin[0].manifest["workload"]["containers"])
+    container = pick.selectbox("Container", names, key="validated_container")
+    quantity = what.segmented_control(
+        "Quantity", ["CPU", "Memory"], default="CPU", required=True, key="validated_quantity"
+    )
+    runs = _runs(cell, which)
+    name = "cpu" if quantity == "CPU" else "memory"
+    frame = charts.over_time(runs, str(container), name)
+    _stack(charts.use_and_limit(frame, name), f"time-{name}")
+
+
+def _latency(cell: Cell) -> None:
+    if not all("requests" in run.tables for run in (*cell.twin, *cell.testbed)):
+        return
+    st.subheader("Latency over time", anchor="latency")
+    frame = charts.latency_over_time({charts.TWIN: cell.twin[0], charts.TESTBED: _repeat(cell)})
+    if frame.empty:
+        st.info("No request was answered.")
+    else:
+        _stack(charts.latency(frame), "latency")
+
+
+def _runs(cell: Cell, place: st.delta_generator.DeltaGenerator) -> dict[str, Run]:
+    if len(cell.testbed) > 1:
+        place.selectbox(
+            "Run on the testbed",
+            range(len(cell.testbed)),
+            format_func=lambda index: f"repeat {cell.testbed[index].manifest['repeat']}",
+            key="validated_repeat",
+        )
+    return {charts.TWIN: cell.twin[0], charts.TESTBED: _repeat(cell)}
+
+
+def _repeat(cell: Cell) -> Run:
+    """The testbed's run that is looked at; of another cell there may be fewer."""
+    index = int(st.session_state.get("validated_repeat", 0))
+    return cell.testbed[min(index, len(cell.testbed) - 1)]
+
+
+def _stack(panels: Sequence[alt.Chart], key: str) -> None:
+    stack = st.container(gap=None)
+    for index, each in enumerate(panels):
+        stack.altair_chart(each, key=f"{key}-{index}")
+
+
+def _all(cells: Sequence[Cell]) -> None:
+    st.subheader("All cells of this scenario", anchor="cells")
+    st.html(verdicts.overview(cells))
+    st.caption("  \n".join(html.markdown(line) for line in present.shares(cells)))
+
+
+def _provenance(cell: Cell) -> None:
+    with st.expander("Where these figures come from"):
+        for key, value in present.facts([cell]).items():
+            st.markdown(f"**{key}**: {html.markdown(str(value))}")
+        for run in (*cell.twin, *cell.testbed):
+            st.code(run.id, language=None)
+
+
+def _count(runs: Sequence[Run], what: str) -> str:
+    return f"1 {what}" if len(runs) == 1 else f"{len(runs)} {what}s"

@@ -1,0 +1,83 @@
+"""Judged cells as HTML tables: each verdict has a colour and says in words what it is.
+
+For: the Validation page. Not for: judging (lab.validation.rule). Everything that is not ours is escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from html import escape
+
+from lab.charts.palette import title
+from lab.explorer.html import STYLE
+from lab.formats import ABSENT
+from lab.validation.both import Cell
+from lab.validation.rule import QUANTITIES, Judgement, Verdict
+
+_COLORS = {
+    Verdict.LIMIT: "rgba(0, 158, 115, 0.22)",
+    Verdict.SPREAD: "rgba(86, 180, 233, 0.24)",
+    Verdict.OUTSIDE: "rgba(213, 94, 0, 0.24)",
+    Verdict.ONE_SIDED: "rgba(213, 94, 0, 0.24)",
+    Verdict.NONE: "transparent",
+}
+
+
+def table(cell: Cell) -> str:
+    """One line per quantity that could be compared: twin, testbed, error, spread, limit, verdict."""
+    heads = ("Quantity", "Twin", "Testbed", "Error", "Error (%)", "Spread of the testbed", "Limit", "Verdict")
+    lines = [_line(each) for each in cell.judgements if each.verdict.counts]
+    return _table(heads, lines)
+
+
+def overview(cells: Sequence[Cell]) -> str:
+    """One line per cell, a column per quantity that any of them has: the verdict in words."""
+    shown = [
+        index
+        for index in range(len(QUANTITIES))
+        if any(cell.judgements[index].verdict.counts for cell in cells)
+    ]
+    heads = ("Load and policy", *(QUANTITIES[index].title for index in shown))
+    lines = []
+    for cell in cells:
+        name = f"{cell.variant} · {title(cell.policy)}" if cell.variant else title(cell.policy)
+        verdicts = [_verdict(cell.judgements[index].verdict) for index in shown]
+        lines.append(f"<th>{escape(name)}</th>{''.join(verdicts)}")
+    return _table(heads, lines)
+
+
+def _table(heads: Sequence[str], lines: Sequence[str]) -> str:
+    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
+    body = "".join(f"<tr>{each}</tr>" for each in lines)
+    return (
+        f'{STYLE}<div class="tb-scroll"><table class="tb-grid tb-verdicts"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _line(each: Judgement) -> str:
+    quantity = each.quantity
+    unit = "" if quantity.unit == "1" else f" ({quantity.unit})"
+    relative = each.relative_error
+    cells = (
+        _number(each.twin, quantity.decimals),
+        _number(each.testbed, quantity.decimals),
+        _number(each.error, quantity.decimals, signed=True),
+        _number(100 * relative, 1, signed=True),
+        f"{_number(each.low, quantity.decimals)} to {_number(each.high, quantity.decimals)}",
+        escape(quantity.limit),
+    )
+    values = "".join(f"<td>{text}</td>" for text in cells)
+    return f"<th>{escape(quantity.title + unit)}</th>{values}{_verdict(each.verdict)}"
+
+
+def _verdict(verdict: Verdict) -> str:
+    return f'<td style="background:{_COLORS[verdict]}">{escape(str(verdict))}</td>'
+
+
+def _number(value: float, decimals: int, *, signed: bool = False) -> str:
+    if math.isnan(value):
+        return ABSENT
+    text = f"{value:+,.{decimals}f}" if signed else f"{value:,.{decimals}f}"
+    return text.replace("-", "\N{MINUS SIGN}")
