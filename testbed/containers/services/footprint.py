@@ -2,8 +2,8 @@
 
 For: pages that are really touched, so that the container's cgroup is charged for them and an OOM trap holds
 the process that touches one too many. Not for: what a limit is. What a visit gave back is kept for the
-visits to come for TRIM_S (touching fresh pages costs 0.1–0.3 µs per KiB) and then returned to the kernel,
-as allocators do: so the charge follows the largest number of visits of the last TRIM_S.
+visits to come for TRIM_S (touching fresh pages costs 0.6 µs per KiB in a virtual machine) and then returned
+to the kernel, as allocators do: so the charge follows the largest number of visits of the last TRIM_S.
 """
 
 from __future__ import annotations
