@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed.containers.cgroup_files import ControlFile
+from testbed.containers.cgroup_files import ControlFile, field
 from testbed.containers.cgroup_group import NO_LIMIT_BYTES, whole_pages
 
 HEADROOM_BYTES = 16 << 20
@@ -31,7 +31,9 @@ class MemoryV2:
         self._high = open_(directory / "memory.high", os.O_RDWR)
         self._swap = open_where_counted(directory / "memory.swap.max", os.O_RDWR)
         self._reclaim = open_where_counted(directory / "memory.reclaim", os.O_WRONLY)
+        self._events = open_(directory / "memory.events", os.O_RDONLY)
         self._armed = False
+        self._kills_before: int | None = None
         found = self._max.read().strip()
         self.limit_bytes = NO_LIMIT_BYTES if found == b"max" else int(found)
 
@@ -52,6 +54,7 @@ class MemoryV2:
         if not self._armed:
             self._max.write(_text(wanted))
         else:
+            self._kills_before = None
             lines = [(self._max, _above(wanted)), (self._high, wanted)]
             for file, value in lines if raising else reversed(lines):
                 file.write(_text(value))
@@ -66,19 +69,26 @@ class MemoryV2:
 
     def disarm(self) -> None:
         """See oom_trap.Lines. A group that is above its limit keeps what it holds, and no more."""
-        self._armed = False
+        self._armed, self._kills_before = False, None
         self.limit_bytes = max(self.limit_bytes, self._reclaim_to(self.limit_bytes))
         self._max.write(_text(self.limit_bytes))
         self._high.write("max")
 
     def exceeded(self) -> bool:
         """See oom_trap.Lines."""
+        if self._kills_before is not None and self._kills() > self._kills_before:
+            self._kills_before = None
+            self._max.write(_text(_above(self.limit_bytes)))
         return self.charged_bytes() > self.limit_bytes
 
     def enforce(self) -> None:
-        """See oom_trap.Lines."""
+        """See oom_trap.Lines. The write may find room yet, charges that a CPU keeps in stock: then the kill
+        comes with the next page."""
+        self._kills_before = self._kills()
         self._max.write(_text(self.limit_bytes))
-        self._max.write(_text(_above(self.limit_bytes)))
+
+    def _kills(self) -> int:
+        return field(self._events.read(), b"oom_kill")
 
     def _reclaim_to(self, limit_bytes: int) -> int:
         """Reclaims what is above the limit as far as it goes (since kernel 5.19); what is charged then."""

@@ -97,10 +97,10 @@ class Lines(Protocol):
         """The limit is again the line where tasks are killed."""
 
     def exceeded(self) -> bool:
-        """Whether more than the limit is charged now."""
+        """Whether more than the limit is charged now. Ends an enforcement that has killed."""
 
     def enforce(self) -> None:
-        """Lets the kernel kill until no more than the limit is charged; armed as before when it returns."""
+        """From here on the kernel kills at the limit, until it has or the limit is set anew."""
 
 
 class TrapV2:
@@ -134,7 +134,11 @@ class TrapV2:
         return self._lines.exceeded()
 
     def surrender(self) -> None:
-        """Lets the kernel's OOM killer bring the group down to its limit; returns when it has."""
+        """Lets the kernel's OOM killer act at the limit.
+
+        The trap is armed again once it has, which is an event of its own, to be answered by `held`; or when
+        the limit is set anew.
+        """
         self._lines.enforce()
 
     def close(self) -> None:

@@ -271,7 +271,7 @@ def test_a_keeper_that_was_killed_leaves_no_container_held(
         "from testbed.containers.attached import attach\n"
         "from testbed.containers.cgroups import detect\n"
         f"group = attach({path_of(container, driver)!r}, detect())\n"
-        f"group.set_memory_limit({16 * MIB}); group.trap(); group.set_cpu_quota(0.1)\n"
+        f"group.set_memory_limit({16 * MIB}); group.trap(); group.set_cpu_quota(0.9)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
