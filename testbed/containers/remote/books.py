@@ -19,7 +19,7 @@ import numpy as np
 
 from control.allocator.model import Decision, Ids, Join, OomEvents, PeriodStats, Shrunk
 from control.allocator.ports import Allocator
-from testbed.containers.cgroup_group import NO_LIMIT_BYTES, QUOTA_PERIOD_US
+from testbed.containers.cgroup_group import QUOTA_PERIOD_US
 from testbed.containers.remote.datagrams import Batch
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Change, Ledger
@@ -138,13 +138,16 @@ class Books:
             needed = dict(zip(report.held.ids, report.held.needed_bytes, strict=False))
             ids = [id_ for id_ in self._own(state, report.held.ids) if needed.get(id_, 0) > 0]
             if ids:
-                event = OomEvents(_ids(ids), _ids(needed[id_] for id_ in ids), at_s)
+                # More than its application has is never granted, whatever an agent says is needed.
+                most = [self.deployment.applications[self.members[id_].app].memory_limit_bytes for id_ in ids]
+                wanted = _ids(min(needed[id_], each) for id_, each in zip(ids, most, strict=True))
+                event = OomEvents(_ids(ids), wanted, at_s)
                 self._carry_out(self.allocator.on_oom(event), answer=self.allocator.traps_oom)
         elif what == "shrunk":
             limits = dict(zip(report.shrunk.ids, report.shrunk.limit_bytes, strict=False))
             ids = self._own(state, report.shrunk.ids)
             # One whose grant is on its way will have that limit, whatever it was shrunk to before.
-            kept = {id_: limits[id_] for id_ in ids if id_ in limits and self.memory.report(id_, limits[id_])}
+            kept = {id_: limits[id_] for id_ in ids if id_ in limits and self._shrank(id_, limits[id_])}
             if report.shrunk.request:
                 answered = self._reclaims.answer(report.shrunk.request, agent, kept)
                 if answered is not None:
@@ -211,7 +214,7 @@ class Books:
             self._leave(gone, f"agent {state.name} no longer has them")
         self._resume(state, kept)
         for each in joined.containers:
-            if each.name not in kept:
+            if each.name not in kept and not self._awaits(state.name, each.name):
                 self._note_newcomer(state, each)
         state.complete = state.complete or joined.complete
         if self.started:
@@ -226,8 +229,9 @@ class Books:
             # A new process of the agent may count its periods from another point on.
             each.end_ns = -1
         ids = [each.id for each in members]
-        state.put_cpu(self.cpu, self.cpu.resume(ids, [each.quota_cores for each in kept.values()]))
-        state.put_memory(self.memory, self.memory.resume(ids, [each.limit_bytes for each in kept.values()]))
+        in_force = [_in_force(each) for each in kept.values()]
+        state.put_cpu(self.cpu, self.cpu.resume(ids, [cores for cores, _ in in_force]))
+        state.put_memory(self.memory, self.memory.resume(ids, [size for _, size in in_force]))
 
     def _note_newcomer(self, state: AgentState, present: Present) -> None:
         watches = self.deployment.watches_of(state.name)
@@ -240,6 +244,9 @@ class Books:
             self._refusals.add("not deployed", f"container {present.name!r} of agent {state.name}")
             return
         self._newcomers.append(_Newcomer(state.name, app, present, placed))
+
+    def _awaits(self, agent: str, name: str) -> bool:
+        return any(each.agent == agent and each.present.name == name for each in self._newcomers)
 
     def _forget_newcomers(self, agent: str) -> None:
         self._newcomers = [each for each in self._newcomers if each.agent != agent]
@@ -281,10 +288,9 @@ class Books:
             member = Member(id_, each.agent, present.name, each.app, present.incarnation)
             self.members[id_] = state.members[member.name] = member
             # What something else started without limits cannot count before it has one.
-            runs, limited = present.running, present.limit_bytes < NO_LIMIT_BYTES
-            counted = present.quota_cores if runs and present.quota_cores < LARGE_CORES else 0.0
-            self.cpu.join(id_, each.app, counted)
-            self.memory.join(id_, each.app, present.limit_bytes if runs and limited else 0)
+            cores, size = _in_force(present) if present.running else (0.0, 0)
+            self.cpu.join(id_, each.app, cores if cores < LARGE_CORES else 0.0)
+            self.memory.join(id_, each.app, size if size < LARGE_BYTES else 0)
             state.outbox.named.add(name=member.name, id=id_, app=each.app)
         self._carry_out(decision)
         self._release()
@@ -303,9 +309,13 @@ class Books:
         self._carry_out(self.allocator.on_leave(_ids(ids)))
         self._release()
 
+    def _shrank(self, id_: int, limit_bytes: int) -> bool:
+        return limit_bytes >= 0 and self.memory.report(id_, limit_bytes)
+
     def _own(self, state: AgentState, ids: Iterable[int]) -> list[int]:
-        """Those that are the agent's: it may have said it before it heard that they are not."""
-        return [id_ for id_ in ids if id_ in self.members and self.members[id_].agent == state.name]
+        """Those that are the agent's, once: it may have said it before it heard that they are not."""
+        mine = {each.id for each in state.members.values()}
+        return [id_ for id_ in dict.fromkeys(ids) if id_ in mine]
 
     # --- decisions -------------------------------------------------------------------------------
 
@@ -368,6 +378,15 @@ class Books:
                 state.put_cpu(ledger, [each])
             else:
                 state.put_memory(ledger, [each])
+
+
+def _in_force(present: Present) -> tuple[float, int]:
+    """Its limits, LARGE_* for none and for what cannot be one."""
+    cores, size = present.quota_cores, present.limit_bytes
+    return (
+        cores if 0 <= cores < LARGE_CORES else LARGE_CORES,
+        size if 0 <= size < LARGE_BYTES else LARGE_BYTES,
+    )
 
 
 def _ids(numbers: Iterable[int]) -> Ids:
