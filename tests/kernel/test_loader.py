@@ -87,8 +87,9 @@ def check_against_cpu_stat(records: NDArray[np.void], groups: list[Group], befor
         # Each record takes up where the one before it ended: none is missing.
         np.testing.assert_array_equal((mine["nr_periods"] + mine["elapsed"])[:-1], mine["nr_periods"][1:])
         assert mine["elapsed"].sum() == now.nr_periods - earlier.nr_periods
-        throttled = (mine["throttled"] * mine["elapsed"]).sum()
-        assert abs(int(throttled) - (now.nr_throttled - earlier.nr_throttled)) <= 1
+        throttled = int((mine["throttled"] * mine["elapsed"]).sum())
+        # A run queue may be throttled between our look and the kernel's own.
+        assert throttled == pytest.approx(now.nr_throttled - earlier.nr_throttled, rel=0.02, abs=1)
 
 
 @pytest.mark.root
