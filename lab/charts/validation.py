@@ -19,7 +19,8 @@ TWIN, TESTBED = "twin", "testbed"
 COLORS = {TWIN: "#1A7FC4", TESTBED: "#D55E00"}
 _MOST_ROWS = 1500
 _MOST_STRETCHES = 60
-_HEIGHT = 150
+_HEIGHT, _LEGEND, _AXIS = 140, 40, 46
+"""Of a chart, and what a legend above it and the labels of its time axis take besides."""
 _COLUMNS = {
     "cpu": {"usage_cores": "use", "quota_cores": "limit"},
     "memory": {"memory_mib": "use", "limit_mib": "limit"},
@@ -44,12 +45,7 @@ def over_time(runs: Mapping[str, Run], container: str, quantity: str) -> pd.Data
 
 def use_and_limit(frame: pd.DataFrame, quantity: str) -> list[alt.Chart]:
     """Use, and below it the limit: twin and testbed as two lines each."""
-    panels = [(what, frame[frame["what"] == what]) for what in ("use", "limit")]
-    shown = [(what, values) for what, values in panels if len(values)]
-    return [
-        _lines(values, f"{what.capitalize()}, {_TITLES[quantity]}", last=what == shown[-1][0])
-        for what, values in shown
-    ]
+    return _stacked(frame, {what: f"{what.capitalize()}, {_TITLES[quantity]}" for what in ("use", "limit")})
 
 
 def latency_over_time(runs: Mapping[str, Run]) -> pd.DataFrame:
@@ -65,15 +61,22 @@ def latency_over_time(runs: Mapping[str, Run]) -> pd.DataFrame:
 
 def latency(frame: pd.DataFrame) -> list[alt.Chart]:
     """A chart per percentile, twin and testbed as two lines each."""
-    whats = [what for what in services.PERCENTILES if (frame["what"] == what).any()]
+    return _stacked(frame, {what: f"Latency {what} (s)" for what in services.PERCENTILES})
+
+
+def _stacked(frame: pd.DataFrame, titles: Mapping[str, str]) -> list[alt.Chart]:
+    """A chart per kind of value that there is, the legend on the first, the time axis on the last."""
+    shown = [(title, frame[frame["what"] == what]) for what, title in titles.items()]
+    shown = [(title, values) for title, values in shown if len(values)]
     return [
-        _lines(frame[frame["what"] == what], f"Latency {what} (s)", last=what == whats[-1]) for what in whats
+        _lines(values, title, first=index == 0, last=index == len(shown) - 1)
+        for index, (title, values) in enumerate(shown)
     ]
 
 
-def _lines(frame: pd.DataFrame, title: str, *, last: bool) -> alt.Chart:
+def _lines(frame: pd.DataFrame, title: str, *, first: bool, last: bool) -> alt.Chart:
     chart: alt.Chart = (
-        alt.Chart(frame, height=_HEIGHT)
+        alt.Chart(frame, height=_HEIGHT + first * _LEGEND + last * _AXIS)
         .mark_line(interpolate="step-before", strokeWidth=1.8, clip=True)
         .encode(
             x=Time(labels=last).of("at_s"),
@@ -82,7 +85,7 @@ def _lines(frame: pd.DataFrame, title: str, *, last: bool) -> alt.Chart:
                 "backend:N",
                 title=None,
                 scale=alt.Scale(domain=list(COLORS), range=list(COLORS.values())),
-                legend=alt.Legend(orient="top"),
+                legend=alt.Legend(orient="top") if first else None,
             ),
             strokeDash=alt.StrokeDash(
                 "backend:N",

@@ -1,20 +1,18 @@
 """A page under test, over stored runs, in this process or in a real browser."""
 
-import os
-import signal
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from journey import CHROMIUM, FLAGS, PATIENCE_S, ROOT
+from journey import CHROMIUM, FLAGS, PATIENCE_S, ROOT, serve
+from sample_cells import MANIFEST
 from streamlit.testing.v1 import AppTest
 
 import traces.load
+from lab.runner import run_scenario
+from lab.scenario import build
+from lab.store import Run, RunStore
 
 APP = str(ROOT / "app.py")
 
@@ -59,39 +57,30 @@ def open_services(monkeypatch, asked) -> Callable[..., AppTest]:
     return opened
 
 
+def _imitate(store: RunStore, run: Run, repeat: int) -> None:
+    """The run again, as if this machine had carried it out."""
+    run_id = f"{run.id}{repeat}"
+    manifest = {**run.manifest, "id": run_id, "backend": "testbed", "repeat": repeat, "testbed": MANIFEST}
+    store.publish(manifest, {name: run.table(name) for name in run.tables})
+
+
+@pytest.fixture(scope="session")
+def validated(tmp_path_factory) -> RunStore:
+    """TeaStore under two policies, and each run three times as if it had been carried out here."""
+    store = RunStore(tmp_path_factory.mktemp("validated"))
+    services = {"app": "teastore", "arrivals": {"kind": "fixed", "rate_rps": 40}, "duration_s": 4, "hosts": 1}
+    question = build({"name": "tea", "services": services, "policies": ["escra", "static:factor=1.5"]})
+    for run in run_scenario(question, store, jobs=1):
+        for repeat in range(3):
+            _imitate(store, run, repeat)
+    return store
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory) -> Iterator[str]:
     """A server of the explorer over an empty store, on a free port of this machine."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = (tmp_path_factory.mktemp("server") / "log").open("w+")
-    server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)],
-        cwd=ROOT,
-        env={**os.environ, "TWINBED_STORE": str(tmp_path_factory.mktemp("store") / "runs")},
-        stdout=log,
-        stderr=subprocess.STDOUT,
-    )
-    try:
-        _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(PATIENCE_S)
-        log.close()
-
-
-def _wait_until_healthy(url: str, server: subprocess.Popen) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            with urllib.request.urlopen(url, timeout=2) as answer:
-                if answer.read().strip() == b"ok":
-                    return
-        except OSError:
-            time.sleep(0.2)
-    pytest.fail("the explorer's server did not come up")
+    with serve(tmp_path_factory.mktemp("store") / "runs", tmp_path_factory.mktemp("server")) as where:
+        yield where
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,15 @@
 """What journeys with a real browser share: whether there is one, what it is started with, screenshots."""
 
+import os
 import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -62,3 +71,38 @@ def point_at(page, element) -> None:
     box = element.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2 - 9, box["y"] + box["height"] / 2)
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+
+
+@contextmanager
+def serve(store: Path, folder: Path) -> Iterator[str]:
+    """The address of a server of the explorer over a store; its log is kept in the folder."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = (folder / "log").open("w+")
+    server = subprocess.Popen(
+        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)],
+        cwd=ROOT,
+        env={**os.environ, "TWINBED_STORE": str(store)},
+        stdout=log,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        _wait_until_healthy(f"http://127.0.0.1:{port}/_stcore/health", server)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(PATIENCE_S)
+        log.close()
+
+
+def _wait_until_healthy(url: str, server: subprocess.Popen) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(url, timeout=2) as answer:
+                if answer.read().strip() == b"ok":
+                    return
+        except OSError:
+            time.sleep(0.2)
+    pytest.fail("the explorer's server did not come up")

@@ -1,36 +1,11 @@
 """The page Validation: what it says with nothing to show, and what it shows of validated runs."""
 
-import json
 from collections.abc import Callable
 
 import pytest
-from sample_cells import MANIFEST
 from streamlit.testing.v1 import AppTest
 
-from lab.runner import run_scenario
-from lab.scenario import build
-from lab.store import MANIFEST as FILE
-from lab.store import Run, RunStore
-
-
-def imitate(store: RunStore, run: Run, repeat: int) -> None:
-    """The run again, as if this machine had carried it out."""
-    run_id = f"{run.id}{repeat}"
-    manifest = {**run.manifest, "id": run_id, "backend": "testbed", "repeat": repeat, "testbed": MANIFEST}
-    store.publish(manifest, {name: run.table(name) for name in run.tables})
-    assert json.loads((store.root / run_id / FILE).read_text())["backend"] == "testbed"
-
-
-@pytest.fixture(scope="session")
-def validated(tmp_path_factory) -> RunStore:
-    """TeaStore under two policies, and each run three times as if it had been carried out here."""
-    store = RunStore(tmp_path_factory.mktemp("validated"))
-    services = {"app": "teastore", "arrivals": {"kind": "fixed", "rate_rps": 40}, "duration_s": 4, "hosts": 1}
-    question = build({"name": "tea", "services": services, "policies": ["escra", "static:factor=1.5"]})
-    for run in run_scenario(question, store, jobs=1):
-        for repeat in range(3):
-            imitate(store, run, repeat)
-    return store
+from lab.store import RunStore
 
 
 @pytest.fixture
