@@ -288,9 +288,9 @@ class Books:
             member = Member(id_, each.agent, present.name, each.app, present.incarnation)
             self.members[id_] = state.members[member.name] = member
             # What something else started without limits cannot count before it has one.
-            cores, size = _in_force(present) if present.running else (0.0, 0)
-            self.cpu.join(id_, each.app, cores if cores < LARGE_CORES else 0.0)
-            self.memory.join(id_, each.app, size if size < LARGE_BYTES else 0)
+            quota, limit = _in_force(present) if present.running else (0.0, 0)
+            self.cpu.join(id_, each.app, quota if quota < LARGE_CORES else 0.0)
+            self.memory.join(id_, each.app, limit if limit < LARGE_BYTES else 0)
             state.outbox.named.add(name=member.name, id=id_, app=each.app)
         self._carry_out(decision)
         self._release()

@@ -92,7 +92,7 @@ def reports(draw: Any) -> Report:
 
 
 @given(said=st.lists(st.tuples(st.sampled_from(["a0", "a1"]), reports()), max_size=12))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_whatever_agents_say_nothing_raises_and_the_policy_keeps_to_the_limits(
     said: list[tuple[str, Report]],
 ) -> None:

@@ -60,7 +60,7 @@ def test_what_was_sealed_arrives_as_it_was(count: int, quota: float) -> None:
 
 
 @given(data=st.binary(max_size=2 * MAX_BYTES))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_noise_is_never_accepted_and_never_an_exception(data: bytes) -> None:
     here = gate()
     assert here.receive(data, "h") is None
@@ -68,7 +68,7 @@ def test_noise_is_never_accepted_and_never_an_exception(data: bytes) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_datagram_with_anything_changed_is_never_accepted(data: st.DataObject) -> None:
     here = gate()
     (sealed,) = Sealer(SESSION, KEY).seal(records(3), 1)
@@ -87,7 +87,7 @@ def test_a_datagram_with_anything_changed_is_never_accepted(data: st.DataObject)
 
 
 @given(body=st.binary(min_size=0, max_size=1400), count=st.integers(0, 65535))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_nonsense_under_a_right_signature_is_no_exception(body: bytes, count: int) -> None:
     import hmac
 

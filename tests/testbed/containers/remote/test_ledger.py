@@ -88,7 +88,7 @@ class SlowHosts(RuleBasedStateMachine):
 
 
 TestSlowHosts = SlowHosts.TestCase
-TestSlowHosts.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSlowHosts.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 
 
 def test_a_raise_waits_for_the_cut_that_makes_room_on_another_host() -> None:

@@ -27,7 +27,7 @@ def test_generating_it_again_gives_the_same(tmp_path: Path) -> None:
 
 
 @given(data=st.binary(max_size=500))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_bytes_are_a_message_or_nothing(data: bytes) -> None:
     assert isinstance(decode_report(data), Report | None)
     assert isinstance(decode_order(data), Order | None)
