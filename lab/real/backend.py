@@ -35,6 +35,9 @@ from twin.containers.requests.model import RequestWorkload
 from twinbed import BackendError, InvariantError
 
 NAME = "testbed"
+_CLIENT_GRACE_S = 2.0
+"""From the end of the schedule until a load generator that has not ended is stopped."""
+
 ON_TIME_S = 0.010
 """A tick of the control loop that is served at most so late is on time."""
 
@@ -126,8 +129,10 @@ def _carry_out(
 
     with tempfile.TemporaryDirectory(prefix="twinbed-run-") as name:
         folder = Path(name)
-        settings = loop.Settings(period_s=workload.period_s, duration_s=duration_s, logs=folder)
         with deployed(spec, source, replay, folder) as made:
+            # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
+            patience_s = duration_s + (0.0 if made.load is None else _CLIENT_GRACE_S)
+            settings = loop.Settings(period_s=workload.period_s, duration_s=patience_s, logs=folder)
             observed = loop.control(
                 made.containers,
                 workload.applications,
