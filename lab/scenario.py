@@ -38,7 +38,7 @@ from twin.containers.model import Machine
 from twinbed import ScenarioError
 
 DEFAULT_POLICIES = ("escra", "autopilot", "vpa", "static")
-INPUTS = ("trace", "workload", "job", "services", "serverless")
+INPUTS = ("trace", "workload", "services", "serverless", "job")
 """The sections that say what a scenario is about; every scenario has one of them."""
 _PATHS = ("trace.source", "job.file", "services.app", "services.arrivals.file", "serverless.arrivals.file")
 """Keys that may be a path; it is relative to the scenario file if there is such a file."""

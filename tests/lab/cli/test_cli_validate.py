@@ -1,0 +1,71 @@
+"""`twinbed validate` and `twinbed calibrate` as a user meets them, without a testbed."""
+
+import json
+import os
+
+import pytest
+from sample_observed import observed
+
+from lab.calibrating import calibrate
+from lab.calibration import load_calibration
+from lab.real import backend
+from testbed.containers import loop
+from twinbed import BackendError
+
+SCENARIO = """\
+name: steady
+policies: [static]
+workload:
+  containers:
+    - {name: web, threads: 1, memory_bytes: 67108864, steps: [{duration_s: 1, cpu_cores: 0.3}]}
+"""
+
+
+@pytest.fixture
+def scenario(tmp_path):
+    path = tmp_path / "steady.yaml"
+    path.write_text(SCENARIO)
+    return path
+
+
+@pytest.fixture
+def imitated(monkeypatch):
+    """A control loop that says what the twin says of `steady`, but for the throttling."""
+
+    def control(containers, applications, allocator, settings, *, client=None, on_tick=None):
+        return observed(tuple(each.spec.name for each in containers), 10)
+
+    monkeypatch.setattr(loop, "control", control)
+    monkeypatch.setattr(backend, "check", lambda: None)
+
+
+def test_every_quantity_has_a_verdict_and_too_many_misses_are_exit_code_1(twinbed, scenario, imitated):
+    ended = twinbed("validate", scenario, "--repeats", 2, "--format", "json")
+    assert ended.code == 1
+    document = json.loads(ended.out)
+    verdicts = {row["quantity"]: row["verdict"] for row in document["rows"]}
+    assert verdicts["CPU work done"] == "inside limit"
+    assert verdicts["Throttled periods"] == "outside"
+    assert any("the aim is 80%" in note for note in document["notes"])
+
+
+def test_where_no_containers_can_be_run_it_is_said_in_one_line(twinbed, scenario, monkeypatch):
+    def refuse():
+        raise BackendError("/sys/fs/cgroup: no permission; run as root")
+
+    monkeypatch.setattr(backend, "check", refuse)
+    assert twinbed("validate", scenario).refused.endswith("run as root")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may make cgroups")
+def test_calibrating_without_root_names_the_cure(twinbed, tmp_path):
+    assert "root" in twinbed("calibrate", "--out", tmp_path / "mine.toml").refused
+
+
+def test_a_calibration_is_written_and_shown(twinbed, tmp_path, monkeypatch):
+    monkeypatch.setattr(calibrate, "calibrate", lambda name, effort, progress: load_calibration())
+    path = tmp_path / "mine.toml"
+    ended = twinbed("calibrate", "--out", path, "--format", "csv")
+    assert ended.code == 0
+    assert "oom_grant_delay_s" in ended.out
+    assert load_calibration(path).values == load_calibration().values
