@@ -142,10 +142,14 @@ def test_a_command_that_does_not_exist_is_said(vm: Vm) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_hooks_and_cgroup_v2_work_inside(vm: Vm, capsys: pytest.CaptureFixture[str]) -> None:
-    """One pytest for all, because Python takes long to start under emulation."""
+    """One pytest for all, because Python takes long to start under emulation.
+
+    Without the thousand traps, whose every wish ends half a step above the limit: with v2's soft line the
+    group may be above that already.
+    """
     object_file()
     root = Path(__file__).parents[2]
-    selection = ["-q", "-rA", "-m", "root", *(str(root / each) for each in INSIDE)]
+    selection = ["-q", "-rA", "-m", "root", "-k", "not thousand", *(str(root / each) for each in INSIDE)]
     done = vm.run(
         [sys.executable, "-m", "pytest", "-ppytest_timeout", "-pno:cacheprovider", *selection],
         420,
