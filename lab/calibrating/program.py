@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +77,7 @@ def measure(duration_s: float, tell: Callable[[float], None]) -> Measured:
         {"front": SHORT_CALLS + LONG_CALLS, "short": 0, "long": 0},
     )
     on_cpu_s = sum(used_s[name] * visits[name] for name in used_s)
-    network = _network(slow_load, on_cpu_s)
+    network = _network((slow_load, fast_load), on_cpu_s)
     client_s = max(per_request((slow_load.cpu_s, fast_load.cpu_s), counts), 0.0)
     n = sum(counts)
     idle = slow.series.memory_bytes[:_IDLE_ROWS]
@@ -140,9 +140,12 @@ def _answered(load: LoadResult) -> int:
     return count
 
 
-def _network(load: LoadResult, on_cpu_s: float) -> Value:
-    """A call's way and back: what is left of a median request, shared out over its calls."""
-    latency_s = load.latency_s[load.status == Status.OK]
-    calls = SHORT_CALLS + LONG_CALLS
-    each_s = np.maximum(latency_s - on_cpu_s, 0.0) / calls
-    return distribution(each_s, "s", "measured: latency beyond all CPU time, shared out over the calls")
+def _network(loads: tuple[LoadResult, ...], on_cpu_s: float) -> Value:
+    """A call's way and back: what is left of a request's latency, shared out over its calls.
+
+    Waiting for a CPU is no part of it: that the twin works out by itself. So the quickest tenth counts.
+    """
+    latency_s = np.concatenate([load.latency_s[load.status == Status.OK] for load in loads])
+    each_s = np.maximum(latency_s - on_cpu_s, 0.0) / (SHORT_CALLS + LONG_CALLS)
+    found = distribution(each_s, "s", "measured: latency beyond all CPU time per call, its 10th percentile")
+    return replace(found, value=float(np.percentile(each_s, 10)))
