@@ -49,6 +49,7 @@ class Books:
         self.done_s = np.zeros(len(fleet.containers))
         self._rows = 0
         self._last_row = np.zeros(len(fleet.containers), np.int64)
+        self._memory_bytes = np.zeros(len(fleet.containers), np.int64)
         self._arrays = self._block()
 
     def begin(self, start_ns: int) -> None:
@@ -72,9 +73,9 @@ class Books:
         return self._rows
 
     def advance(self, now_ns: int) -> bool:
-        """Closes the rows that ended by `now_ns`, with the limits in force; whether there were any.
+        """Closes the rows that ended by `now_ns`; whether there were any.
 
-        To be called before anything changes at `now_ns`.
+        They get the limits in force, and the memory last seen where no record has come. To be called before anything changes at `now_ns`.
         """
         if self.start_ns is None:
             return False
@@ -88,8 +89,9 @@ class Books:
         self._arrays["up"][rows] = fleet.up
         # A record that is in already knows better: it is about the container's own period.
         unknown = ~self._arrays["reported"][rows]
-        quota = self._arrays["quota_cores"][rows]
-        quota[unknown] = np.broadcast_to(fleet.quota_cores, unknown.shape)[unknown]
+        held_bytes = np.where(fleet.up, self._memory_bytes, 0)
+        for name, known in (("quota_cores", fleet.quota_cores), ("memory_bytes", held_bytes)):
+            self._arrays[name][rows][unknown] = np.broadcast_to(known, unknown.shape)[unknown]
         self._rows = int(ended)
         return True
 
@@ -111,11 +113,13 @@ class Books:
         arrays["memory_bytes"][at] = records.memory_bytes
         arrays["reported"][at] = True
         self._fill(last, at[1])
+        self._memory_bytes[columns] = records.memory_bytes
         self.reports += len(columns)
 
     def joined(self, column: int) -> None:
         """What it does from here on has nothing to do with its rows so far."""
         self._last_row[column] = self._rows
+        self._memory_bytes[column] = 0
 
     def _fill(self, last: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
         """A record of several periods is the mean of all of them."""
