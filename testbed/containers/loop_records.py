@@ -75,7 +75,8 @@ class Books:
     def advance(self, now_ns: int) -> bool:
         """Closes the rows that ended by `now_ns`; whether there were any.
 
-        They get the limits in force, and the memory last seen where no record has come. To be called before anything changes at `now_ns`.
+        They get the limits in force, and the memory last seen where no record has come. To be called
+        before anything changes at `now_ns`.
         """
         if self.start_ns is None:
             return False
