@@ -53,6 +53,35 @@ def make(directory: Path) -> None:
     )
 
 
+def weigh(run: Path, file: str, each: int, most: int) -> None:
+    """Lets every group of ours weigh `each` against what runs beside us, as if it lay at our level.
+
+    Otherwise all containers of all runs would weigh as much as one process. file: of the weight; most: what
+    the kernel takes at most. Sets the run's directory and the one above it; a run that ends right now and a
+    kernel without the file are left alone.
+    """
+    groups = {each_run: _count(each_run) for each_run in _directories(run.parent)}
+    for directory, count in ((run, groups.get(run, 1)), (run.parent, sum(groups.values()))):
+        with suppress(OSError):
+            # The kernel makes its files; where there is none, none is to be made.
+            descriptor = os.open(directory / file, os.O_WRONLY)
+            try:
+                os.write(descriptor, str(min(max(count, 1) * each, most)).encode())
+            finally:
+                os.close(descriptor)
+
+
+def _directories(directory: Path) -> list[Path]:
+    try:
+        return [entry for entry in directory.iterdir() if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def _count(directory: Path) -> int:
+    return len(_directories(directory))
+
+
 def pids(directories: Iterable[Path]) -> set[int]:
     """Processes in the groups and in groups made below them; zombies are not counted by the kernel."""
     return {pid for directory in directories for each in _tree(directory) for pid in _members(each)}

@@ -118,6 +118,10 @@ class GroupV1(Group):
         return int(self._memory.read())
 
 
+_SHARES, _MOST_SHARES = 1024, 262_144
+"""The kernel's default for a group, and its largest (kernel/sched/sched.h, MAX_SHARES)."""
+
+
 @dataclass(frozen=True, slots=True)
 class V1:
     """Version 1. base: directory below which groups are made, by controller (cpu, cpuacct, memory);
@@ -133,6 +137,7 @@ class V1:
         with cgroup_tree.whole(directories.values()):
             for directory in dict.fromkeys(directories.values()):
                 cgroup_tree.make(directory)
+            cgroup_tree.weigh(self.base["cpu"] / MARK / run, "cpu.shares", _SHARES, _MOST_SHARES)
             return GroupV1(directories)
 
     def mount_of(self, controller: str) -> Path:

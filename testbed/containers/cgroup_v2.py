@@ -71,6 +71,10 @@ class GroupV2(Group):
         return self._memory.charged_bytes()
 
 
+_WEIGHT, _MOST_WEIGHT = 100, 10_000
+"""The kernel's default for a group, and its largest (Documentation/admin-guide/cgroup-v2.rst)."""
+
+
 @dataclass(frozen=True, slots=True)
 class V2:
     """Version 2. base: directory below which groups are made, the mount point of the unified hierarchy."""
@@ -91,6 +95,7 @@ class V2:
             # A controller reaches a group when every group above it passes the controller down.
             for above in (self.base, self.base / MARK, self.base / MARK / run):
                 write(above / "cgroup.subtree_control", "+cpu +memory")
+            cgroup_tree.weigh(self.base / MARK / run, "cpu.weight", _WEIGHT, _MOST_WEIGHT)
             return GroupV2(directory)
 
     def finish(self, run: str) -> None:

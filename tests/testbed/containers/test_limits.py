@@ -24,6 +24,7 @@ from testbed.containers.cgroups import (
     Group,
     GroupV1,
     GroupV2,
+    detect,
 )
 from testbed.containers.ownership import new_run
 from testbed.containers.ports import GroupGoneError, LimitedGroup
@@ -276,3 +277,21 @@ def test_groups_leave_no_descriptor_open(driver: V1 | V2) -> None:
         group.remove()
     driver.finish(run)
     assert open_files() == before
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("cgroups")
+def test_containers_weigh_against_their_neighbours_as_if_they_lay_beside_them():
+    driver = detect()
+    run = new_run()
+    groups = [driver.create(run, name) for name in ("a", "b", "c")]
+    try:
+        directory = groups[0].directories[0].parent
+        file, each = ("cpu.shares", 1024) if driver.version == 1 else ("cpu.weight", 100)
+        weights = [int((folder / file).read_text()) for folder in (directory, directory.parent)]
+    finally:
+        for group in groups:
+            group.remove()
+        driver.finish(run)
+    assert weights[0] == 3 * each
+    assert weights[1] >= 3 * each
