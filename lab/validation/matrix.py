@@ -13,7 +13,7 @@ from lab.scenario import Scenario, expand, load, with_overrides
 from twinbed import ScenarioError
 
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios" / "validation"
-PARTS = ("step", "on_off", "ddp", "hipster_shop", "teastore")
+PARTS = ("step", "on_off", "ddp", "hipster_shop", "escra_default", "teastore")
 START_S = 5.0
 """Of a run: containers start, become ready, and are ended."""
 
