@@ -87,6 +87,8 @@ def _errors(cell: Cell) -> None:
         f"Twin: {_count(cell.twin, 'run')}. Testbed: median of {_count(cell.testbed, 'run')}, and what they "
         "spread over. The error is twin − testbed."
     )
+    for line in present.company([cell]):
+        st.warning(html.markdown(line))
     with st.expander("When the twin agrees"):
         st.markdown(html.markdown(RULE))
 

@@ -8,8 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from lab.formats import Column, Record, Result
+from lab.store import Run
 from lab.validation.both import Cell
 from lab.validation.rule import QUANTITIES, RULE, TARGET, Judgement, Quantity, Verdict, share
+
+COMPANY_CORES = 0.2
+"""CPU that something else may use beside a run, on average, before the run is said to have had company."""
 
 COLUMNS = (
     Column("cell", "Cell"),
@@ -36,7 +40,7 @@ def result(cells: Sequence[Cell]) -> Result:
         rows,
         facts(cells),
         "Error: twin − testbed. Least and most: the testbed's own repeats.",
-        (*shares(cells), RULE),
+        (*shares(cells), *company(cells), RULE),
     )
 
 
@@ -78,6 +82,27 @@ def shares(cells: Sequence[Cell]) -> Iterator[str]:
         "; ".join(f"{quantity.title}: {good} of {total}" for quantity, good, total in by_quantity(cells))
         + "."
     )
+
+
+def company(cells: Sequence[Cell]) -> Iterator[str]:
+    """A warning where something else used so much CPU that the testbed's runs are not the containers' own."""
+    found = [_company_cores(run) for cell in cells for run in cell.testbed]
+    busy = sum(cores > COMPANY_CORES for cores in found)
+    if busy:
+        yield (
+            f"{busy} of {len(found)} runs on the testbed had company: something else on the machine used "
+            f"more than {COMPANY_CORES:g} cores ({max(found):.2f} at most). The twin knows nothing of it; repeat "
+            "them on a quiet machine."
+        )
+
+
+def _company_cores(run: Run) -> float:
+    """What neither containers nor control loop nor load generator used."""
+    about = run.manifest["testbed"]
+    workload = run.manifest["workload"]
+    client_s = about["client"]["cpu_s"] if "client" in about else 0.0
+    own = about["loop"]["own_cores"] + client_s / (workload["periods"] * workload["period_s"])
+    return float(about["others_cores"] - own)
 
 
 def by_quantity(cells: Sequence[Cell]) -> Iterator[tuple[Quantity, int, int]]:

@@ -58,6 +58,7 @@ def _head(cells: Sequence[Cell], took_s: float) -> Iterator[str]:
         f"`{MAKE}` makes this page, `twinbed validate scenarios/validation/teastore.yaml` a part of it. "
         "Calibrated is on loads that are not among these."
     )
+    yield from present.company(cells)
     yield f"**When the twin agrees.** {RULE} The rule was fixed before the first result."
 
 

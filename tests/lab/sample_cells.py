@@ -14,6 +14,7 @@ MANIFEST: dict[str, Any] = {
     "machine": {"cpus": "2", "cpu_model": "CPU", "kernel": "Linux 6", "cgroup_version": "1"},
     "telemetry": "polling",
     "others_cores": 0.1,
+    "loop": {"own_cores": 0.05},
     "stolen_cores": 0.0,
 }
 

@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from sample_cells import sample_cell
+from sample_cells import MANIFEST, sample_cell
 
 from lab.formats import json as as_json
 from lab.formats import markdown, table
@@ -85,3 +85,10 @@ def test_nothing_to_compare_is_said(tmp_path):
     cell = sample_cell(tmp_path, twin=nothing, testbed=nothing)
     counted = [each for each in cell.judgements if each.verdict.counts]
     assert [each.quantity.key for each in counted] == ["cpu_slack_mean_cores"]
+
+
+def test_runs_that_had_company_are_said_to_have_had_it(cells, monkeypatch):
+    assert list(present.company(cells)) == []
+    monkeypatch.setitem(MANIFEST, "others_cores", 1.25)
+    assert next(iter(present.company(cells))).startswith("6 of 6 runs on the testbed had company")
+    assert "1.20 at most" in document(cells, None, 0.0)
