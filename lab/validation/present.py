@@ -91,8 +91,8 @@ def company(cells: Sequence[Cell]) -> Iterator[str]:
     if busy:
         yield (
             f"{busy} of {len(found)} runs on the testbed had company: something else on the machine used "
-            f"more than {COMPANY_CORES:g} cores ({max(found):.2f} at most). The twin knows nothing of it; repeat "
-            "them on a quiet machine."
+            f"more than {COMPANY_CORES:g} cores ({max(found):.2f} at most). The twin knows nothing of it; "
+            "repeat them on a quiet machine."
         )
 
 
