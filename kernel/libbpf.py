@@ -26,9 +26,6 @@ from twinbed import BackendError
 ON_RECORD = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
 """ring_buffer_sample_fn: context, record, size; 0 to go on."""
 
-_PRINT = CFUNCTYPE(c_int, c_int, c_char_p, c_void_p)
-_SILENT = _PRINT(lambda *_: 0)
-
 STATS_RUN_TIME = 0
 ANY = 0
 
@@ -63,7 +60,7 @@ _FUNCTIONS = {
     "bpf_map_lookup_elem": (c_int, [c_int, c_void_p, c_void_p]),
     "bpf_enable_stats": (c_int, [c_int]),
     "bpf_obj_get_info_by_fd": (c_int, [c_int, c_void_p, POINTER(c_uint32)]),
-    "libbpf_set_print": (c_void_p, [_PRINT]),
+    "libbpf_set_print": (c_void_p, [c_void_p]),
 }
 
 
@@ -77,5 +74,5 @@ def library() -> CDLL:
     for name, (result, arguments) in _FUNCTIONS.items():
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
-    loaded.libbpf_set_print(_SILENT)
+    loaded.libbpf_set_print(None)
     return loaded

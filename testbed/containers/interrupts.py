@@ -5,17 +5,21 @@ For: ending a `with` block once and letting its clean-up finish. Not for: what t
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
 from types import FrameType, TracebackType
 from typing import Self
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_AGAIN_S = 0.02
 
 
 class Interrupts:
     """The first SIGINT or SIGTERM raises KeyboardInterrupt; later ones set `hurry` and raise nothing.
 
+    One that arrives in a callback from C or in a finaliser is not lost, though Python drops what is raised there.
     `shield()` has the same effect without a signal. Signals that were ignored before stay ignored.
     Outside the main thread, where Python delivers no signals, it does nothing.
     """
@@ -24,6 +28,7 @@ class Interrupts:
         self.hurry = False
         self._shielded = False
         self._before: dict[signal.Signals, signal._HANDLER] = {}
+        self._on_dropped = sys.unraisablehook
 
     def shield(self) -> None:
         """From here on signals only set `hurry`."""
@@ -34,11 +39,15 @@ class Interrupts:
             for number in _SIGNALS:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._before[number] = signal.signal(number, self._handle)
+            if self._before:
+                self._on_dropped, sys.unraisablehook = sys.unraisablehook, self._dropped
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._before:
+            sys.unraisablehook = self._on_dropped
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -49,3 +58,13 @@ class Interrupts:
             return
         self._shielded = True
         raise KeyboardInterrupt
+
+    def _dropped(self, what: sys.UnraisableHookArgs) -> None:
+        if not issubclass(what.exc_type, KeyboardInterrupt):
+            self._on_dropped(what)
+            return
+        self._shielded = False
+        # Not from here: it would be dropped as well.
+        again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), next(iter(self._before))))
+        again.daemon = True
+        again.start()

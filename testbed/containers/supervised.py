@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+from testbed.containers import attached
 from testbed.containers.cgroups import NO_LIMIT_BYTES, Group
 from testbed.containers.container import Container, ContainerSpec
 from testbed.containers.meter import OomKills
@@ -147,7 +148,9 @@ class Supervised:
 
     def detach(self) -> None:
         """Gives an attached container the limits back that it had, and closes its files."""
-        if self.attached and self.group is not None:
+        if isinstance(self.group, attached.Attached):
+            self.group.restore()
+        elif self.attached and self.group is not None:
             if self.status is not Status.ABSENT:
                 with suppress(GroupGoneError):
                     self.group.set_cpu_quota(self._found[0])

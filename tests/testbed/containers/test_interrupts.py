@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import sys
 import threading
+import time
 
 import pytest
 
@@ -29,6 +32,20 @@ def test_the_first_signal_ends_the_block_and_later_ones_hurry(number: signal.Sig
         work()
     assert hurried == [False, True]
     assert signal.getsignal(number) == before
+
+
+def test_a_signal_in_a_callback_from_c_is_not_lost() -> None:
+    called = ctypes.CFUNCTYPE(None)(lambda: os.kill(os.getpid(), signal.SIGTERM))
+    before = sys.unraisablehook
+
+    def work() -> None:
+        with Interrupts():
+            called()
+            time.sleep(60)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert sys.unraisablehook == before
 
 
 def test_a_shielded_block_is_not_interrupted() -> None:

@@ -18,10 +18,11 @@ import pytest
 from control.allocator import make
 from control.allocator.model import Application
 from testbed.containers import cgroup_tree
+from testbed.containers.attached import attach, files_of
 from testbed.containers.cgroups import Group, detect
 from testbed.containers.container import ContainerSpec
 from testbed.containers.loop import Attached, Managed, Settings, control
-from testbed.containers.ownership import new_run
+from testbed.containers.ownership import RUN_ROOT, new_run
 from testbed.containers.ports import GroupGoneError
 from twinbed import ScenarioError
 
@@ -166,6 +167,22 @@ def test_an_attached_container_is_limited_and_left_alone(foreign) -> None:
     assert (observed.series.quota_cores[1:] <= 1.0).all()
     assert observed.nr_periods[0] > 0
     assert observed.exit_codes == (None,)
+
+
+def test_of_an_attached_container_nothing_is_kept_after_the_run(foreign) -> None:
+    group, process = foreign
+    run, driver = new_run(), detect()
+    path = group.directories[0].relative_to(driver.mounts[0])
+    control(
+        [Managed(Attached("theirs", lambda: attach(path, driver, run)))],
+        APP,
+        escra(),
+        Settings(duration_s=0.5),
+    )
+
+    assert files_of(run) == []
+    assert not (RUN_ROOT / run).exists()
+    assert group.pids() == {process.pid}
 
 
 def test_an_attached_container_that_vanishes_leaves_and_joins_again(cgroups: None) -> None:
