@@ -19,7 +19,7 @@ _AGAIN_S = 0.02
 class Interrupts:
     """The first SIGINT or SIGTERM raises KeyboardInterrupt; later ones set `hurry` and raise nothing.
 
-    One that arrives in a callback from C or in a finaliser is not lost, though Python drops what is raised there.
+    One that arrives in a callback from C or a finaliser is not lost, though Python drops what it raises.
     `shield()` has the same effect without a signal. Signals that were ignored before stay ignored.
     Outside the main thread, where Python delivers no signals, it does nothing.
     """
