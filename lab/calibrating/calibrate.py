@@ -55,7 +55,7 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ca
     tell(STEPS[2], 1.0)
     measured: dict[str, Value] = {}
     for threads in (1, 2):
-        measured |= limits.overruns(driver, effort.extent, threads)
+        measured |= limits.throttling(driver, effort.extent, threads)
         tell(STEPS[3], threads / 2)
     kept = loop.measure(effort.loop_s)
     tell(STEPS[4], 1.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -141,11 +141,7 @@ def _answered(load: LoadResult) -> int:
 
 
 def _network(loads: tuple[LoadResult, ...], on_cpu_s: float) -> Value:
-    """A call's way and back: what is left of a request's latency, shared out over its calls.
-
-    Waiting for a CPU is no part of it: that the twin works out by itself. So the quickest tenth counts.
-    """
+    """A call's way and back: what is left of a request's latency, shared out over its calls."""
     latency_s = np.concatenate([load.latency_s[load.status == Status.OK] for load in loads])
     each_s = np.maximum(latency_s - on_cpu_s, 0.0) / (SHORT_CALLS + LONG_CALLS)
-    found = distribution(each_s, "s", "measured: latency beyond all CPU time per call, its 10th percentile")
-    return replace(found, value=float(np.percentile(each_s, 10)))
+    return distribution(each_s, "s", "measured: latency beyond all CPU time, per call")

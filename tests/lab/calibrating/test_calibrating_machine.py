@@ -18,8 +18,8 @@ def test_single_cgroups_give_distributions_and_shares(cgroups):
     grants = limits.oom_grants(driver, EXTENT)
     assert grants.grants.n >= 5
     assert grants.kills == 0
-    found = limits.overruns(driver, EXTENT, 1)
-    assert set(found) == {"overrun_20ms_1t", "throttled_20ms_1t"}
+    found = limits.throttling(driver, EXTENT, 1)
+    assert set(found) == {"used_20ms_1t", "throttled_20ms_1t"}
     assert limits.burst(driver).value >= 0
     assert driver.sweep() == []
 
