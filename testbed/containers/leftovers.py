@@ -11,9 +11,11 @@ import os
 import select
 import signal
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 from testbed.containers import attached, cgroup_tree, network, oci, ownership
 from testbed.containers.cgroups import V1, V2, Driver
@@ -25,9 +27,10 @@ ENDING_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run has. alive: its process still exists; pid: that process, None where the run is to outlive
-    it; groups: directories, over all hierarchies; processes: inside them; networks: links and namespaces;
-    containers: OCI bundles; attached: groups of others whose limits are to be put back."""
+    """What one run or agent has. alive: its process still exists (taken for granted where a run is to outlive
+    it and is no agent's); pid: that process, None where it is dead or not known; groups: directories, over all
+    hierarchies; processes: inside them; networks: links and namespaces; containers: OCI bundles; attached:
+    groups of others whose limits are to be put back."""
 
     name: str
     alive: bool
@@ -45,8 +48,9 @@ def runs(driver: Driver) -> tuple[Run, ...]:
     for each in cgroup_tree.runs(driver.mounts):
         directories.setdefault(each.name, []).append(each)
     networks = Counter(network.runs())
-    names = sorted({*directories, *networks, *ownership.runs_with_directory()})
-    return tuple(_run(name, directories.get(name, []), networks[name]) for name in names)
+    agents = _agents()
+    names = sorted({*directories, *networks, *ownership.runs_with_directory(), *agents})
+    return tuple(_run(name, directories.get(name, []), networks[name], agents) for name in names)
 
 
 def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
@@ -58,11 +62,15 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
     """
     found = [each for each in runs(driver) if (live or not each.alive) and each.pid != os.getpid()]
     problems: list[BackendError] = []
-    _sweep_agents(driver)
     for each in found:
         try:
             if each.alive:
                 _end(each)
+        except BackendError as error:
+            problems.append(error)
+    _sweep_agents(driver)
+    for each in found:
+        try:
             remove(each.name, driver)
         except BackendError as error:
             problems.append(error)
@@ -85,21 +93,35 @@ def remove(run: str, driver: Driver) -> None:
 
 
 def _sweep_agents(driver: Driver) -> None:
-    """Agents' groups are to outlive them, so whether an agent is alive is known to their own sweep alone."""
-    try:
-        from testbed.containers.remote import place
-    except ModuleNotFoundError:
-        # Without the packages that agents need, there were none.
-        return
-    if isinstance(driver, V1 | V2):
+    """Agents' groups are to outlive them: what a dead one left is known to their own sweep alone."""
+    place = _place()
+    if place is not None and isinstance(driver, V1 | V2):
         place.sweep(driver)
 
 
-def _run(name: str, directories: list[Path], networks: int) -> Run:
+def _agents() -> dict[str, int | None]:
+    """See place.agents."""
+    place = _place()
+    return {} if place is None else place.agents()
+
+
+def _place() -> ModuleType | None:
+    """Where agents have their groups; without the packages that agents need, there were none."""
+    try:
+        from testbed.containers.remote import place
+    except ModuleNotFoundError:
+        return None
+    return place
+
+
+def _run(name: str, directories: list[Path], networks: int, agents: Mapping[str, int | None]) -> Run:
+    alive, pid = ownership.is_alive(name), ownership.process_of(name)
+    if name in agents:
+        alive, pid = agents[name] is not None, agents[name]
     return Run(
         name,
-        ownership.is_alive(name),
-        ownership.process_of(name),
+        alive,
+        pid,
         sum(1 for directory in directories for _ in os.walk(directory)),
         len(cgroup_tree.pids(directories)),
         networks,
@@ -117,7 +139,7 @@ def _end(run: Run) -> None:
     except ProcessLookupError:
         return
     try:
-        if not ownership.is_alive(run.name):
+        if not (ownership.is_alive(run.name) and _agents().get(run.name, run.pid) == run.pid):
             return
         for number, timeout_s in ((signal.SIGTERM, ENDING_TIMEOUT_S), (signal.SIGKILL, ENDING_TIMEOUT_S)):
             with suppress(ProcessLookupError):

@@ -21,7 +21,7 @@ from testbed.containers.attached import attach
 from testbed.containers.cgroup_group import Group
 from testbed.containers.cgroup_v1 import V1, GroupV1
 from testbed.containers.cgroup_v2 import V2, GroupV2
-from testbed.containers.ownership import MARK, lasting_run
+from testbed.containers.ownership import MARK, RUN_ROOT, lasting_run
 from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote.certificates import write_private
 from testbed.containers.remote.hosted import HostGroup, Origin
@@ -96,8 +96,9 @@ class CgroupPlace:
         self._driver.finish(self._run)
         for each in (_NOTES, _LOCK):
             (self._folder / each).unlink(missing_ok=True)
-        with suppress(OSError):
-            self._folder.rmdir()
+        for folder in (self._folder, self._folder.parent, RUN_ROOT):
+            with suppress(OSError):
+                folder.rmdir()
         self.close()
 
     def close(self) -> None:
@@ -105,6 +106,17 @@ class CgroupPlace:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+
+def agents(state: Path = STATE) -> dict[str, int | None]:
+    """Agents that run on this machine or left something: their run → their process, None for a dead one."""
+    holders = _lock_holders()
+    found: dict[str, int | None] = {}
+    for folder in sorted(state.iterdir()) if state.is_dir() else []:
+        with suppress(OSError):
+            lock = (folder / _LOCK).stat()
+            found[lasting_run(folder.name)] = holders.get((lock.st_dev, lock.st_ino))
+    return found
 
 
 def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
@@ -131,6 +143,18 @@ def _locked(descriptor: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def _lock_holders() -> dict[tuple[int, int], int]:
+    """(device, inode) of each file that somebody holds a lock of → who (proc(5), /proc/locks). To try the lock
+    would be to take it, and an agent that starts at that moment would be turned away."""
+    holders = {}
+    for line in Path("/proc/locks").read_text().splitlines():
+        _, kind, *_, pid, place, _, _ = line.split()
+        if kind == "FLOCK":
+            major, minor, inode = place.split(":")
+            holders[os.makedev(int(major, 16), int(minor, 16)), int(inode)] = int(pid)
+    return holders
 
 
 def _base(driver: V1 | V2) -> dict[str, str]:

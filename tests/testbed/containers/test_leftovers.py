@@ -15,6 +15,7 @@ from eater import wait_for
 from testbed.containers import leftovers, ownership
 from testbed.containers.cgroups import V1, V2
 from testbed.containers.ownership import is_alive, lasting_run, new_run, process_of
+from testbed.containers.remote.place import STATE
 from twinbed import BackendError
 
 pytestmark = pytest.mark.root
@@ -138,6 +139,55 @@ def test_a_run_that_is_to_last_has_no_process_to_end(driver: V1 | V2, only: list
     assert leftovers.down(driver) == ()
     assert [each.name for each in leftovers.down(driver, live=True)] == [run]
     assert there(run) == []
+
+
+AGENT = (
+    "import signal, sys, time\n"
+    "from testbed.containers.cgroups import detect\n"
+    "from testbed.containers.remote.hosted import Origin\n"
+    "from testbed.containers.remote.place import CgroupPlace\n"
+    "place = CgroupPlace(sys.argv[1], detect())\n"
+    "place.create('web')\n"
+    "place.remember([Origin('web', ('sleep', '60'))])\n"
+    "print('there', flush=True)\n"
+    "time.sleep(60)"
+)
+
+
+def agent(holder: list[subprocess.Popen[bytes]], name: str) -> str:
+    """An agent of that name with one group, as far as others can tell; its run."""
+    holder.append(subprocess.Popen([sys.executable, "-c", AGENT, name], stdout=subprocess.PIPE))
+    assert holder[-1].stdout is not None
+    assert holder[-1].stdout.readline() == b"there\n"
+    return lasting_run(name)
+
+
+def test_an_agent_is_listed_with_its_process_and_ended_when_asked_for(
+    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str]
+) -> None:
+    name = f"agent-{os.getpid()}-live"
+    only.append(agent(holder, name))
+    [found] = leftovers.runs(driver)
+    assert (found.alive, found.pid) == (True, holder[0].pid)
+    assert leftovers.down(driver) == ()
+    assert [each.name for each in leftovers.down(driver, live=True)] == only
+    assert holder[0].wait(20) == -signal.SIGTERM
+    assert there(only[0]) == []
+    assert not (STATE / name).exists()
+
+
+def test_a_killed_agent_is_left_over_and_removed(
+    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str]
+) -> None:
+    name = f"agent-{os.getpid()}-dead"
+    only.append(agent(holder, name))
+    holder[0].kill()
+    holder[0].wait()
+    [found] = leftovers.runs(driver)
+    assert (found.alive, found.pid) == (False, None)
+    assert [each.name for each in leftovers.down(driver)] == only
+    assert there(only[0]) == []
+    assert not (STATE / name).exists()
 
 
 def test_the_runs_of_this_process_are_never_touched(driver: V1 | V2, only: list[str]) -> None:
