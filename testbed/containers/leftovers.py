@@ -27,10 +27,13 @@ ENDING_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one run or agent has. alive: its process still exists (taken for granted where a run is to outlive
-    it and is no agent's); pid: that process, None where it is dead or not known; groups: directories, over all
-    hierarchies; processes: inside them; networks: links and namespaces; containers: OCI bundles; attached:
-    groups of others whose limits are to be put back."""
+    """What one run or agent has.
+
+    alive: its process still exists (taken for granted where a run is to outlive it and is no agent's); pid:
+    that process, None where it is dead or not known; groups: directories, over all hierarchies; processes:
+    inside them; networks: links and namespaces; containers: OCI bundles; attached: groups of others whose
+    limits are to be put back.
+    """
 
     name: str
     alive: bool

@@ -21,7 +21,7 @@ from testbed.containers.container import TERMINATION_GRACE_S
 from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote.hosted import Hosted, HostGroup, Origin
 from testbed.containers.remote.messages_pb2 import Joined, Limits, Order, Report, Wanted
-from twinbed import TwinbedError
+from twinbed import BackendError, TwinbedError
 
 _UNDEPLOYED_GRACE_S = 2.0
 """Shorter than what the controller takes for silence."""
@@ -71,6 +71,7 @@ class Hosting:
         self._place = place
         self._logs = logs
         self._by_id: dict[int, Hosted] = {}
+        self._noted = True
 
     # --- which containers there are --------------------------------------------------------------
 
@@ -93,7 +94,7 @@ class Hosting:
         for name, former in recalled.items():
             if name not in origins and former.command and (left := self._place.adopt(name)) is not None:
                 left.remove()
-        self._place.remember(each.origin for each in self.containers.values())
+        self._note()
         self._describe(joined, self.containers.values())
         return joined
 
@@ -112,7 +113,7 @@ class Hosting:
         if problem is not None:
             joined.failed.add(name=origin.name, problem=problem)
             return joined
-        self._place.remember(each.origin for each in self.containers.values())
+        self._note()
         self._describe(joined, [self.containers[origin.name]])
         return joined
 
@@ -123,7 +124,7 @@ class Hosting:
             self._by_id.pop(container.id, None)
         self.on_gone(container, why)
         container.end()
-        self._place.remember(each.origin for each in self.containers.values())
+        self._note()
 
     def close(self) -> None:
         """All leave, in good order."""
@@ -153,6 +154,17 @@ class Hosting:
             _log.warning("container %s: %s", origin.name, error)
             return str(error)
         return None
+
+    def _note(self) -> None:
+        """Where notes cannot be kept, for want of room, the containers go on, and it is tried again."""
+        try:
+            self._place.remember(each.origin for each in self.containers.values())
+        except BackendError as error:
+            if self._noted:
+                _log.warning("%s; until then an agent that is killed loses its containers", error)
+            self._noted = False
+        else:
+            self._noted = True
 
     def _describe(self, joined: Joined, containers: Iterable[Hosted]) -> None:
         for each in containers:
@@ -263,6 +275,8 @@ class Hosting:
 
     def supervise(self, now_s: float) -> list[Hosted]:
         """Starts commands again that failed, drops what ended. Returns those that were killed."""
+        if not self._noted:
+            self._note()
         killed = []
         for container in list(self.containers.values()):
             try:

@@ -94,8 +94,9 @@ class CgroupPlace:
     def finish(self) -> None:
         """See hosting.Place."""
         self._driver.finish(self._run)
-        for each in (_NOTES, _LOCK):
-            (self._folder / each).unlink(missing_ok=True)
+        # What a killed one was writing, too.
+        for file in self._folder.iterdir():
+            file.unlink(missing_ok=True)
         for folder in (self._folder, self._folder.parent, RUN_ROOT):
             with suppress(OSError):
                 folder.rmdir()
@@ -146,8 +147,10 @@ def _locked(descriptor: int) -> bool:
 
 
 def _lock_holders() -> dict[tuple[int, int], int]:
-    """(device, inode) of each file that somebody holds a lock of → who (proc(5), /proc/locks). To try the lock
-    would be to take it, and an agent that starts at that moment would be turned away."""
+    """(device, inode) of each file that somebody has locked → who (proc(5), /proc/locks).
+
+    To try the lock would be to take it, and an agent that starts at that moment would be turned away.
+    """
     holders = {}
     for line in Path("/proc/locks").read_text().splitlines():
         _, kind, *_, pid, place, _, _ = line.split()

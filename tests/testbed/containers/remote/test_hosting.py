@@ -81,7 +81,7 @@ def test_a_command_starts_with_its_limits_and_not_before(state: Path, tmp_path: 
     assert os.getsid(pid) != os.getsid(0)
     here.close()
     assert not Path(f"/proc/{pid}").exists()
-    assert not any(state.iterdir())
+    assert not state.exists()
 
 
 def test_what_an_agent_left_is_adopted_with_its_processes_and_limits(state: Path) -> None:
@@ -216,3 +216,34 @@ def test_what_cannot_run_is_said_and_the_others_run(state: Path) -> None:
     until(lambda: here.containers["ok"].group.pids(), "it runs")
     assert set(here.containers) == {"ok"}
     here.close()
+
+
+def test_without_room_for_notes_containers_go_on_and_notes_are_made_later(
+    state: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    host, place = hosting(state)
+    real = place.remember
+
+    def refuse(origins: object) -> None:
+        raise BackendError("notes: cannot be written (No space left on device)")
+
+    monkeypatch.setattr(place, "remember", refuse)
+    joined = host.converge([Wanted(name="web", command=["sleep", "60"])], [])
+    host.carry_out(limits(joined), Report())
+    until(lambda: host.containers["web"].group.pids(), "it runs")
+    host.supervise(time.monotonic())
+    assert len(caplog.records) == 1
+    assert place.recall() == {}
+
+    monkeypatch.setattr(place, "remember", real)
+    host.supervise(time.monotonic())
+    assert list(place.recall()) == ["web"]
+    host.close()
+
+
+def test_an_agent_killed_while_it_wrote_notes_leaves_no_folder(state: Path) -> None:
+    _, place = hosting(state)
+    (state / AGENT / ".containers.json.1.part").touch()
+    place.close()
+    assert sweep(detect(), state) == [AGENT]
+    assert not state.exists()
