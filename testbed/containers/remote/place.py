@@ -95,7 +95,7 @@ class CgroupPlace:
         """See hosting.Place."""
         self._driver.finish(self._run)
         # What a killed one was writing, too.
-        for file in self._folder.iterdir():
+        for file in self._folder.iterdir() if self._folder.is_dir() else []:
             file.unlink(missing_ok=True)
         for folder in (self._folder, self._folder.parent, RUN_ROOT):
             with suppress(OSError):

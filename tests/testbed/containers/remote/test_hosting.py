@@ -239,6 +239,7 @@ def test_without_room_for_notes_containers_go_on_and_notes_are_made_later(
     host.supervise(time.monotonic())
     assert list(place.recall()) == ["web"]
     host.close()
+    host.close()
 
 
 def test_an_agent_killed_while_it_wrote_notes_leaves_no_folder(state: Path) -> None:
