@@ -5,9 +5,7 @@ For: one run of many small containers under Escra. Not for: single writes (limit
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -15,7 +13,7 @@ from control.allocator import make
 from control.allocator.model import Application
 from lab.calibrating.figures import distribution, jitter
 from lab.calibration import Value
-from testbed.containers import loop
+from testbed.containers import loop, ownership
 from testbed.containers.observed import Observed
 from testbed.containers.stress_scripts import StressScripts
 
@@ -59,15 +57,15 @@ def run(containers: int, duration_s: float) -> Observed:
     rows = np.arange(periods)[:, None] // _CYCLE + np.arange(containers)[None, :]
     demand = np.where(rows % 2, most_cores, most_cores / 4)
     names = [f"c{index}" for index in range(containers)]
-    with tempfile.TemporaryDirectory(prefix="twinbed-calibrate-") as name:
+    with ownership.temporary_directory() as folder:
         scripts = StressScripts(
-            Path(name), names, demand, np.full(demand.shape, _BYTES), peak_cores=[most_cores] * containers
+            folder, names, demand, np.full(demand.shape, _BYTES), peak_cores=[most_cores] * containers
         )
         application = Application("calibration", 2 * _CORES + 0.05 * containers, 2 * _BYTES * containers)
         return loop.control(
             scripts.containers,
             [application],
             make("escra", {"gamma": most_cores / 4}),
-            loop.Settings(duration_s=duration_s, logs=Path(name)),
+            loop.Settings(duration_s=duration_s, logs=folder),
             client=scripts,
         )

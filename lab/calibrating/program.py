@@ -6,11 +6,9 @@ them. Not for: scenarios. Two runs at different rates are told apart, so that wh
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -18,7 +16,7 @@ from control.allocator import make
 from control.allocator.model import Application
 from lab.calibrating.figures import costs, distribution, per_request
 from lab.calibration import Value
-from testbed.containers import loop
+from testbed.containers import loop, ownership
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan, LoadResult, Status
 from testbed.containers.observed import Observed
@@ -99,7 +97,7 @@ def measure(duration_s: float, tell: Callable[[float], None]) -> Measured:
 def _run(rate_rps: float, duration_s: float, starts: list[float]) -> tuple[Observed, LoadResult]:
     app = application()
     at_s = np.arange(0.5, duration_s - 0.5, 1.0 / rate_rps)
-    with tempfile.TemporaryDirectory(prefix="twinbed-calibrate-") as name, deploy(app, Path(name)) as placed:
+    with ownership.temporary_directory() as folder, deploy(app, folder) as placed:
         began = time.monotonic()
         told: set[str] = set()
 
@@ -118,12 +116,12 @@ def _run(rate_rps: float, duration_s: float, starts: list[float]) -> tuple[Obser
             loop.Managed(each.spec, ready=noting(each.spec.name, each.ready)) for each in placed.containers
         ]
         plan = LoadPlan(at_s, np.zeros(len(at_s), np.int64), placed.entries, duration_s)
-        with LoadGenerator(plan, Path(name)) as client:
+        with LoadGenerator(plan, folder) as client:
             observed = loop.control(
                 containers,
                 [Application(app.name, 64.0, 1 << 40)],
                 make("unlimited", {}),
-                loop.Settings(duration_s=duration_s, logs=Path(name)),
+                loop.Settings(duration_s=duration_s, logs=folder),
                 client=client,
             )
             return observed, client.result()

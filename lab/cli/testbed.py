@@ -34,6 +34,7 @@ _RUNS = (
     Column("networks", "Links and namespaces", decimals=0),
     Column("containers", "OCI bundles", decimals=0),
     Column("attached", "Limits to put back", decimals=0),
+    Column("folders", "Temporary folders", decimals=0),
 )
 
 app = typer.Typer(
@@ -123,6 +124,7 @@ def _rows(found: Sequence[Run]) -> tuple[Record, ...]:
             "networks": each.networks,
             "containers": each.containers,
             "attached": each.attached,
+            "folders": each.folders,
         }
         for each in found
     )

@@ -8,12 +8,10 @@ another: they would disturb each other.
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +23,7 @@ from lab.replay import Replay, Source
 from lab.runner import Progress, identity_of, load_source, store_run, streams
 from lab.scenario import RunSpec, Scenario, expand
 from lab.store import Run, RunStore
-from testbed.containers import loop
+from testbed.containers import loop, ownership
 from testbed.containers import machine as here
 from testbed.containers.cgroups import detect
 from testbed.containers.load.plan import LoadResult
@@ -127,21 +125,19 @@ def _carry_out(
         if progress is not None:
             progress(min(tick.elapsed_s / duration_s, 1.0))
 
-    with tempfile.TemporaryDirectory(prefix="twinbed-run-") as name:
-        folder = Path(name)
-        with deployed(spec, source, replay, folder) as made:
-            # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
-            patience_s = duration_s + (0.0 if made.load is None else _CLIENT_GRACE_S)
-            settings = loop.Settings(period_s=workload.period_s, duration_s=patience_s, logs=folder)
-            observed = loop.control(
-                made.containers,
-                workload.applications,
-                spec.policy.make(),
-                settings,
-                client=made.client,
-                on_tick=on_tick,
-            )
-            load = None if made.load is None else made.load()
+    with ownership.temporary_directory() as folder, deployed(spec, source, replay, folder) as made:
+        # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
+        patience_s = duration_s + (0.0 if made.load is None else _CLIENT_GRACE_S)
+        settings = loop.Settings(period_s=workload.period_s, duration_s=patience_s, logs=folder)
+        observed = loop.control(
+            made.containers,
+            workload.applications,
+            spec.policy.make(),
+            settings,
+            client=made.client,
+            on_tick=on_tick,
+        )
+        load = None if made.load is None else made.load()
     if observed.names != workload.names:
         raise InvariantError(f"{spec.name}: containers came back as {', '.join(observed.names)}")
     log = None if load is None else request_log(load, len(workload.names))

@@ -1,4 +1,4 @@
-"""What runs have on this machine, and its removal: cgroups, networks, OCI bundles, limits to be put back.
+"""What runs have on this machine, and its removal: cgroups, networks, OCI bundles, files, limits to put back.
 
 For: `twinbed testbed status` and `down`, and tidying after a process that was killed. Not for: a run's own
 tidying when it ends (each part does that). Nothing without our mark is touched; what is alive is left alone
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 from collections import Counter
 from collections.abc import Mapping
@@ -32,7 +33,7 @@ class Run:
     alive: its process still exists (taken for granted where a run is to outlive it and is no agent's); pid:
     that process, None where it is dead or not known; groups: directories, over all hierarchies; processes:
     inside them; networks: links and namespaces; containers: OCI bundles; attached: groups of others whose
-    limits are to be put back.
+    limits are to be put back; folders: of temporary files.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Run:
     networks: int
     containers: int
     attached: int
+    folders: int
 
 
 def runs(driver: Driver) -> tuple[Run, ...]:
@@ -52,7 +54,15 @@ def runs(driver: Driver) -> tuple[Run, ...]:
         directories.setdefault(each.name, []).append(each)
     networks = Counter(network.runs())
     agents = _agents()
-    names = sorted({*directories, *networks, *ownership.runs_with_directory(), *agents})
+    names = sorted(
+        {
+            *directories,
+            *networks,
+            *ownership.runs_with_directory(),
+            *agents,
+            *ownership.temporary_directories(),
+        }
+    )
     return tuple(_run(name, directories.get(name, []), networks[name], agents) for name in names)
 
 
@@ -91,6 +101,8 @@ def remove(run: str, driver: Driver) -> None:
         cgroup_tree.remove_run(each)
     network.remove_run(run)
     oci.remove_run(run)
+    for each in ownership.temporary_directories().get(run, []):
+        shutil.rmtree(each, ignore_errors=True)
     if problems:
         raise problems[0]
 
@@ -130,6 +142,7 @@ def _run(name: str, directories: list[Path], networks: int, agents: Mapping[str,
         networks,
         len(oci.bundles_of(name)),
         len(attached.files_of(name)),
+        len(ownership.temporary_directories().get(name, ())),
     )
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import tempfile
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from twinbed import BackendError
@@ -69,6 +71,31 @@ def make_directory(run: str, *below: str) -> Path:
             f"{directory}: cannot be made ({error.strerror}); run as root, with space left there"
         ) from error
     return directory
+
+
+@contextmanager
+def temporary_directory() -> Iterator[Path]:
+    """A directory for files, where temporary ones are kept, until the block ends; of a process that is killed
+    before, `temporary_directories` finds it. Raises BackendError when it cannot be made."""
+    try:
+        made = tempfile.TemporaryDirectory(prefix=f"{MARK}-{new_run()}-")
+    except OSError as error:
+        raise BackendError(
+            f"{error.filename}: cannot be made ({error.strerror}); make room there, or set another TMPDIR"
+        ) from error
+    with made as name:
+        yield Path(name)
+
+
+def temporary_directories() -> dict[str, list[Path]]:
+    """This user's that are there, by run."""
+    found: dict[str, list[Path]] = {}
+    for each in sorted(Path(tempfile.gettempdir()).glob(f"{MARK}-run-*")):
+        run = each.name.removeprefix(f"{MARK}-").rpartition("-")[0]
+        with suppress(OSError):
+            if is_run(run) and each.lstat().st_uid == os.geteuid() and not each.is_symlink():
+                found.setdefault(run, []).append(each)
+    return found
 
 
 def forget_directory(run: str) -> None:

@@ -14,8 +14,28 @@ from testbed.containers.leftovers import Run
 from twinbed import BackendError
 
 RUNS = (
-    Run("run-10-20-0", alive=True, pid=10, groups=3, processes=2, networks=0, containers=0, attached=0),
-    Run("run-11-20-0", alive=False, pid=11, groups=3, processes=0, networks=2, containers=1, attached=1),
+    Run(
+        "run-10-20-0",
+        alive=True,
+        pid=10,
+        groups=3,
+        processes=2,
+        networks=0,
+        containers=0,
+        attached=0,
+        folders=0,
+    ),
+    Run(
+        "run-11-20-0",
+        alive=False,
+        pid=11,
+        groups=3,
+        processes=0,
+        networks=2,
+        containers=1,
+        attached=1,
+        folders=1,
+    ),
 )
 
 

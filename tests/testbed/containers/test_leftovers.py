@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -139,6 +140,23 @@ def test_a_run_that_is_to_last_has_no_process_to_end(driver: V1 | V2, only: list
     assert leftovers.down(driver) == ()
     assert [each.name for each in leftovers.down(driver, live=True)] == [run]
     assert there(run) == []
+
+
+def test_temporary_files_of_a_killed_run_are_removed_with_it(
+    driver: V1 | V2, only: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with ownership.temporary_directory() as live:
+        dead = tmp_path / "twinbed-run-4194300-1-1-abcdefgh"
+        for each in (live, dead):
+            (each / "logs").mkdir(parents=True)
+        (tmp_path / "twinbed-run-4194300-1-2-ijklmnop").symlink_to("/etc")
+        only += ["run-4194300-1-1", "run-4194300-1-2", *ownership.temporary_directories()]
+        assert {each.name: each.folders for each in leftovers.runs(driver)}["run-4194300-1-1"] == 1
+        assert [each.name for each in leftovers.down(driver)] == ["run-4194300-1-1"]
+        assert not dead.exists()
+        assert live.exists()
+    assert not live.exists()
 
 
 AGENT = (
