@@ -8,7 +8,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system system-vm run test test-vm test-fast check bench results-containers results-fidelity-containers clean
+.PHONY: help setup system system-vm run test test-vm test-faults test-fast check bench results-containers results-fidelity-containers clean
 
 help:
 	@printf '%s\n' \
@@ -17,6 +17,7 @@ help:
 	  'make test       lint, types, imports and every test (what needs root is skipped without it)' \
 	  'make test-fast  the quick tests only' \
   'make test-vm    what only another kernel shows: boots Debian'"'"'s own in QEMU (as root; installs 0.6 GB once)' \
+	  'make test-faults   100 random faults on the real testbed, about 6 minutes (root; N=count SEED=number)' \
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
@@ -53,6 +54,9 @@ test-fast: setup
 
 test-vm: setup system-vm
 	$(BIN)/pytest -m vm
+
+test-faults: setup
+	FAULTS=$(or $(N),100) FAULTS_SEED=$(or $(SEED),1) $(BIN)/pytest -s tests/faults
 
 bench: setup
 	@$(BIN)/python -m benchmarks

@@ -160,11 +160,12 @@ class OciContainer:
     def _make_bundle(self, env: Mapping[str, str]) -> None:
         rootfs = ownership.make_directory(self._run, _BUNDLES, self.spec.name, "rootfs")
         config = _config(self.spec, self.group, env, self._endpoint, self._folders)
+        path = rootfs.parent / "config.json"
         try:
-            (rootfs.parent / "config.json").write_text(json.dumps(config))
+            path.write_text(json.dumps(config))
         except OSError as error:
             raise BackendError(
-                f"{error.filename}: cannot be written ({error.strerror}); make space in /run"
+                f"{path}: cannot be written ({error.strerror}); make space in /run"
             ) from error
 
     def _started(self, log: Path, pid_file: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -184,3 +185,15 @@ def test_what_a_killed_maker_leaves_is_swept(start: Start, driver: V1 | V2) -> N
     leftovers.remove(run, driver)
     wait_for(lambda: not Path(f"/proc/{pid}").exists())
     assert traces_of(run) == []
+
+
+def test_a_bundle_that_cannot_be_written_is_said_with_its_file(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *_: object) -> None:
+        # Of a write, unlike an open, the kernel's error knows no file.
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(BackendError, match=r"oci/probe0/config\.json: cannot be written \(No space"):
+        start("true")

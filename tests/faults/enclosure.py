@@ -1,0 +1,130 @@
+"""A part of this machine for itself: cgroups, mounts, /run, /tmp and network of its own, and its own date.
+
+For: injecting faults, and asking `down --all`, without touching what else runs here, and seeing all that is
+left over: what carries nobody's mark shows, too. Not for: hiding processes (their ids are the machine's, so
+that clean-ups outside take ours for alive). A process belongs here when its mount namespace is ours.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+RUN_BYTES, TMP_BYTES = 2 << 20, 8 << 20
+
+NEEDED = ("unshare", "nsenter", "ip", "mount", "gcc")
+
+_ENTER = f"""
+set -e
+umount -R {CGROUPS}
+umount -l /sys
+mount -t sysfs none /sys
+mount -t tmpfs none {CGROUPS}
+if [ "$1" = 2 ]; then
+    mount -t cgroup2 none {CGROUPS}
+    mkdir {CGROUPS}/own
+    echo $$ > {CGROUPS}/own/cgroup.procs
+else
+    mkdir {CGROUPS}/systemd
+    mount -t cgroup -o none,name=systemd none {CGROUPS}/systemd
+    for each in $2; do
+        mkdir {CGROUPS}/$each
+        mount -t cgroup -o $each none {CGROUPS}/$each
+    done
+fi
+umount -R /run/netns 2>/dev/null || true
+mount -t tmpfs -o size={RUN_BYTES} none /run
+mkdir /run/netns
+mount -t tmpfs -o size={TMP_BYTES} none /tmp
+mount -t tmpfs none /dev/shm
+ip link set lo up
+shift 2
+exec "$@"
+"""
+
+
+def missing() -> list[str]:
+    """Commands that an enclosure needs and that are not here."""
+    return [each for each in NEEDED if shutil.which(each) is None]
+
+
+def run(program: Sequence[str], folder: Path, timeout_s: float) -> int:
+    """Runs a Python program inside, with the date to be stepped by the file that CLOCK_STEP names; its exit
+    code. folder: for what is compiled."""
+    library, step = folder / "clock_step.so", folder / "step"
+    compile_it = ["gcc", "-O2", "-Wall", "-Werror", "-shared", "-fPIC"]
+    subprocess.run([*compile_it, "-o", str(library), str(HERE / "clock_step.c"), "-ldl"], check=True)
+    step.write_bytes(bytes(8))
+    # What is below /tmp is not to be seen inside: both are given as open files, which are.
+    with library.open("rb") as given, step.open("r+b") as stepped:
+        numbers = (given.fileno(), stepped.fileno())
+        inside = ["sh", "-c", _preloading(*numbers), "sh", sys.executable, *program]
+        groups = _make_groups()
+        hierarchies = [each.parent.name for each in groups if each.parent.name != "systemd"]
+        version = "2" if groups[0].parent == CGROUPS else "1"
+        enter = ["unshare", "--mount", "--net", "--cgroup", "--propagation", "private"]
+        try:
+            return subprocess.run(
+                [*enter, "sh", "-c", _ENTER, "sh", version, " ".join(hierarchies), *inside],
+                cwd=ROOT,
+                pass_fds=numbers,
+                preexec_fn=lambda: _move_in(groups),
+                stderr=subprocess.STDOUT,
+                timeout=timeout_s,
+                check=False,
+            ).returncode
+        finally:
+            for each in groups:
+                _remove(each)
+
+
+def _preloading(library: int, step: int) -> str:
+    return (
+        f"mkdir /run/clock && cat <&{library} >/run/clock/step.so && cat <&{step} >/run/clock/step && "
+        'export CLOCK_STEP=/run/clock/step LD_PRELOAD=/run/clock/step.so && exec "$@"'
+    )
+
+
+def _make_groups() -> list[Path]:
+    """In every hierarchy: runc wants all of them."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        parents = [CGROUPS]
+    else:
+        parents = [each.parent for each in CGROUPS.glob("*/tasks")]
+    groups = [each / f"faults-{os.getpid()}" for each in parents]
+    for each in groups:
+        each.mkdir()
+        if each.parent.name == "cpuset":
+            for name in ("cpuset.cpus", "cpuset.mems"):
+                (each / name).write_text((each.parent / name).read_text())
+            (each / "cgroup.clone_children").write_text("1")
+    return groups
+
+
+def _move_in(groups: Sequence[Path]) -> None:
+    for each in groups:
+        (each / "cgroup.procs").write_text("0")
+
+
+def _remove(group: Path) -> None:
+    """Whatever went wrong inside, nothing of it stays."""
+    deadline = time.monotonic() + 20.0
+    while group.exists() and time.monotonic() < deadline:
+        for folder, _, _ in os.walk(group, topdown=False):
+            with suppress(OSError):
+                for pid in (Path(folder) / "cgroup.procs").read_text().split():
+                    with suppress(ProcessLookupError):
+                        os.kill(int(pid), signal.SIGKILL)
+            with suppress(OSError):
+                Path(folder).rmdir()
+        time.sleep(0.02)

@@ -1,0 +1,447 @@
+"""A controller and two agents as processes of their own, and what is done to them.
+
+For: one episode: they start, live through several faults, end (in good order or not), and leave nothing. Not
+for: runs on one host. Each agent has a network namespace with one link to the controller's; the invariants
+are looked at all the time, from outside: limits add up, and nobody dies who was not killed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from enclosure import ROOT
+from fault_world import (
+    CASE,
+    DEADLINE_S,
+    Containers,
+    ViolationError,
+    World,
+    fill,
+    make_room,
+    remove_cgroup,
+    step_clock,
+    until,
+)
+
+from testbed.containers.ownership import lasting_run
+from testbed.containers.remote import certificates
+
+HOSTS = ("east", "west")
+CORES = 0.3
+PORT = 7117
+_POLL_S = 0.02
+_BACK_S = 6.0
+"""A command that failed is started again within this time, the first times that it does."""
+
+_COMMANDS = {
+    "busy": '[sh, -c, "while :; do :; done"]',
+    "calm": "[sleep, '100000']",
+    "grow": "[perl, -e, 'for (1 .. 99) { push @k, q(x) x 5e5; select(undef, undef, undef, 0.1) } sleep 1e6']",
+}
+_HEAD = f"""\
+policy: escra:gamma=0.01
+applications:
+  - name: shop
+    cpu_limit_cores: {CORES}
+    memory_limit_bytes: 536870912
+    containers:
+"""
+
+Fault = Callable[["Episode", random.Random], str]
+
+
+@dataclass
+class Verb:
+    """A running `twinbed …` and what it says."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    seen: int = 0
+
+    def says(self, text: str) -> bool:
+        """Since `seen` was set."""
+        return text in self.log.read_text(errors="replace")[self.seen :]
+
+    def from_here(self) -> None:
+        """What was said so far counts no more."""
+        self.seen = len(self.log.read_text(errors="replace"))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """In good order."""
+        self.process.send_signal(number)
+        try:
+            self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ViolationError(f"{self.log.stem} did not end on {number.name}") from None
+        if self.process.returncode:
+            raise ViolationError(f"{self.log.stem} ended with {self.process.returncode}: {self.tail()}")
+
+    def tail(self) -> str:
+        """Its last words."""
+        return self.log.read_text(errors="replace")[-1500:]
+
+
+@dataclass
+class Episode:
+    """What runs now. expected: the first process of each container, which must live."""
+
+    world: World
+    controller: Verb
+    agents: dict[str, Verb] = field(default_factory=dict)
+    expected: dict[str, int] = field(default_factory=dict)
+
+    def containers(self, host: str) -> Containers:
+        return Containers(lasting_run(host))
+
+    def pids(self) -> dict[str, int | None]:
+        return {
+            name: min(pids, default=None)
+            for host in HOSTS
+            for name, pids in self.containers(host).pids().items()
+        }
+
+    def look(self) -> None:
+        """The invariants, at this moment."""
+        quotas: dict[str, float] = {}
+        before: dict[str, float] = {"": 0.0}
+        while quotas != before:
+            before, quotas = (
+                quotas,
+                {k: v for host in HOSTS for k, v in self.containers(host).quotas().items()},
+            )
+        if sum(quotas.values()) > CORES + 4e-4:
+            raise ViolationError(f"quotas beyond {CORES:g}: {quotas}")
+        pids = {pid for host in HOSTS for found in self.containers(host).pids().values() for pid in found}
+        dead = [name for name, pid in self.expected.items() if pid not in pids]
+        if dead:
+            raise ViolationError(f"died and was not killed: {dead}")
+
+    def watch(self, lasts_s: float) -> None:
+        """Looks all the time."""
+        ends = time.monotonic() + lasts_s
+        while time.monotonic() < ends:
+            self.look()
+            time.sleep(_POLL_S)
+
+    def until(self, done: Callable[[], object], what: str) -> None:
+        """Looks until it is so."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not done():
+            if time.monotonic() > deadline:
+                words = "".join(f"\n{each.log.stem}: {each.tail()}" for each in self.verbs())
+                raise ViolationError(f"never: {what}; processes {self.pids()}{words}")
+            self.look()
+            time.sleep(_POLL_S)
+
+    def verbs(self) -> list[Verb]:
+        return [self.controller, *self.agents.values()]
+
+    def heal(self) -> None:
+        """Everyone that should be there is: all containers run, limited, and the controller knows both."""
+        wanted = {f"{kind}-{host}" for host in HOSTS for kind in _COMMANDS}
+        self.until(lambda: {name for name, pid in self.pids().items() if pid} >= wanted, f"{wanted} run")
+        for host in HOSTS:
+            self.until(lambda host=host: self.knows(host), f"{host} is registered")  # type: ignore[misc]
+        self.expected = {name: pid for name, pid in self.pids().items() if pid}
+        self.until(self._all_limited, "limits for all")
+
+    def knows(self, host: str) -> bool:
+        """Whether the controller's last word on the host is that it is there."""
+        lines = self.controller.log.read_text(errors="replace").splitlines()
+        words = [line for line in lines if f"agent {host} " in line]
+        return bool(words) and f"agent {host} is there" in words[-1]
+
+    def _all_limited(self) -> bool:
+        quotas = [each for host in HOSTS for each in self.containers(host).quotas().values()]
+        return len(quotas) >= len(HOSTS) * len(_COMMANDS) and max(quotas) < float("inf")
+
+
+_started = 0
+
+
+def _start(inside: list[str], *arguments: str) -> Verb:
+    global _started
+    _started += 1
+    # Its own place: what is said while /tmp is full is to be read.
+    log = Path("/dev/shm/verbs") / f"{_started}-{arguments[0]}.log"
+    log.parent.mkdir(exist_ok=True)
+    with log.open("wb") as file:
+        command = [*inside, sys.executable, "-m", "lab.cli.main", *arguments]
+        return Verb(subprocess.Popen(command, stdout=file, stderr=file, cwd=ROOT), log)
+
+
+def start_controller() -> Verb:
+    config, pki = str(CASE / "shop.yaml"), str(CASE / "pki")
+    return _start([], "controller", "run", config, "--pki", pki, "--listen", f"0.0.0.0:{PORT}")
+
+
+def start_agent(host: str) -> Verb:
+    inside = ["nsenter", f"--net=/run/netns/{host}"]
+    address = f"10.0.{HOSTS.index(host)}.1:{PORT}"
+    identity = str(CASE / f"{host}.pem")
+    return _start(inside, "agent", "run", "--controller", address, "--identity", identity)
+
+
+# --- faults ---------------------------------------------------------------------------------------
+
+
+def kill_agent(episode: Episode, draws: random.Random) -> str:
+    """kill -9; the next one takes over what runs."""
+    host, away_s = draws.choice(HOSTS), draws.uniform(0.0, 1.0)
+    episode.agents[host].kill()
+    episode.watch(away_s)
+    episode.agents[host] = start_agent(host)
+    if draws.random() < 0.3:
+        # Once more, in the middle of its start.
+        episode.watch(draws.uniform(0.3, 2.0))
+        episode.agents[host].kill()
+        episode.agents[host] = start_agent(host)
+    agent = episode.agents[host]
+    episode.until(lambda: agent.says("registered"), f"{host} is back")
+    return f"kill -9 of agent {host}, back after {away_s:.2f} s"
+
+
+def kill_controller(episode: Episode, draws: random.Random) -> str:
+    """kill -9; agents hold, and find the next one."""
+    away_s = draws.uniform(0.0, 1.5)
+    episode.controller.kill()
+    episode.watch(away_s)
+    episode.controller = start_controller()
+    return f"kill -9 of the controller, back after {away_s:.2f} s"
+
+
+def kill_both(episode: Episode, draws: random.Random) -> str:
+    """kill -9 of the controller and of an agent."""
+    host = draws.choice(HOSTS)
+    episode.controller.kill()
+    episode.agents[host].kill()
+    episode.watch(draws.uniform(0.0, 0.5))
+    episode.agents[host] = start_agent(host)
+    episode.controller = start_controller()
+    return f"kill -9 of the controller and agent {host}"
+
+
+def end_controller(episode: Episode, draws: random.Random) -> str:
+    """SIGTERM or Ctrl-C: containers go on without it."""
+    number = draws.choice((signal.SIGTERM, signal.SIGINT))
+    episode.controller.end(number)
+    episode.watch(draws.uniform(0.0, 1.0))
+    episode.controller = start_controller()
+    return f"{number.name} of the controller"
+
+
+def end_agent(episode: Episode, draws: random.Random) -> str:
+    """SIGTERM: its containers end with it, and no other; the next agent starts them anew."""
+    host = draws.choice(HOSTS)
+    episode.expected = {k: v for k, v in episode.expected.items() if not k.endswith(host)}
+    episode.agents[host].end()
+    if episode.containers(host).folders():
+        raise ViolationError(f"agent {host} ended and left {episode.containers(host).folders()}")
+    episode.watch(draws.uniform(0.0, 0.5))
+    episode.agents[host] = start_agent(host)
+    return f"SIGTERM of agent {host}"
+
+
+def kill_container(episode: Episode, draws: random.Random) -> str:
+    """kill -9 of a command: its agent starts it again, unless it took it over from another."""
+    name, pid = draws.choice(sorted(episode.expected.items()))
+    del episode.expected[name]
+    os.kill(pid, signal.SIGKILL)
+    host = name.rpartition("-")[2]
+    episode.until(lambda: episode.pids().get(name) != pid, "it is gone")
+    deadline = time.monotonic() + _BACK_S
+    while time.monotonic() < deadline:
+        if episode.pids().get(name):
+            return f"kill -9 of container {name}"
+        episode.watch(0.1)
+    # Nobody can tell how a command ended that an earlier agent started: it counts as finished.
+    _again(episode, host)
+    return f"kill -9 of container {name}, which had been taken over"
+
+
+def remove_group(episode: Episode, draws: random.Random) -> str:
+    """Somebody removes a container's cgroup: it leaves; the others stay as they are."""
+    host = draws.choice(HOSTS)
+    name = draws.choice(sorted(episode.containers(host).folders()))
+    episode.expected.pop(name, None)
+    folders = episode.containers(host).everywhere(name)
+    chosen = draws.choice([folders, [draws.choice(folders)]])
+    remove_cgroup(chosen)
+    episode.until(lambda: not episode.containers(host).everywhere(name), f"{name} leaves")
+    episode.watch(0.3)
+    _again(episode, host)
+    return f"cgroup {name} removed in {len(chosen)} of {len(folders)} hierarchies"
+
+
+def stop_somebody(episode: Episode, draws: random.Random) -> str:
+    """SIGSTOP and SIGCONT of the controller or an agent."""
+    which = draws.choice((None, *HOSTS))
+    process = (episode.controller if which is None else episode.agents[which]).process
+    lasts_s = draws.uniform(0.3, 1.0)
+    process.send_signal(signal.SIGSTOP)
+    episode.watch(lasts_s)
+    process.send_signal(signal.SIGCONT)
+    episode.watch(0.3)
+    return f"{which or 'controller'} stopped for {lasts_s:.2f} s"
+
+
+def cut_network(episode: Episode, draws: random.Random) -> str:
+    """The link of an agent goes down and comes back, before or after both have noticed."""
+    host = draws.choice(HOSTS)
+    lasts_s = draws.choice((draws.uniform(0.3, 1.5), 4.5))
+    subprocess.run(["ip", "link", "set", f"h-{host}", "down"], check=True)
+    episode.watch(lasts_s)
+    subprocess.run(["ip", "link", "set", f"h-{host}", "up"], check=True)
+    episode.watch(0.3)
+    return f"network of {host} cut for {lasts_s:.2f} s"
+
+
+def full_disk(episode: Episode, draws: random.Random) -> str:
+    """No room where agents keep notes, while a container has to be started again, or an agent."""
+    fill(Path("/tmp"))
+    fill(Path("/run"))
+    what = draws.choice((stop_somebody, kill_container, kill_agent, kill_controller))
+    done = what(episode, draws)
+    episode.heal()
+    make_room()
+    return f"/tmp and /run full, and {done}"
+
+
+def step_the_clock(episode: Episode, draws: random.Random) -> str:
+    """The date jumps, for all of them: nobody is lost for it."""
+    steps = []
+    for each in episode.verbs():
+        each.from_here()
+    for _ in range(draws.randint(1, 3)):
+        steps.append(round(draws.choice((-1, 1)) * 10 ** draws.uniform(0.0, 8.0)))
+        step_clock(steps[-1])
+        episode.watch(0.4)
+    lost = [
+        each.log.stem for each in episode.verbs() if each.says("lost") or each.says("limits stay as they are")
+    ]
+    if lost:
+        raise ViolationError(f"date stepped by {steps}, and a connection was lost: {lost}")
+    step_clock(0)
+    return f"date stepped by {', '.join(map(str, steps))} s"
+
+
+FAULTS: Mapping[Fault, int] = {
+    kill_agent: 4,
+    kill_controller: 4,
+    kill_both: 2,
+    end_controller: 1,
+    end_agent: 2,
+    kill_container: 3,
+    remove_group: 3,
+    stop_somebody: 3,
+    cut_network: 3,
+    full_disk: 3,
+    step_the_clock: 3,
+}
+"""With their weights."""
+
+
+def _again(episode: Episode, host: str) -> None:
+    """A container that left comes back with the next agent that begins from nothing."""
+    episode.expected = {k: v for k, v in episode.expected.items() if not k.endswith(host)}
+    episode.agents[host].end()
+    episode.agents[host] = start_agent(host)
+
+
+# --- an episode -----------------------------------------------------------------------------------
+
+
+def episode(world: World, draws: random.Random, count: int, say: Callable[[str, str], None]) -> None:
+    """`count` faults under one deployment. say: told of each, its kind and what was done. Raises
+    ViolationError."""
+    running: Episode | None = None
+    try:
+        _lay_out()
+        running = Episode(world, start_controller(), {host: start_agent(host) for host in HOSTS})
+        running.heal()
+        for _ in range(count):
+            (fault,) = draws.choices(list(FAULTS), list(FAULTS.values()))
+            done = fault(running, draws)
+            running.heal()
+            say(f"hosts_{fault.__name__}", done)
+        _end(running, draws)
+    finally:
+        make_room()
+        step_clock(0)
+        for each in [] if running is None else running.verbs():
+            with suppress(ProcessLookupError):
+                each.process.send_signal(signal.SIGCONT)
+            each.kill()
+        for host in HOSTS:
+            subprocess.run(["ip", "netns", "delete", host], capture_output=True, check=False)
+        shutil.rmtree(CASE, ignore_errors=True)
+        shutil.rmtree("/dev/shm/verbs", ignore_errors=True)
+    world.check_nothing_left()
+
+
+def _lay_out() -> None:
+    CASE.mkdir()
+    certificates.init(CASE / "pki")
+    lines = [_HEAD]
+    for number, host in enumerate(HOSTS):
+        certificates.write_private(CASE / f"{host}.pem", certificates.enroll(CASE / "pki", host).bundle())
+        lines += [
+            f"      - {{name: {kind}-{host}, agent: {host}, command: {words}}}\n"
+            for kind, words in _COMMANDS.items()
+        ]
+        for words in (
+            f"netns add {host}",
+            f"link add h-{host} type veth peer name eth0 netns {host}",
+            f"address add 10.0.{number}.1/24 dev h-{host}",
+            f"link set h-{host} up",
+            f"-netns {host} address add 10.0.{number}.2/24 dev eth0",
+            f"-netns {host} link set eth0 up",
+            f"-netns {host} link set lo up",
+        ):
+            subprocess.run(["ip", *words.split()], check=True)
+    (CASE / "shop.yaml").write_text("".join(lines))
+
+
+def _end(running: Episode, draws: random.Random) -> None:
+    """In good order, or by kill -9 and `down`, or by `down --all` alone."""
+    how = draws.choice(("good order", "down", "down --all"))
+    if how == "good order":
+        for each in running.agents.values():
+            each.end()
+        running.controller.end()
+    elif how == "down":
+        for each in running.verbs():
+            each.kill()
+        _twinbed("testbed", "down")
+    else:
+        _twinbed("testbed", "down", "--all")
+        for each in running.agents.values():
+            until(lambda each=each: each.process.poll() is not None, "agents end by down --all")  # type: ignore[misc]
+        running.controller.end()
+    left = [str(each) for host in HOSTS for each in running.containers(host).folders().values()]
+    left += [str(each) for each in Path("/run/twinbed").rglob("*")]
+    if left:
+        raise ViolationError(f"left after {how}: {left}")
+
+
+def _twinbed(*words: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.cli.main", *words], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise ViolationError(f"twinbed {' '.join(words)}: {done.returncode} {done.stdout} {done.stderr}")

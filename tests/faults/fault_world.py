@@ -1,0 +1,263 @@
+"""What is in the enclosure: what is foreign there and must stay, and whatever else there is, which must go.
+
+For: invariants after a fault. Not for: faults. Everything is looked at from outside of the code under test.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from enclosure import CGROUPS
+
+CASE = Path("/tmp/case")
+"""Files of the case at hand, which it removes itself."""
+
+DEADLINE_S = 60.0
+ROUNDING_CORES = 4e-5
+_CLOCK = Path("/run/clock/step")
+_FILLER = "filler"
+
+
+class ViolationError(Exception):
+    """An invariant does not hold."""
+
+
+def until(look: Callable[[], object], what: str, deadline_s: float = DEADLINE_S) -> None:
+    """Waits until it is so."""
+    deadline = time.monotonic() + deadline_s
+    while not look():
+        if time.monotonic() > deadline:
+            raise ViolationError(f"never: {what}")
+        time.sleep(0.01)
+
+
+def step_clock(seconds: int) -> None:
+    """Sets the date of everything in the enclosure, relative to the true one."""
+    with _CLOCK.open("r+b") as file:
+        file.write(struct.pack("q", seconds))
+
+
+def fill(folder: Path) -> None:
+    """Leaves no room for a single byte."""
+    with (folder / _FILLER).open("wb", buffering=0) as file:
+        block = bytes(1 << 16)
+        while block:
+            try:
+                if file.write(block) < len(block):
+                    block = block[: len(block) // 2]
+            except OSError:
+                block = block[: len(block) // 2]
+
+
+def make_room() -> None:
+    """Undoes `fill`."""
+    for folder in (Path("/tmp"), Path("/run")):
+        (folder / _FILLER).unlink(missing_ok=True)
+
+
+def hierarchies() -> list[Path]:
+    """Where cgroups are mounted."""
+    return [CGROUPS] if (CGROUPS / "cgroup.procs").exists() else sorted(CGROUPS.iterdir())
+
+
+def lives(pid: int) -> bool:
+    """Whether it is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class World:
+    """Made once, with foreign things in it: a container of somebody else's, and names that look like ours."""
+
+    def __init__(self) -> None:
+        self._foreign_groups = [each / "docker" / "abc" for each in hierarchies()]
+        near = [each / "twinbed" / "not-a-run" for each in hierarchies()]
+        for each in (*self._foreign_groups, *near):
+            each.mkdir(parents=True)
+        if hierarchies() == [CGROUPS]:
+            for above in (CGROUPS, CGROUPS / "docker"):
+                (above / "cgroup.subtree_control").write_text("+cpu +memory")
+        foreign = ["sh", "-c", "while :; do sleep 0.05; done"]
+        self.foreign = subprocess.Popen(foreign, preexec_fn=self._enter)
+        self._limits = self.foreign_limits()
+        subprocess.run(["ip", "link", "add", "tb-foreign", "type", "bridge"], check=True)
+        subprocess.run(["ip", "netns", "add", "tb-foreign"], check=True)
+        Path("/run/twinbed-of-others").mkdir()
+        Path("/tmp/twinbed-of-others").write_text("theirs")
+        self._before = self._found()
+
+    def _enter(self) -> None:
+        for each in self._foreign_groups:
+            (each / "cgroup.procs").write_text("0")
+
+    def close(self) -> None:
+        """Ends the foreign container."""
+        self.foreign.kill()
+        self.foreign.wait()
+
+    def foreign_limits(self) -> dict[str, str]:
+        """What its control files say."""
+        names = ("cpu.cfs_quota_us", "memory.limit_in_bytes", "memory.oom_control", "cpu.max", "memory.max")
+        names += ("memory.high", "memory.memsw.limit_in_bytes", "memory.swap.max")
+        paths = [each / name for each in self._foreign_groups for name in names]
+        return {str(each): each.read_text() for each in paths if each.exists()}
+
+    def problems(self) -> list[str]:
+        """What is there and should not be, and the other way round."""
+        found = self._found()
+        left = [f"left over: {each}" for each in sorted(found - self._before)]
+        gone = [f"not ours and gone: {each}" for each in sorted(self._before - found)]
+        if self._limits != self.foreign_limits():
+            gone.append(f"limits of a foreign container: {self.foreign_limits()}")
+        return left + gone
+
+    def check_nothing_left(self) -> None:
+        """Raises ViolationError where something is; what was killed may take a moment to be gone."""
+        deadline = time.monotonic() + 10.0
+        while (problems := self.problems()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        if problems:
+            raise ViolationError("; ".join(problems[:8]))
+
+    def clear(self) -> None:
+        """After a violation, so that the next case is not blamed for it."""
+        for name in self._found() - self._before:
+            if name.startswith("process "):
+                _kill(int(name.split()[1]))
+        deadline = time.monotonic() + 10.0
+        while (left := self._found() - self._before) and time.monotonic() < deadline:
+            for name in sorted(left, reverse=True):
+                kind, what = name.split(" ", 1)
+                if kind == "cgroup":
+                    subprocess.run(["rmdir", what], capture_output=True, check=False)
+                elif kind == "file":
+                    shutil.rmtree(what, ignore_errors=True)
+                    if Path(what).is_file():
+                        Path(what).unlink()
+                elif kind == "process":
+                    _kill(int(what.split()[0]))
+            time.sleep(0.02)
+
+    def _found(self) -> set[str]:
+        groups = {folder for each in hierarchies() for folder, _, _ in os.walk(each)}
+        files = {
+            str(Path(folder) / name)
+            for top in ("/run", "/tmp", "/dev/shm")
+            for folder, folders, names in os.walk(top)
+            for name in (*folders, *names)
+        }
+        hidden = (str(CASE), f"/run/{_FILLER}", f"/tmp/{_FILLER}")
+        return {
+            *(f"cgroup {each}" for each in groups),
+            *(f"file {each}" for each in files if not each.startswith(hidden)),
+            *(f"link {each.name}" for each in Path("/sys/class/net").iterdir()),
+            *(f"mount {line.split()[4]}" for line in Path("/proc/self/mountinfo").read_text().splitlines()),
+            *(f"process {pid} {said}" for pid, said in self._processes().items()),
+        }
+
+    def _processes(self) -> dict[int, str]:
+        """Everyone in the enclosure but this process and what the foreign container runs."""
+        own, found = Path("/proc/self/ns/mnt").readlink(), {}
+        for each in Path("/proc").iterdir():
+            if not each.name.isdigit() or int(each.name) == os.getpid():
+                continue
+            try:
+                inside = (each / "ns" / "mnt").readlink() == own
+                if inside and "/docker/abc" not in (each / "cgroup").read_text():
+                    words = (each / "cmdline").read_bytes().split(b"\0")
+                    found[int(each.name)] = b" ".join(words).decode(errors="replace")[:120]
+            except OSError:
+                continue
+        return found
+
+
+class Containers:
+    """The containers of one run or agent, by their cgroups: directories of the CPU controller."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+
+    def folders(self) -> dict[str, Path]:
+        """By name."""
+        top = CGROUPS if hierarchies() == [CGROUPS] else CGROUPS / "cpu"
+        return {each.name: each for each in top.glob(f"twinbed/{self._pattern}/*") if each.is_dir()}
+
+    def everywhere(self, name: str) -> list[Path]:
+        """The container's directory in every hierarchy."""
+        return [found for each in hierarchies() for found in each.glob(f"twinbed/{self._pattern}/{name}")]
+
+    def pids(self) -> dict[str, frozenset[int]]:
+        """Live processes of each."""
+        return {name: _pids(folder) for name, folder in self.folders().items()}
+
+    def pid(self, name: str) -> int | None:
+        """Its command's: the first that came."""
+        folder = self.folders().get(name)
+        return None if folder is None else min(_pids(folder), default=None)
+
+    def quotas(self) -> dict[str, float]:
+        """Of those that somebody is in, all at one moment: read until two readings in a row agree."""
+        before: dict[str, float] = {}
+        while True:
+            used = {name: folder for name, folder in self.folders().items() if _pids(folder)}
+            now = {name: each for name, folder in used.items() if (each := _quota(folder)) is not None}
+            if now == before:
+                return now
+            before = now
+
+    def check_limits(self, cores: float) -> None:
+        """Raises ViolationError unless everyone has a limit and they add up to no more than `cores`."""
+        quotas = self.quotas()
+        if sum(quotas.values()) > cores + ROUNDING_CORES * max(len(quotas), 1):
+            raise ViolationError(f"quotas beyond {cores:g}: {quotas}")
+
+
+def remove_cgroup(folders: list[Path]) -> None:
+    """From outside: kills what is inside, and takes the directories away."""
+    deadline = time.monotonic() + DEADLINE_S
+    for each in folders:
+        while each.exists():
+            for pid in _pids(each):
+                _kill(pid)
+            try:
+                each.rmdir()
+            except FileNotFoundError:
+                break
+            except OSError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.002)
+
+
+def _pids(folder: Path) -> frozenset[int]:
+    try:
+        return frozenset(map(int, (folder / "cgroup.procs").read_text().split()))
+    except OSError:
+        return frozenset()
+
+
+def _quota(folder: Path) -> float | None:
+    try:
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text().split()
+            return float("inf") if quota == "max" else int(quota) / int(period)
+        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
+    except OSError:
+        return None
+    return float("inf") if quota_us < 0 else quota_us / 100_000
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

@@ -1,0 +1,39 @@
+"""Random faults: nothing is left over, nobody is killed by us, limits add up; `make test-faults` runs 100."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import enclosure
+import pytest
+
+from testbed.containers.cgroups import detect
+from twinbed import BackendError
+
+FAULTS = int(os.environ.get("FAULTS", "8"))
+"""How many."""
+
+SEED = int(os.environ.get("FAULTS_SEED", "3"))
+HOSTS_SHARE = 0.4
+"""Of them under a controller and two agents; the others under a run on one host."""
+
+MOST_S = 60
+"""What a fault may take with all that is waited for after it; a few seconds, as a rule."""
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(MOST_S * (FAULTS + 4))
+def test_random_faults_leave_nothing_and_kill_nobody(cgroups: None, tmp_path: Path) -> None:
+    absent = enclosure.missing()
+    if absent:
+        pytest.skip(f"faults need the commands {', '.join(absent)} (apt install util-linux iproute2 gcc)")
+    try:
+        detect()
+    except BackendError as error:
+        pytest.skip(str(error))
+    on_hosts = round(HOSTS_SHARE * FAULTS)
+    counts = ("--runs", str(FAULTS - on_hosts), "--hosts", str(on_hosts))
+    program = ("-u", "tests/faults/campaign.py", "--seed", str(SEED), *counts)
+    assert enclosure.run(program, tmp_path, MOST_S * (FAULTS + 2)) == 0
