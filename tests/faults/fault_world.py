@@ -10,6 +10,7 @@ import shutil
 import signal
 import struct
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -79,6 +80,7 @@ class World:
     """Made once, with foreign things in it: a container of somebody else's, and names that look like ours."""
 
     def __init__(self) -> None:
+        _check_clock()
         self._foreign_groups = [each / "docker" / "abc" for each in hierarchies()]
         near = [each / "twinbed" / "not-a-run" for each in hierarchies()]
         for each in (*self._foreign_groups, *near):
@@ -219,6 +221,17 @@ class Containers:
         quotas = self.quotas()
         if sum(quotas.values()) > cores + ROUNDING_CORES * max(len(quotas), 1):
             raise ViolationError(f"quotas beyond {cores:g}: {quotas}")
+
+
+def _check_clock() -> None:
+    """Raises RuntimeError where processes do not get the date that is set here."""
+    asked, seen_s = [sys.executable, "-c", "import time; print(time.time())"], []
+    for seconds in (0, 1_000_000):
+        step_clock(seconds)
+        seen_s.append(float(subprocess.check_output(asked)))
+    step_clock(0)
+    if not 999_000 < seen_s[1] - seen_s[0] < 1_001_000:
+        raise RuntimeError(f"a step of 1,000,000 s moved the date by {seen_s[1] - seen_s[0]:.0f} s")
 
 
 def remove_cgroup(folders: list[Path]) -> None:

@@ -1,0 +1,200 @@
+"""A controller and two agents as processes of their own: laid out, started, looked at all the time.
+
+For: the invariants while something is done to them: limits add up, and nobody dies who was not killed. Not
+for: what is done (fault_hosts.py). Each agent has a network namespace with one link to the controller's.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from enclosure import ROOT
+from fault_world import CASE, DEADLINE_S, Containers, ViolationError, World
+
+from testbed.containers.ownership import lasting_run
+from testbed.containers.remote import certificates
+
+HOSTS = ("east", "west")
+CORES = 0.3
+PORT = 7117
+_POLL_S = 0.02
+_COMMANDS = {
+    "busy": '[sh, -c, "while :; do :; done"]',
+    "calm": "[sleep, '100000']",
+    "grow": "[perl, -e, 'for (1 .. 99) { push @k, q(x) x 5e5; select(undef, undef, undef, 0.1) } sleep 1e6']",
+}
+_HEAD = f"""\
+policy: escra:gamma=0.01
+applications:
+  - name: shop
+    cpu_limit_cores: {CORES}
+    memory_limit_bytes: 536870912
+    containers:
+"""
+
+
+@dataclass
+class Verb:
+    """A running `twinbed …` and what it says."""
+
+    process: subprocess.Popen[bytes]
+    log: Path
+    seen: int = 0
+
+    def says(self, text: str) -> bool:
+        """Since `seen` was set."""
+        return text in self.log.read_text(errors="replace")[self.seen :]
+
+    def from_here(self) -> None:
+        """What was said so far counts no more."""
+        self.seen = len(self.log.read_text(errors="replace"))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """In good order."""
+        self.process.send_signal(number)
+        try:
+            self.process.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ViolationError(f"{self.log.stem} did not end on {number.name}") from None
+        if self.process.returncode:
+            raise ViolationError(f"{self.log.stem} ended with {self.process.returncode}: {self.tail()}")
+
+    def tail(self) -> str:
+        """Its last words."""
+        return self.log.read_text(errors="replace")[-1500:]
+
+
+@dataclass
+class Episode:
+    """What runs now. expected: the first process of each container, which must live."""
+
+    world: World
+    controller: Verb
+    agents: dict[str, Verb] = field(default_factory=dict)
+    expected: dict[str, int] = field(default_factory=dict)
+
+    def containers(self, host: str) -> Containers:
+        return Containers(lasting_run(host))
+
+    def pids(self) -> dict[str, int | None]:
+        return {
+            name: min(pids, default=None)
+            for host in HOSTS
+            for name, pids in self.containers(host).pids().items()
+        }
+
+    def look(self) -> None:
+        """The invariants, at this moment."""
+        quotas: dict[str, float] = {}
+        before: dict[str, float] = {"": 0.0}
+        while quotas != before:
+            before, quotas = (
+                quotas,
+                {k: v for host in HOSTS for k, v in self.containers(host).quotas().items()},
+            )
+        if sum(quotas.values()) > CORES + 4e-4:
+            raise ViolationError(f"quotas beyond {CORES:g}: {quotas}")
+        pids = {pid for host in HOSTS for found in self.containers(host).pids().values() for pid in found}
+        dead = [name for name, pid in self.expected.items() if pid not in pids]
+        if dead:
+            raise ViolationError(f"died and was not killed: {dead}")
+
+    def watch(self, lasts_s: float) -> None:
+        """Looks all the time."""
+        ends = time.monotonic() + lasts_s
+        while time.monotonic() < ends:
+            self.look()
+            time.sleep(_POLL_S)
+
+    def until(self, done: Callable[[], object], what: str) -> None:
+        """Looks until it is so."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not done():
+            if time.monotonic() > deadline:
+                words = "".join(f"\n{each.log.stem}: {each.tail()}" for each in self.verbs())
+                raise ViolationError(f"never: {what}; processes {self.pids()}{words}")
+            self.look()
+            time.sleep(_POLL_S)
+
+    def verbs(self) -> list[Verb]:
+        return [self.controller, *self.agents.values()]
+
+    def heal(self) -> None:
+        """Everyone that should be there is: all containers run, limited, and the controller knows both."""
+        wanted = {f"{kind}-{host}" for host in HOSTS for kind in _COMMANDS}
+        self.until(lambda: {name for name, pid in self.pids().items() if pid} >= wanted, f"{wanted} run")
+        for host in HOSTS:
+            self.until(lambda host=host: self.knows(host), f"{host} is registered")  # type: ignore[misc]
+        self.expected = {name: pid for name, pid in self.pids().items() if pid}
+        self.until(self._all_limited, "limits for all")
+
+    def knows(self, host: str) -> bool:
+        """Whether the controller's last word on the host is that it is there."""
+        lines = self.controller.log.read_text(errors="replace").splitlines()
+        words = [line for line in lines if f"agent {host} " in line]
+        return bool(words) and f"agent {host} is there" in words[-1]
+
+    def _all_limited(self) -> bool:
+        quotas = [each for host in HOSTS for each in self.containers(host).quotas().values()]
+        return len(quotas) >= len(HOSTS) * len(_COMMANDS) and max(quotas) < float("inf")
+
+
+_started = 0
+
+
+def _start(inside: list[str], *arguments: str) -> Verb:
+    global _started
+    _started += 1
+    # Its own place: what is said while /tmp is full is to be read.
+    log = Path("/dev/shm/verbs") / f"{_started}-{arguments[0]}.log"
+    log.parent.mkdir(exist_ok=True)
+    with log.open("wb") as file:
+        command = [*inside, sys.executable, "-m", "lab.cli.main", *arguments]
+        return Verb(subprocess.Popen(command, stdout=file, stderr=file, cwd=ROOT), log)
+
+
+def start_controller() -> Verb:
+    config, pki = str(CASE / "shop.yaml"), str(CASE / "pki")
+    return _start([], "controller", "run", config, "--pki", pki, "--listen", f"0.0.0.0:{PORT}")
+
+
+def start_agent(host: str) -> Verb:
+    inside = ["nsenter", f"--net=/run/netns/{host}"]
+    address = f"10.0.{HOSTS.index(host)}.1:{PORT}"
+    identity = str(CASE / f"{host}.pem")
+    return _start(inside, "agent", "run", "--controller", address, "--identity", identity)
+
+
+def lay_out() -> None:
+    """Certificates, the deployment's file, and the networks."""
+    CASE.mkdir()
+    certificates.init(CASE / "pki")
+    lines = [_HEAD]
+    for number, host in enumerate(HOSTS):
+        certificates.write_private(CASE / f"{host}.pem", certificates.enroll(CASE / "pki", host).bundle())
+        lines += [
+            f"      - {{name: {kind}-{host}, agent: {host}, command: {words}}}\n"
+            for kind, words in _COMMANDS.items()
+        ]
+        for words in (
+            f"netns add {host}",
+            f"link add h-{host} type veth peer name eth0 netns {host}",
+            f"address add 10.0.{number}.1/24 dev h-{host}",
+            f"link set h-{host} up",
+            f"-netns {host} address add 10.0.{number}.2/24 dev eth0",
+            f"-netns {host} link set eth0 up",
+            f"-netns {host} link set lo up",
+        ):
+            subprocess.run(["ip", *words.split()], check=True)
+    (CASE / "shop.yaml").write_text("".join(lines))
