@@ -101,6 +101,8 @@ def _make_groups() -> list[Path]:
         parents = [CGROUPS]
     else:
         parents = [each.parent for each in CGROUPS.glob("*/tasks")]
+    if parents == [CGROUPS]:
+        (CGROUPS / "cgroup.subtree_control").write_text("+cpu +memory")
     groups = [each / f"faults-{os.getpid()}" for each in parents]
     for each in groups:
         each.mkdir()

@@ -11,10 +11,10 @@ import pytest
 from testbed.containers.cgroups import detect
 from twinbed import BackendError
 
-FAULTS = int(os.environ.get("FAULTS", "8"))
+FAULTS = int(os.environ.get("FAULTS", "6"))
 """How many."""
 
-SEED = int(os.environ.get("FAULTS_SEED", "3"))
+SEED = int(os.environ.get("FAULTS_SEED", "378"))
 HOSTS_SHARE = 0.4
 """Of them under a controller and two agents; the others under a run on one host."""
 
