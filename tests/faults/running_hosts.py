@@ -142,7 +142,7 @@ class Episode:
     def knows(self, host: str) -> bool:
         """Whether the controller's last word on the host is that it is there."""
         lines = self.controller.log.read_text(errors="replace").splitlines()
-        words = [line for line in lines if f"agent {host} " in line]
+        words = [line for line in lines if any(f"agent {host} {verb}" in line for verb in ("is", "left"))]
         return bool(words) and f"agent {host} is there" in words[-1]
 
     def _all_limited(self) -> bool:

@@ -78,6 +78,7 @@ def test_the_service_programs_costs_come_from_the_file_too():
 POSITIVE = st.floats(1e-9, 1e9)
 
 
+@pytest.mark.slow
 @given(
     value=st.builds(
         Value, POSITIVE, st.sampled_from(["s", "ms per period"]), st.text(), st.integers(0), POSITIVE

@@ -59,6 +59,7 @@ def test_a_worker_that_is_killed_is_an_error_of_the_machine():
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, RuntimeError])
 def test_stopping_from_here_unwinds_the_workers_at_once(tmp_path, reason):
     def stop(label, fraction):
@@ -72,6 +73,7 @@ def test_stopping_from_here_unwinds_the_workers_at_once(tmp_path, reason):
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.slow
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     program = (
         "import sys; from lab.parallel import run_units; from test_parallel import mark_and_linger\n"

@@ -3,6 +3,7 @@ import pytest
 from lab.reference import ROOT, documents
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", documents(), ids=str)
 def test_generated_files_are_current(path):
     target = ROOT / path

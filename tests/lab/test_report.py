@@ -36,6 +36,7 @@ class References(HTMLParser):
         self.fetched += [value for key, value in attrs if key in ("src", "href", "action", "data")]
 
 
+@pytest.mark.slow
 def test_the_page_fetches_nothing_and_runs_nothing(page):
     found = References()
     found.feed(page)
@@ -56,15 +57,18 @@ def test_the_charts_are_drawn_and_name_the_policies(page):
     assert all("<svg" in each and "Escra" in each for each in images)
 
 
+@pytest.mark.slow
 def test_the_same_runs_give_the_same_page(page, runs):
     assert document(runs) == page
 
 
+@pytest.mark.slow
 def test_text_from_files_stays_text(tmp_path):
     run = publish(RunStore(tmp_path), notes=("<script>alert(1)</script>",))
     assert "<script" not in document([run])
 
 
+@pytest.mark.slow
 def test_of_several_seeds_the_table_shows_the_mean_and_the_charts_one(tmp_path):
     store = RunStore(tmp_path)
     page = document([publish(store, seed=seed) for seed in (0, 1)])

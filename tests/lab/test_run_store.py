@@ -266,6 +266,7 @@ def test_a_writer_killed_between_the_two_renames_does_not_lose_the_old_run(store
     assert RunStore(store.root).ids() == [run.id]
 
 
+@pytest.mark.slow
 def test_a_writer_killed_in_the_middle_leaves_no_visible_run(store):
     code = f"""
 import os, sys

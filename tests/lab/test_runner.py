@@ -145,6 +145,7 @@ def test_the_name_is_made_from_the_source():
     assert whatif_scenario("some dir/my trace!.csv.gz", ["escra"]).name == "my-trace"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_every_scenario_that_ships_can_be_expanded(path):
     scenario = load(path)
@@ -154,6 +155,7 @@ def test_every_scenario_that_ships_can_be_expanded(path):
     assert scenario.trace is None or scenario.trace.source in shipped()
 
 
+@pytest.mark.slow
 def test_e1_the_limit_follows_the_use_within_a_few_periods(store):
     scenario = load(next(path for path in SCENARIOS if path.stem == "E1"))
     periods = run_scenario(scenario, store)[0].frame("periods")
@@ -198,6 +200,7 @@ class TestServices:
         two = run_scenario(question(write_app(tmp_path, network_s=0.001), policies=["static"]), store)[0]
         assert one.id != two.id
 
+    @pytest.mark.slow
     def test_several_processes_make_the_same_runs_as_one_to_the_byte(self, app, tmp_path):
         scenario = question(app, seeds=[0, 1], vary={"services.hosts": [1, 2]})
         alone, together = (
@@ -225,6 +228,7 @@ class TestServices:
         assert seen[0] == ("static", 1.0)
         assert {label for label, _ in seen} == {"static", "escra"}
 
+    @pytest.mark.slow
     def test_stopping_several_processes_leaves_no_run_half_written(self, app, store):
         def stop(label, fraction):
             raise KeyboardInterrupt

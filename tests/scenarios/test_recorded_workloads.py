@@ -45,6 +45,7 @@ def test_the_load_arrives_at_the_stated_rates(monkeypatch: pytest.MonkeyPatch) -
     assert times == sorted(times)
 
 
+@pytest.mark.slow
 def test_the_service_answers_under_load() -> None:
     roles = ("cache", "backend", "frontend")
     # An address of the loopback network that nothing else has bound these ports on.

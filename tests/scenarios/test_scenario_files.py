@@ -11,6 +11,7 @@ SHARED = {"E3": "E2", "E8": "E2", "beyond": "E2"}
 """Files whose runs are another's, by the name that the run ids begin with."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_scenario_expands_and_asks_a_question(path):
     scenario = load(path)

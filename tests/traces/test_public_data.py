@@ -56,6 +56,7 @@ def test_deathstarbench_ends_with_cpu_and_leaves_out_the_nodes(public_data: Data
     assert "35 missing samples" in trace.notes[-1]
 
 
+@pytest.mark.slow
 def test_nezha_is_an_application_and_a_day(public_data: Data) -> None:
     folder = public_data("nezha_pod_metrics_1min")
     trace = load(folder)
@@ -94,6 +95,7 @@ def test_bitbrains_rows_are_spread_over_their_durations(public_data: Data) -> No
     assert one.rx_bytes is not None
 
 
+@pytest.mark.slow
 def test_surf_jobs_keep_their_work_and_come_and_go(public_data: Data) -> None:
     folder = public_data("surf_hpc_week_30s")
     trace = load(folder)

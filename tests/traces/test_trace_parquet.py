@@ -39,6 +39,7 @@ def head_of(path: Path) -> dict[str, object]:
     return head
 
 
+@pytest.mark.slow
 @given(usage_traces())
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_written_is_read_back_to_the_bit(tmp_path: Path, trace: UsageTrace) -> None:

@@ -350,6 +350,7 @@ def test_promises_hold_whatever_comes_and_goes(recommender, data, seed):
     assert fleet.restarts == []
 
 
+@pytest.mark.slow
 @BOTH
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 2**32))

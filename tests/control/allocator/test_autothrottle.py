@@ -228,6 +228,7 @@ def test_promises_hold_whatever_comes_and_goes(data, seed):
     assert fleet.restarts == []
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_the_containers_order_does_not_matter(seed):

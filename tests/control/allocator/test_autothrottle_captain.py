@@ -198,6 +198,7 @@ class Alone:
         return quota
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),

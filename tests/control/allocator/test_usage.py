@@ -63,6 +63,7 @@ def spiky(rng, ids):
     return {one: (rng.gamma(2.0, 0.2 + 0.05 * (one % 5)), int(300e6 + 2e8 * rng.random())) for one in ids}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("groups", [4, 10])
 @pytest.mark.parametrize(
     ("policy", "updates"),

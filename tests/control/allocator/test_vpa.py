@@ -68,6 +68,7 @@ def test_an_estimate_is_percentile_then_margin_then_confidence_then_floor():
     assert result.upper == pytest.approx([4.6, 0.025])
 
 
+@pytest.mark.slow
 def test_a_load_held_back_by_its_limit_gets_the_target_percentile_plus_margin_in_steps():
     fleet = vpa_fleet(peaks=([0.5], [300 * MIB]), period_s=60.0)
     (one,) = fleet.ids
@@ -93,6 +94,7 @@ def test_the_first_restart_follows_from_the_arithmetic():
     assert fleet.bytes[one] == pytest.approx(bucket_end(MEMORY, 299 * MIB) * 1.15, abs=4096)
 
 
+@pytest.mark.slow
 def test_limits_inside_the_bounds_stay_for_twelve_hours():
     fleet = vpa_fleet(peaks=([2.0], [600 * MIB]), period_s=10.0)
     (one,) = fleet.ids
@@ -103,6 +105,7 @@ def test_limits_inside_the_bounds_stay_for_twelve_hours():
     assert fleet.cores[one] == pytest.approx(bucket_end(CPU, 1.0) * 1.15)
 
 
+@pytest.mark.slow
 def test_a_change_below_the_threshold_is_not_worth_a_restart_even_later():
     target_cores, target_bytes = bucket_end(CPU, 1.0) * 1.15, bucket_end(MEMORY, 4e8) * 1.15
     fleet = vpa_fleet(peaks=([target_cores * 1.04], [int(target_bytes * 1.04)]), period_s=10.0)
@@ -110,6 +113,7 @@ def test_a_change_below_the_threshold_is_not_worth_a_restart_even_later():
     assert fleet.restarts == []
 
 
+@pytest.mark.slow
 def test_a_step_up_is_followed():
     fleet = vpa_fleet(peaks=([4.0], [1 << 30]), period_s=10.0, cpu_half_life_s=1800.0)
     fleet.run(14 * 3600, lambda at_s: (0.5 if at_s < 7200 else 3.0, 400 * MIB))
@@ -197,6 +201,7 @@ def test_a_newcomer_to_a_full_application_gets_its_share_without_a_restart():
     assert list(fleet.cores.values()) == pytest.approx([4.0] * 4)
 
 
+@pytest.mark.slow
 def test_a_reused_slot_starts_without_its_predecessors_history():
     fleet = vpa_fleet(peaks=([4.0], [1 << 30]), period_s=10.0)
     fleet.run(3600, lambda _: (3.9, 900 * MIB))
@@ -280,6 +285,7 @@ def test_promises_hold_whatever_comes_and_goes(data, seed, in_place):
         times[one] = at_s
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(seed=st.integers(0, 2**32))
 def test_the_containers_order_does_not_matter(seed):

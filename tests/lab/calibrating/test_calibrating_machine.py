@@ -9,6 +9,7 @@ from testbed.containers.cgroups import detect
 EXTENT = limits.Extent(writes=20, grants=10, burn_s=0.3, quotas_ms=(20,))
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_single_cgroups_give_distributions_and_shares(cgroups):
     driver = detect()

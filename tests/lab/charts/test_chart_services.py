@@ -69,6 +69,7 @@ _REQUESTS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(_REQUESTS, st.integers(1, 6))
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_request_is_in_one_stretch(bare, rows, most):
@@ -98,6 +99,7 @@ def test_stretches_have_round_lengths_and_are_few_enough(duration_s, most):
     )
 
 
+@pytest.mark.slow
 def test_the_latency_distribution_has_the_metrics_quantiles(asked):
     run = asked[1][0]
     frame = services.latency_distribution(run).set_index("share")["latency_s"]
@@ -166,6 +168,7 @@ def test_latencies_read_in_the_unit_that_fits(seconds, text):
     assert services_drawing.duration(seconds) == text
 
 
+@pytest.mark.slow
 def test_charts_are_valid_and_small_however_many_requests_there_were(asked):
     runs = shown(asked[1])
     frames = {each.title: services.over_time(each.run, 300) for each in runs}
@@ -184,12 +187,14 @@ def test_charts_are_valid_and_small_however_many_requests_there_were(asked):
     assert all(len(chart.to_json()) < 100_000 for chart in charts)
 
 
+@pytest.mark.slow
 def test_the_report_of_runs_with_clients_says_what_clients_saw(asked):
     page = document(asked[1])
     for title in ("Latency over time", "All latencies", "Throughput", "Reserved and used over time"):
         assert f"<h2>{title}</h2>" in page
 
 
+@pytest.mark.slow
 def test_the_report_keeps_different_loads_apart(asked):
     run = asked[1][0]
     other = replace(

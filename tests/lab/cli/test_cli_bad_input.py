@@ -17,6 +17,7 @@ TWINBED = (sys.executable, "-m", "lab.cli.main")
 HEADER = "container,time_s,cpu_cores,memory_mib\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "wanted"),
     [
@@ -89,6 +90,7 @@ def test_a_bad_scenario_is_refused_with_file_and_key(twinbed, tmp_path, csv_path
         assert each in refused
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "wanted"),
     [
@@ -122,6 +124,7 @@ def test_a_store_that_cannot_be_made_is_named(twinbed, csv_path):
     assert "cannot be written" in refused
 
 
+@pytest.mark.slow
 def test_standard_output_that_is_full_is_one_line():
     with Path("/dev/full").open("w") as full:
         process = subprocess.run([*TWINBED, "policies"], stdout=full, stderr=subprocess.PIPE, text=True)

@@ -11,6 +11,7 @@ def tiny(monkeypatch, tmp_path):
     return tiny_experiment.install(monkeypatch, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_experiment_is_run_and_put_beside_the_source(twinbed, tiny):
     ended = twinbed("report", "--experiment", "e1")
     assert ended.code == 0
@@ -26,6 +27,7 @@ def test_for_machines_each_figure_is_a_record(twinbed, tiny):
     assert rows[0]["ours"] < 0
 
 
+@pytest.mark.slow
 def test_sensitivity_shows_each_change(twinbed, tiny):
     ended = twinbed("report", "--experiment", "E1", "--sensitivity", "--format", "csv")
     assert [line.split(",")[0] for line in ended.out.splitlines()] == [
@@ -36,6 +38,7 @@ def test_sensitivity_shows_each_change(twinbed, tiny):
     ]
 
 
+@pytest.mark.slow
 def test_the_page_is_written_beside_the_table(twinbed, tiny, tmp_path):
     path = tmp_path / "e1.html"
     ended = twinbed("report", "--experiment", "E1", "--html", path)

@@ -105,6 +105,7 @@ def test_a_bad_application_is_refused_with_file_and_place(twinbed, tmp_path, sto
     assert not store_path.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("within", "changes", "wanted"),
     [

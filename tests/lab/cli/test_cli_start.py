@@ -33,6 +33,7 @@ def test_version_is_printed(twinbed):
     assert (ended.code, ended.out) == (0, f"twinbed {__version__}\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verb",
     [
@@ -77,6 +78,7 @@ def test_wrong_usage_is_one_line_that_names_the_help(twinbed, arguments, message
     assert "--help" in refused
 
 
+@pytest.mark.slow
 def test_a_reader_that_leaves_ends_the_program_without_a_word(store_path):
     process = subprocess.Popen(
         [sys.executable, "-m", "lab.cli.main", "policies"],

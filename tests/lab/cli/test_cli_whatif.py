@@ -45,6 +45,7 @@ def test_four_policies_stand_beside_each_other_with_every_metric_notes_price_and
     assert max(len(line) for line in ended.out.splitlines()) <= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["table", "json", "csv", "markdown"])
 def test_the_same_question_gives_the_same_bytes(twinbed, csv_path, form):
     arguments = ("whatif", csv_path, "--policy", "escra,static", "--format", form)
@@ -137,6 +138,7 @@ def test_stored_runs_compare_as_they_did_when_they_were_made(twinbed, csv_path):
     assert twinbed("compare", *ids, "--format", "json").out == made.out
 
 
+@pytest.mark.slow
 def test_a_report_is_one_file_and_says_where_it_is(twinbed, csv_path, tmp_path):
     twinbed("whatif", csv_path, "--policy", "escra")
     target = tmp_path / "out.html"
@@ -145,6 +147,7 @@ def test_a_report_is_one_file_and_says_where_it_is(twinbed, csv_path, tmp_path):
     assert target.read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.slow
 def test_a_report_that_cannot_be_written_is_refused_and_leaves_nothing(twinbed, csv_path, tmp_path):
     twinbed("whatif", csv_path, "--policy", "static")
     refused = twinbed("report", "mine", "--html", tmp_path / "no" / "out.html").refused

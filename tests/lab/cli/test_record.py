@@ -112,6 +112,7 @@ def test_failures_are_one_line_and_exit_2(tmp_path: Path, capfd: pytest.CaptureF
     assert [line.split(":")[0] for line in errors.splitlines()] == ["twinbed"] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become someone without rights")
 def test_without_root_it_says_what_is_missing_and_the_cure(tmp_path: Path) -> None:
     # Rights are given up after everything is imported, by a call that fails as this one is to: the
@@ -165,6 +166,7 @@ def test_a_failing_command_still_makes_a_trace_and_exit_1(
     assert "exit code" in output
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
 def test_a_file_records_its_containers(written: Path, tmp_path: Path) -> None:
@@ -183,6 +185,7 @@ def test_a_command_that_cannot_run_leaves_no_file(tmp_path: Path, capfd: pytest.
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
 def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_every_figure_is_of_runs_that_the_scenario_has(each):
             assert not math.isnan(figure.measure(cases)), figure.key
 
 
+@pytest.mark.slow
 @ALL
 def test_every_assumption_can_be_changed(each, tmp_path):
     declared = scenario_of(each, each.sensitivity_seeds)

@@ -29,6 +29,7 @@ def test_an_empty_page_says_in_one_sentence_what_to_do(open_app):
     assert not app.button(key="run").disabled
 
 
+@pytest.mark.slow
 def test_an_address_with_stored_runs_shows_their_results(open_app, stored):
     app = open_app(runs=[run.id for run in stored[1]], container="c2")
     assert not app.exception
@@ -39,12 +40,14 @@ def test_an_address_with_stored_runs_shows_their_results(open_app, stored):
     assert len(app.get("vega_lite_chart")) + len(app.get("arrow_vega_lite_chart")) >= 7
 
 
+@pytest.mark.slow
 def test_another_container_goes_into_the_address(open_app, stored):
     app = open_app(runs=[run.id for run in stored[1]])
     app.selectbox(key="shown_container").select("c1").run()
     assert app.query_params["container"] == "c1"
 
 
+@pytest.mark.slow
 def test_memory_can_be_looked_at_instead(open_app, stored):
     app = open_app(runs=[run.id for run in stored[1]])
     app.segmented_control(key="shown_quantity").set_value("Memory").run()
@@ -52,6 +55,7 @@ def test_memory_can_be_looked_at_instead(open_app, stored):
     assert "MiB unused" in html(app)
 
 
+@pytest.mark.slow
 def test_runs_that_are_not_here_are_announced_and_the_rest_is_shown(open_app, stored):
     app = open_app(runs=[stored[1][0].id, "sample-escra-0000000000"])
     assert "1 of the runs in the address" in texts(app)
@@ -99,6 +103,7 @@ def test_every_field_says_unit_default_and_reason(open_app):
     assert "0.01 to 100" in field.help
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("typed", ["escrow", "static:factor=0", "static:facter=1", "static:factor"])
 def test_a_policy_that_cannot_be_is_one_line_and_nothing_can_be_run(open_app, typed):
     app = open_app()
@@ -122,6 +127,7 @@ def test_no_policy_cannot_be_run(open_app):
     assert app.button(key="run").disabled
 
 
+@pytest.mark.slow
 def test_results_of_other_choices_are_said_to_be_so(open_app, stored):
     app = open_app(recording="sample", policies=["escra"], runs=[stored[1][0].id])
     app.number_input(key="seed").set_value(3).run()

@@ -36,6 +36,7 @@ def test_an_empty_page_says_what_to_do_and_shows_load_and_calls(open_services):
     assert '"webui" -> "persistence"' in app.get("graphviz_chart")[0].proto.spec
 
 
+@pytest.mark.slow
 def test_every_shipped_application_can_be_chosen_and_says_how_many_containers_it_has(open_services):
     picker = open_services().selectbox(key="services-app")
     assert len(picker.options) == len(shipped_apps())
@@ -43,6 +44,7 @@ def test_every_shipped_application_can_be_chosen_and_says_how_many_containers_it
     assert any("· 68 containers" in option for option in picker.options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", shipped_apps())
 def test_every_shipped_application_is_drawn(open_services, name):
     app = open_services(app=name)
@@ -50,6 +52,7 @@ def test_every_shipped_application_is_drawn(open_services, name):
     assert app.get("graphviz_chart")[0].proto.spec.count("->") >= 6
 
 
+@pytest.mark.slow
 def test_an_address_with_stored_runs_shows_their_results(open_services, asked):
     app = open_services(runs=[run.id for run in asked[1]], container="persistence")
     assert not app.exception
@@ -72,11 +75,13 @@ def test_an_address_with_stored_runs_shows_their_results(open_services, asked):
     assert "throttled in the last period: raised" in shown_html(app)
 
 
+@pytest.mark.slow
 def test_a_page_of_results_is_small(open_services, asked):
     app = open_services(runs=[run.id for run in asked[1]])
     assert sum(len(chart.proto.SerializeToString()) for chart in charts(app)) < 1 << 20
 
 
+@pytest.mark.slow
 def test_the_percentile_goes_into_the_address_and_comes_back(open_services, asked):
     app = open_services(runs=[run.id for run in asked[1]])
     app.segmented_control(key="shown_percentile").set_value("p50").run()
@@ -86,6 +91,7 @@ def test_the_percentile_goes_into_the_address_and_comes_back(open_services, aske
     assert again.segmented_control(key="shown_percentile").value == "p50"
 
 
+@pytest.mark.slow
 def test_another_policys_services_can_be_looked_at(open_services, asked):
     app = open_services(runs=[run.id for run in asked[1]])
     first = app.dataframe[0].value
@@ -94,6 +100,7 @@ def test_another_policys_services_can_be_looked_at(open_services, asked):
     assert not app.dataframe[0].value.equals(first)
 
 
+@pytest.mark.slow
 def test_results_of_the_choices_on_the_left_are_not_called_outdated(open_services, asked):
     chosen = {
         "app": "teastore",
@@ -106,6 +113,7 @@ def test_results_of_the_choices_on_the_left_are_not_called_outdated(open_service
     assert "have changed since these results" in texts(open_services(**{**chosen, "scale": "2"}))
 
 
+@pytest.mark.slow
 def test_the_choices_go_into_the_address(open_services):
     app = open_services()
     app.selectbox(key="services-app").select("hipster_shop").run()
@@ -160,6 +168,7 @@ def test_a_load_that_asks_nothing_is_one_line(open_services, monkeypatch, tmp_pa
     assert not app.exception
 
 
+@pytest.mark.slow
 def test_the_runs_page_shows_what_clients_saw(asked, monkeypatch):
     from streamlit.testing.v1 import AppTest
 

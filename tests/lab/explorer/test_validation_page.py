@@ -47,6 +47,7 @@ def test_runs_of_the_twin_alone_are_not_validated(open_page, stored):
     assert "twinbed validate" in app.code[0].value
 
 
+@pytest.mark.slow
 def test_validated_runs_are_laid_over_each_other_with_their_errors(open_page, validated):
     app = open_page(validated)
     assert not app.exception
@@ -63,6 +64,7 @@ def test_validated_runs_are_laid_over_each_other_with_their_errors(open_page, va
     assert "median of 3 runs" in "\n".join(each.value for each in app.caption)
 
 
+@pytest.mark.slow
 def test_another_policy_container_repeat_and_quantity_can_be_looked_at(open_page, validated):
     app = open_page(validated)
     app.segmented_control(key="validated_policy").set_value("static:factor=1.5").run()
@@ -73,6 +75,7 @@ def test_another_policy_container_repeat_and_quantity_can_be_looked_at(open_page
     assert len(charts(app)) == 5
 
 
+@pytest.mark.slow
 def test_the_address_says_which_cell_is_shown(open_page, validated):
     app = open_page(validated, policy="static:factor=1.5")
     assert app.segmented_control(key="validated_policy").value == "static:factor=1.5"

@@ -141,6 +141,7 @@ def test_several_hosts_and_pods_are_the_twins(tmp_path, imitated):
             backend.run(expand(scenario)[0], RunStore(tmp_path / "runs"))
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_a_load_is_carried_out_by_real_containers(tmp_path, cgroups):
     run = backend.run(expand(_load(policies=["escra"]))[0], RunStore(tmp_path))

@@ -49,6 +49,7 @@ def test_components_of_one_class_are_alike_in_all_else(name):
         assert {handler.cv for handler in spec.handlers.values()} == {cv}, service
 
 
+@pytest.mark.slow
 def test_classes_have_the_same_memory_and_workers_in_all_applications():
     alike: dict[str, set[str]] = {}
     for name in shipped_apps():

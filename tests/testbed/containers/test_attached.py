@@ -259,6 +259,7 @@ def test_limits_are_driven_and_put_back(container: Group, driver: V1 | V2, run_r
     assert not run_root.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_a_keeper_that_was_killed_leaves_no_container_held(
     container: Group, driver: V1 | V2, run_root: Path

@@ -205,6 +205,7 @@ def test_a_new_group_has_used_nothing(group: Group) -> None:
     assert group.read() == (0, 0, 0, 0, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_cpu_time_agrees_with_the_process_own_account(group: Group) -> None:
     program = (
@@ -237,6 +238,7 @@ def test_memory_follows_an_allocation(group: Group) -> None:
     assert group.read().memory_bytes < 32 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_a_quota_throttles_and_is_counted(group: Group) -> None:
     group.set_cpu_quota(0.05)

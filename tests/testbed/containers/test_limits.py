@@ -222,6 +222,7 @@ def test_page_cache_is_squeezed_out_by_a_smaller_limit(group: Group, tmp_path: P
     assert group.charged_bytes() < 16 * MIB
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_a_quota_write_refills_a_group_that_is_throttled(group: Group) -> None:
     """With 2 ms of 100 the group is throttled nearly always, so each write of 2 ms is as much more to run."""

@@ -44,6 +44,7 @@ def kinds(observed) -> list[tuple[str, int]]:
     return list(zip(observed.events.kind, observed.events.container, strict=True))
 
 
+@pytest.mark.slow
 def test_ends_when_all_commands_have_ended(cgroups: None) -> None:
     observed = control([shell("a", "sleep 0.3"), shell("b", "exit 0")], APP, escra(), Settings())
 
@@ -54,6 +55,7 @@ def test_ends_when_all_commands_have_ended(cgroups: None) -> None:
     assert observed.facts["loop_scheduling"] in ("fifo", "nice", "normal")
 
 
+@pytest.mark.slow
 def test_a_command_that_fails_is_started_again_later_and_later(cgroups: None, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     script = f"echo started; echo x >> {tmp_path}/starts; exit 3"
@@ -70,6 +72,7 @@ def test_a_command_that_fails_is_started_again_later_and_later(cgroups: None, tm
     assert observed.exit_codes == (3, None)
 
 
+@pytest.mark.slow
 def test_a_process_that_somebody_kills_is_a_kill_and_comes_back(cgroups: None, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     killer = threading.Timer(0.6, lambda: os.kill(int(pid.read_text()), signal.SIGKILL))
@@ -109,6 +112,7 @@ def test_a_period_that_cgroups_do_not_have_is_refused() -> None:
         Settings(period_s=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_everything(cgroups: None, tmp_path: Path, leftovers, number: signal.Signals) -> None:
     program = f"""
@@ -154,6 +158,7 @@ def foreign(cgroups: None) -> Iterator[tuple[Group, subprocess.Popen[bytes]]]:
         driver.finish(run)
 
 
+@pytest.mark.slow
 def test_an_attached_container_is_limited_and_left_alone(foreign) -> None:
     group, process = foreign
     reopened = type(group)(getattr(group, "_by_controller", None) or group.directories[0])
@@ -185,6 +190,7 @@ def test_of_an_attached_container_nothing_is_kept_after_the_run(foreign) -> None
     assert group.pids() == {process.pid}
 
 
+@pytest.mark.slow
 def test_an_attached_container_that_vanishes_leaves_and_joins_again(cgroups: None) -> None:
     driver, run = detect(), new_run()
     made: list[Group] = []
@@ -235,6 +241,7 @@ class Remembering:
         return self.groups[-1]
 
 
+@pytest.mark.slow
 def test_a_cgroup_that_is_removed_under_us_stops_nobody_else(cgroups: None, leftovers) -> None:
     driver = Remembering()
 
@@ -258,6 +265,7 @@ def test_a_cgroup_that_is_removed_under_us_stops_nobody_else(cgroups: None, left
     assert leftovers(os.getpid()) == []
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_written_at_a_restart_stops_nobody_else(cgroups: None, tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     script = f"sleep 0.3; rm -r {logs}; touch {logs}; exit 1"
@@ -270,6 +278,7 @@ def test_a_log_that_cannot_be_written_at_a_restart_stops_nobody_else(cgroups: No
     assert observed.series.up[:, 1].all()
 
 
+@pytest.mark.slow
 def test_memory_that_the_kernel_cannot_shrink_is_tried_again(cgroups: None) -> None:
     hog = "import time; block = bytearray(60 << 20); time.sleep(60)"
     containers = [Managed(ContainerSpec("hog", (sys.executable, "-c", hog)))]

@@ -46,6 +46,7 @@ def test_fifty_steps_through_the_trap_kill_nobody(group: Group) -> None:
     assert kills(group) == 0
 
 
+@pytest.mark.slow
 def test_a_held_task_waits_for_as_long_as_it_takes(group_v1: GroupV1) -> None:
     group_v1.set_memory_limit(16 * MIB)
     with Eater(group_v1) as eater:

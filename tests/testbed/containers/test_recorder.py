@@ -91,6 +91,7 @@ def test_a_wrong_request_is_refused_before_anything_is_made(
 # --- what is recorded --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_cpu_time_and_memory_of_a_command_are_recorded(driver: V1 | V2) -> None:
     program = (
@@ -120,6 +121,7 @@ def test_nothing_in_the_metadata_names_the_host_or_its_user(driver: V1 | V2) -> 
     assert str(Path.home()) not in text
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_several_containers_are_kept_apart_and_end_when_they_end(driver: V1 | V2) -> None:
     specs = [
@@ -150,6 +152,7 @@ def test_what_a_command_forks_is_counted_with_it(driver: V1 | V2) -> None:
     assert recording.cpu_cores.sum() * 0.1 >= 0.3 - FORK_S
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_throttling_under_a_quota_is_recorded(driver: V1 | V2) -> None:
     spec = python("slow", "import time\nwhile time.process_time() < 0.2: pass", cpu_quota_cores=0.2)
@@ -199,6 +202,7 @@ def test_a_recording_stops_after_its_duration(driver: V1 | V2, leftovers: Callab
     assert leftovers(os.getpid()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(
     driver: V1 | V2, monkeypatch: pytest.MonkeyPatch, leftovers: Callable[[int], list[str]]
@@ -219,6 +223,7 @@ def test_processes_left_behind_end_with_their_command(
     assert leftovers(os.getpid()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.root
 def test_missed_ticks_are_counted_noted_and_filled(driver: V1 | V2, monkeypatch: pytest.MonkeyPatch) -> None:
     class Stalling(Schedule):
@@ -274,6 +279,7 @@ def test_a_log_that_cannot_be_written_is_named(driver: V1 | V2, tmp_path: Path) 
         record([ContainerSpec("a", ("true",))], app="x", logs=tmp_path / "file", driver=driver)
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.usefixtures("driver", "root_network")
@@ -289,6 +295,7 @@ def test_an_interrupted_recorder_leaves_nothing(
     assert leftovers(process.pid) == []
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.usefixtures("driver")
 def test_a_second_interrupt_shortens_the_grace(leftovers: Callable[[int], list[str]]) -> None:
@@ -300,6 +307,7 @@ def test_a_second_interrupt_shortens_the_grace(leftovers: Callable[[int], list[s
     assert leftovers(process.pid) == []
 
 
+@pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.usefixtures("root_network")
 def test_what_a_killed_recorder_left_is_removed_by_the_next_start(

@@ -47,6 +47,7 @@ def test_memory_grows_and_shrinks_to_what_is_wanted() -> None:
         assert _own_bytes() - base == pytest.approx(wanted * MIB, abs=4 * MIB)
 
 
+@pytest.mark.slow
 def test_a_script_by_itself_does_its_work_and_ends(tmp_path: Path) -> None:
     script = {
         "period_s": 0.1,

@@ -24,6 +24,7 @@ def run(workload, machine, target, deviation):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deviation", [0.3, 0.6, 1.0])
 @pytest.mark.parametrize("target", [0.02, 0.06])
 def test_a_noisy_load_is_throttled_about_as_often_as_the_target_and_not_more(
@@ -38,6 +39,7 @@ def test_a_noisy_load_is_throttled_about_as_often_as_the_target_and_not_more(
     assert (throttled <= target).all()
 
 
+@pytest.mark.slow
 def test_a_higher_target_costs_less_cpu_and_more_waiting(workload, machine):
     outcomes = [run(workload, machine, target, 0.6) for target in (0.02, 0.06, 0.15)]
     reserved = [outcome.series.quota_cores[SETTLED:].mean() for outcome in outcomes]

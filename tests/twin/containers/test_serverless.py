@@ -289,6 +289,7 @@ def test_a_workload_that_cannot_be_is_refused(broken: ServerlessWorkload) -> Non
         run(broken)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(
     at_ms=st.lists(st.integers(0, 15_000), max_size=25),

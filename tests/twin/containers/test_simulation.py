@@ -257,6 +257,7 @@ MACHINES = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), changes=st.sampled_from(MACHINES))
 def test_invariants_hold_under_escra_with_memory_churn_and_delays(workload, machine, seed, changes):
@@ -280,6 +281,7 @@ def test_invariants_hold_under_escra_with_memory_churn_and_delays(workload, mach
         assert (series.quota_cores[:, here].sum(axis=1) <= 2.0 + 1e-5).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10_000), changes=st.sampled_from(MACHINES))
 def test_the_same_seed_gives_the_same_outcome_to_the_bit(workload, machine, seed, changes):

@@ -40,6 +40,7 @@ def plan_for(services: Running, count: int, *, every_s: float = 0.01, duration_s
     return LoadPlan(at_s, np.arange(count) % 2, services.deployment.entries, duration_s)
 
 
+@pytest.mark.slow
 def test_every_request_of_a_run_ends_in_one_status(services: Running, tmp_path: Path) -> None:
     plan = plan_for(services, 130)
     with LoadGenerator(plan, tmp_path) as generator:
@@ -58,6 +59,7 @@ def test_every_request_of_a_run_ends_in_one_status(services: Running, tmp_path: 
     assert set(progress.latency_s) == {"p50", "p90", "p99", "p99.9"}
 
 
+@pytest.mark.slow
 def test_a_load_that_is_stopped_says_what_became_of_it_so_far(services: Running, tmp_path: Path) -> None:
     with LoadGenerator(plan_for(services, 100_000), tmp_path) as generator:
         generator.start()
@@ -95,6 +97,7 @@ time.sleep(1000)
 """
 
 
+@pytest.mark.slow
 def test_a_generator_ends_when_who_started_it_is_killed(services: Running, tmp_path: Path) -> None:
     url = services.deployment.entries[0][0]
     command = [sys.executable, "-c", ORPHANED, url, os.fspath(tmp_path)]

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 import numpy as np
+import pytest
 from cluster import deployment
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -91,6 +92,7 @@ def reports(draw: Any) -> Report:
     return report
 
 
+@pytest.mark.slow
 @given(said=st.lists(st.tuples(st.sampled_from(["a0", "a1"]), reports()), max_size=12))
 @settings(max_examples=100, deadline=None)
 def test_whatever_agents_say_nothing_raises_and_the_policy_keeps_to_the_limits(

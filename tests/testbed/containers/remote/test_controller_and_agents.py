@@ -23,6 +23,7 @@ from testbed.containers.remote.messages_pb2 import Report
 from testbed.containers.remote.metrics import ControllerMetrics, Latency, serve
 
 
+@pytest.mark.slow
 def test_agents_register_and_their_containers_share_the_global_limit(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, deployment()) as here:
@@ -56,6 +57,7 @@ def test_limits_follow_the_use_and_never_exceed_the_global_limit(tmp_path: Path)
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 def test_a_lost_agent_is_counted_and_its_limits_stay_in_the_books(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -89,6 +91,7 @@ def test_a_lost_agent_is_counted_and_its_limits_stay_in_the_books(
     assert "2 containers keep their limits" in lost[0]
 
 
+@pytest.mark.slow
 def test_without_a_controller_limits_hold_and_the_next_one_takes_over(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, deployment()) as here:
@@ -146,6 +149,7 @@ def test_held_containers_are_granted_memory_and_reclaims_ask_every_host(tmp_path
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 def test_nobody_is_killed_for_memory_that_a_lost_host_might_free(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, deployment(each=1)) as here:
@@ -172,6 +176,7 @@ def test_nobody_is_killed_for_memory_that_a_lost_host_might_free(tmp_path: Path)
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 def test_an_orderly_end_of_an_agent_frees_its_limits(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, deployment()) as here:
@@ -184,6 +189,19 @@ def test_an_orderly_end_of_an_agent_frees_its_limits(tmp_path: Path) -> None:
             await until(lambda: len(controller.books.members) == 2, "left")
             here.hosts["a1"].use_cores["a1-c0"] = 4.0
             await until(lambda: here.quotas()["a1-c0"] > 2.0, "its share is used")
+
+    asyncio.run(scene())
+
+
+def test_an_agent_that_ends_before_its_containers_have_ids_frees_their_limits(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with cluster(tmp_path, deployment(agents=1)) as here:
+            controller, _ = await here.controller()
+            agent, running = here.agent("a0")
+            agent._carry_out = lambda _order: None  # type: ignore[method-assign]
+            await until(lambda: len(controller.books.members) == 2, "joined")
+            await running.end()
+            await until(lambda: not controller.books.members, "left")
 
     asyncio.run(scene())
 
@@ -202,6 +220,7 @@ def test_a_cgroup_removed_under_an_agent_leaves_alone(tmp_path: Path) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["expired", "foreign"])
 def test_certificates_that_are_not_good_are_refused_counted_and_logged_once(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -316,6 +335,7 @@ def test_bytes_that_are_no_message_end_the_call_and_are_counted(tmp_path: Path) 
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["static", "vpa", "autopilot", "autothrottle", "unlimited"])
 def test_any_policy_runs(tmp_path: Path, policy: str) -> None:
     async def scene() -> None:
@@ -333,6 +353,7 @@ def test_any_policy_runs(tmp_path: Path, policy: str) -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.slow
 def test_metrics_are_of_the_controller(tmp_path: Path) -> None:
     async def scene() -> None:
         async with cluster(tmp_path, deployment()) as here:

@@ -33,6 +33,7 @@ time.sleep(1000)
 """
 
 
+@pytest.mark.slow
 def test_a_command_grows_through_its_limit_and_is_never_killed(tmp_path: Path) -> None:
     name = f"memory-{os.getpid()}"
     eater = (sys.executable, "-c", EATER, str(tmp_path / "mark"))

@@ -8,7 +8,7 @@ import time
 import pytest
 import uvloop
 
-from testbed.containers.services.burn import Burner
+from testbed.containers.services.burn import QUANTUM_S, Burner
 
 
 @pytest.mark.parametrize("threads", [1, 2, 8])
@@ -24,7 +24,8 @@ def test_parts_use_the_demand_declared(threads: float, demand_s: float) -> None:
         return used_s, time.process_time() - began_s
 
     used_s, process_s = uvloop.run(scene())
-    assert used_s == pytest.approx(40 * demand_s, rel=0.05)
+    # Each part may use a turn more where neighbours make the same work slower; the next one settles it.
+    assert 0.95 * 40 * demand_s <= used_s <= 1.05 * 40 * demand_s + 10 * QUANTUM_S
     assert process_s >= 0.95 * 40 * demand_s
 
 

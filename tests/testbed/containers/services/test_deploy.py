@@ -102,6 +102,7 @@ def test_a_graph_answers_and_a_killed_container_comes_back_where_it_was(tmp_path
         assert ask(cart) == HTTPStatus.OK
 
 
+@pytest.mark.slow
 def test_a_container_holds_its_base_and_its_cache_grows_to_its_bound(tmp_path: Path) -> None:
     with running(SHOP, tmp_path) as services:
         cart = services.deployment.entries[1][0]

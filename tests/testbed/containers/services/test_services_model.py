@@ -51,6 +51,7 @@ def apps(draw: st.DrawFn) -> ServiceApp:
     return ServiceApp("app", services, {"ask": "s0.h"})
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(apps())
 def test_an_application_comes_back_from_its_json(app: ServiceApp) -> None:

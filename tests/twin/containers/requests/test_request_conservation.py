@@ -137,6 +137,7 @@ def drain(driver: Driver) -> None:
     driver.to(1e5)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(worlds(), troubles, quotas, st.sampled_from([NO_LIMIT, 13]))
 def test_every_request_ends_once_and_all_that_it_took_is_given_back(load, troubles, quota, limit):
@@ -159,6 +160,7 @@ def test_every_request_ends_once_and_all_that_it_took_is_given_back(load, troubl
     assert log.hops == log.visits.sum()
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(worlds(), troubles, quotas)
 def test_cpu_work_that_began_is_done_lost_or_waiting(load, troubles, quota):
@@ -174,6 +176,7 @@ def test_cpu_work_that_began_is_done_lost_or_waiting(load, troubles, quota):
     assert (fleet.nr_throttled <= fleet.nr_periods).all()
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(worlds(), quotas, st.sampled_from([QUIET, BURST]))
 def test_nobody_gets_more_cpu_than_quota_burst_and_host_allow(load, quota, machine):
@@ -188,6 +191,7 @@ def test_nobody_gets_more_cpu_than_quota_burst_and_host_allow(load, quota, machi
         assert usage_s[:, load.host == host].sum() <= cores * PERIODS * PERIOD_S + 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(worlds(), troubles, quotas)
 def test_the_same_seed_gives_the_same_bits(load, troubles, quota):
@@ -202,6 +206,7 @@ def test_the_same_seed_gives_the_same_bits(load, troubles, quota):
     assert rows_a.usage_cores.tobytes() == rows_b.usage_cores.tobytes()
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(worlds(), quotas, st.lists(st.floats(0.0, PERIODS * PERIOD_S), max_size=30))
 def test_where_time_is_stopped_changes_nothing(load, quota, stops):
