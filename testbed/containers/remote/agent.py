@@ -121,6 +121,8 @@ class Agent:
     async def _say_goodbye(self, session: asyncio.Task[Any]) -> None:
         """Ends everything in good order, and lets the controller know who is gone while it listens."""
         self._hosting.close()
+        # Who has no id yet was not reported as leaving.
+        self._reports.put_nowait(Report(joined=Joined(complete=True)))
         self._reports.put_nowait(None)
         await asyncio.wait({session}, timeout=_GOODBYE_S)
 
