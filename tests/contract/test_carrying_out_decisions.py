@@ -16,6 +16,8 @@ from control.allocator.escra import Escra
 from control.allocator.escra_settings import EscraSettings
 from control.allocator.model import Decision
 
+pytestmark = pytest.mark.slow
+
 _V2_HOLD = (
     "cgroup v2 has no hold: memory.high slows tasks down and lets them above the limit by up to 16 MiB "
     "(testbed/containers/oom_trap.py, TrapV2)"
@@ -41,7 +43,6 @@ JOINS, LEAVES, PERIODS = 8, 18, 26
 # --- CPU ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_quota_is_in_force_within_one_period(backend: Backend) -> None:
     def lower_and_raise(stats):
         decided = {5: 0.05, 9: 0.15}.get(len(allocator.periods))
@@ -58,7 +59,6 @@ def test_a_quota_is_in_force_within_one_period(backend: Backend) -> None:
     assert ran.outcome.limit_changes == 2
 
 
-@pytest.mark.slow
 def test_nobody_uses_more_than_the_quotas_in_force(backend: Backend) -> None:
     ran = backend.run(workload(np.full((14, 2), 0.5)), Scripted(quota=[0.05, 0.1]))
 
@@ -68,7 +68,6 @@ def test_nobody_uses_more_than_the_quotas_in_force(backend: Backend) -> None:
     assert (used > 0).all()
 
 
-@pytest.mark.slow
 def test_throttled_exactly_where_demand_exceeds_the_quota(backend: Backend) -> None:
     demand = np.tile([0.4, 0.06], (14, 1))
     ran = backend.run(workload(demand), Scripted(quota=[0.04, 0.8]))
@@ -79,7 +78,6 @@ def test_throttled_exactly_where_demand_exceeds_the_quota(backend: Backend) -> N
     assert ran.outcome.nr_throttled[0] > ran.outcome.nr_throttled[1]
 
 
-@pytest.mark.slow
 def test_an_unchanged_quota_is_no_change(backend: Backend) -> None:
     same = Scripted(quota=0.2, period=lambda stats: Decision(cpu=cpu(stats.ids, 0.2)))
 
@@ -96,7 +94,6 @@ def growing(periods: int) -> np.ndarray:
     return wanted
 
 
-@pytest.mark.slow
 def test_a_container_at_its_limit_is_held_granted_and_goes_on(backend: Backend) -> None:
     def grant(event):
         limit[0] += 8 * MIB
@@ -138,7 +135,6 @@ def held(backend: Backend, once: dict[str, Ran]) -> Ran:
     return once[backend.name]
 
 
-@pytest.mark.slow
 def test_held_without_an_answer_is_not_killed_and_goes_on_once_it_fits(held: Ran) -> None:
     assert held.events("oom")
     assert not held.events("kill")
@@ -151,7 +147,6 @@ def test_nobody_goes_above_the_limit_while_it_is_held(held: Ran) -> None:
     assert (held.series.memory_bytes[waiting, 0] <= 32 * MIB).all()
 
 
-@pytest.mark.slow
 def test_a_limit_below_what_is_held_is_in_force_at_once(backend: Backend) -> None:
     def squeeze(stats):
         return Decision(memory=memory(stats.ids, 16 * MIB)) if len(allocator.periods) == 6 else None
@@ -163,7 +158,6 @@ def test_a_limit_below_what_is_held_is_in_force_at_once(backend: Backend) -> Non
     assert ran.series.limit_bytes[-1, 0] == 16 * MIB
 
 
-@pytest.mark.slow
 def test_left_to_the_killer_a_container_is_restarted(backend: Backend) -> None:
     def refuse_once(event):
         refused.append(event)
@@ -178,7 +172,6 @@ def test_left_to_the_killer_a_container_is_restarted(backend: Backend) -> None:
     assert ran.series.up[-1, 0]
 
 
-@pytest.mark.slow
 def test_without_a_trap_the_kernel_kills_and_the_allocator_hears_of_it(backend: Backend) -> None:
     allocator = Scripted(
         limit=32 * MIB, traps_oom=False, oom=lambda event: Decision(memory=memory(event.ids, 96 * MIB))
@@ -194,7 +187,6 @@ def test_without_a_trap_the_kernel_kills_and_the_allocator_hears_of_it(backend: 
     assert ran.series.memory_bytes[-1, 0] >= 40 * MIB
 
 
-@pytest.mark.slow
 def test_a_restart_for_new_limits_is_no_kill(backend: Backend) -> None:
     def restart_once(stats):
         due = stats.at_s > 0.5 and not done
@@ -245,7 +237,6 @@ class Recorded(Escra):
         return super().on_period(stats)
 
 
-@pytest.mark.slow
 def test_the_quotas_never_exceed_the_applications_limit(pooled: tuple[Escra, Ran]) -> None:
     _, ran = pooled
 
@@ -323,7 +314,6 @@ def test_what_was_used_is_what_was_done(pooled: tuple[Escra, Ran]) -> None:
 # --- policies ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["static", "autopilot", "autothrottle"])
 def test_policies_run_unchanged(backend: Backend, policy: str) -> None:
     parameters = {"autopilot": {"update_interval_s": 0.5, "sample_interval_s": 0.1}}.get(policy, {})

@@ -180,7 +180,7 @@ class Fleet(RuleBasedStateMachine):
         assert set(self.escra.memory.waiting.tolist()) == set(self.waiting)
 
 
-TestFleet = pytest.mark.filterwarnings("error::RuntimeWarning")(Fleet.TestCase)
+TestFleet = pytest.mark.slow(pytest.mark.filterwarnings("error::RuntimeWarning")(Fleet.TestCase))
 TestFleet.settings = settings(max_examples=120, stateful_step_count=25, deadline=None)
 
 

@@ -21,6 +21,7 @@ def inside(index: np.ndarray, count: int, lowest: int = 0) -> bool:
     return index.dtype == np.int64 and bool(((index >= lowest) & (index < count)).all())
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(acyclic_apps())
 def test_any_acyclic_application_compiles_to_consistent_arrays(raw):
@@ -53,6 +54,7 @@ def test_any_acyclic_application_compiles_to_consistent_arrays(raw):
     assert len(compiled.weights) == len(graph.request_names) == len(app.requests)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(acyclic_apps())
 def test_every_cpu_second_that_a_mix_demands_is_some_containers(raw):
