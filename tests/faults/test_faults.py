@@ -8,9 +8,6 @@ from pathlib import Path
 import enclosure
 import pytest
 
-from testbed.containers.cgroups import detect
-from twinbed import BackendError
-
 FAULTS = int(os.environ.get("FAULTS", "6"))
 """How many."""
 
@@ -26,13 +23,9 @@ MOST_S = 60
 @pytest.mark.slow
 @pytest.mark.timeout(MOST_S * (FAULTS + 4))
 def test_random_faults_leave_nothing_and_kill_nobody(cgroups: None, tmp_path: Path) -> None:
-    absent = enclosure.missing()
-    if absent:
-        pytest.skip(f"faults need the commands {', '.join(absent)} (apt install util-linux iproute2 gcc)")
-    try:
-        detect()
-    except BackendError as error:
-        pytest.skip(str(error))
+    reason = enclosure.why_not()
+    if reason is not None:
+        pytest.skip(reason)
     on_hosts = round(HOSTS_SHARE * FAULTS)
     counts = ("--runs", str(FAULTS - on_hosts), "--hosts", str(on_hosts))
     program = ("-u", "tests/faults/campaign.py", "--seed", str(SEED), *counts)
