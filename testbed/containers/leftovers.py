@@ -54,15 +54,8 @@ def runs(driver: Driver) -> tuple[Run, ...]:
         directories.setdefault(each.name, []).append(each)
     networks = Counter(network.runs())
     agents = _agents()
-    names = sorted(
-        {
-            *directories,
-            *networks,
-            *ownership.runs_with_directory(),
-            *agents,
-            *ownership.temporary_directories(),
-        }
-    )
+    with_files = {*ownership.runs_with_directory(), *ownership.temporary_directories()}
+    names = sorted({*directories, *networks, *with_files, *agents})
     return tuple(_run(name, directories.get(name, []), networks[name], agents) for name in names)
 
 
@@ -74,17 +67,22 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
     thing that could not be removed, after everything else was.
     """
     found = [each for each in runs(driver) if (live or not each.alive) and each.pid != os.getpid()]
+    ended: list[Run] = []
     problems: list[BackendError] = []
     for each in found:
         try:
             if each.alive:
                 _end(each)
+            ended.append(each)
         except BackendError as error:
             problems.append(error)
     _sweep_agents(driver)
-    for each in found:
+    # An agent that was started meanwhile has taken over what there was.
+    back = () if live else _agents()
+    for each in ended:
         try:
-            remove(each.name, driver)
+            if each.name not in back:
+                remove(each.name, driver)
         except BackendError as error:
             problems.append(error)
     if problems:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -206,6 +207,23 @@ def test_a_killed_agent_is_left_over_and_removed(
     assert [each.name for each in leftovers.down(driver)] == only
     assert there(only[0]) == []
     assert not (STATE / name).exists()
+
+
+def test_an_agent_that_comes_back_meanwhile_keeps_what_it_has(
+    holder: list[subprocess.Popen[bytes]], driver: V1 | V2, only: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"agent-{os.getpid()}-back"
+    only.append(agent(holder, name))
+    # Looked at just before it was started, it was a dead one's.
+    [found] = leftovers.runs(driver)
+    seen = dataclasses.replace(found, alive=False, pid=None)
+    monkeypatch.setattr(leftovers, "runs", lambda _driver: (seen,))
+    leftovers.down(driver)
+    assert there(only[0]) != []
+    holder[0].kill()
+    holder[0].wait()
+    leftovers.down(driver)
+    assert there(only[0]) == []
 
 
 def test_the_runs_of_this_process_are_never_touched(driver: V1 | V2, only: list[str]) -> None:
