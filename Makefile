@@ -17,7 +17,7 @@ help:
 	  'make test       lint, types, imports and every test (what needs root is skipped without it)' \
 	  'make test-fast  the quick tests only' \
   'make test-vm    what only another kernel shows: boots Debian'"'"'s own in QEMU (as root; installs 0.6 GB once)' \
-	  'make test-faults   100 random faults on the real testbed, about 6 minutes (root; N=count SEED=number)' \
+	  'make test-faults   100 random faults on the real testbed, about 4 minutes (root; N=count SEED=number)' \
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
