@@ -164,9 +164,7 @@ class OciContainer:
         try:
             path.write_text(json.dumps(config))
         except OSError as error:
-            raise BackendError(
-                f"{path}: cannot be written ({error.strerror}); make space in /run"
-            ) from error
+            raise BackendError(f"{path}: cannot be written ({error.strerror}); make space in /run") from error
 
     def _started(self, log: Path, pid_file: Path) -> int:
         """The container's process, once runc has written its id."""
