@@ -60,7 +60,7 @@ def _make(options: argparse.Namespace) -> int:
     loop = None if options.part else loop_figures.measure()
     spent_s = sum(float(run.manifest["wall_s"]) for cell in cells for run in cell.testbed)
     options.page.parent.mkdir(parents=True, exist_ok=True)
-    text = document(cells, loop, spent_s)
+    text = document(cells, loop, spent_s, options.part or ())
     write_whole(options.page, lambda file: file.write(text.encode()))
     return 0
 

@@ -14,6 +14,7 @@ from lab.store import Run
 from lab.validation import present
 from lab.validation.both import Cell
 from lab.validation.loop_figures import COMMAND, LoopFigures
+from lab.validation.matrix import PARTS
 from lab.validation.rule import QUANTITIES, RULE, TARGET, Judgement, Quantity, Verdict, share
 
 _WORST = 15
@@ -24,14 +25,15 @@ _POLICIES = ("static", "autopilot", "escra")
 MAKE = "make results-fidelity-containers"
 
 
-def document(cells: Sequence[Cell], loop: LoopFigures | None, took_s: float) -> str:
-    """The page's text. loop: None where it was not measured; took_s: what making the runs took."""
-    parts = [*_head(cells, took_s), *_summary(cells), *_worst(cells), *_policies(cells), *_loop(loop)]
+def document(cells: Sequence[Cell], loop: LoopFigures | None, took_s: float, only: Sequence[str] = ()) -> str:
+    """The page's text. loop: None where it was not measured; took_s: what making the runs took; only: the
+    parts of the matrix that were made, all if empty."""
+    parts = [*_head(cells, took_s, only), *_summary(cells), *_worst(cells), *_policies(cells), *_loop(loop)]
     parts += [*_all(cells), *_runs(cells)]
     return "\n\n".join(parts) + "\n"
 
 
-def _head(cells: Sequence[Cell], took_s: float) -> Iterator[str]:
+def _head(cells: Sequence[Cell], took_s: float, only: Sequence[str]) -> Iterator[str]:
     first = cells[0].testbed[0].manifest
     machine, calibration = first["testbed"]["machine"], first["calibration"]
     made = sorted(str(run.manifest["created_at"])[:10] for cell in cells for run in cell.testbed)
@@ -54,6 +56,12 @@ def _head(cells: Sequence[Cell], took_s: float) -> Iterator[str]:
             f"{sum(len(cell.twin) for cell in cells)} on the twin; made in {took_s / 60:.0f} minutes",
         ]
     )
+    if only:
+        lacking = [part for part in PARTS if part not in only]
+        yield (
+            f"**A part of the matrix: {', '.join(only)}. Not made: {', '.join(lacking)}, "
+            "and the loop's figures.**"
+        )
     yield (
         f"`{MAKE}` makes this page, `twinbed validate scenarios/validation/teastore.yaml` a part of it. "
         "Calibrated is on loads that are not among these."

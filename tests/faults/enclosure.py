@@ -97,7 +97,8 @@ def run(program: Sequence[str], folder: Path, timeout_s: float) -> int:
 
 def _preloading(library: int, step: int) -> str:
     return (
-        f"mkdir /run/clock && cat <&{library} >/run/clock/step.so && cat <&{step} >/run/clock/step && "
+        f"mkdir /run/clock && cat </proc/self/fd/{library} >/run/clock/step.so && "
+        f"cat </proc/self/fd/{step} >/run/clock/step && "
         'export CLOCK_STEP=/run/clock/step LD_PRELOAD=/run/clock/step.so && exec "$@"'
     )
 

@@ -92,3 +92,9 @@ def test_runs_that_had_company_are_said_to_have_had_it(cells, monkeypatch):
     monkeypatch.setitem(MANIFEST, "others_cores", 1.25)
     assert next(iter(present.company(cells))).startswith("6 of 6 runs on the testbed had company")
     assert "1.20 at most" in document(cells, None, 0.0)
+
+
+def test_a_page_of_a_part_says_what_is_not_in_it(cells):
+    text = document(cells, None, 0.0, ["hipster_shop"])
+    assert "**A part of the matrix: hipster_shop. Not made: step, on_off, ddp, escra_default" in text
+    assert "A part of the matrix" not in document(cells, LOOP, 0.0)
