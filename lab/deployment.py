@@ -8,7 +8,6 @@ no aliases (a few lines of them can stand for gigabytes), no path that leads out
 from __future__ import annotations
 
 import json
-import shlex
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -30,6 +29,7 @@ from pydantic import (
 from control.allocator.model import PAGE_BYTES, Application
 from control.allocator.ports import Allocator
 from lab import policy as policies
+from lab.commands import Command, Environment
 from lab.problems import describe
 from lab.strict_yaml import parse
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
@@ -78,10 +78,10 @@ class ContainerEntry(_Strict):
 
     name: Name = Field(description="Letters, digits, - and _; once in the file.")
     agent: Name = Field(description="The agent of the host that it is on.")
-    command: list[str] | None = Field(
-        default=None, min_length=1, description="Run without a shell; text is split as a shell would."
+    command: Command | None = Field(
+        default=None, description="Run without a shell; text is split as a shell would."
     )
-    env: dict[str, str] = Field(default_factory=dict, description="Added to the agent's own.")
+    env: Environment = Field(default_factory=dict, description="Added to the agent's own.")
     attach: CgroupPath | AttachPaths | None = Field(
         default=None,
         description="Instead of a command: path of the cgroup, as in /proc/PID/cgroup; where it differs "
@@ -89,22 +89,6 @@ class ContainerEntry(_Strict):
     )
     peak_cores: PositiveFloat | None = Field(default=None, description="Profiled, for policies that need it.")
     peak_bytes: PositiveInt | None = Field(default=None, description="Profiled, for policies that need it.")
-
-    @field_validator("command", mode="before")
-    @classmethod
-    def _split(cls, given: Any) -> Any:
-        return shlex.split(given) if isinstance(given, str) else given
-
-    @field_validator("env", mode="before")
-    @classmethod
-    def _as_text(cls, given: Any) -> Any:
-        """Numbers are text to a command: OMP_NUM_THREADS: 1 needs no quotes."""
-        if not isinstance(given, dict):
-            return given
-        return {
-            key: str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-            for key, value in given.items()
-        }
 
     @field_validator("command", "env")
     @classmethod

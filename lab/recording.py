@@ -7,14 +7,14 @@ Not for: recording (testbed.containers.recorder) nor the verb's options (lab.cli
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from lab.commands import Command, Environment
 from lab.formats import ABSENT, Column, Result, Value
 from lab.problems import describe
 from lab.strict_yaml import parse
@@ -46,27 +46,11 @@ class ContainerEntry(_Strict):
     one."""
 
     name: str
-    command: list[str] = Field(min_length=1)
+    command: Command
     app: str | None = Field(default=None, min_length=1)
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Environment = Field(default_factory=dict)
     cpu_quota_cores: float | None = Field(default=None, gt=0)
     memory_limit_bytes: int | None = Field(default=None, gt=0)
-
-    @field_validator("command", mode="before")
-    @classmethod
-    def _split(cls, given: Any) -> Any:
-        return shlex.split(given) if isinstance(given, str) else given
-
-    @field_validator("env", mode="before")
-    @classmethod
-    def _as_text(cls, given: Any) -> Any:
-        """Numbers are text to a command: OMP_NUM_THREADS: 1 needs no quotes."""
-        if not isinstance(given, dict):
-            return given
-        return {
-            key: str(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
-            for key, value in given.items()
-        }
 
     def spec(self, directory: Path | None) -> ContainerSpec:
         """For the recorder. Raises ScenarioError for a name that a cgroup cannot have."""
