@@ -45,7 +45,7 @@ def test_limits_follow_the_use_and_never_exceed_the_global_limit(tmp_path: Path)
             controller, _ = await here.controller()
             agents = [here.agent(name)[0] for name in here.hosts]
             here.hosts["a0"].use_cores["a0-c0"] = 3.0
-            await until(lambda: here.quotas().get("a0-c0", math.inf) < math.inf, "a limit")
+            await until(lambda: len(here.quotas()) == 4 and max(here.quotas().values()) < math.inf, "limits")
             highest = 0.0
             while here.quotas()["a0-c0"] < 2.5:
                 highest = max(highest, sum(here.quotas().values()))
