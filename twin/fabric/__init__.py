@@ -1,0 +1,1 @@
+"""The fabric twin: edge links, detection, routing, queue pairs, collectives, training jobs and fleets."""

@@ -1,0 +1,214 @@
+"""The fabric twin's vocabulary: topologies, faults, timers, delays, and what a fault does to flows.
+
+For: the data that goes in and comes out of the fabric's simulations. Not for: how detection and routing work
+(failover.py), queue pairs (rdma.py), jobs (jobs.py) or fleets (fleet.py). All times are seconds, all rates
+bits per second, all sizes bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+NO_SPINE = 0
+
+
+class FaultKind(StrEnum):
+    """What breaks. PORT: a ToR's port to one host. LINK: the cable there. NIC: a host's adapter, all its
+    uplinks of that adapter. TOR: a whole switch."""
+
+    PORT = "port"
+    LINK = "link"
+    NIC = "nic"
+    TOR = "tor"
+
+
+class Direction(IntEnum):
+    """Of the traffic, seen from the host at the fault. OUT: it sends; IN: it receives."""
+
+    OUT = 0
+    IN = 1
+
+
+class Scheme(StrEnum):
+    """How an edge fault is met.
+
+    NONE: one path; the job dies and restarts from a checkpoint. BOND: LACP to a dual-ToR pair (MLAG).
+    REROUTE: the collective library times out and rebuilds its communicator on what works. THORN_SOFTWARE:
+    the overlay in the host's kernel. THORN: the same, offloaded to the NIC by tc rules.
+    """
+
+    NONE = "none"
+    BOND = "bond"
+    REROUTE = "reroute"
+    THORN_SOFTWARE = "thorn-software"
+    THORN = "thorn"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Hosts at ToRs. tor_of: int64[H, U], the ToR of each host's uplinks; nic_of: int64[H, U], the adapter.
+
+    rate_bps, delay_s: of an edge link, one way; spines: how many connect all ToRs (NO_SPINE: none, so two
+    hosts talk through a ToR that both have); spine_rate_bps, spine_delay_s: of a ToR's link to a spine.
+    """
+
+    tor_of: Whole
+    nic_of: Whole
+    rate_bps: float = 100e9
+    delay_s: float = 1e-6
+    spines: int = NO_SPINE
+    spine_rate_bps: float = 400e9
+    spine_delay_s: float = 1e-6
+
+    @property
+    def hosts(self) -> int:
+        """H."""
+        return self.tor_of.shape[0]
+
+    @property
+    def uplinks(self) -> int:
+        """U, of every host."""
+        return self.tor_of.shape[1]
+
+    @property
+    def tors(self) -> int:
+        """Switches at the edge."""
+        return int(self.tor_of.max()) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something breaks at at_s and works again down_s later (inf: never).
+
+    host, uplink: where, for PORT, LINK and NIC; tor: for TOR. silent: nobody gets a carrier signal. one_way:
+    only that direction is lost (None: both).
+    """
+
+    kind: FaultKind
+    at_s: float
+    down_s: float
+    host: int = -1
+    uplink: int = -1
+    tor: int = -1
+    silent: bool = True
+    one_way: Direction | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BfdTimers:
+    """RFC 5880: a control packet every interval_s less 0–25 % of jitter; multiplier lost ones are a fault."""
+
+    interval_s: float = 0.05
+    multiplier: int = 5
+
+    @property
+    def detection_s(self) -> float:
+        """Detection time: silence of this length brings a session down."""
+        return self.interval_s * self.multiplier
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """A measured delay: lognormal through its median and 95th percentile (equal: constant)."""
+
+    median_s: float
+    p95_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stalls:
+    """Times in which a machine runs nobody, so that BFD falls silent without a fault.
+
+    per_s: how many longer than floor_s begin in a second; their length is Pareto beyond floor_s with `shape`.
+    """
+
+    per_s: float
+    floor_s: float
+    shape: float
+
+
+@dataclass(frozen=True, slots=True)
+class ControlPlane:
+    """Delays of detection and routing on a path, as calibrated. See lab's calibration for each source.
+
+    carrier_s: a lost carrier until the routing daemon knows; hold_s: how long the BGP daemon waits before it
+    selects paths, at each BGP hop; message_s: an update on its way to a neighbour, with its handling there;
+    route_s: a selected path until the kernel forwards by it; rule_s: a netlink event until the reconciler's
+    rules are in force; session_up_s: a repaired link until BGP uses it again.
+    """
+
+    carrier_s: Delay
+    hold_s: float
+    message_s: Delay
+    route_s: Delay
+    rule_s: Delay
+    session_up_s: Delay
+    stalls: Stalls
+
+
+@dataclass(frozen=True, slots=True)
+class Bond:
+    """miimon_s: carrier poll; lacp_s: interval of LACPDUs (1 s fast, 30 s slow), three lost are a fault."""
+
+    miimon_s: float = 0.1
+    lacp_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reroute:
+    """timeout_s: of a collective that makes no progress; rebuild_s: to make a new communicator."""
+
+    timeout_s: float = 30.0
+    rebuild_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outages:
+    """What faults do to flows, one row per fault, host pair with a changed route, and direction.
+
+    fault: int64[n], index into the plan; source, destination: int64[n], hosts; uplink: int64[n], of the
+    path's first link; direction: int64[n]; begin_s, end_s: float64[n], between which packets on that path
+    are lost; detected_s, selected_s, installed_s: float64[n], when the sender's side noticed, chose anew and
+    forwarded anew (inf: never; the repair ended the outage). Flows on other paths lose nothing.
+    """
+
+    fault: Whole
+    source: Whole
+    destination: Whole
+    uplink: Whole
+    direction: Whole
+    begin_s: Floats
+    end_s: Floats
+    detected_s: Floats
+    selected_s: Floats
+    installed_s: Floats
+
+    @property
+    def gap_s(self) -> Floats:
+        """float64[n], how long packets are lost."""
+        return self.end_s - self.begin_s
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePair:
+    """An RDMA reliable connection. timeout: exponent of the local ACK timeout, 4.096 µs · 2^timeout;
+    retry_count: retries after which the queue pair is in error; mtu_bytes: payload of a packet; window:
+    packets that may be unacknowledged."""
+
+    timeout: int = 14
+    retry_count: int = 7
+    mtu_bytes: int = 4096
+    window: int = 1024
+
+    @property
+    def ack_timeout_s(self) -> float:
+        """The local ACK timeout, seconds."""
+        return 4.096e-6 * 2.0**self.timeout
