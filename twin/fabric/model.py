@@ -71,12 +71,12 @@ class Topology:
     @property
     def hosts(self) -> int:
         """H."""
-        return self.tor_of.shape[0]
+        return int(self.tor_of.shape[0])
 
     @property
     def uplinks(self) -> int:
         """U, of every host."""
-        return self.tor_of.shape[1]
+        return int(self.tor_of.shape[1])
 
     @property
     def tors(self) -> int:
