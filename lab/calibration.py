@@ -20,7 +20,7 @@ from typing import Any
 from twin.containers.model import Machine
 from twinbed import ScenarioError
 
-SCHEMA = 2
+SCHEMA = 3
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _HEAD: dict[str, type] = {
     "schema": int,
@@ -64,14 +64,19 @@ class Value:
 class Program:
     """What the testbed's service program and its surroundings cost beyond the demand that is declared.
 
-    visit_s: CPU of a visit; call_s: CPU of each call that a visit makes; dilation: CPU used per CPU second
-    declared; network_s: a call's way to another process and back, without CPU; base_bytes: memory of the
-    idle process; loop_cores: CPU of the control loop; client_request_s: of the load generator, per request.
+    visit_s: CPU of a visit whose container is awake; stage_s: CPU, in the caller, of each stage in which it
+    makes calls, with what goes on after it; call_s: of each call of a stage; dilation: CPU used per CPU second
+    declared; wake_s, wake_tau_s: CPU of waking up, as twin.containers.requests.model.ServiceGraph has it;
+    network_s: a call's way to another process and back, without CPU; base_bytes: memory of the idle process;
+    loop_cores: CPU of the control loop; client_request_s: of the load generator, per request.
     """
 
     visit_s: float
+    stage_s: float
     call_s: float
     dilation: float
+    wake_s: float
+    wake_tau_s: float
     network_s: float
     base_bytes: float
     loop_cores: float
@@ -119,7 +124,10 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
         raise ScenarioError(f"{where}: not a TOML file: {error}") from None
     _check_keys(f"{where}:", table, _HEAD)
     if table["schema"] != SCHEMA:
-        raise ScenarioError(f"{where}: schema: {table['schema']} is not {SCHEMA}, the version known here")
+        raise ScenarioError(
+            f"{where}: schema: {table['schema']} is not {SCHEMA}, the version known here; "
+            "`twinbed calibrate --out FILE` makes such a file"
+        )
     return Calibration(
         name=table["name"],
         kernel=table["kernel"],

@@ -1,7 +1,8 @@
 """What the testbed's service program costs beyond the declared demand, added to what the twin replays.
 
-For: `services.program: twinbed`. Not for: measuring it (lab.calibrating), nor for the program itself. An
-overhead is the same for every visit, so it raises a demand's mean and leaves its standard deviation.
+For: `services.program: twinbed`, and the twin's side of a calibration. Not for: measuring it
+(lab.calibrating), nor for the program itself. What visits, stages and calls cost is the same for every visit,
+so it raises a demand's mean and leaves its standard deviation; what waking up costs is the engine's to add.
 """
 
 from __future__ import annotations
@@ -13,20 +14,18 @@ import numpy as np
 from lab.calibration import Program
 from lab.services.graph import CompiledApp
 from twin.containers.model import Floats
-from twin.containers.requests.model import Draw, RequestWorkload
+from twin.containers.requests.model import Draw, Index, RequestWorkload, ServiceGraph
 
 _LEAST_SHARE = 0.1
 """Of a host's cores that is left to the containers, however much runs beside them."""
 
 
 def with_program(compiled: CompiledApp, costs: Program) -> CompiledApp:
-    """The application as the service program runs it: CPU per visit and call, memory, network."""
+    """The application as the service program runs it: CPU per visit, stage, call and wake-up, memory, network."""
     graph = compiled.graph
-    bounds = graph.first_call[graph.first_stage]
-    before = np.concatenate([[0.0], np.cumsum(graph.probability)])
-    calls = before[bounds[1:]] - before[bounds[:-1]]
+    stages, calls = _stages_and_calls(graph)
     declared_s = graph.mean_s * costs.dilation
-    mean_s = declared_s + costs.visit_s + costs.call_s * calls
+    mean_s = declared_s + costs.visit_s + costs.stage_s * stages + costs.call_s * calls
     varies = graph.draw != Draw.FIXED
     cv = np.where(graph.draw == Draw.EXPONENTIAL, 1.0, graph.cv) * declared_s / mean_s
     return replace(
@@ -38,8 +37,24 @@ def with_program(compiled: CompiledApp, costs: Program) -> CompiledApp:
             cv=np.where(varies, cv, graph.cv),
             base_bytes=np.maximum(graph.base_bytes, round(costs.base_bytes)),
             network_s=np.full(len(graph.network_s), costs.network_s),
+            wake_s=costs.wake_s,
+            wake_tau_s=costs.wake_tau_s,
         ),
     )
+
+
+def _stages_and_calls(graph: ServiceGraph) -> tuple[Floats, Floats]:
+    """(float64[H], float64[H]): stages in which a visit makes calls, and its calls, on average."""
+    calls = _sums(graph.probability, graph.first_call)
+    with np.errstate(divide="ignore"):
+        none = np.exp(_sums(np.log1p(-graph.probability), graph.first_call))
+    return _sums(1.0 - none, graph.first_stage), _sums(calls, graph.first_stage)
+
+
+def _sums(values: Floats, first: Index) -> Floats:
+    """float64[owners]: of the values [first[i], first[i + 1]) of each owner i."""
+    owners = np.repeat(np.arange(len(first) - 1), np.diff(first))
+    return np.bincount(owners, values, len(first) - 1)
 
 
 def beside(workload: RequestWorkload, costs: Program, rate_rps: float) -> RequestWorkload:

@@ -14,14 +14,17 @@ from twin.containers.requests.model import Draw
 
 COSTS = Program(
     visit_s=1e-3,
+    stage_s=2e-4,
     call_s=5e-4,
     dilation=1.5,
+    wake_s=3e-4,
+    wake_tau_s=0.02,
     network_s=1e-4,
     base_bytes=float(100 << 20),
     loop_cores=0.1,
     client_request_s=1e-3,
 )
-NOTHING = Program(0.0, 0.0, 1.0, 0.0002, 0.0, 0.0, 0.0)
+NOTHING = Program(0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0002, 0.0, 0.0, 0.0)
 APP = AppSpec.model_validate(
     {
         "name": "a",
@@ -29,7 +32,10 @@ APP = AppSpec.model_validate(
             "web": {
                 "memory": {"base_mib": 10},
                 "handlers": {
-                    "page": {"cpu_ms": 4, "calls": ["db.find", {"call": "db.add", "probability": 0.5}]}
+                    "page": {
+                        "cpu_ms": 4,
+                        "calls": ["db.find", [{"call": "db.add", "times": 2, "probability": 0.5}]],
+                    }
                 },
             },
             "db": {
@@ -47,8 +53,9 @@ APP = AppSpec.model_validate(
 
 def test_visits_and_calls_cost_what_the_program_takes():
     graph = with_program(compile_graph(APP), COSTS).graph
-    # 4 ms · 1.5 + 1 ms + 1.5 calls · 0.5 ms; 2 ms · 1.5 + 1 ms.
-    assert graph.mean_s == pytest.approx([7.75e-3, 4e-3, 4e-3])
+    # 4 ms · 1.5 + 1 ms + 1.75 stages with calls · 0.2 ms + 2 calls · 0.5 ms; 2 ms · 1.5 + 1 ms.
+    assert graph.mean_s == pytest.approx([8.35e-3, 4e-3, 4e-3])
+    assert (graph.wake_s, graph.wake_tau_s) == (3e-4, 0.02)
     assert set(graph.network_s) == {1e-4}
     assert graph.base_bytes.tolist() == [100 << 20, 300 << 20]
 

@@ -88,6 +88,8 @@ def check_graph(graph: ServiceGraph) -> None:
             raise InvariantError(f"service graph: {name} must be finite and at least {least:g}")
     if not ((graph.probability > 0) & (graph.probability <= 1)).all() or not (graph.timeout_s > 0).all():
         raise InvariantError("service graph: probabilities are in (0, 1], timeouts above 0")
+    if not (0 <= graph.wake_s < np.inf and graph.wake_tau_s > 0):
+        raise InvariantError(f"service graph: wake_s {graph.wake_s}, wake_tau_s {graph.wake_tau_s}")
     _check_acyclic(graph)
 
 

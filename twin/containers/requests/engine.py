@@ -117,6 +117,8 @@ ENGINE = _record(
     connections="i8",
     queue="i8",
     timeout_s="f8",
+    wake_s="f8",  # as the graph's, 0 = waking up costs nothing
+    wake_tau_s="f8",
     watch="?",
 )
 # Fields are in the order in which they are used together: nodes are a cache line each; a container's first
@@ -175,7 +177,7 @@ BOX = _record(
     tail="i4",
     stalled="f8",
     host="i4",
-    base_bytes="i8",
+    idle_since_s="f8",  # when its last visit so far ceased to be runnable; −inf: nothing ran in it yet
     #
     over_order="i8",  # of the container of this index: the one at this place of the list
     stalled_at_s="f8",
@@ -198,7 +200,8 @@ BOX = _record(
     #
     throttled="?",
     reason="u1",
-    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4", "unused5"), "i8"),
+    base_bytes="i8",
+    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4"), "i8"),
 )
 HOST = _record(
     u="f8",
@@ -795,7 +798,10 @@ def _run(e: Any, node: Any, n: int, i: int, busy: int) -> None:
     node.state = SERVED
     box = box_at(e, i)
     _sync(e, box)
-    _begin(e, box, box.v + node.part_s, n)
+    part_s: float = node.part_s
+    if _rarely(e.wake_s > 0.0) and box.runnable == 0:
+        part_s += e.wake_s * (1.0 - exp((box.idle_since_s - e.now) / e.wake_tau_s))
+    _begin(e, box, box.v + part_s, n)
     if _rarely(box.stalled > 0.0):
         _settle(e, i)
         box.stalled = min(float(box.runnable), box.cap)
@@ -1105,6 +1111,8 @@ def _on_cpu(e: Any, i: int) -> tuple[int, int]:
         box.throttled = True
         return NOBODY, RUN
     n = _finish(e, box)
+    if _rarely(e.wake_s > 0.0):
+        box.idle_since_s = e.now
     node = node_at(e, n)
     stage = node.stage
     if stage == node.last_stage:
@@ -1364,6 +1372,7 @@ def kill(engine: Records, columns: Whole, status: int) -> None:
         box.lost_s += _waiting_s(e, box)
         box.v = 0.0
         box.runnable = 0
+        box.idle_since_s = -inf
         box.least_v = inf
         runnable_at(e, box.first).v = inf
         box.busy = 0

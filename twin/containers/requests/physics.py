@@ -313,6 +313,7 @@ def _new_engine(workload: RequestWorkload, tables: dict[str, engine.Records], wa
     client = workload.client
     state["connections"], state["queue"] = client.connections, client.queue
     state["timeout_s"], state["watch"] = client.timeout_s, watch
+    state["wake_s"], state["wake_tau_s"] = workload.graph.wake_s, workload.graph.wake_tau_s
     return state
 
 
@@ -404,7 +405,7 @@ def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, l
     boxes["status"] = ABSENT
     boxes["cap"] = np.minimum(workload.threads, workload.host_cores)
     boxes["host"] = workload.host
-    boxes["least_v"] = np.inf
+    boxes["least_v"], boxes["idle_since_s"] = np.inf, -np.inf
     # No powers of two: else the first visits of all containers compete for a few cache lines.
     boxes["first"][1:] = np.cumsum((graph.workers + 3) // 4 * 4 + 4)[:-1]
     for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):

@@ -1,6 +1,6 @@
 """Laws that hold in every world: nothing is lost, nothing is made of nothing, and the seed decides all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -69,7 +69,7 @@ def worlds(draw: st.DrawFn) -> RequestWorkload:
     entries = [f"h{k}" for k in range(min(count, 2))]
     kinds = rng.integers(0, len(entries), len(at_s))
     cores = draw(st.sampled_from([(1.0, 1.0), (1.5, 64.0)]))
-    return world(
+    load = world(
         services,
         at_s,
         entries,
@@ -79,6 +79,8 @@ def worlds(draw: st.DrawFn) -> RequestWorkload:
         client=client,
         cores=cores,
     )
+    wake_s = draw(st.sampled_from([0.0, 0.0, 0.002]))
+    return replace(load, graph=replace(load.graph, wake_s=wake_s, wake_tau_s=0.01))
 
 
 @dataclass(frozen=True)

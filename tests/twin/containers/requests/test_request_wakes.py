@@ -1,0 +1,78 @@
+"""A container that idled begins with cold caches: what its next part costs more, each with its arithmetic."""
+
+from dataclasses import replace
+from math import exp, inf
+
+import numpy as np
+import pytest
+from request_world import Driver, chain, world
+
+from twin.containers.requests.checks import check_graph
+from twinbed import InvariantError
+
+WAKE_S, TAU_S = 0.01, 0.05
+FIRST = np.array([0])
+
+
+def cold(load, wake_s=WAKE_S, tau_s=TAU_S):
+    return replace(load, graph=replace(load.graph, wake_s=wake_s, wake_tau_s=tau_s))
+
+
+def woken_s(idle_s):
+    return WAKE_S * (1.0 - exp(-idle_s / TAU_S))
+
+
+def test_a_container_in_which_nothing_ran_yet_is_cold_and_then_the_colder_the_longer_it_idles():
+    driver = Driver(cold(world(chain([0.02]), [0.1, 0.18, 0.5])))
+    log = driver.run()
+    # 20 + 10 ms, so idle from 0.13 to 0.18; then from the second's end to 0.5.
+    second = 0.18 + 0.02 + woken_s(0.05)
+    third = 0.5 + 0.02 + woken_s(0.5 - second)
+    assert log.end_s == pytest.approx([0.13, second, third], abs=1e-12)
+    assert driver.physics.fleet.done_s[0] == pytest.approx((log.end_s - log.at_s).sum())
+
+
+def test_whoever_comes_while_another_is_runnable_wakes_nobody():
+    # The first needs 30 ms; both share the CPU from 0.01: 20 ms each are left, until 0.05.
+    log = Driver(cold(world(chain([0.02]), [0.0, 0.01]))).run()
+    assert log.end_s == pytest.approx([0.05, 0.05], abs=1e-9)
+
+
+def test_a_part_after_calls_wakes_its_container_from_where_the_part_before_ended():
+    # a: 10 + 10 ms; b: 5 + 10 ms, in which a idles; the second time b idled for a's part and the gap.
+    log = Driver(cold(world(chain([0.02, 0.005]), [0.0, 0.1]))).run()
+    first = 0.01 + 0.01 + 0.015 + 0.01 + woken_s(0.015)
+    asleep = 0.1 - first
+    called = 0.1 + 0.01 + woken_s(asleep)
+    answered = called + 0.005 + woken_s(called - 0.035)
+    assert log.end_s == pytest.approx([first, answered + 0.01 + woken_s(answered - called)], abs=1e-9)
+
+
+def test_a_throttled_container_is_awake():
+    # 10 ms per period: 20 + 10 ms need three of them, and the second one's 20 ms two more.
+    driver = Driver(cold(world(chain([0.02]), [0.0, 0.15])), quota=0.1)
+    driver.run()
+    assert driver.physics.fleet.done_s[0] == pytest.approx(0.05)
+
+
+def test_a_killed_container_begins_cold():
+    driver = Driver(cold(world(chain([0.02]), [0.0, 0.05])))
+    driver.to(0.04)
+    driver.physics.take_down(FIRST)
+    driver.physics.release(FIRST)
+    assert driver.run().end_s == pytest.approx([0.03, 0.08], abs=1e-9)
+
+
+def test_a_container_that_was_held_wakes_when_it_runs_again():
+    driver = Driver(cold(world(chain([0.02]), [0.0, 0.08])))
+    driver.to(0.04)
+    driver.physics.hold(FIRST)
+    driver.to(0.13)
+    driver.physics.release(FIRST)
+    assert driver.run().end_s == pytest.approx([0.03, 0.15 + woken_s(0.1)], abs=1e-9)
+
+
+@pytest.mark.parametrize("wake", [(-1e-6, 1.0), (inf, 1.0), (np.nan, 1.0), (0.0, 0.0), (0.0, np.nan)])
+def test_a_wake_that_cannot_be_is_our_bug(wake):
+    with pytest.raises(InvariantError, match="wake_s"):
+        check_graph(cold(world(chain([0.02]), []), *wake).graph)
