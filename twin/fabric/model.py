@@ -172,12 +172,13 @@ class Reroute:
 
 @dataclass(frozen=True, slots=True)
 class Outages:
-    """What faults do to flows, one row per fault, host pair with a changed route, and direction.
+    """What faults do to flows, one row per fault, host pair with a changed route, direction and lost path.
 
     fault: int64[n], index into the plan; source, destination: int64[n], hosts; uplink: int64[n], of the
     path's first link; direction: int64[n]; begin_s, end_s: float64[n], between which packets on that path
     are lost; detected_s, selected_s, installed_s: float64[n], when the sender's side noticed, chose anew and
-    forwarded anew (inf: never; the repair ended the outage). Flows on other paths lose nothing.
+    forwarded anew (inf: never; the repair ended the outage); last_uplink: int64[n], the destination's, by
+    which the path arrives. Flows on other paths lose nothing.
     """
 
     fault: Whole
@@ -190,6 +191,7 @@ class Outages:
     detected_s: Floats
     selected_s: Floats
     installed_s: Floats
+    last_uplink: Whole
 
     @property
     def gap_s(self) -> Floats:
