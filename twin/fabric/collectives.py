@@ -35,18 +35,25 @@ class Collective(StrEnum):
     SEND_RECV = "sendrecv"
 
 
-def steps(
+def steps_and_bytes(
     kind: Collective, size_bytes: ArrayLike, ranks: ArrayLike, chunk_bytes: int = CHUNK_BYTES
-) -> Floats:
-    """How many latencies follow one another (broadcast over inputs). Raises ScenarioError below two ranks."""
-    return _latencies_and_bytes(kind, size_bytes, ranks, chunk_bytes)[0]
+) -> tuple[Floats, Floats]:
+    """How many latencies, and how many bytes' sending, follow one another until the end (broadcast inputs).
 
-
-def busiest_bytes(
-    kind: Collective, size_bytes: ArrayLike, ranks: ArrayLike, chunk_bytes: int = CHUNK_BYTES
-) -> Floats:
-    """Bytes whose sending follows one another on the road to the end (broadcast over inputs)."""
-    return _latencies_and_bytes(kind, size_bytes, ranks, chunk_bytes)[1]
+    Raises ScenarioError below two ranks.
+    """
+    size, count = np.broadcast_arrays(np.asarray(size_bytes, np.float64), _ranks(ranks))
+    sent = size * bus_factor(kind, count)
+    match kind:
+        case Collective.ALL_REDUCE:
+            return 2 * (count - 1), sent
+        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
+            return count - 1, sent
+        case Collective.BROADCAST | Collective.REDUCE:
+            # The first chunk goes all the way; the others follow it back to back, each a chunk behind.
+            return count - 1, sent + (count - 2) * np.minimum(size, chunk_bytes)
+        case Collective.SEND_RECV:
+            return np.ones_like(size), sent
 
 
 def time_s(
@@ -62,7 +69,7 @@ def time_s(
 
     alpha_s: of a step; rate_bps: of a rank, each way. Raises ScenarioError below two ranks.
     """
-    latencies, sent = _latencies_and_bytes(kind, size_bytes, ranks, chunk_bytes)
+    latencies, sent = steps_and_bytes(kind, size_bytes, ranks, chunk_bytes)
     return np.asarray(latencies * np.asarray(alpha_s) + sent * 8 / np.asarray(rate_bps), np.float64)
 
 
@@ -79,7 +86,7 @@ def bus_bandwidth_bps(
 
 
 def bus_factor(kind: Collective, ranks: ArrayLike) -> Floats:
-    """busbw / algbw: the share of the size that the busiest link carries. Raises ScenarioError below two ranks."""
+    """busbw / algbw: how often the busiest link carries the size. Raises ScenarioError below two ranks."""
     count = _ranks(ranks)
     match kind:
         case Collective.ALL_REDUCE:
@@ -88,23 +95,6 @@ def bus_factor(kind: Collective, ranks: ArrayLike) -> Floats:
             return (count - 1) / count
         case Collective.BROADCAST | Collective.REDUCE | Collective.SEND_RECV:
             return np.ones_like(count)
-
-
-def _latencies_and_bytes(
-    kind: Collective, size_bytes: ArrayLike, ranks: ArrayLike, chunk_bytes: int
-) -> tuple[Floats, Floats]:
-    size, count = np.broadcast_arrays(np.asarray(size_bytes, np.float64), _ranks(ranks))
-    sent = size * bus_factor(kind, count)
-    match kind:
-        case Collective.ALL_REDUCE:
-            return 2 * (count - 1), sent
-        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER | Collective.ALL_TO_ALL:
-            return count - 1, sent
-        case Collective.BROADCAST | Collective.REDUCE:
-            # The first chunk goes all the way; the others follow it back to back, each a chunk behind.
-            return count - 1, sent + (count - 2) * np.minimum(size, chunk_bytes)
-        case Collective.SEND_RECV:
-            return np.ones_like(size), sent
 
 
 def _ranks(ranks: ArrayLike) -> Floats:

@@ -1,6 +1,6 @@
 """What a lost path costs whoever sends over it: one queue pair in closed form, and a collective's steps.
 
-For: compiled kernels behind rdma.stall_s and collectives.series, which say what goes in and out. Not for:
+For: compiled kernels behind rdma.stall_s and interruption.series, which say what goes in and out. Not for:
 packets (packets.py): here a sender that is cut off is silent until its retransmission gets through.
 
 The source of the rule is the reliable connection's: after the last acknowledgement the sender waits one ACK
@@ -31,7 +31,7 @@ class Patience(NamedTuple):
 
 @kernel
 def stall(gap_s: float, patience: Patience) -> float:
-    """Seconds from a path's loss until its sender sends what arrives in order; inf: the queue pair is in error."""
+    """Seconds from a path's loss until its sender sends what arrives in order; inf: never, it is in error."""
     if gap_s <= 0.0:
         return 0.0
     for retry in range(patience.retries + 1):
