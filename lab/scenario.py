@@ -89,6 +89,7 @@ class MachineOverrides(Section):
     oom_grant_delay_s: NonNegativeFloat | None = None
     reclaim_delay_s: NonNegativeFloat | None = None
     restart_s: NonNegativeFloat | None = None
+    restart_cpu_s: NonNegativeFloat | None = None
     burst_s: NonNegativeFloat | None = None
     network_delay_s: NonNegativeFloat | None = None
     telemetry_loss: Annotated[float, Field(ge=0, le=1)] | None = None

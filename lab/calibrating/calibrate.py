@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
-from lab.calibrating import limits, loop, program
+from lab.calibrating import limits, loop, program, starting
 from lab.calibration import Calibration, Program, Value, load_calibration
 from testbed.containers import machine
 from testbed.containers.cgroups import detect
@@ -26,16 +26,21 @@ STEPS = ("quota writes", "memory writes", "OOM grants", "throttling", "control l
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure. loop_s, program_s: seconds of the control loop's run, of each of the program's."""
+    """How long to measure. loop_s, program_s: seconds of the control loop's run, of each of the program's;
+    starts: of the program."""
 
     extent: limits.Extent
+    starts: int
     loop_s: float
     program_s: float
 
 
-THOROUGH = Effort(limits.Extent(writes=4000, grants=1000, burn_s=4.0), loop_s=60.0, program_s=40.0)
+THOROUGH = Effort(limits.Extent(writes=4000, grants=1000, burn_s=4.0), starts=20, loop_s=60.0, program_s=40.0)
 QUICK = Effort(
-    limits.Extent(writes=500, grants=100, burn_s=1.0, quotas_ms=(5, 20, 100)), loop_s=8.0, program_s=8.0
+    limits.Extent(writes=500, grants=100, burn_s=1.0, quotas_ms=(5, 20, 100)),
+    starts=4,
+    loop_s=8.0,
+    program_s=8.0,
 )
 
 
@@ -65,7 +70,7 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ca
         "telemetry_loss": kept.loss,
     }
     costs = program.measure(effort.program_s, lambda fraction: tell(STEPS[5], fraction))
-    values["restart_s"] = costs.restart
+    values |= starting.measure(driver, effort.starts)
     facts = machine.facts()
     return Calibration(
         name=name,

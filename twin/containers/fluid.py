@@ -124,6 +124,12 @@ class Fluid:
         self._set(columns, cfs.DOWN)
         self.fleet.wanted_bytes[columns] = 0
 
+    def burn(self, columns: Columns, cpu_s: Floats) -> None:
+        """As the port says; it is work that arrived and is done."""
+        self.fleet.pool[columns] -= cpu_s
+        self.fleet.used[columns] += cpu_s
+        self.fleet.arrived_s[columns] += cpu_s
+
     def release(self, columns: Columns) -> None:
         """As the port says."""
         self._set(columns, cfs.UP)

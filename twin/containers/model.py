@@ -89,7 +89,8 @@ class Machine:
     (seeded, truncated at 0; one draw per period); quota_write_delay_s: decision → quota in force;
     oom_grant_delay_s: container held → raised limit in force, per grant; reclaim_delay_s: reclaim asked →
     limits lowered and reported; restart_s: start-up of a container that is restarted or was killed;
-    burst_s: CFS burst credit (cfs_burst), seconds of CPU time that may be carried over.
+    restart_cpu_s: CPU time of it, on one thread under the container's quota (0: a start takes restart_s
+    whatever the quota); burst_s: CFS burst credit (cfs_burst), seconds of CPU time that may be carried over.
     """
 
     telemetry_delay_s: float
@@ -101,6 +102,7 @@ class Machine:
     burst_s: float = 0.0
     network_delay_s: float = 0.0
     telemetry_loss: float = 0.0
+    restart_cpu_s: float = 0.0
 
 
 @dataclass(slots=True)

@@ -99,6 +99,9 @@ class Physics(Protocol):
     def take_down(self, columns: Columns) -> None:
         """Containers are killed or restarted (DOWN): they hold no memory until released."""
 
+    def burn(self, columns: Columns, cpu_s: Floats) -> None:
+        """Containers that are DOWN used that much of their pools in this period, to start up."""
+
     def release(self, columns: Columns) -> None:
         """Held containers go on, containers that were down begin anew (UP)."""
 

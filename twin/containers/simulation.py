@@ -9,7 +9,8 @@ period's end, in this order: everyone is integrated and reported, leaves, joins,
 memory limit. Telemetry and decisions keep their order (a report never overtakes an earlier one; a write that
 was superseded before it took force is dropped). Rules where the kernel leaves a choice:
 - held, killed and restarting containers make no progress;
-- a killed container is down for restart_s, so it is killed at most once per start;
+- a killed container is down for restart_s, so it is killed at most once per start; with restart_cpu_s it is
+  down until its quota has given it that much CPU;
 - what `on_join` decides takes force at once, before the newcomers run;
 - agents sweep by themselves; only their report crosses the network.
 """
@@ -43,6 +44,7 @@ from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome, Workload
 from twin.containers.physics import Physics
 from twin.containers.requests.model import RequestWorkload
+from twin.containers.starting import StartUps
 from twinbed import InvariantError
 
 Progress = Callable[[float], None]
@@ -107,6 +109,9 @@ class ControlLoop:
         self._limit_changes = 0
         self._order = 0
         self._starts = np.zeros(count, np.int64)  # ends of life so far: a late restart timer is told by it
+        self._starting = None
+        if machine.restart_cpu_s > 0.0:
+            self._starting = StartUps(physics, machine)
         self._spare: list[cfs.Report] = []
         self._in_flight: deque[tuple[cfs.Report, Ids, Columns | None, float]] = deque()
         self._random = np.random.default_rng(seed)
@@ -190,10 +195,14 @@ class ControlLoop:
         """Ends, records and reports the group's period; returns its columns above their memory limit."""
         physics, members = self._physics, self._members
         report = self._spare.pop() if self._spare else cfs.new_report(len(physics.group))
+        columns, ids = members.by_group[group]
+        if self._starting is not None:
+            self._starting.burn(columns, end_s)
         over = physics.end_period(row, group, report)
         if self._rows is not None:
             physics.record(self._rows, row, group, report)
-        columns, ids = members.by_group[group]
+        if self._starting is not None:
+            self._end_starts(columns, end_s, self._starting)
         arrival_s = max(end_s + self._delays[row, group], self._last_arrival_s)
         self._last_arrival_s = arrival_s
         everyone = members.in_order and len(members.by_group) == 1
@@ -321,10 +330,20 @@ class ControlLoop:
         if why == "kill":
             self._note("kill", columns)
         self._note("restart", columns)
-        self._at(self._machine.restart_s, self._come_up, columns, self._starts[columns])
+        if self._starting is None:
+            self._at(self._machine.restart_s, self._come_up, columns, self._starts[columns])
+        else:
+            self._starting.begin(columns, self.env.now)
+
+    def _end_starts(self, columns: Columns, now_s: float, starting: StartUps) -> None:
+        for column, delay_s in zip(*starting.ending(columns, now_s), strict=True):
+            one = np.array([column])
+            self._at(delay_s, self._come_up, one, self._starts[one])
 
     def _come_up(self, columns: Columns, starts: NDArray[np.int64]) -> None:
         same = (self._starts[columns] == starts) & (self._fleet.status[columns] == cfs.DOWN)
+        if self._starting is not None:
+            self._starting.complete(columns[same])
         self._physics.release(columns[same])
 
     def _sweep(self) -> None:

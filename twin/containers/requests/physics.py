@@ -158,6 +158,11 @@ class Requests:
         engine.kill(self._engine, columns, DOWN)
         self._advance(-np.inf)
 
+    def burn(self, columns: Columns, cpu_s: Floats) -> None:
+        """As the port says; what a period used beyond its visits' work counts as work that arrived."""
+        self.fleet.pool[columns] -= cpu_s
+        self.fleet.used[columns] += cpu_s
+
     def release(self, columns: Columns) -> None:
         """Held containers go on, containers that were down begin anew; queues move up."""
         engine.start(self._engine, columns)

@@ -1,0 +1,67 @@
+"""Containers that start up again: CPU time that they must burn, under their quota, before they serve.
+
+For: how long a start takes where it is CPU that it takes (an interpreter that imports, a JVM): ten times as
+long under a tenth of a core. Not for: when a start begins (simulation.py). One thread does it, from the
+pool that the period's refill gave; what a quota write in the middle of a period would add is left out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from twin.containers.cfs import DOWN
+from twin.containers.members import Columns
+from twin.containers.model import Floats, Machine
+from twin.containers.physics import Physics
+
+
+class StartUps:
+    """Starts of the containers of `physics`: restart_cpu_s of CPU each, after what is left of restart_s."""
+
+    def __init__(self, physics: Physics, machine: Machine) -> None:
+        self._physics, self._fleet = physics, physics.fleet
+        self._period_s = physics.population.period_s
+        self._cpu_s = machine.restart_cpu_s
+        self._idle_s = max(machine.restart_s - machine.restart_cpu_s, 0.0)
+        self._left_s = np.zeros(len(self._fleet.status))
+        self._from_s = np.zeros(len(self._fleet.status))
+
+    def begin(self, columns: Columns, now_s: float) -> None:
+        """Containers (int64[k]), just taken down, begin to start."""
+        self._left_s[columns] = self._cpu_s
+        self._from_s[columns] = now_s + self._idle_s
+
+    def burn(self, columns: Columns, now_s: float) -> None:
+        """Before the end, at now_s, of a period of `columns`: what their starts burnt in it."""
+        columns = self._starting(columns)
+        if columns.size == 0:
+            return
+        wall_s = np.clip(now_s - self._from_s[columns], 0.0, self._period_s)
+        burnt_s = self._spend(columns, np.minimum(wall_s, self._left_s[columns]))
+        throttled = (self._left_s[columns] > 0.0) & (burnt_s < wall_s)
+        self._fleet.throttled[columns] |= throttled
+        self._fleet.throttled_s[columns] += np.where(throttled, wall_s - burnt_s, 0.0)
+
+    def ending(self, columns: Columns, now_s: float) -> tuple[Columns, Floats]:
+        """Of `columns`, whose pools were just refilled: who will have started before the next refill, and
+        in how many seconds (float64[k])."""
+        columns = self._starting(columns)
+        idle_s = np.maximum(self._from_s[columns] - now_s, 0.0)
+        left_s = self._left_s[columns]
+        ends = (left_s <= self._fleet.pool[columns]) & (idle_s + left_s < self._period_s)
+        return columns[ends], (idle_s + left_s)[ends]
+
+    def complete(self, columns: Columns) -> None:
+        """The starts of `columns` (int64[k]) end now; their last work is charged to this period."""
+        self._spend(columns, self._left_s[columns])
+        self._left_s[columns] = 0.0
+
+    def _starting(self, columns: Columns) -> Columns:
+        down: Columns = columns[self._fleet.status[columns] == DOWN]
+        return down
+
+    def _spend(self, columns: Columns, wanted_s: Floats) -> Floats:
+        burnt_s: Floats = np.minimum(wanted_s, np.maximum(self._fleet.pool[columns], 0.0))
+        self._physics.burn(columns, burnt_s)
+        self._left_s[columns] -= burnt_s
+        return burnt_s
