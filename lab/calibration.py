@@ -1,8 +1,9 @@
 """What was measured of a machine, as a versioned TOML file, and what the twin takes from it.
 
-For: reading, checking and writing a calibration. Not for: measuring one (lab.calibrating). The file names
-the kernel, the CPU and the date, and each value its unit and its source, and of a distribution its size
-and percentiles; calibration_default.toml is the one that ships.
+For: reading, checking and writing a calibration of containers, and the parts that every calibration has. Not
+for: measuring one (lab.calibrating) or the fabric's (lab.fabric.calibration). The file names the kernel, the
+CPU and the date, and each value its unit and its source, and of a distribution its size and percentiles;
+calibration_default.toml is the one that ships.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import date
 from math import isfinite
@@ -22,16 +23,8 @@ from twinbed import ScenarioError
 
 SCHEMA = 3
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
-_HEAD: dict[str, type] = {
-    "schema": int,
-    "name": str,
-    "date": date,
-    "kernel": str,
-    "cpu": str,
-    "values": dict,
-    "program": dict,
-    "measured": dict,
-}
+_HEAD: dict[str, type] = {"schema": int, "name": str, "date": date, "kernel": str, "cpu": str}
+_SECTIONS = ("values", "program", "measured")
 _UNITS = {"telemetry_loss": "1", "dilation": "ratio", "base_bytes": "B", "loop_cores": "cores"}
 """Units of the values that are not seconds."""
 _VALUE: dict[str, type | tuple[type, ...]] = {"value": (int, float), "unit": str, "source": str}
@@ -65,7 +58,7 @@ class Program:
     """What the testbed's service program and its surroundings cost beyond the demand that is declared.
 
     visit_s: CPU of a visit whose container is awake; stage_s: CPU, in the caller, of each stage in which it
-    makes calls, with what goes on after it; call_s: of each call of a stage; dilation: CPU used per CPU second
+    makes calls, with what goes on after it; call_s: of each of its calls; dilation: CPU used per CPU second
     declared; wake_s, wake_tau_s: CPU of waking up, as twin.containers.requests.model.ServiceGraph has it;
     network_s: a call's way to another process and back, without CPU; base_bytes: memory of the idle process;
     loop_cores: CPU of the control loop; client_request_s: of the load generator, per request.
@@ -115,6 +108,28 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
     may have any).
     """
     where = DEFAULT_PATH if path is None else Path(path)
+    cure = "`twinbed calibrate --out FILE` makes such a file"
+    table, sha256 = read_table(where, SCHEMA, _SECTIONS, cure)
+    return Calibration(
+        name=table["name"],
+        kernel=table["kernel"],
+        cpu=table["cpu"],
+        date=table["date"].isoformat(),
+        values=_fields(where, "values", table, Machine),
+        sha256=sha256,
+        program=_fields(where, "program", table, Program),
+        measured={
+            key: read_value(f"{where}: measured.{key}", entry, None)
+            for key, entry in table["measured"].items()
+        },
+    )
+
+
+def read_table(where: Path, schema: int, sections: Sequence[str], cure: str) -> tuple[dict[str, Any], str]:
+    """A calibration file's head and `sections` (tables, all of them there), and its content's SHA-256.
+
+    cure: what to do about another schema. Raises ScenarioError as `load_calibration`.
+    """
     try:
         content = where.read_bytes()
         table = tomllib.loads(content.decode())
@@ -122,24 +137,12 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
         raise ScenarioError(f"{where}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{where}: not a TOML file: {error}") from None
-    _check_keys(f"{where}:", table, _HEAD)
-    if table["schema"] != SCHEMA:
+    _check_keys(f"{where}:", table, _HEAD | dict.fromkeys(sections, dict))
+    if table["schema"] != schema:
         raise ScenarioError(
-            f"{where}: schema: {table['schema']} is not {SCHEMA}, the version known here; "
-            "`twinbed calibrate --out FILE` makes such a file"
+            f"{where}: schema: {table['schema']} is not {schema}, the version known here; {cure}"
         )
-    return Calibration(
-        name=table["name"],
-        kernel=table["kernel"],
-        cpu=table["cpu"],
-        date=table["date"].isoformat(),
-        values=_fields(where, "values", table, Machine),
-        sha256=hashlib.sha256(content).hexdigest(),
-        program=_fields(where, "program", table, Program),
-        measured={
-            key: _value(f"{where}: measured.{key}", entry, None) for key, entry in table["measured"].items()
-        },
-    )
+    return table, hashlib.sha256(content).hexdigest()
 
 
 def write(calibration: Calibration, head: str = "") -> str:
@@ -147,7 +150,7 @@ def write(calibration: Calibration, head: str = "") -> str:
     lines = [f"# {line}".rstrip() for line in head.splitlines()]
     lines += [f"schema = {SCHEMA}", f"name = {_text(calibration.name)}", f"date = {calibration.date}"]
     lines += [f"kernel = {_text(calibration.kernel)}", f"cpu = {_text(calibration.cpu)}"]
-    for section in ("values", "program", "measured"):
+    for section in _SECTIONS:
         entries: Mapping[str, Value] = getattr(calibration, section)
         lines += [] if entries else ["", f"[{section}]"]
         for key, each in entries.items():
@@ -176,15 +179,18 @@ def _text(value: str) -> str:
 
 def _fields(where: Path, section: str, table: dict[str, Any], kind: type[Any]) -> dict[str, Value]:
     """One value per field of the dataclass `kind`, in its unit."""
-    wanted = [spec.name for spec in fields(kind)]
-    _same_names(f"{where}: {section}", set(table[section]), set(wanted))
-    return {
-        key: _value(f"{where}: {section}.{key}", table[section][key], _UNITS.get(key, "s")) for key in wanted
-    }
+    units = {spec.name: _UNITS.get(spec.name, "s") for spec in fields(kind)}
+    return read_values(f"{where}: {section}", table[section], units)
 
 
-def _value(where: str, entry: Any, unit: str | None) -> Value:
-    """unit: the one that it must have; None = any."""
+def read_values(where: str, entries: Mapping[str, Any], units: Mapping[str, str]) -> dict[str, Value]:
+    """One value per key of `units`, in its unit, in their order; ScenarioError that begins with `where`."""
+    _same_names(where, set(entries), set(units))
+    return {key: read_value(f"{where}.{key}", entries[key], unit) for key, unit in units.items()}
+
+
+def read_value(where: str, entry: Any, unit: str | None) -> Value:
+    """One value; unit: the one that it must have; None = any. ScenarioError that begins with `where`."""
     if not isinstance(entry, dict):
         raise ScenarioError(f"{where}: expected a table with value, unit and source")
     spread = {key: kind for key, kind in _DISTRIBUTION.items() if key in entry}

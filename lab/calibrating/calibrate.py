@@ -35,7 +35,7 @@ class Effort:
     program_s: float
 
 
-THOROUGH = Effort(limits.Extent(writes=4000, grants=1000, burn_s=4.0), starts=20, loop_s=60.0, program_s=40.0)
+THOROUGH = Effort(limits.Extent(writes=4000, grants=1000, burn_s=4.0), starts=20, loop_s=60.0, program_s=30.0)
 QUICK = Effort(
     limits.Extent(writes=500, grants=100, burn_s=1.0, quotas_ms=(5, 20, 100)),
     starts=4,
@@ -82,7 +82,7 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ca
         program={
             each.name: ({"loop_cores": kept.cores} | costs.program)[each.name] for each in fields(Program)
         },
-        measured=measured,
+        measured=measured | costs.residuals,
     )
 
 

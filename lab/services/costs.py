@@ -21,7 +21,7 @@ _LEAST_SHARE = 0.1
 
 
 def with_program(compiled: CompiledApp, costs: Program) -> CompiledApp:
-    """The application as the service program runs it: CPU per visit, stage, call and wake-up, memory, network."""
+    """The application as the service program runs it: its CPU, memory and network."""
     graph = compiled.graph
     stages, calls = _stages_and_calls(graph)
     declared_s = graph.mean_s * costs.dilation
@@ -54,7 +54,7 @@ def _stages_and_calls(graph: ServiceGraph) -> tuple[Floats, Floats]:
 def _sums(values: Floats, first: Index) -> Floats:
     """float64[owners]: of the values [first[i], first[i + 1]) of each owner i."""
     owners = np.repeat(np.arange(len(first) - 1), np.diff(first))
-    return np.bincount(owners, values, len(first) - 1)
+    return np.asarray(np.bincount(owners, values, len(first) - 1), np.float64)
 
 
 def beside(workload: RequestWorkload, costs: Program, rate_rps: float) -> RequestWorkload:
