@@ -177,8 +177,8 @@ class Outages:
     fault: int64[n], index into the plan; source, destination: int64[n], hosts; uplink: int64[n], of the
     path's first link; direction: int64[n]; begin_s, end_s: float64[n], between which packets on that path
     are lost; detected_s, selected_s, installed_s: float64[n], when the sender's side noticed, chose anew and
-    forwarded anew (inf: never; the repair ended the outage); last_uplink: int64[n], the destination's, by
-    which the path arrives. Flows on other paths lose nothing.
+    forwarded anew (inf: never: it did not notice, or had no other path); last_uplink: int64[n], the
+    destination's, by which the path arrives. Flows on other paths lose nothing.
     """
 
     fault: Whole

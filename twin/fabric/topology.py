@@ -1,0 +1,156 @@
+"""Topologies of the edge, and whether one can carry a scheme.
+
+For: hosts with uplinks to ToRs in pairs (planes) or by rail, with or without spines; the paths' existence.
+Not for: which path a flow takes (ecmp.py), nor what happens when one breaks (failover.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from twin.fabric.model import NO_SPINE, Flags, Scheme, Topology, Whole
+from twinbed import ScenarioError
+
+_REDUNDANT = (Scheme.BOND, Scheme.REROUTE, Scheme.THORN_SOFTWARE, Scheme.THORN)
+_TO_TWO_TORS = (Scheme.BOND, Scheme.THORN_SOFTWARE, Scheme.THORN)
+
+
+def dual_tor(
+    hosts: int,
+    *,
+    tors: int = 2,
+    uplinks: int = 2,
+    rate_bps: float = 100e9,
+    delay_s: float = 1e-6,
+    spines: int = NO_SPINE,
+    nics: int = 1,
+) -> Topology:
+    """`hosts` in groups, each group's uplinks to as many ToRs of its own: with two, the dual-ToR pairs.
+
+    tors: in all, a multiple of `uplinks`; more than `uplinks` of them need spines to reach each other. nics:
+    adapters that share a host's uplinks (1: the source's dual-port adapter). Raises ScenarioError for counts
+    that do not fit together.
+    """
+    _positive(hosts=hosts, tors=tors, uplinks=uplinks, nics=nics)
+    if tors % uplinks:
+        raise ScenarioError(f"topology: tors: {tors} are not groups of {uplinks}: give a multiple of uplinks")
+    if uplinks % nics:
+        raise ScenarioError(f"topology: nics: {nics} cannot share {uplinks} uplinks evenly")
+    groups = tors // uplinks
+    if hosts < groups:
+        raise ScenarioError(f"topology: tors: {groups} groups of ToRs for {hosts} hosts: some would be empty")
+    group = np.arange(hosts) * groups // hosts
+    column = np.arange(uplinks)
+    return Topology(
+        tor_of=group[:, None] * uplinks + column,
+        nic_of=np.tile(column * nics // uplinks, (hosts, 1)),
+        rate_bps=rate_bps,
+        delay_s=delay_s,
+        spines=spines,
+    )
+
+
+def rails(
+    hosts: int,
+    *,
+    nics: int = 8,
+    planes: int = 2,
+    rate_bps: float = 100e9,
+    delay_s: float = 1e-6,
+    spines: int = NO_SPINE,
+) -> Topology:
+    """A rail-optimised edge: adapter r of every host at the ToRs of rail r, by one port to each plane.
+
+    Raises ScenarioError for counts below one.
+    """
+    _positive(hosts=hosts, nics=nics, planes=planes)
+    column = np.arange(nics * planes)
+    return Topology(
+        tor_of=np.tile(column, (hosts, 1)),
+        nic_of=np.tile(column // planes, (hosts, 1)),
+        rate_bps=rate_bps,
+        delay_s=delay_s,
+        spines=spines,
+    )
+
+
+def check(topology: Topology, scheme: Scheme) -> None:
+    """Raises ScenarioError, with the cure, for a topology that is not one or that `scheme` cannot work on."""
+    _shape(topology)
+    tor_of = np.sort(topology.tor_of, axis=1)
+    missing = np.setdiff1d(np.arange(topology.tors), tor_of)
+    if missing.size:
+        raise ScenarioError(f"topology: tor {missing[0]} has no host: number the ToRs without a gap")
+    if scheme in _REDUNDANT and topology.uplinks < 2:
+        raise ScenarioError(f"topology: uplinks: 1, but scheme {scheme} needs two: give hosts another uplink")
+    if scheme in _TO_TWO_TORS and (tor_of[:, 0] == tor_of[:, -1]).any():
+        host = int(np.argmax(tor_of[:, 0] == tor_of[:, -1]))
+        raise ScenarioError(
+            f"topology: host {host}: all uplinks end at tor {tor_of[host, 0]}, but scheme {scheme} needs two "
+            f"ToRs: move one"
+        )
+    sets, first = np.unique(tor_of, axis=0, return_index=True)
+    if topology.spines == NO_SPINE or scheme is Scheme.BOND:
+        shared = (sets[:, None, :, None] == sets[None, :, None, :]).any(axis=(2, 3))
+        _reachable(topology, shared, first)
+        if scheme is Scheme.BOND:
+            _pairs_for_bonds(topology, shared, first)
+
+
+def reaches(topology: Topology, source: int, destination: int) -> Flags:
+    """bool[U, U]: whether there is a path by the source's uplink (row) and the destination's (column)."""
+    same = topology.tor_of[source][:, None] == topology.tor_of[destination][None, :]
+    return np.asarray(same | (topology.spines > NO_SPINE))
+
+
+def all_pairs(topology: Topology) -> Whole:
+    """int64[H·(H-1), 2]: every host with every other."""
+    source, destination = np.nonzero(~np.eye(topology.hosts, dtype=np.bool_))
+    return np.stack([source, destination], axis=1).astype(np.int64)
+
+
+def _shape(topology: Topology) -> None:
+    tor_of, nic_of = topology.tor_of, topology.nic_of
+    if tor_of.ndim != 2 or not tor_of.size or tor_of.shape != nic_of.shape:
+        raise ScenarioError(
+            f"topology: tor_of is {tor_of.shape} and nic_of {nic_of.shape}: both are hosts × uplinks"
+        )
+    without = (tor_of < 0) | (nic_of < 0)
+    if without.any():
+        host = int(np.argmax(without.any(axis=1)))
+        raise ScenarioError(
+            f"topology: asymmetric: host {host} has {int((~without[host]).sum())} uplinks where others have "
+            f"{topology.uplinks}: give every host as many"
+        )
+    for name in ("rate_bps", "delay_s", "spine_rate_bps", "spine_delay_s"):
+        value = getattr(topology, name)
+        if not (np.isfinite(value) and value > 0.0):
+            raise ScenarioError(f"topology: {name}: {value} is not a finite number above zero")
+    if topology.spines < NO_SPINE:
+        raise ScenarioError(f"topology: spines: {topology.spines} is below zero")
+
+
+def _reachable(topology: Topology, shared: Flags, first: Whole) -> None:
+    if topology.spines == NO_SPINE and not shared.all():
+        one, other = (int(first[each]) for each in np.argwhere(~shared)[0])
+        raise ScenarioError(
+            f"topology: disconnected: hosts {one} and {other} have no ToR in common and there are no spines: "
+            f"add spines"
+        )
+
+
+def _pairs_for_bonds(topology: Topology, shared: Flags, first: Whole) -> None:
+    """An MLAG pair serves the same hosts with both switches."""
+    apart = shared & ~np.eye(len(shared), dtype=np.bool_)
+    if apart.any():
+        one, other = (int(first[each]) for each in np.argwhere(apart)[0])
+        raise ScenarioError(
+            f"topology: asymmetric: hosts {one} and {other} share one ToR but not the other; bond needs "
+            f"ToRs in pairs ({topology.tors} ToRs here): give both hosts the same pair"
+        )
+
+
+def _positive(**counts: int) -> None:
+    for name, count in counts.items():
+        if count < 1:
+            raise ScenarioError(f"topology: {name}: {count} is below one")
