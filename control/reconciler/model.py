@@ -8,13 +8,28 @@ ifindex. Source: THORN-ML (SPEC §2).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from twinbed import InvariantError, ScenarioError
+
 Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+MAC_BITS = 48
+MAC_MASK = (1 << MAC_BITS) - 1
+MAX_VNI = (1 << 24) - 1
+"""RFC 7348: 24 bits, and 0 is no tenant's."""
+
+
+def _same_length(table: object) -> None:
+    """Raises InvariantError naming the table whose columns are not of one length."""
+    columns = {spec.name: getattr(table, spec.name).shape for spec in fields(table)}  # type: ignore[arg-type]
+    if len(set(columns.values())) > 1:
+        raise InvariantError(f"{type(table).__name__}: columns of different lengths, {columns}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +41,9 @@ class BridgeFdb:
     vlan: Whole
     is_local: Whole
 
+    def __post_init__(self) -> None:
+        _same_length(self)
+
 
 @dataclass(frozen=True, slots=True)
 class EvpnFdb:
@@ -35,6 +53,9 @@ class EvpnFdb:
     remote: Whole
     vni: Whole
     ifindex: Whole
+
+    def __post_init__(self) -> None:
+        _same_length(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +67,9 @@ class Routes:
     gateway: Whole
     ifindex: Whole
 
+    def __post_init__(self) -> None:
+        _same_length(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
@@ -55,6 +79,9 @@ class Neighbours:
     mac: Whole
     ifindex: Whole
     usable: Whole
+
+    def __post_init__(self) -> None:
+        _same_length(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +110,45 @@ class Rules:
     action: Whole
     handle: Whole
     cookie: Whole
+
+    def __post_init__(self) -> None:
+        _same_length(self)
+
+    def take(self, rows: Whole | Flags | slice) -> Rules:
+        """The rules at `rows` (positions, a mask or a slice), in that order."""
+        return Rules(*(getattr(self, spec.name)[rows] for spec in fields(self)))
+
+
+def _no_rules() -> Rules:
+    none: Whole = np.empty(0, np.int64)
+    none.setflags(write=False)
+    return Rules(none, none, none, none, none, none, none)
+
+
+NO_RULES = _no_rules()
+
+
+@dataclass(frozen=True, slots=True)
+class Representors:
+    """The host's VF representors. device: ifindex; vni: of its tenant: int64[r] each, by ascending device.
+
+    Raises ScenarioError for a device that is given twice and a VNI outside 1 … 2^24 − 1.
+    """
+
+    device: Whole
+    vni: Whole
+
+    def __post_init__(self) -> None:
+        _same_length(self)
+        twice = self.device[1:][np.diff(self.device) <= 0]
+        if twice.size:
+            raise ScenarioError(
+                f"representors: device {twice[0]} is given twice or out of order; name each once, ascending, "
+                "with its tenant's one VNI"
+            )
+        wrong = self.vni[(self.vni < 1) | (self.vni > MAX_VNI)]
+        if wrong.size:
+            raise ScenarioError(f"representors: VNI {wrong[0]} is outside 1 … {MAX_VNI}")
 
 
 class Table(StrEnum):

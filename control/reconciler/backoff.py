@@ -1,0 +1,83 @@
+"""Which rule changes failed, how often, and when each may be tried again.
+
+For: the reconciler's bounded back-off: the pause doubles from the first to the longest, rule by rule, so that
+one that never succeeds holds up no other. Not for: timers. A change is known by a 64-bit mix of what
+it is; should two ever share one, the second waits for the first's pause.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.reconciler.model import Flags, Rules
+from control.reconciler.ports import Add, Delete, Replace, RuleChange
+
+Marks = NDArray[np.uint64]
+
+_OPERATION: dict[type[RuleChange], int] = {Add: 1, Replace: 2, Delete: 3}
+_ODD = np.uint64(0x9E37_79B9_7F4A_7C15)
+"""2^64 over the golden ratio: Fibonacci hashing (Knuth, TAOCP 3, 6.4)."""
+
+
+def marks(operation: type[RuleChange], rules: Rules) -> Marks:
+    """uint64[n], what each change is: the operation, and the rule as it shall be."""
+    mixed = np.full(len(rules.mac), _OPERATION[operation], np.uint64)
+    for column in (rules.device, rules.mac, rules.vni, rules.remote, rules.handle):
+        mixed = (mixed ^ column.astype(np.uint64)) * _ODD
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+class Backoff:
+    """Failed changes. first_s, longest_s: of the pauses, seconds."""
+
+    def __init__(self, first_s: float, longest_s: float) -> None:
+        self._first_s, self._longest_s = first_s, longest_s
+        self._marks: Marks = np.empty(0, np.uint64)
+        self._failures = np.empty(0, np.int64)
+        self._not_before_s = np.empty(0, np.float64)
+
+    def __len__(self) -> int:
+        return len(self._marks)
+
+    @property
+    def next_at_s(self) -> float:
+        """When the first of them may be tried again; inf where none failed."""
+        return float(self._not_before_s.min(initial=np.inf))
+
+    def may_try(self, changes: Marks, at_s: float) -> Flags:
+        """bool[n]: which did not fail, or a pause ago."""
+        if not len(self):
+            return np.ones(len(changes), np.bool_)
+        waiting = self._marks[self._not_before_s > at_s]
+        return ~np.isin(changes, waiting)
+
+    def failed(self, changes: Marks, at_s: float) -> None:
+        """They were refused, now."""
+        changes = np.unique(changes)
+        before = np.zeros(len(changes), np.int64)
+        known = np.isin(changes, self._marks)
+        before[known] = self._failures[np.searchsorted(self._marks, changes[known])]
+        self.forget(changes)
+        pause_s = np.minimum(self._first_s * 2.0 ** np.minimum(before, 60), self._longest_s)
+        everything = np.concatenate((self._marks, changes))
+        order = np.argsort(everything)
+        self._marks = everything[order]
+        self._failures = np.concatenate((self._failures, before + 1))[order]
+        self._not_before_s = np.concatenate((self._not_before_s, at_s + pause_s))[order]
+
+    def forget(self, changes: Marks) -> None:
+        """They succeeded."""
+        if len(self):
+            self._keep(~np.isin(self._marks, changes))
+
+    def keep_only(self, changes: Marks) -> None:
+        """Nothing else is wanted any more."""
+        if len(self):
+            self._keep(np.isin(self._marks, changes))
+
+    def _keep(self, rows: Flags) -> None:
+        self._marks = self._marks[rows]
+        self._failures = self._failures[rows]
+        self._not_before_s = self._not_before_s[rows]

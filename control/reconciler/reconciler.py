@@ -1,0 +1,384 @@
+"""Keeps tunnel rules in step with the kernel's forwarding state over a channel that loses messages.
+
+For: when to dump, what of a plan to ask for, and when to try again. Not for: which rules are right
+(desired.py, diff.py), nor netlink. Source: THORN-ML, figure 3.4 (SPEC §2): any message asks for a full dump
+and a diff, and so does a timeout, so a missed change is missed for no longer.
+
+Rules of the house:
+1. What a message says is never used, only that it came. Rules follow from a dump alone.
+2. At most one request is under way. So no dump races with our own changes; an answer to any other request is
+   late and asks for a dump.
+3. While a request is under way, messages are remembered as one: many messages, one more dump.
+4. A plan is asked for in batches; news between two of them drop the rest, which the next dump shows again.
+5. A table that changed while it was read may lack entries, so nothing is deleted on its word; from such a
+   list of rules nothing is concluded at all.
+6. Every instruction says its cause; nothing is asked for that a dump did not show to be missing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from control.reconciler.backoff import Backoff, marks
+from control.reconciler.diff import Change, Plan, plan
+from control.reconciler.model import ForwardingState, Representors, Rules, Table
+from control.reconciler.ports import (
+    ALL_TABLES,
+    Add,
+    ArmTimer,
+    Cause,
+    Changed,
+    Delete,
+    Dump,
+    Dumped,
+    DumpFailed,
+    Event,
+    Installed,
+    InstallFailed,
+    Instruction,
+    Overflowed,
+    Reason,
+    Replace,
+    RuleChange,
+    Started,
+    Timer,
+    TimerFired,
+)
+from control.reconciler.settings import ReconcilerSettings
+from twinbed import InvariantError
+
+_MOST_DOUBLINGS = 6
+"""Of the time in which an answer is waited for: 64 times is as good as never."""
+
+
+class State(Enum):
+    """NEW: not started. IDLE: in step, as far as is known. WAITING: a dump is due when the pause is over.
+    DUMPING, INSTALLING: a request is under way."""
+
+    NEW = "new"
+    IDLE = "idle"
+    WAITING = "waiting"
+    DUMPING = "dumping"
+    INSTALLING = "installing"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """What an operator wants to know, as of the last dump.
+
+    dumps, added, replaced, deleted: counts since the start, of rules in force; adopted: right rules of ours
+    that the first whole dump found; wanted: rules that the state calls for; refused: those for which there is
+    no room (`max_rules`); unreachable: rules kept though their VTEP has no route; duplicated: entries that
+    lost to another VTEP's of the same MAC address and VNI; failing: rule changes that were refused and are
+    tried again; last_failure: the system's word.
+    """
+
+    dumps: int = 0
+    added: int = 0
+    replaced: int = 0
+    deleted: int = 0
+    adopted: int = 0
+    wanted: int = 0
+    refused: int = 0
+    unreachable: int = 0
+    duplicated: int = 0
+    failing: int = 0
+    last_failure: str = ""
+
+
+class Reconciler:
+    """Implements `ports.RuleController` for one host; one object lives from a `Started` to the process's
+    end."""
+
+    def __init__(self, representors: Representors, settings: ReconcilerSettings) -> None:
+        self._representors, self._settings = representors, settings
+        self._state = State.NEW
+        self._status = Status()
+        self._request = 0
+        self._asked: RuleChange | None = None  # what the answer is waited for, if it is no dump
+        self._because = Cause(Reason.STARTED, 0.0)  # of the dump that is due or that the plan came from
+        self._news: Cause | None = None
+        self._batches: deque[RuleChange] = deque()
+        self._backoff = Backoff(settings.retry_s, settings.retry_max_s)
+        self._due_s: dict[Timer, float] = {}
+        self._dumped_at_s = -np.inf
+        self._failed_dumps = 0
+        self._unanswered = 0
+        self._whole_dumps = 0
+        self._in_step: tuple[ForwardingState, Rules] | None = None
+
+    @property
+    def state(self) -> State:
+        """Where it is."""
+        return self._state
+
+    @property
+    def status(self) -> Status:
+        """What it has done and cannot do."""
+        return replace(self._status, failing=len(self._backoff))
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """See `ports.RuleController.handle`."""
+        if isinstance(event, TimerFired):
+            due_s = self._due_s.get(event.timer)
+            if due_s is None:
+                return []
+            if event.at_s < due_s:
+                # An earlier arming of the same timer, or a clock that rounds: the time is still to come.
+                return [ArmTimer(event.timer, due_s - event.at_s, self._because)]
+        on: _On = event.timer if isinstance(event, TimerFired) else type(event)
+        handler = _TABLE.get((self._state, on))
+        if handler is None:
+            raise InvariantError(f"reconciler: {on} cannot be in state {self._state.value}")
+        if isinstance(event, TimerFired):
+            del self._due_s[event.timer]
+        return handler(self, event)
+
+    # --- dumps ---------------------------------------------------------------------------------------
+
+    def _start(self, event: Started) -> list[Instruction]:
+        return self._dump(event.at_s, Cause(Reason.STARTED, event.at_s))
+
+    def _dump(self, at_s: float, cause: Cause) -> list[Instruction]:
+        settings = self._settings
+        self._state, self._because, self._news, self._asked = State.DUMPING, cause, None, None
+        self._batches.clear()
+        self._dumped_at_s = at_s
+        return [
+            Dump(self._next_request(), ALL_TABLES, cause),
+            self._arm(Timer.PERIODIC, at_s, settings.timeout_s, cause),
+            self._wait_for_answer(at_s),
+        ]
+
+    def _news_when_idle(self, event: Event) -> list[Instruction]:
+        return self._dump_when_allowed(event.at_s, _cause(event))
+
+    def _news_when_busy(self, event: Event) -> list[Instruction]:
+        self._news = self._news or _cause(event)
+        return []
+
+    def _nothing(self, event: Event) -> list[Instruction]:  # noqa: ARG002
+        return []
+
+    def _dump_now(self, event: Event) -> list[Instruction]:
+        return self._dump(event.at_s, _cause(event))
+
+    def _pause_is_over(self, event: TimerFired) -> list[Instruction]:
+        return self._dump(event.at_s, self._because)
+
+    def _dump_when_allowed(self, at_s: float, cause: Cause, pause_s: float = 0.0) -> list[Instruction]:
+        """A dump now, or when the least time since the last one began, and pause_s from now, have passed."""
+        allowed_s = max(self._dumped_at_s + self._settings.dump_interval_s, at_s + pause_s)
+        if at_s >= allowed_s:
+            return self._dump(at_s, cause)
+        self._state, self._because, self._news = State.WAITING, cause, None
+        return [self._arm(Timer.PAUSE, at_s, allowed_s - at_s, cause)]
+
+    def _dump_failed(self, event: DumpFailed) -> list[Instruction]:
+        if event.request != self._request:
+            return []
+        self._failed_dumps += 1
+        self._status = replace(self._status, last_failure=event.why)
+        pause_s = self._settings.retry_s * 2.0 ** min(self._failed_dumps - 1, 60)
+        return self._dump_when_allowed(event.at_s, _cause(event), min(pause_s, self._settings.retry_max_s))
+
+    def _unanswered_request(self, event: TimerFired) -> list[Instruction]:
+        self._unanswered = min(self._unanswered + 1, _MOST_DOUBLINGS)
+        return self._dump(event.at_s, _cause(event))
+
+    # --- from a dump to rules ------------------------------------------------------------------------
+
+    def _dumped(self, event: Dumped) -> list[Instruction]:
+        if event.request != self._request:
+            return []
+        self._unanswered = self._failed_dumps = 0
+        self._status = replace(self._status, dumps=self._status.dumps + 1)
+        if event.incomplete:
+            self._news = self._news or _cause(event)
+        if Table.RULES not in event.incomplete and not self._is_in_step(event):
+            self._take_up(event)
+        return self._next_batch(event.at_s)
+
+    def _is_in_step(self, event: Dumped) -> bool:
+        """This very state and these very rules were looked at before, and nothing was to be done."""
+        if self._in_step is None or event.incomplete or len(self._backoff):
+            return False
+        state, rules = self._in_step
+        return _equal(rules, event.rules) and all(
+            _equal(getattr(state, spec.name), getattr(event.state, spec.name)) for spec in fields(state)
+        )
+
+    def _take_up(self, event: Dumped) -> None:
+        settings = self._settings
+        made = plan(
+            event.state,
+            event.rules,
+            self._representors,
+            owner=settings.owner,
+            max_rules=settings.max_rules,
+            first_action=settings.first_action,
+        )
+        self._note(made, event)
+        whole = not event.incomplete
+        changes: list[tuple[type[RuleChange], Change]] = [(Replace, made.replace), (Add, made.add)]
+        if whole:
+            changes.insert(0, (Delete, made.delete))
+            self._whole_dumps += 1
+            nothing_to_do = not any(len(change.reasons) for _, change in changes)
+            self._in_step = (event.state, event.rules) if nothing_to_do else None
+        known = [marks(operation, change.rules) for operation, change in changes]
+        if whole:
+            self._backoff.keep_only(np.concatenate(known))
+        cause = replace(self._because, request=event.request)
+        for (operation, change), these in zip(changes, known, strict=True):
+            due = np.flatnonzero(self._backoff.may_try(these, event.at_s))
+            for first in range(0, len(due), settings.batch_rules):
+                rows = due[first : first + settings.batch_rules]
+                # The request's number is given when it is asked for.
+                self._batches.append(operation(0, change.rules.take(rows), change.reasons[rows], cause))
+
+    def _note(self, made: Plan, event: Dumped) -> None:
+        adopted = self._status.adopted
+        if not self._whole_dumps and not event.incomplete:
+            ours = int((event.rules.cookie == self._settings.owner).sum())
+            adopted = ours - len(made.delete.reasons) - len(made.replace.reasons)
+        self._status = replace(
+            self._status,
+            adopted=adopted,
+            wanted=made.wanted,
+            refused=made.refused,
+            unreachable=made.unreachable,
+            duplicated=made.duplicated,
+        )
+
+    def _next_batch(self, at_s: float) -> list[Instruction]:
+        """Asks for the next batch; without one, or with news, it is time to dump or to rest."""
+        self._asked = None
+        if self._batches and (self._news is None or self._state is State.DUMPING):
+            self._state = State.INSTALLING
+            self._asked = replace(self._batches.popleft(), request=self._next_request())
+            return [self._asked, self._wait_for_answer(at_s)]
+        self._batches.clear()
+        retry: list[Instruction] = []
+        if len(self._backoff):
+            after_s = max(self._backoff.next_at_s - at_s, 0.0)
+            retry = [self._arm(Timer.RETRY, at_s, after_s, Cause(Reason.RETRY, at_s))]
+        if self._news is not None:
+            return retry + self._dump_when_allowed(at_s, self._news)
+        self._state = State.IDLE
+        return retry
+
+    def _answered(self, event: Installed | InstallFailed) -> list[Instruction]:
+        asked = self._asked
+        if asked is None or event.request != self._request:
+            return self._news_when_busy(event)
+        self._unanswered = 0
+        known = marks(type(asked), asked.rules)
+        failed = event.rows if isinstance(event, InstallFailed) else np.empty(0, np.int64)
+        self._backoff.forget(np.delete(known, failed))
+        if isinstance(event, InstallFailed):
+            self._backoff.failed(known[failed], event.at_s)
+            self._status = replace(self._status, last_failure=event.why)
+        count = {Add: "added", Replace: "replaced", Delete: "deleted"}[type(asked)]
+        done = getattr(self._status, count) + len(known) - len(failed)
+        self._status = replace(self._status, **{count: done})
+        return self._next_batch(event.at_s)
+
+    # --- small parts ---------------------------------------------------------------------------------
+
+    def _next_request(self) -> int:
+        self._request += 1
+        return self._request
+
+    def _wait_for_answer(self, at_s: float) -> ArmTimer:
+        cause = Cause(Reason.UNANSWERED, at_s, self._request)
+        return self._arm(Timer.ANSWER, at_s, self._settings.answer_s * 2.0**self._unanswered, cause)
+
+    def _arm(self, timer: Timer, at_s: float, after_s: float, cause: Cause) -> ArmTimer:
+        self._due_s[timer] = at_s + after_s
+        return ArmTimer(timer, after_s, cause)
+
+
+def _equal(one: object, other: object) -> bool:
+    """Whether two tables have the same rows in the same order."""
+    return all(
+        np.array_equal(getattr(one, spec.name), getattr(other, spec.name))
+        for spec in fields(one)  # type: ignore[arg-type]
+    )
+
+
+def _cause(event: Event) -> Cause:
+    on = event.timer if isinstance(event, TimerFired) else type(event)
+    return Cause(_REASON[on], event.at_s)
+
+
+_On = Timer | type[Event]
+_Handler = Callable[[Reconciler, Any], list[Instruction]]
+
+_REASON: dict[_On, Reason] = {
+    Changed: Reason.CHANGED,
+    Overflowed: Reason.OVERFLOWED,
+    Dumped: Reason.INTERRUPTED,
+    DumpFailed: Reason.DUMP_FAILED,
+    Installed: Reason.LATE_ANSWER,
+    InstallFailed: Reason.LATE_ANSWER,
+    Timer.PERIODIC: Reason.PERIODIC,
+    Timer.ANSWER: Reason.UNANSWERED,
+    Timer.RETRY: Reason.RETRY,
+}
+"""What each event is as a reason for a dump."""
+
+_TABLE: dict[tuple[State, _On], _Handler] = {
+    (State.NEW, Started): Reconciler._start,
+    # Nothing is under way.
+    (State.IDLE, Changed): Reconciler._news_when_idle,
+    (State.IDLE, Overflowed): Reconciler._news_when_idle,
+    (State.IDLE, Dumped): Reconciler._nothing,
+    (State.IDLE, DumpFailed): Reconciler._nothing,
+    (State.IDLE, Installed): Reconciler._news_when_idle,
+    (State.IDLE, InstallFailed): Reconciler._news_when_idle,
+    (State.IDLE, Timer.PERIODIC): Reconciler._dump_now,
+    (State.IDLE, Timer.RETRY): Reconciler._news_when_idle,
+    (State.IDLE, Timer.ANSWER): Reconciler._nothing,
+    (State.IDLE, Timer.PAUSE): Reconciler._nothing,
+    # A dump is due.
+    (State.WAITING, Changed): Reconciler._nothing,
+    (State.WAITING, Overflowed): Reconciler._nothing,
+    (State.WAITING, Dumped): Reconciler._nothing,
+    (State.WAITING, DumpFailed): Reconciler._nothing,
+    (State.WAITING, Installed): Reconciler._nothing,
+    (State.WAITING, InstallFailed): Reconciler._nothing,
+    (State.WAITING, Timer.PERIODIC): Reconciler._dump_now,
+    (State.WAITING, Timer.PAUSE): Reconciler._pause_is_over,
+    (State.WAITING, Timer.RETRY): Reconciler._nothing,
+    (State.WAITING, Timer.ANSWER): Reconciler._nothing,
+    # A dump is under way.
+    (State.DUMPING, Changed): Reconciler._news_when_busy,
+    (State.DUMPING, Overflowed): Reconciler._news_when_busy,
+    (State.DUMPING, Dumped): Reconciler._dumped,
+    (State.DUMPING, DumpFailed): Reconciler._dump_failed,
+    (State.DUMPING, Installed): Reconciler._news_when_busy,
+    (State.DUMPING, InstallFailed): Reconciler._news_when_busy,
+    (State.DUMPING, Timer.PERIODIC): Reconciler._news_when_busy,
+    (State.DUMPING, Timer.ANSWER): Reconciler._unanswered_request,
+    (State.DUMPING, Timer.RETRY): Reconciler._nothing,
+    (State.DUMPING, Timer.PAUSE): Reconciler._nothing,
+    # A rule change is under way.
+    (State.INSTALLING, Changed): Reconciler._news_when_busy,
+    (State.INSTALLING, Overflowed): Reconciler._news_when_busy,
+    (State.INSTALLING, Dumped): Reconciler._nothing,
+    (State.INSTALLING, DumpFailed): Reconciler._nothing,
+    (State.INSTALLING, Installed): Reconciler._answered,
+    (State.INSTALLING, InstallFailed): Reconciler._answered,
+    (State.INSTALLING, Timer.PERIODIC): Reconciler._news_when_busy,
+    (State.INSTALLING, Timer.ANSWER): Reconciler._unanswered_request,
+    (State.INSTALLING, Timer.RETRY): Reconciler._news_when_busy,
+    (State.INSTALLING, Timer.PAUSE): Reconciler._nothing,
+}
+"""What is done in each state on each event; what is not here cannot be."""
