@@ -26,8 +26,8 @@ STEPS = ("quota writes", "memory writes", "OOM grants", "throttling", "control l
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure. loop_s, program_s: seconds of the control loop's run, of each of the program's;
-    starts: of the program."""
+    """How long to measure. loop_s, program_s: seconds of the control loop's run, of the program's; starts: of
+    the program."""
 
     extent: limits.Extent
     starts: int
@@ -35,12 +35,12 @@ class Effort:
     program_s: float
 
 
-THOROUGH = Effort(limits.Extent(writes=4000, grants=1000, burn_s=4.0), starts=20, loop_s=60.0, program_s=30.0)
+THOROUGH = Effort(limits.Extent(writes=4000, grants=1000, burn_s=4.0), starts=20, loop_s=60.0, program_s=95.0)
 QUICK = Effort(
     limits.Extent(writes=500, grants=100, burn_s=1.0, quotas_ms=(5, 20, 100)),
     starts=4,
     loop_s=8.0,
-    program_s=8.0,
+    program_s=20.0,
 )
 
 

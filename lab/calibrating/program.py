@@ -1,6 +1,6 @@
 """What the service program costs: CPU per visit, stage, call and wake-up, memory, network, load generator.
 
-For: `twinbed calibrate`: the application of subject.py, run for real without limits at a few rates. Not for:
+For: `twinbed calibrate`: the application of subject.py, run for real without limits. Not for:
 scenarios, nor for how the costs are told apart (fit.py).
 """
 
@@ -23,15 +23,15 @@ from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan, LoadResult, Status
 from testbed.containers.observed import Observed
 from testbed.containers.services.deploy import deploy
+from twin.containers.requests.model import Arrivals
 from twinbed import BackendError
 
-RATES_RPS = (8.0, 24.0, 64.0)
 _START = Program(1e-4, 1e-4, 5e-5, 1.05, 1e-4, 0.02, 1e-4, 0.0, 0.0, 0.0)
 """Where the search for the costs begins."""
-_SOURCE = (
-    "measured: an application of twelve services under no limits at three rates, the twin fitted to its CPU"
-)
-_RATES = "measured: the same, by what more requests add"
+_SOURCE = "measured: an application of twelve services under no limits at three rates, the twin fitted to it"
+_CLIENT = "measured: the same, by what more requests add"
+_SHORT = 0.1
+"""Length of the short run, which only tells what does not depend on requests, to that of the other one."""
 _FITTED = ("visit_s", "stage_s", "call_s", "dilation", "wake_s", "wake_tau_s")
 _UNITS = {"dilation": "ratio"}
 """Of those that are not seconds."""
@@ -48,29 +48,22 @@ class Measured:
     residuals: dict[str, Value]
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    rate_rps: float
-    observed: Observed
-    load: LoadResult
-
-
-def measure(duration_s: float, tell: Callable[[float], None]) -> Measured:
-    """A run of duration_s per rate; tell: called with the fraction done. Raises as loop.control."""
-    runs = []
-    for number, rate_rps in enumerate(RATES_RPS):
-        runs.append(_run(rate_rps, duration_s))
-        tell((number + 1) / len(RATES_RPS))
-    counts = [_answered(each.load) for each in runs]
-    client_s = max(per_request([each.load.cpu_s for each in runs], counts), 0.0)
-    idle = runs[0].observed.series.memory_bytes[:_IDLE_ROWS]
-    ran = [_ran(each, duration_s) for each in runs]
-    beside = float(np.mean([each.observed.times.own_cores for each in runs]))
-    start = replace(_START, loop_cores=beside, client_request_s=client_s)
+def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
+    """A run of about that long, and a short one; tell: called with the fraction done; raises as `control`."""
+    idle, few = _run(subject.schedule(about_s * _SHORT))
+    tell(_SHORT)
+    asked = subject.schedule(about_s)
+    observed, load = _run(asked)
+    tell(1.0)
+    counts = (_answered(few), _answered(load))
+    client_s = max(per_request((few.cpu_s, load.cpu_s), counts), 0.0)
+    ran = _ran(asked, observed, load)
     cores = float(os.cpu_count() or 1)
+    start = replace(_START, loop_cores=observed.times.own_cores, client_request_s=client_s)
     found = fit.fit(ran, start, cores)
-    n = sum(counts)
+    n = counts[1]
     costs = {name: Value(getattr(found.program, name), _UNITS.get(name, "s"), _SOURCE, n) for name in _FITTED}
+    memory = idle.series.memory_bytes[:_IDLE_ROWS]
     return Measured(
         costs
         | {
@@ -80,43 +73,46 @@ def measure(duration_s: float, tell: Callable[[float], None]) -> Measured:
                 "measured: latency beyond what the fitted twin has without a network, per call waited for",
             ),
             "base_bytes": Value(
-                float(np.median(idle)), "B", "measured: memory of the idle process", int(idle.size)
+                float(np.median(memory)), "B", "measured: memory of the idle process", int(memory.size)
             ),
-            "client_request_s": Value(client_s, "s", _RATES, n),
+            "client_request_s": Value(client_s, "s", _CLIENT, sum(counts)),
         },
         dict(_residuals(found)),
     )
 
 
+def _ran(asked: subject.Schedule, observed: Observed, load: LoadResult) -> fit.Ran:
+    """The run for the fit, each request at the moment at which the load generator turned to it."""
+    sent_s = load.at_s + load.late_s
+    order = np.argsort(sent_s, kind="stable")
+    latency_s = np.where(load.status == Status.OK, load.end_s - sent_s, np.nan)
+    sent = replace(asked, arrivals=Arrivals(sent_s[order], load.kind[order]))
+    return fit.Ran(
+        sent, fit.used(observed.series.usage_cores.astype(np.float64), asked.rate), latency_s[order]
+    )
+
+
 def _residuals(found: fit.Fitted) -> Iterator[tuple[str, Value]]:
     """Per rate the median and the largest relative error of a container's CPU."""
-    for rate_rps, error in zip(RATES_RPS, np.abs(found.error), strict=True):
+    for rate_rps, error in zip(subject.RATES_RPS, np.abs(found.error), strict=True):
         for name, value in (("median", np.median(error)), ("max", error.max())):
             source = f"measured: {name} over containers at {rate_rps:g} requests/s, fitted twin's CPU"
             yield f"program_error_{name}_{rate_rps:g}rps", Value(float(value), "ratio", source, error.size)
 
 
-def _run(rate_rps: float, duration_s: float) -> _Run:
+def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult]:
     app = service_app(subject.application())
-    load = subject.arrivals(rate_rps, duration_s)
     with ownership.temporary_directory() as folder, deploy(app, folder) as placed:
-        plan = LoadPlan(load.at_s, load.kind, placed.entries, duration_s)
+        plan = LoadPlan(asked.arrivals.at_s, asked.arrivals.kind, placed.entries, asked.duration_s)
         with LoadGenerator(plan, folder) as client:
             observed = loop.control(
                 [loop.Managed(each.spec, ready=each.ready) for each in placed.containers],
                 [Application(app.name, 64.0, 1 << 40)],
                 make("unlimited", {}),
-                loop.Settings(duration_s=duration_s, logs=folder),
+                loop.Settings(duration_s=asked.duration_s, logs=folder),
                 client=client,
             )
-            return _Run(rate_rps, observed, client.result())
-
-
-def _ran(run: _Run, duration_s: float) -> fit.Ran:
-    load = run.load
-    answered = load.status == Status.OK
-    arrivals = subject.arrivals(run.rate_rps, duration_s)
-    return fit.Ran(arrivals, duration_s, run.observed.done_s, np.where(answered, load.latency_s, np.nan))
+            return observed, client.result()
 
 
 def _answered(load: LoadResult) -> int:

@@ -4,10 +4,13 @@ For: program.py, which runs it for real, and fit.py, which asks the twin about i
 validation uses it, so that what is calibrated and what is validated share nothing. Its services differ in all
 that the costs are made of: demand, calls, calls at once, and how long they idle between visits (from nothing,
 when they are called several times in a row, to seconds). All demands are fixed, so that nothing but the costs
-is unknown.
+is unknown. One run has all rates, a few seconds each in turn: what else a machine does meanwhile then meets
+all of them alike.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,11 +22,16 @@ from lab.services.costs import beside, with_program
 from lab.services.graph import compile_graph
 from lab.services.load import build_app
 from twin.containers.model import Floats
-from twin.containers.requests.model import Arrivals, Client, RequestWorkload
+from twin.containers.requests.model import Arrivals, Client, Index, RequestWorkload
 
 PERIOD_S = 0.1
-LEAD_S, TAIL_S = 0.5, 1.0
-"""Of a run, without requests: before the first, for the loop to settle, and after the last, for it to end."""
+RATES_RPS = (8.0, 24.0, 64.0)
+WARM_UP = -1
+"""Rate of the rows that do not count: connections are opened in them, and code is run for the first time."""
+
+_BLOCK_S = 5.0
+_GAP_S = 0.4
+"""Of a block without requests, half of it at either end: what a block asks for is done in its rows."""
 
 _LEAVES_MS = {"often": 0.3, "short": 0.3, "middle": 1.0, "long": 4.0, "far": 0.4}
 _OFTEN, _FAR = "often.work", "far.work"
@@ -63,17 +71,36 @@ def application() -> AppSpec:
     )
 
 
-def arrivals(rate_rps: float, duration_s: float) -> Arrivals:
-    """Poisson arrivals, always the same ones, with nobody in the first and the last moments of the run."""
-    asked_s = max(duration_s - LEAD_S - TAIL_S, PERIOD_S)
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """arrivals: of a run of duration_s; rate: int64[T], per period the index into RATES_RPS, or WARM_UP."""
+
+    arrivals: Arrivals
+    duration_s: float
+    rate: Index
+
+
+def schedule(about_s: float) -> Schedule:
+    """A run of about so many seconds, always the same for the same: blocks of equal length, the first for
+    warming up, then Poisson arrivals of each rate in turn, each as often as the others."""
+    rounds = max(1, round((about_s / _BLOCK_S - 1) / len(RATES_RPS)))
+    rates = np.array([WARM_UP, *list(range(len(RATES_RPS))) * rounds], np.int64)
+    rows = max(round(about_s / len(rates) / PERIOD_S), round(2 * _GAP_S / PERIOD_S))
+    block_s = rows * PERIOD_S
     weights = np.array([weight for weight, _, _ in _CALLERS.values()])
-    drawn = generate(
-        Exponential(kind="exponential", rate_rps=rate_rps), asked_s, weights, np.random.SeedSequence(0)
-    )
-    return Arrivals(drawn.at_s + LEAD_S, drawn.kind)
+    blocks = []
+    for number, (rate, seed) in enumerate(
+        zip(rates, np.random.SeedSequence(0).spawn(len(rates)), strict=True)
+    ):
+        # Index −1, of the warming up, is the highest rate's.
+        spec = Exponential(kind="exponential", rate_rps=RATES_RPS[rate])
+        drawn = generate(spec, block_s - _GAP_S, weights, seed)
+        blocks.append((drawn.at_s + number * block_s + _GAP_S / 2, drawn.kind))
+    at_s, kind = (np.concatenate(each) for each in zip(*blocks, strict=True))
+    return Schedule(Arrivals(at_s, kind), len(rates) * block_s, np.repeat(rates, rows))
 
 
-def workload(load: Arrivals, duration_s: float, costs: Program, cores: float) -> RequestWorkload:
+def workload(asked: Schedule, costs: Program, cores: float) -> RequestWorkload:
     """The application under that load as the twin takes it, on this machine's `cores`."""
     compiled = with_program(compile_graph(application()), costs)
     count = len(compiled.names)
@@ -82,7 +109,7 @@ def workload(load: Arrivals, duration_s: float, costs: Program, cores: float) ->
         applications=(Application("calibration", cores, 1 << 40),),
         app=np.zeros(count, np.int64),
         period_s=PERIOD_S,
-        periods=max(1, round(duration_s / PERIOD_S)),
+        periods=len(asked.rate),
         threads=compiled.threads,
         host=np.zeros(count, np.int64),
         cores_of_host=np.array([cores]),
@@ -91,10 +118,10 @@ def workload(load: Arrivals, duration_s: float, costs: Program, cores: float) ->
         peak_bytes=np.full(count, 1 << 30),
         phase_s=np.zeros(count),
         graph=compiled.graph,
-        arrivals=load,
+        arrivals=asked.arrivals,
         client=Client(),
     )
-    return beside(whole, costs, len(load.at_s) / duration_s)
+    return beside(whole, costs, len(asked.arrivals.at_s) / asked.duration_s)
 
 
 def hops() -> Floats:

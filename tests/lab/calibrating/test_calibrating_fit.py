@@ -23,25 +23,20 @@ TRUE = Program(
     client_request_s=0.0,
 )
 START = replace(TRUE, visit_s=5e-5, stage_s=0.0, call_s=1e-4, dilation=1.0, wake_s=0.0)
-IDLE_S = 0.003
-
-
-def ran(rate_rps, costs=TRUE, duration_s=12.0):
-    """What a machine of these costs would show, every container using IDLE_S for itself."""
-    arrivals = subject.arrivals(rate_rps, duration_s)
-    empty = fit.Ran(arrivals, duration_s, np.empty(0), np.empty(0))
-    used_s, log = fit.simulated(empty, costs, CORES)
-    return fit.Ran(arrivals, duration_s, used_s + IDLE_S, log.latency_s)
+IDLE_CORES, ROUNDS = 0.0003, 2
 
 
 @pytest.fixture(scope="module")
-def runs():
-    return [ran(rate_rps) for rate_rps in (8.0, 24.0, 64.0)]
+def ran():
+    """What a machine of these costs would show, every container using IDLE_CORES for itself."""
+    asked = subject.schedule(40.0)
+    used_s, log = fit.simulated(asked, TRUE, CORES)
+    return fit.Ran(asked, used_s + IDLE_CORES * ROUNDS * 5.0, log.latency_s)
 
 
 @pytest.mark.slow
-def test_costs_are_found_in_the_cpu_that_they_make(runs):
-    found = fit.fit(runs, START, CORES, taus_s=(0.01, 0.02, 0.04))
+def test_costs_are_found_in_the_cpu_that_they_make(ran):
+    found = fit.fit(ran, START, CORES, taus_s=(0.01, 0.02, 0.04))
     for name in ("visit_s", "stage_s", "call_s", "wake_s"):
         assert getattr(found.program, name) == pytest.approx(getattr(TRUE, name), abs=2e-6)
     assert found.program.dilation == pytest.approx(TRUE.dilation, abs=2e-3)
@@ -49,9 +44,9 @@ def test_costs_are_found_in_the_cpu_that_they_make(runs):
     assert np.abs(found.error).max() < 1e-3
 
 
-def test_what_is_left_of_the_latency_is_the_network(runs):
+def test_what_is_left_of_the_latency_is_the_network(ran):
     # Its delay moves visits a little in time, and so who shares a CPU with whom.
-    assert np.median(fit.beyond_cpu_s(runs, TRUE, CORES)) == pytest.approx(TRUE.network_s, rel=0.02)
+    assert np.median(fit.beyond_cpu_s(ran, TRUE, CORES)) == pytest.approx(TRUE.network_s, rel=0.02)
 
 
 def test_no_container_is_asked_never_and_none_by_itself_alone():
@@ -60,6 +55,18 @@ def test_no_container_is_asked_never_and_none_by_itself_alone():
     assert len(compiled.names) == 12
 
 
-def test_arrivals_leave_the_runs_end_to_those_that_are_not_answered_yet():
-    at_s = subject.arrivals(64.0, 10.0).at_s
-    assert subject.LEAD_S <= at_s.min() < at_s.max() <= 10.0 - subject.TAIL_S
+def test_every_rate_is_asked_in_its_rows_and_no_block_asks_at_its_ends():
+    asked = subject.schedule(80.0)
+    at_s, rows = asked.arrivals.at_s, asked.rate
+    assert asked.duration_s == pytest.approx(80.0)
+    assert np.bincount(rows - subject.WARM_UP).tolist() == [50, 250, 250, 250]
+    per_rate = np.bincount(rows[(at_s / subject.PERIOD_S).astype(int)] - subject.WARM_UP)[1:]
+    assert per_rate / (25.0 - 5 * 0.4) == pytest.approx(subject.RATES_RPS, rel=0.15)
+    assert ((at_s % 5.0 > 0.19) & (at_s % 5.0 < 4.81)).all()
+    assert np.array_equal(at_s, subject.schedule(80.0).arrivals.at_s)
+
+
+def test_rows_that_are_missing_at_the_end_are_no_error():
+    rate = np.array([subject.WARM_UP, 0, 1, 2, 2])
+    usage_cores = np.array([[9.0, 9.0], [1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    assert fit.used(usage_cores, rate) == pytest.approx(np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]) * 0.1)

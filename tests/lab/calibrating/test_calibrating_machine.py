@@ -28,10 +28,10 @@ def test_single_cgroups_give_distributions_and_shares(cgroups):
 @pytest.mark.root
 @pytest.mark.slow
 def test_a_whole_calibration_is_a_file_that_can_be_read(cgroups, tmp_path, monkeypatch):
-    monkeypatch.setattr(calibrate.program, "RATES_RPS", (2.0, 6.0))
+    monkeypatch.setattr(calibrate.program.subject, "RATES_RPS", (4.0, 12.0))
     monkeypatch.setattr(calibrate.program, "_LEAST_ANSWERED", 0.0)
     seen = []
-    effort = calibrate.Effort(EXTENT, starts=2, loop_s=2.0, program_s=3.0)
+    effort = calibrate.Effort(EXTENT, starts=2, loop_s=2.0, program_s=5.0)
     made = calibrate.calibrate("mine", effort, lambda step, fraction: seen.append(step))
     path = tmp_path / "mine.toml"
     path.write_text(write(made, calibrate.HEAD), encoding="utf-8")
