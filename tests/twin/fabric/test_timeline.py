@@ -1,0 +1,119 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy.stats import ks_2samp
+
+from twin.fabric.failover import failover
+from twin.fabric.journal import NO_CAUSE, Step
+from twin.fabric.model import BfdTimers, Bond, Direction, Fault, FaultKind, Reroute, Scheme
+from twin.fabric.timeline import timeline
+from twin.fabric.topology import dual_tor
+from twinbed import ScenarioError
+
+TIMERS = BfdTimers(0.05, 3)
+PORT = Fault(FaultKind.PORT, 1.0, 5.0, host=0, uplink=0)
+SEED = np.random.SeedSequence(5)
+
+
+def rows(story):
+    return list(zip(story.where, story.step, strict=True))
+
+
+def test_a_silent_fault_is_detected_withdrawn_and_routed_around_and_rules_stay(exact):
+    story = timeline(dual_tor(2), PORT, Scheme.THORN, exact, TIMERS, SEED)
+    assert (np.diff(story.at_s) >= 0).all()
+    host_s, tor_s = story.first_s(Step.DETECTED, "host 0"), story.first_s(Step.DETECTED, "tor 0")
+    assert 1.1 <= min(host_s, tor_s) <= max(host_s, tor_s) <= 1.15
+    # Hold 50, route 1 ms; far: hold 50, message 3, hold 50, route 1 ms.
+    assert story.first_s(Step.INSTALLED, "host 0") == pytest.approx(host_s + 0.051)
+    assert story.first_s(Step.WITHDRAWN, "tor 0") == pytest.approx(tor_s + 0.050)
+    assert story.first_s(Step.TOLD, "host 1") == pytest.approx(tor_s + 0.053)
+    assert story.first_s(Step.INSTALLED, "host 1") == pytest.approx(tor_s + 0.104)
+    assert story.first_s(Step.RECONCILED, "host 1") > story.first_s(Step.INSTALLED, "host 1")
+    assert story.first_s(Step.USED_AGAIN, "host 0") == pytest.approx(8.0)
+    assert 6.0 < story.first_s(Step.SESSION_UP, "host 0") < 7.01
+    assert np.isnan(story.first_s(Step.DETECTED, "host 1"))
+
+
+def test_every_row_has_an_earlier_cause_but_the_plan_s_own(control):
+    story = timeline(dual_tor(3), PORT, Scheme.THORN, control, TIMERS, SEED)
+    roots = [step for step, cause in zip(story.step, story.cause, strict=True) if cause == NO_CAUSE]
+    assert roots == [Step.BROKEN, Step.REPAIRED]
+    assert (story.cause < np.arange(len(story.cause))).all()
+
+
+def test_two_switches_that_withdraw_together_are_handled_in_one_hold(exact):
+    nic = replace(PORT, kind=FaultKind.NIC)
+    story = timeline(dual_tor(2), nic, Scheme.THORN, exact, TIMERS, SEED)
+    assert rows(story).count(("host 1", Step.TOLD)) == 2
+    assert rows(story).count(("host 1", Step.SELECTED)) == 1
+
+
+def test_without_offload_there_are_no_rules_to_reconcile(exact):
+    story = timeline(dual_tor(2), PORT, Scheme.THORN_SOFTWARE, exact, TIMERS, SEED)
+    assert Step.RECONCILED not in story.step
+
+
+def test_a_fault_shorter_than_detection_is_noticed_by_nobody(exact):
+    story = timeline(dual_tor(2), replace(PORT, down_s=0.05), Scheme.THORN, exact, TIMERS, SEED)
+    assert story.step == (Step.BROKEN, Step.REPAIRED)
+
+
+def test_the_other_schemes_do_what_they_do(exact):
+    fabric, lasting = dual_tor(2), replace(PORT, down_s=np.inf)
+    alone = timeline(fabric, PORT, Scheme.NONE, exact, TIMERS, SEED)
+    assert rows(alone) == [("port host 0 – tor 0", Step.BROKEN), ("port host 0 – tor 0", Step.REPAIRED)]
+    bond = timeline(fabric, lasting, Scheme.BOND, exact, TIMERS, SEED, bond=Bond(lacp_s=1.0))
+    assert 3.0 < bond.first_s(Step.INSTALLED, "host 0") < 4.01
+    assert bond.first_s(Step.INSTALLED, "tor 0") == pytest.approx(
+        bond.first_s(Step.DETECTED, "tor 0") + 0.001
+    )
+    job = timeline(fabric, lasting, Scheme.REROUTE, exact, TIMERS, SEED, reroute=Reroute(30.0, 10.0))
+    assert job.first_s(Step.INSTALLED, "job") == pytest.approx(41.0)
+    back = timeline(fabric, PORT, Scheme.REROUTE, exact, TIMERS, SEED)
+    assert Step.DETECTED not in back.step
+
+
+def test_bad_timers_and_faults_are_refused_here_too(exact):
+    with pytest.raises(ScenarioError, match="interval_s"):
+        timeline(dual_tor(2), PORT, Scheme.THORN, exact, BfdTimers(0.0, 3), SEED)
+    with pytest.raises(ScenarioError, match="host: 7"):
+        timeline(dual_tor(2), replace(PORT, host=7), Scheme.THORN, exact, TIMERS, SEED)
+    with pytest.raises(ScenarioError, match="needs two"):
+        timeline(dual_tor(2, tors=1, uplinks=1), PORT, Scheme.THORN, exact, TIMERS, SEED)
+
+
+PAIR, SPINES = dual_tor(2), dual_tor(2, spines=1)
+CASES = {
+    "silent": (Scheme.THORN, PAIR, PORT, "host 1"),
+    "carrier": (Scheme.THORN, PAIR, replace(PORT, silent=False), "host 1"),
+    "one way": (Scheme.THORN, PAIR, replace(PORT, one_way=Direction.OUT), None),
+    "spines": (Scheme.THORN, SPINES, PORT, "tor 0"),
+    "switch": (Scheme.THORN, PAIR, Fault(FaultKind.TOR, 1.0, 5.0, tor=0), None),
+    "bond": (Scheme.BOND, PAIR, PORT, "tor 0"),
+}
+RUNS = 250
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_events_and_arrays_come_to_the_same_distributions(control, case):
+    scheme, fabric, fault, far = CASES[case]
+    fault = replace(fault, down_s=np.inf)
+    seeds = np.random.SeedSequence(11).spawn(RUNS)
+    phases = np.random.default_rng(12).uniform(4.0, 5.0, RUNS) * (TIMERS.interval_s * 2)
+    if scheme is Scheme.BOND:
+        phases += 1.0
+    stories = [
+        timeline(fabric, replace(fault, at_s=at_s), scheme, control, TIMERS, seed)
+        for at_s, seed in zip(phases.tolist(), seeds, strict=True)
+    ]
+    plan = [replace(fault, at_s=1e3 * turn, down_s=20.0) for turn in range(4000)]
+    outages = failover(fabric, plan, scheme, control, TIMERS, np.random.SeedSequence(13))
+    for way, where in ((Direction.OUT, "host 0"), (Direction.IN, far)):
+        if where is None:
+            continue
+        met = [each.first_s(Step.INSTALLED, where) for each in stories] - phases
+        drawn = outages.gap_s[(outages.direction == way) & ((outages.source == 0) == (way == Direction.OUT))]
+        assert ks_2samp(met, drawn).pvalue > 0.01

@@ -1,0 +1,269 @@
+"""Detection, routing and reconciling after one fault, every step an event in SimPy.
+
+For: the order of events on a small fabric to the millisecond, for the explorer and to hold the arrays of
+failover.py to. Not for: many faults (failover.py). Sessions of links that a fault leaves alone say nothing
+and are left out. Source: SPEC §2; TESTBED's trials for the holds: a BGP daemon waits hold_s from the first
+news until it selects paths, and takes what came meanwhile with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import simpy
+
+from twin.fabric.delays import draw
+from twin.fabric.faults import dead_links
+from twin.fabric.journal import NO_CAUSE, Journal, Step
+from twin.fabric.model import (
+    NO_SPINE,
+    BfdTimers,
+    Bond,
+    ControlPlane,
+    Delay,
+    Direction,
+    Fault,
+    FaultKind,
+    Reroute,
+    Scheme,
+    Topology,
+)
+from twin.fabric.sessions import End, Pace, Wire, bfd_pace, lacp_pace
+from twin.fabric.steps import OVERLAYS, Manner
+
+Process = Generator[simpy.Event, Any, None]
+
+
+def control_plane(
+    env: simpy.Environment,
+    topology: Topology,
+    fault: Fault,
+    scheme: Scheme,
+    control: ControlPlane,
+    timers: BfdTimers,
+    seed: np.random.SeedSequence,
+    *,
+    bond: Bond,
+    reroute: Reroute,
+) -> Journal:
+    """Puts the processes of `fault` on `topology` into env; the journal fills as it runs.
+
+    Raises ScenarioError as faults.check_faults.
+    """
+    manner = Manner(scheme, control, timers, bond, reroute)
+    fabric = _Fabric(env, topology, fault, manner, np.random.default_rng(seed))
+    env.process(fabric.break_and_repair())
+    return fabric.journal
+
+
+@dataclass(slots=True)
+class _Fabric:
+    """The machines around the fault's links."""
+
+    env: simpy.Environment
+    topology: Topology
+    fault: Fault
+    manner: Manner
+    random: np.random.Generator
+    journal: Journal = field(default_factory=Journal)
+    wires: list[Wire] = field(default_factory=list)
+    speakers: dict[str, _Speaker] = field(default_factory=dict)
+    broken: int = NO_CAUSE
+    noticed: set[tuple[str, str]] = field(default_factory=set)
+    repaired: int = NO_CAUSE
+    links: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        dead = dead_links(self.topology, [self.fault])
+        self.links = list(zip(dead.host.tolist(), dead.uplink.tolist(), strict=True))
+        pace = self._pace()
+        if pace is None:
+            return
+        for host, uplink in self.links:
+            tor = int(self.topology.tor_of[host, uplink])
+            self._session(pace, f"host {host}", f"tor {tor}", self.topology.delay_s)
+        if self.fault.kind is FaultKind.TOR and self.topology.spines > NO_SPINE:
+            for spine in range(self.topology.spines):
+                self._session(pace, f"spine {spine}", f"tor {self.fault.tor}", self.topology.spine_delay_s)
+
+    def _pace(self) -> Pace | None:
+        if self.manner.scheme is Scheme.BOND:
+            return lacp_pace(self.manner.bond)
+        return bfd_pace(self.manner.timers) if self.manner.scheme in OVERLAYS else None
+
+    def _session(self, pace: Pace, near: str, far: str, delay_s: float) -> None:
+        wire = Wire(self.env, delay_s)
+        ends = [
+            End(wire, sends, pace, self.random, self._hears(here, other))
+            for sends, here, other in ((Direction.OUT, near, far), (Direction.IN, far, near))
+        ]
+        ends[0].join(ends[1])
+        ends[1].join(ends[0])
+        self.wires.append(wire)
+
+    def _hears(self, here: str, other: str) -> Callable[[bool], None]:
+        protocol = "LACP" if self.manner.scheme is Scheme.BOND else "BFD"
+
+        def changed(up: bool) -> None:
+            if up:
+                cause = self.repaired
+                self.write(here, Step.SESSION_UP, f"{protocol}: session with {other} is up", cause)
+            elif not self._failed(here):
+                self.notice(here, other, f"{protocol}: session with {other} is down")
+
+        return changed
+
+    def _failed(self, name: str) -> bool:
+        """A switch that failed as a whole does nothing about it."""
+        return self.fault.kind is FaultKind.TOR and name == f"tor {self.fault.tor}"
+
+    def break_and_repair(self) -> Process:
+        """The fault's own life."""
+        fault, name = self.fault, _name(self.fault, self.topology)
+        yield self.env.timeout(fault.at_s - self.env.now)
+        ways = set(Direction) if fault.one_way is None else {fault.one_way}
+        for wire in self.wires:
+            wire.lost |= ways
+        self.broken = self.write(name, Step.BROKEN, "packets are lost" + ", silently" * fault.silent)
+        if self.manner.scheme is Scheme.REROUTE:
+            self.env.process(self._rebuild())
+        elif not fault.silent and self.manner.scheme is not Scheme.NONE:
+            self._lose_carriers()
+        if np.isinf(fault.down_s):
+            return
+        yield self.env.timeout(fault.down_s)
+        for wire in self.wires:
+            wire.lost.clear()
+        self.repaired = self.write(name, Step.REPAIRED, "the link works again")
+        if self.noticed and self.manner.scheme in OVERLAYS:
+            for host, uplink in self.links:
+                self.env.process(self._use_again(host, uplink))
+
+    def _lose_carriers(self) -> None:
+        for host, uplink in self.links:
+            tor = int(self.topology.tor_of[host, uplink])
+            self.env.process(self._lose_carrier(f"host {host}", f"tor {tor}"))
+            if self.fault.kind is not FaultKind.TOR:
+                self.env.process(self._lose_carrier(f"tor {tor}", f"host {host}"))
+        if self.fault.kind is FaultKind.TOR:
+            for spine in range(self.topology.spines):
+                self.env.process(self._lose_carrier(f"spine {spine}", f"tor {self.fault.tor}"))
+
+    def _lose_carrier(self, here: str, other: str) -> Process:
+        if self.manner.scheme is Scheme.BOND and here.startswith("host"):
+            yield self.env.timeout(self.random.uniform(0.0, self.manner.bond.miimon_s))
+        else:
+            yield self.pause(self.manner.control.carrier_s)
+        self.notice(here, other, f"no carrier from {other}", carrier=True)
+
+    def notice(self, here: str, other: str, what: str, *, carrier: bool = False) -> None:
+        """`here` knows that its link to `other` is dead; the first news counts."""
+        if (here, other) in self.noticed:
+            return
+        self.noticed.add((here, other))
+        cause = self.write(here, Step.DETECTED, what, self.broken)
+        if self.manner.scheme is Scheme.BOND:
+            self.env.process(self._turn_bond(here, other, cause))
+            return
+        if carrier and here.startswith("host"):
+            installed = self.write(here, Step.INSTALLED, f"the kernel skips next hop {other}", cause)
+            self.env.process(self.reconcile(here, installed))
+            return
+        self.speaker(here).tell(other, cause)
+
+    def speaker(self, name: str) -> _Speaker:
+        """The BGP daemon of a machine."""
+        return self.speakers.setdefault(name, _Speaker(self, name))
+
+    def neighbours(self, tor: str) -> list[str]:
+        """The hosts at `tor` whose link there still works."""
+        index = int(tor.removeprefix("tor "))
+        there = np.flatnonzero((self.topology.tor_of == index).any(axis=1)).tolist()
+        dead = {host for host, _ in self.links}
+        return [f"host {host}" for host in there if host not in dead]
+
+    def reconcile(self, here: str, cause: int) -> Process:
+        """The reconciler dumps what the route's change announced; the tunnel rules stay as they are."""
+        if self.manner.scheme is Scheme.THORN:
+            yield self.pause(self.manner.control.rule_s)
+            self.write(here, Step.RECONCILED, "dumped and compared: no tunnel rule changes", cause)
+
+    def _turn_bond(self, here: str, other: str, cause: int) -> Process:
+        if here.startswith("host"):
+            self.write(here, Step.INSTALLED, f"the bond leaves its device to {other}", cause)
+        else:
+            yield self.pause(self.manner.control.route_s)
+            self.write(here, Step.INSTALLED, "MLAG: by the peer switch", cause)
+
+    def _rebuild(self) -> Process:
+        yield self.env.timeout(self.manner.reroute.timeout_s)
+        if self.repaired != NO_CAUSE:
+            return
+        cause = self.write("job", Step.DETECTED, "a collective made no progress: timed out", self.broken)
+        yield self.env.timeout(self.manner.reroute.rebuild_s)
+        self.write("job", Step.INSTALLED, "communicator rebuilt on what works", cause)
+
+    def _use_again(self, host: int, uplink: int) -> Process:
+        yield self.pause(self.manner.control.session_up_s)
+        tor = int(self.topology.tor_of[host, uplink])
+        cause = self.write(f"host {host}", Step.USED_AGAIN, f"routes by tor {tor} again", self.repaired)
+        yield from self.reconcile(f"host {host}", cause)
+
+    def pause(self, delay: Delay) -> simpy.Event:
+        """A drawn delay."""
+        return self.env.timeout(float(draw(delay, 1, self.random)[0]))
+
+    def write(self, where: str, step: Step, what: str, cause: int = NO_CAUSE) -> int:
+        """A row now."""
+        return self.journal.write(float(self.env.now), where, step, what, cause)
+
+
+@dataclass(slots=True)
+class _Speaker:
+    """A machine's BGP daemon: news wait for its hold, then all are handled at once."""
+
+    fabric: _Fabric
+    name: str
+    news: list[tuple[str, int]] = field(default_factory=list)
+
+    def tell(self, lost: str, cause: int) -> None:
+        """Next hop or destination `lost` is gone, says row `cause`."""
+        self.news.append((lost, cause))
+        if len(self.news) == 1:
+            self.fabric.env.process(self._select())
+
+    def _select(self) -> Process:
+        fabric, control = self.fabric, self.fabric.manner.control
+        yield fabric.env.timeout(control.hold_s)
+        (_, cause), *_ = self.news
+        lost = ", ".join(dict.fromkeys(each for each, _ in self.news))
+        self.news = []
+        switch = self.name.startswith("tor")
+        if switch:
+            cause = fabric.write(self.name, Step.WITHDRAWN, f"its port to {lost} leads nowhere", cause)
+            for neighbour in fabric.neighbours(self.name):
+                fabric.env.process(self._announce(neighbour, lost, cause))
+        if switch and fabric.topology.spines == NO_SPINE:
+            return
+        selected = fabric.write(self.name, Step.SELECTED, f"paths without {lost}", cause)
+        yield fabric.pause(control.route_s)
+        installed = fabric.write(self.name, Step.INSTALLED, f"the kernel forwards without {lost}", selected)
+        if self.name.startswith("host"):
+            yield from fabric.reconcile(self.name, installed)
+
+    def _announce(self, neighbour: str, lost: str, cause: int) -> Process:
+        fabric = self.fabric
+        yield fabric.pause(fabric.manner.control.message_s)
+        told = fabric.write(neighbour, Step.TOLD, f"{self.name} has no path to {lost}", cause)
+        fabric.speaker(neighbour).tell(self.name, told)
+
+
+def _name(fault: Fault, topology: Topology) -> str:
+    if fault.kind is FaultKind.TOR:
+        return f"tor {fault.tor}"
+    if fault.kind is FaultKind.NIC:
+        return f"nic {topology.nic_of[fault.host, fault.uplink]} of host {fault.host}"
+    return f"{fault.kind} host {fault.host} – tor {topology.tor_of[fault.host, fault.uplink]}"
