@@ -80,8 +80,8 @@ def has_route(remote: Whole, routes: Routes, neighbours: Neighbours) -> Flags:
 
 
 def desired(state: ForwardingState, representors: Representors, own: Rules) -> Desired:
-    """What `state` calls for. own: installed rules; of two VTEPs of one address the one with a rule is kept,
-    else the lower, because a dump does not say which came last."""
+    """What `state` calls for. own: installed rules. Of two VTEPs of one address one that can be reached is
+    taken, of those the one with a rule, else the lowest: a dump does not say which came last."""
     vnis = np.unique(representors.vni)
     tenant_devices = np.searchsorted(vnis, representors.vni)
     key, remote = _entries(state.evpn, vnis)
@@ -89,12 +89,12 @@ def desired(state: ForwardingState, representors: Representors, own: Rules) -> D
     if on_host.size:
         away = ~contains(on_host, key)
         key, remote = key[away], remote[away]
-    duplicated = 0
-    if key.size and (key[1:] == key[:-1]).any():
-        kept, duplicated = _one_each(key, remote, own, vnis)
-        key, remote = key[kept], remote[kept]
     distinct, place = np.unique(remote, return_inverse=True)
     reachable = has_route(distinct, state.routes, state.neighbours)[place]
+    duplicated = 0
+    if key.size and (key[1:] == key[:-1]).any():
+        kept, duplicated = _one_each(key, remote, reachable, own, vnis)
+        key, remote, reachable = key[kept], remote[kept], reachable[kept]
     bounds = np.searchsorted(key, np.arange(len(vnis) + 1) << MAC_BITS)
     parts = [slice(bounds[tenant], bounds[tenant + 1]) for tenant in tenant_devices.tolist()]
     counts = [part.stop - part.start for part in parts]
@@ -152,8 +152,8 @@ def _on_host(bridge: BridgeFdb, tunnels: Whole, representors: Representors, tena
     return np.unique(np.concatenate(((tenant_devices[place[known]] << MAC_BITS) | mac[known], common)))
 
 
-def _one_each(key: Whole, remote: Whole, own: Rules, vnis: Whole) -> tuple[Whole, int]:
-    """One position for each key, and how many other remotes lost: the remote with a rule, else the lowest."""
+def _one_each(key: Whole, remote: Whole, reachable: Flags, own: Rules, vnis: Whole) -> tuple[Whole, int]:
+    """One position for each key, and how many other remotes lost to those."""
     tenant = np.searchsorted(vnis, own.vni)
     tenant[tenant == len(vnis)] = 0
     ruled = (tenant << MAC_BITS) | own.mac
@@ -163,7 +163,7 @@ def _one_each(key: Whole, remote: Whole, own: Rules, vnis: Whole) -> tuple[Whole
     _, rank = np.unique(np.concatenate((ruled, key)), return_inverse=True)
     pair = rank * len(remotes) + place
     installed = contains(np.unique(pair[: len(ruled)]), pair[len(ruled) :])
-    order = np.lexsort((remote, ~installed, key))
+    order = np.lexsort((remote, ~installed, ~reachable, key))
     first = np.concatenate(([True], np.diff(key[order]) != 0))
     distinct = len(np.unique(pair[len(ruled) :]))
     return order[first], distinct - int(first.sum())
