@@ -84,7 +84,7 @@ def daly_s(save_s: float, mtbf_s: float) -> float:
     if save_s >= 2 * mtbf_s:
         return mtbf_s
     half = save_s / (2 * mtbf_s)
-    return young_s(save_s, mtbf_s) * (1 + np.sqrt(half) / 3 + half / 9) - save_s
+    return float(young_s(save_s, mtbf_s) * (1 + np.sqrt(half) / 3 + half / 9) - save_s)
 
 
 def expected_ratio(plan: Checkpointing, mtbf_s: float) -> float:

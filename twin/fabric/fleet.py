@@ -1,0 +1,272 @@
+"""A training job on a whole fleet for weeks: every fault of its edge and hosts, every iteration.
+
+For: where a fleet's time goes under a scheme and a checkpoint interval. SimPy owns faults, repairs and
+starts; what happens between two of them is compiled (iterations.py). Not for: how a single fault is detected
+and routed around (failover.py gives gaps_s), nor what an iteration is made of (jobs.py).
+
+What is simple here: a fault that has not been repaired does not make a component fail again earlier or
+later; a save or a start is not slowed by a gap; a replacement's attachments all work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import simpy
+
+from twin.fabric.delays import draw
+from twin.fabric.fleet_model import Bill, Cause, FleetOutcome, FleetSpec
+from twin.fabric.iterations import BOOK, DOWN, ITERATE, KEPT, advance, begin, keep, lose
+from twin.fabric.model import FaultKind, Flags, Floats, Whole
+
+
+def simulate(spec: FleetSpec, seed: np.random.SeedSequence) -> FleetOutcome:
+    """Runs the job from a healthy start for spec.duration_s; the same seed gives the same to the bit."""
+    fleet = _Fleet(spec, seed)
+    fleet.env.run(until=spec.duration_s)
+    return fleet.outcome()
+
+
+class _Fleet:
+    """The state of one run. up_again_s: float64[H, U], since when each uplink works;
+    back_s: float64[hosts], each host."""
+
+    def __init__(self, spec: FleetSpec, seed: np.random.SeedSequence) -> None:
+        self.spec = spec
+        self.env = simpy.Environment()
+        paces, meetings, *causes = seed.spawn(2 + len(spec.causes))
+        self._paces = np.random.default_rng(paces)
+        self._meetings = np.random.default_rng(meetings)
+        self.up_again_s = np.zeros(spec.topology.tor_of.shape, order="F")  # minima over uplinks are long rows
+        self.back_s = np.zeros(spec.hosts)
+        self._troubled: set[int] = set()
+        self._spares = spec.spares
+        self._returns: list[float] = []
+        self._books = np.zeros(1, BOOK)
+        self._sigma = float(np.sqrt(np.log1p(spec.jitter_cv**2)))
+        self._taken_s = np.empty(1 << 12)
+        self._used = 0
+        self._stall_end_s = self._down_since_s = self._down_s = self._lost_s = 0.0
+        self._faults: list[tuple[float, int, int, float]] = []
+        self._base_s = self._iteration_s()
+        begin(self._books, 0.0, self._base_s, self._sigma, self._paces)
+        for index, cause in enumerate(spec.causes):
+            if cause.per_s > 0:
+                self.env.process(self._break(index, cause, np.random.default_rng(causes[index])))
+
+    def outcome(self) -> FleetOutcome:
+        """The books as they stand at the end."""
+        spec, end_s = self.spec, self.spec.duration_s
+        self._catch_up(end_s)
+        book = self._books[0]
+        down = book["activity"] == DOWN
+        open_s = 0.0 if down else end_s - float(book["began_s"])
+        keep(self._books)
+        bill = Bill(
+            ideal_s=float(book["ideal_s"][KEPT]),
+            jitter_s=float(book["jitter_s"][KEPT]),
+            degraded_s=float(book["degraded_s"][KEPT]),
+            stalled_s=float(book["stalled_s"][KEPT]),
+            saving_s=float(book["saving_s"]),
+            planned_s=float(book["planned_s"]),
+            lost_s=self._lost_s,
+            down_s=self._down_s + (end_s - self._down_since_s if down else 0.0),
+            open_s=open_s,
+        )
+        at_s, cause, row, stall_s = zip(*self._faults, strict=True) if self._faults else ((), (), (), ())
+        return FleetOutcome(
+            gpus=spec.gpus,
+            duration_s=end_s,
+            bill=bill,
+            iterations=int(book["iterations"][KEPT]),
+            iteration_s=self._taken_s[: self._used].copy(),
+            fault_at_s=np.array(at_s, np.float64),
+            fault_cause=np.array(cause, np.int64),
+            fault_row=np.array(row, np.int64),
+            fault_stall_s=np.array(stall_s, np.float64),
+        )
+
+    # --- what breaks ---------------------------------------------------------------------------------------
+
+    def _break(self, index: int, cause: Cause, rng: np.random.Generator) -> Generator[simpy.Event, Any, None]:
+        """All faults of one cause: those of many independent components are one Poisson process."""
+        components = self._components(cause.kind)
+        while True:
+            yield self.env.timeout(rng.exponential(1 / (cause.per_s * len(components))))
+            component = int(components[rng.integers(len(components))])
+            self._fault(index, cause, component, float(draw(cause.repair, 1, rng)[0]))
+
+    def _components(self, kind: FaultKind | None) -> Whole:
+        """int64[n]: numbers of all components of a kind; uplinks are counted through, adapters by their first
+        uplink."""
+        topology = self.spec.topology
+        if kind is None:
+            return np.arange(self.spec.hosts)
+        if kind is FaultKind.TOR:
+            return np.unique(topology.tor_of)
+        uplinks = np.arange(topology.tor_of.size).reshape(topology.tor_of.shape)
+        if kind is FaultKind.NIC:
+            earlier = topology.nic_of[:, :, None] == topology.nic_of[:, None, :]
+            first = np.argmax(earlier, axis=2) == np.arange(topology.uplinks)
+            return np.asarray(uplinks[first])
+        return np.asarray(uplinks.ravel())
+
+    def _fault(self, index: int, cause: Cause, component: int, repair_s: float) -> None:
+        now_s = self.env.now
+        self._catch_up(now_s)
+        if cause.kind is None:
+            row, gap_s = component * self.spec.rows_per_host, np.full(2, np.inf)
+            self.back_s[component] = max(self.back_s[component], now_s + repair_s)
+        else:
+            rows, hit = self._hit(cause.kind, component)
+            row = int(rows[0])
+            gap_s = self._cut(rows, hit, now_s + repair_s)
+            self.env.process(self._repair(cause.swap, row, int(np.argmax(hit[0])), repair_s))
+        stall_s = self._meet(gap_s)
+        self._faults.append((now_s, index, row, stall_s))
+        if np.isinf(stall_s):
+            self._die()
+        self._base_s = self._iteration_s()
+
+    def _hit(self, kind: FaultKind, component: int) -> tuple[Whole, Flags]:
+        """(int64[r], bool[r, U]): the attachments that a fault of the component hits, and their uplinks."""
+        topology = self.spec.topology
+        if kind is FaultKind.TOR:
+            at_tor = topology.tor_of == component
+            rows = np.flatnonzero(at_tor.any(axis=1))
+            return rows, at_tor[rows]
+        row, uplink = divmod(component, topology.uplinks)
+        if kind is FaultKind.NIC:
+            hit = topology.nic_of[row] == topology.nic_of[row, uplink]
+        else:
+            hit = np.arange(topology.uplinks) == uplink
+        return np.array([row]), hit[None]
+
+    def _cut(self, rows: Whole, hit: Flags, until_s: float) -> Floats:
+        """Takes the uplinks `hit` of `rows` away until until_s; float64[2], how long packets are lost by the
+        attachment that loses the most."""
+        now_s = self.env.now
+        lived: Flags = self.up_again_s[rows] <= now_s
+        lost: Flags = hit & lived
+        self.up_again_s[rows] = np.where(
+            hit, np.maximum(self.up_again_s[rows], until_s), self.up_again_s[rows]
+        )
+        self._troubled.update(rows.tolist())
+        drawn_s = self.spec.gaps_s[self._meetings.integers(len(self.spec.gaps_s), size=len(rows))]
+        share = lost.sum(axis=1) / np.maximum(lived.sum(axis=1), 1)
+        missed = self._meetings.random((len(rows), 2)) < (1 - share[:, None]) ** self.spec.flows
+        gap_s = np.where(missed, 0.0, np.minimum(drawn_s, until_s - now_s))
+        # Without another uplink there is nothing to wait for but the first repair.
+        repaired_s = self.up_again_s[rows].min(axis=1)[:, None] - now_s
+        gap_s = np.where(repaired_s > 0, repaired_s, gap_s)
+        return np.asarray(np.where(lost.any(axis=1, keepdims=True), gap_s, 0.0).max(axis=0))
+
+    def _meet(self, gap_s: Floats) -> float:
+        """What a gap (float64[2]) that begins now adds to the job: inf kills it, NaN if it is not running."""
+        book, now_s = self._books[0], self.env.now
+        if book["activity"] == DOWN:
+            return np.nan
+        busy_s = now_s
+        if book["activity"] == ITERATE:
+            busy_s = max(float(book["began_s"]) + self.spec.network_from * float(book["need_s"]), now_s)
+        stall_s = float(self.spec.transport.stall_s(np.maximum(gap_s - (busy_s - now_s), 0.0)).max())
+        if np.isinf(stall_s) or book["activity"] != ITERATE:
+            return stall_s if np.isinf(stall_s) else 0.0
+        end_s = busy_s + stall_s
+        added_s = max(0.0, end_s - max(busy_s, self._stall_end_s))
+        self._stall_end_s = max(self._stall_end_s, end_s)
+        book["due_s"] += added_s
+        book["stall_s"] += added_s
+        return added_s
+
+    def _repair(
+        self, swap: bool, row: int, uplink: int, repair_s: float
+    ) -> Generator[simpy.Event, Any, None]:
+        """From now on the fleet may be faster; a repair that takes the host away costs a planned start."""
+        yield self.env.timeout(repair_s)
+        now_s = self.env.now
+        self._catch_up(now_s)
+        # A host that a spare has replaced was repaired outside of the job.
+        if swap and self._books[0]["activity"] != DOWN and self.up_again_s[row, uplink] == now_s:
+            self._books[0]["planned"] = 1
+        self._base_s = self._iteration_s()
+
+    # --- death and start -----------------------------------------------------------------------------------
+
+    def _die(self) -> None:
+        book, now_s = self._books[0], self.env.now
+        self._lost_s += now_s - float(book["saved_s"])
+        lose(self._books)
+        book["activity"], book["planned"], book["since_save_s"] = DOWN, 0, 0.0
+        self._down_since_s = now_s
+        self.env.process(self._start())
+
+    def _start(self) -> Generator[simpy.Event, Any, None]:
+        yield self.env.timeout(self.spec.checkpointing.detect_s)
+        while True:
+            dead = self._replace()
+            if len(dead):
+                works_s = np.minimum.reduce([self._works_s()[dead].min(), *self._returns])
+                yield self.env.timeout(max(float(works_s) - self.env.now, 0.0))
+                continue
+            yield self.env.timeout(self.spec.checkpointing.init_s)
+            if not np.any(self._works_s() > self.env.now):
+                break
+        now_s = self.env.now
+        self._down_s += now_s - self._down_since_s
+        self._books[0]["saved_s"] = now_s
+        self._base_s = self._iteration_s()
+        begin(self._books, now_s, self._base_s, self._sigma, self._paces)
+
+    def _replace(self) -> Whole:
+        """Puts spares in the place of hosts that do not work; returns those for which there is none."""
+        now_s = self.env.now
+        self._spares += sum(at_s <= now_s for at_s in self._returns)
+        self._returns = [at_s for at_s in self._returns if at_s > now_s]
+        works_s = self._works_s()
+        dead = np.flatnonzero(works_s > now_s)
+        for host in dead[: self._spares].tolist():
+            self._returns.append(float(works_s[host]))
+            self.back_s[host] = now_s
+            self.up_again_s[host * self.spec.rows_per_host : (host + 1) * self.spec.rows_per_host] = now_s
+        gone = min(self._spares, len(dead))
+        self._spares -= gone
+        return dead[gone:]
+
+    def _works_s(self) -> Floats:
+        """float64[hosts]: from when on each host is itself up and has an uplink at every attachment."""
+        attached_s = self.up_again_s.min(axis=1).reshape(self.spec.hosts, -1).max(axis=1)
+        return np.asarray(np.maximum(attached_s, self.back_s))
+
+    # --- iterations ----------------------------------------------------------------------------------------
+
+    def _iteration_s(self) -> float:
+        """An iteration's length with the uplinks that work now."""
+        rows = np.fromiter(self._troubled, np.int64, len(self._troubled))
+        live = (self.up_again_s[rows] <= self.env.now).sum(axis=1)
+        self._troubled.difference_update(rows[live == self.spec.topology.uplinks].tolist())
+        fewest = int(live.min(initial=self.spec.topology.uplinks))
+        return float(self.spec.iteration_s[max(fewest, 1)])
+
+    def _catch_up(self, now_s: float) -> None:
+        """Brings the books to now_s; what changes then counts from the next iteration on."""
+        plan = self.spec.checkpointing
+        while True:
+            self._used = advance(
+                self._books,
+                now_s,
+                self._base_s,
+                float(self.spec.iteration_s[-1]),
+                self._sigma,
+                plan.interval_s,
+                plan.save_s,
+                plan.init_s,
+                self._paces,
+                self._taken_s,
+                self._used,
+            )
+            if self._used < len(self._taken_s):
+                return
+            self._taken_s = np.concatenate([self._taken_s, np.empty(len(self._taken_s))])

@@ -1,0 +1,132 @@
+"""A fleet's iterations, one by one in compiled code, between two moments at which something happens.
+
+For: fleet.py, whose SimPy processes say when that is. Not for: faults. A book (one record of BOOK) says what
+the job does now and where its time went: what is not saved yet is pending; a save moves it to what is kept,
+and a death loses it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twin.containers.compiled import kernel
+from twin.fabric.model import Floats
+
+DOWN, ITERATE, SAVE, START = range(4)
+"""What a job does. START: again after a planned stop, with nothing lost."""
+
+BOOK = np.dtype(
+    [
+        ("activity", np.int64),
+        ("began_s", np.float64),  # the activity
+        ("due_s", np.float64),  # its end
+        ("pace", np.float64),  # of the running iteration, 1 on average
+        ("need_s", np.float64),  # the running iteration's length without stalls
+        ("stall_s", np.float64),  # what gaps added to it
+        ("since_save_s", np.float64),
+        ("saved_s", np.float64),  # when pending began
+        ("planned", np.int64),  # 1: starts again after the next save
+        ("iterations", np.int64, 2),  # pending, kept
+        ("ideal_s", np.float64, 2),
+        ("jitter_s", np.float64, 2),
+        ("degraded_s", np.float64, 2),
+        ("stalled_s", np.float64, 2),
+        ("saving_s", np.float64),
+        ("planned_s", np.float64),
+    ]
+)
+PENDING, KEPT = 0, 1
+
+
+@kernel
+def begin(
+    books: NDArray[np.void], at_s: float, base_s: float, sigma: float, rng: np.random.Generator
+) -> None:
+    """An iteration of books[0] begins: base_s long but for a pace of its own, lognormal with mean 1."""
+    book = books[0]
+    pace = np.exp(sigma * rng.standard_normal() - sigma * sigma / 2.0) if sigma > 0.0 else 1.0
+    book["activity"] = ITERATE
+    book["began_s"] = at_s
+    book["pace"] = pace
+    book["need_s"] = base_s * pace
+    book["stall_s"] = 0.0
+    book["due_s"] = at_s + base_s * pace
+
+
+@kernel
+def advance(
+    books: NDArray[np.void],
+    until_s: float,
+    base_s: float,
+    ideal_s: float,
+    sigma: float,
+    interval_s: float,
+    save_s: float,
+    init_s: float,
+    rng: np.random.Generator,
+    taken_s: Floats,
+    used: int,
+) -> int:
+    """Does all of books[0] that ends by until_s.
+
+    base_s, ideal_s: an iteration now, and on a healthy fleet. taken_s: float64[n], the durations of the
+    iterations, from `used` on; returns how many are in it afterwards, n if there was no room for more.
+    """
+    book = books[0]
+    while book["activity"] != DOWN and book["due_s"] <= until_s and used < len(taken_s):
+        now_s = book["due_s"]
+        lasted_s = now_s - book["began_s"]
+        if book["activity"] == ITERATE:
+            book["iterations"][PENDING] += 1
+            book["ideal_s"][PENDING] += ideal_s
+            book["jitter_s"][PENDING] += ideal_s * (book["pace"] - 1.0)
+            book["degraded_s"][PENDING] += book["need_s"] - ideal_s * book["pace"]
+            book["stalled_s"][PENDING] += book["stall_s"]
+            book["since_save_s"] += lasted_s
+            taken_s[used] = lasted_s
+            used += 1
+            if book["since_save_s"] >= interval_s or book["planned"] == 1:
+                book["activity"] = SAVE
+                book["began_s"] = now_s
+                book["due_s"] = now_s + save_s
+                continue
+        elif book["activity"] == SAVE:
+            keep(books)
+            book["saving_s"] += lasted_s
+            book["since_save_s"] = 0.0
+            book["saved_s"] = now_s
+            if book["planned"] == 1:
+                book["planned"] = 0
+                book["activity"] = START
+                book["began_s"] = now_s
+                book["due_s"] = now_s + init_s
+                continue
+        else:
+            book["planned_s"] += lasted_s
+            book["saved_s"] = now_s
+        begin(books, now_s, base_s, sigma, rng)
+    return used
+
+
+@kernel
+def keep(books: NDArray[np.void]) -> None:
+    """What is pending in books[0] is kept."""
+    book = books[0]
+    book["iterations"][KEPT] += book["iterations"][PENDING]
+    book["ideal_s"][KEPT] += book["ideal_s"][PENDING]
+    book["jitter_s"][KEPT] += book["jitter_s"][PENDING]
+    book["degraded_s"][KEPT] += book["degraded_s"][PENDING]
+    book["stalled_s"][KEPT] += book["stalled_s"][PENDING]
+    lose(books)
+
+
+@kernel
+def lose(books: NDArray[np.void]) -> None:
+    """Nothing is pending in books[0] any more."""
+    book = books[0]
+    book["iterations"][PENDING] = 0
+    book["ideal_s"][PENDING] = 0.0
+    book["jitter_s"][PENDING] = 0.0
+    book["degraded_s"][PENDING] = 0.0
+    book["stalled_s"][PENDING] = 0.0
