@@ -7,7 +7,7 @@ import importlib
 import json
 import sys
 
-PARTS = ("allocator", "requests", "twin", "whatif")
+PARTS = ("allocator", "rdma", "requests", "twin", "whatif")
 
 
 def main(parts: list[str]) -> int:
