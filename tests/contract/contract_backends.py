@@ -5,6 +5,7 @@ What comes back has the names that twin's Outcome and testbed's Observed share.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -25,6 +26,8 @@ from twin.containers.simulation import simulate
 
 MIB = 1 << 20
 PERIOD_S = 0.1
+HOST_CORES = 2.0
+SLICE = Path("/proc/sys/kernel/sched_cfs_bandwidth_slice_us")
 
 MACHINE = Machine(
     telemetry_delay_s=0.002,
@@ -51,6 +54,13 @@ class Ran:
     def lost(self) -> int:
         """Periods that the backend knows to have merged with others."""
         return self.outcome.times.lost if isinstance(self.outcome, Observed) else 0
+
+    @property
+    def lent_cores(self) -> float:
+        """What the kernel's CPUs may hold of a quota, or bring back of the one before, where the record is
+        of the pool that they draw on; by polling and in the twin what is not used is unused."""
+        hooks = isinstance(self.outcome, Observed) and self.outcome.telemetry == "hooks"
+        return (os.cpu_count() or 1) * int(SLICE.read_text()) / 1e6 / PERIOD_S if hooks else 0.0
 
     def events(self, kind: str, container: int | None = None) -> list[tuple[float, int, int]]:
         """(when, container, memory limit after it) of one kind."""
@@ -177,7 +187,7 @@ def workload(
         memory_bytes=wanted,
         present=np.ones(demand.shape, np.bool_) if present is None else np.asarray(present),
         threads=np.full(count, threads),
-        host_cores=np.full(count, 2.0),
+        host_cores=np.full(count, HOST_CORES),
         peak_cores=demand.max(0),
         # A real process holds more than its script says: page tables, its program.
         peak_bytes=2 * wanted.max(0),

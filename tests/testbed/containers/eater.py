@@ -47,6 +47,12 @@ class Eater:
         assert self.process.stdout is not None
         return bool(select.select([self.process.stdout], [], [], timeout_s)[0]) and bool(self._answer(0))
 
+    def has_answered(self, or_readable: int, timeout_s: float = 20.0) -> bool:
+        """Waits for its answer or for the descriptor; whether there is an answer, which stays unread."""
+        ready, _, _ = select.select([self.process.stdout, or_readable], [], [], timeout_s)
+        assert ready, "neither an answer from the process in the group nor an event"
+        return self.process.stdout in ready
+
     def finished_ns(self, timeout_s: float) -> int:
         """When it had what it wanted, CLOCK_MONOTONIC; fails when it has not within the time."""
         answer = self._answer(timeout_s)
