@@ -73,6 +73,7 @@ class Netlink:
 class Host:
     """A kernel, and an agent that may be started, crash and be started again.
 
+    netlink: may be exchanged on the way. messages_lost: notifications that never reached the controller.
     watch: called with each event and the instructions that the controller answered it with, before they are
     carried out. Same seed and same changes, same story.
     """
@@ -85,7 +86,8 @@ class Host:
         seed: np.random.SeedSequence,
         watch: Watch | None = None,
     ) -> None:
-        self._env, self._tables, self._netlink = env, tables, netlink
+        self._env, self._tables = env, tables
+        self.netlink = netlink
         self._random = np.random.default_rng(seed)
         self._watch = watch
         self._controller: RuleController | None = None
@@ -118,7 +120,7 @@ class Host:
     def _on_change(self, table: Table, row: Row, gone: bool) -> None:
         if self._controller is None:
             return
-        link, random = self._netlink, self._random
+        link, random = self.netlink, self._random
         if random.random() < link.loss:
             self.messages_lost += 1
             return
@@ -129,14 +131,14 @@ class Host:
             self._later(link.message_s + late_s, self._arrive, message)
 
     def _arrive(self, message: Changed) -> None:
-        if len(self._socket) >= self._netlink.buffer_messages:
+        if len(self._socket) >= self.netlink.buffer_messages:
             self._overflowed = True
             self.messages_lost += 1
         else:
             self._socket.append(message)
         if not self._reading:
             self._reading = True
-            self._later(self._netlink.read_s, self._read)
+            self._later(self.netlink.read_s, self._read)
 
     def _read(self) -> None:
         now_s = self._env.now
@@ -150,7 +152,7 @@ class Host:
             self._feed(Changed(now_s, message.tables, message.entries, message.gone))
         if self._socket or self._overflowed:
             self._reading = True
-            self._later(self._netlink.read_s, self._read)
+            self._later(self.netlink.read_s, self._read)
 
     # --- instructions --------------------------------------------------------------------------------
 
@@ -169,11 +171,11 @@ class Host:
                 self._changes.put(instruction)
 
     def _answer(self, event: Event) -> None:
-        if self._random.random() >= self._netlink.answer_loss:
+        if self._random.random() >= self.netlink.answer_loss:
             self._feed(event)
 
     def _dump(self, asked: Dump, life: int) -> _Process:
-        env, tables, link = self._env, self._tables, self._netlink
+        env, tables, link = self._env, self._tables, self.netlink
         yield env.timeout(link.dump_s)
         found: dict[Table, Any] = {}
         incomplete = set()
@@ -195,7 +197,7 @@ class Host:
     def _change_rules(self, changes: simpy.Store, life: int) -> _Process:
         """Carries out rule changes in the order in which they were asked for, for as long as this life
         lasts."""
-        env, link = self._env, self._netlink
+        env, link = self._env, self.netlink
         while life == self._life:
             change: RuleChange = yield changes.get()
             failed: list[int] = []
@@ -214,7 +216,7 @@ class Host:
                 self._answer(Installed(env.now, change.request))
 
     def _change_rule(self, change: RuleChange, row: Row) -> str | None:
-        if self._random.random() < self._netlink.rule_failure:
+        if self._random.random() < self.netlink.rule_failure:
             return "EBUSY: the adapter did not take it"
         if isinstance(change, Add):
             return self._tables.add_rule(row, quiet=True)
