@@ -18,6 +18,8 @@ SLOW_INTERVAL_S = 1.0
 """RFC 5880 §6.8.3: a session that is not up sends no more often than this."""
 
 _SECONDS_PER_HOUR = 3600.0
+_STEPS = 1 << 12
+"""Of the integral over ages: its error is far below anything that stalls are known to."""
 
 
 class State(StrEnum):
@@ -86,16 +88,30 @@ def false_downs_per_hour(timers: BfdTimers, stalls: Stalls, sessions: int) -> fl
     that expired is served before the packets that wait). Raises ScenarioError as check_timers, and for
     stalls that are none.
     """
+    return sessions * _stalls_that_reach(timers, stalls, 0)
+
+
+def isolations_per_hour(timers: BfdTimers, stalls: Stalls, uplinks: int) -> float:
+    """How often in an hour a stall brings all of a host's `uplinks` sessions down at once.
+
+    Then nothing reaches the host until a session is up and used again, though every link works. Errors as
+    false_downs_per_hour.
+    """
+    return _stalls_that_reach(timers, stalls, uplinks - 1)
+
+
+def _stalls_that_reach(timers: BfdTimers, stalls: Stalls, others: int) -> float:
+    """Stalls per hour that bring down a session and `others` besides: the one that last heard decides."""
     check_timers(timers)
     if not (stalls.per_s >= 0.0 and stalls.floor_s > 0.0 and stalls.shape > 0.0):
         raise ScenarioError(f"stalls: {stalls}: per_s of zero or more, floor_s and shape above zero")
     least, greatest = spacing(timers.multiplier)
-    age_s = np.linspace(0.0, greatest * timers.interval_s, 4097)
-    below = _silence_below(age_s / timers.interval_s, least, greatest)
+    age_s = np.linspace(0.0, greatest * timers.interval_s, _STEPS + 1)
+    # Of a session's two ends the one counts that has heard nothing for longer: F².
+    below = 1 - (1 - _silence_below(age_s / timers.interval_s, least, greatest) ** 2) ** (1 + others)
     longer = np.maximum((timers.detection_s - age_s) / stalls.floor_s, 1.0) ** -stalls.shape
-    # The greater of two ends' ages: the square of one's distribution.
-    down = float(np.sum((longer[1:] + longer[:-1]) / 2 * np.diff(below**2)))
-    return _SECONDS_PER_HOUR * stalls.per_s * sessions * down
+    share = float(np.sum((longer[1:] + longer[:-1]) / 2 * np.diff(below)))
+    return _SECONDS_PER_HOUR * stalls.per_s * share
 
 
 def _silence_below(age: Floats, least: float, greatest: float) -> Floats:

@@ -204,9 +204,11 @@ def _outages(
     installed_s = begin_s + installed
     lag = np.subtract(installed, selected, where=np.isfinite(installed), out=np.zeros(len(link)))
     noticed = detected_s < repair_s
+    # An MLAG pair has a link between its switches.
+    crosses = topology.spines > NO_SPINE or manner.scheme is Scheme.BOND
     works_s, by_other = _works_again(
         topology.tor_of,
-        topology.spines > NO_SPINE,
+        crosses,
         topology.uplinks,
         unused.first,
         unused.begin_s,

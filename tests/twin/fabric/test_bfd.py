@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from twin.fabric.bfd import detection_s, false_downs_per_hour, silence_s
+from twin.fabric.bfd import detection_s, false_downs_per_hour, isolations_per_hour, silence_s
 from twin.fabric.model import BfdTimers, Stalls
 from twinbed import ScenarioError
 
@@ -33,18 +33,21 @@ def test_with_multiplier_one_packets_never_come_as_late_as_the_interval():
 
 
 def stalled(timers, stalls, sessions, hours, random):
-    """False downs per hour, stall by stall."""
+    """bool[stalls, sessions], what each stall brings down, drawn one by one."""
     count = random.poisson(stalls.per_s * 3600 * hours)
     length = stalls.floor_s * (1 - random.random(count)) ** (-1 / stalls.shape)
     age = silence_s(timers, count * sessions * 2, random).reshape(count, sessions, 2).max(axis=2)
-    return float((age + length[:, None] > timers.detection_s).sum() / hours)
+    return age + length[:, None] > timers.detection_s
 
 
 @pytest.mark.parametrize("timers", [BfdTimers(0.05, 3), BfdTimers(0.02, 3), BfdTimers(0.1, 3)])
 def test_false_downs_are_as_many_as_stalls_bring_when_drawn_one_by_one(timers):
-    stalls = Stalls(per_s=0.04, floor_s=0.05, shape=1.7)
-    drawn = stalled(timers, stalls, 4, 1000, np.random.default_rng(4))
-    assert false_downs_per_hour(timers, stalls, 4) == pytest.approx(drawn, rel=0.02)
+    stalls, hours = Stalls(per_s=0.04, floor_s=0.05, shape=1.7), 1000
+    down = stalled(timers, stalls, 4, hours, np.random.default_rng(4))
+    assert false_downs_per_hour(timers, stalls, 4) == pytest.approx(down.sum() / hours, rel=0.02)
+    isolated = down[:, :2].all(axis=1).sum() / hours
+    assert isolations_per_hour(timers, stalls, 2) == pytest.approx(isolated, rel=0.02)
+    assert isolations_per_hour(timers, stalls, 1) == false_downs_per_hour(timers, stalls, 1)
 
 
 def test_longer_detection_is_wrong_less_often_and_no_stall_is_never_wrong():

@@ -1,0 +1,103 @@
+"""Outages of arbitrary plans against a plain reading of the same rules, fault by fault."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from twin.fabric.failover import failover
+from twin.fabric.model import BfdTimers, ControlPlane, Delay, Fault, FaultKind, Scheme, Stalls
+from twin.fabric.topology import dual_tor, reaches
+
+NOTHING, CARRIER_S, AGAIN_S = Delay(0.0, 0.0), 0.5, 3.0
+CERTAIN = ControlPlane(
+    carrier_s=Delay(CARRIER_S, CARRIER_S),
+    hold_s=0.25,
+    message_s=NOTHING,
+    route_s=NOTHING,
+    rule_s=NOTHING,
+    session_up_s=Delay(AGAIN_S, AGAIN_S),
+    stalls=Stalls(0.0, 1.0, 1.0),
+)
+"""Nothing left to chance, with a carrier lost for half a second before anybody knows."""
+
+ports = st.builds(
+    Fault,
+    kind=st.sampled_from([FaultKind.PORT, FaultKind.NIC]),
+    at_s=st.integers(0, 40).map(lambda tenth: tenth / 4),
+    down_s=st.one_of(st.integers(1, 20).map(lambda tenth: tenth / 4), st.just(np.inf)),
+    host=st.integers(0, 2),
+    uplink=st.integers(0, 1),
+    silent=st.just(False),
+)
+switches = st.builds(replace, ports, kind=st.just(FaultKind.TOR), tor=st.integers(0, 1))
+fabrics = st.sampled_from([dual_tor(3), dual_tor(3, spines=1), dual_tor(3, nics=2)])
+
+
+def links(fabric, fault):
+    if fault.kind is FaultKind.TOR:
+        return list(map(tuple, np.argwhere(fabric.tor_of == fault.tor).tolist()))
+    if fault.kind is FaultKind.NIC:
+        same = fabric.nic_of[fault.host] == fabric.nic_of[fault.host, fault.uplink]
+        return [(fault.host, uplink) for uplink in np.flatnonzero(same).tolist()]
+    return [(fault.host, fault.uplink)]
+
+
+def out_of_use(fabric, plan):
+    """(link, from, until) of every fault, as long as nobody uses the link."""
+    return [
+        (link, fault.at_s, fault.at_s + fault.down_s + (AGAIN_S if fault.down_s > CARRIER_S else 0.0))
+        for fault in plan
+        for link in links(fabric, fault)
+    ]
+
+
+def works_from(fabric, unused, source, destination, at_s):
+    """(when, by which path) the pair is connected again at the earliest, no sooner than at_s."""
+    moments = sorted({at_s, *(end for _, _, end in unused if end > at_s)})
+    for moment in moments:
+        dead = {link for link, begin, end in unused if begin <= moment < end}
+        open_ = [
+            (first, last)
+            for first, last in np.argwhere(reaches(fabric, source, destination)).tolist()
+            if not dead & {(source, first), (destination, last)}
+        ]
+        if open_:
+            return moment, open_
+    return np.inf, []
+
+
+@pytest.mark.slow
+@settings(max_examples=150, deadline=None)
+@given(fabrics, st.lists(st.one_of(ports, switches), max_size=5))
+def test_an_outage_ends_when_routing_finds_a_path_that_works_or_the_link_is_back(fabric, plan):
+    outages = failover(fabric, plan, Scheme.THORN, CERTAIN, BfdTimers(), np.random.SeedSequence(0))
+    unused = out_of_use(fabric, plan)
+    for row, fault in enumerate(plan[each] for each in outages.fault.tolist()):
+        source, destination = int(outages.source[row]), int(outages.destination[row])
+        repair_s, far = fault.at_s + fault.down_s, outages.direction[row] == 1
+        # The host's kernel knows at once; far away one hold, or two without a switch that repairs it.
+        waits_s = CERTAIN.hold_s * (far * (1 if fabric.spines else 2))
+        installed_s = fault.at_s + CARRIER_S + waits_s
+        works_s, _ = works_from(fabric, unused, source, destination, installed_s)
+        if fault.down_s <= CARRIER_S:
+            expected = repair_s
+        elif works_s == installed_s:
+            expected = min(installed_s, repair_s)
+        else:
+            expected = works_s
+        assert outages.end_s[row] == pytest.approx(expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(fabrics, st.lists(st.one_of(ports, switches), max_size=5), st.sampled_from(Scheme), st.booleans())
+def test_steps_follow_each_other_and_every_gap_is_positive(fabric, plan, scheme, silent):
+    plan = [replace(fault, silent=silent) for fault in plan]
+    outages = failover(fabric, plan, scheme, CERTAIN, BfdTimers(), np.random.SeedSequence(0))
+    assert (outages.gap_s > 0.0).all()
+    assert (outages.begin_s <= outages.detected_s).all()
+    assert (outages.detected_s <= outages.selected_s).all()
+    assert (outages.selected_s <= outages.installed_s).all()
+    assert not np.isnan(outages.end_s).any()
