@@ -157,7 +157,8 @@ class _Fabric:
             yield self.env.timeout(self.random.uniform(0.0, self.manner.bond.miimon_s))
         else:
             yield self.pause(self.manner.control.carrier_s)
-        self.notice(here, other, f"no carrier from {other}", carrier=True)
+        if self.repaired == NO_CAUSE:
+            self.notice(here, other, f"no carrier from {other}", carrier=True)
 
     def notice(self, here: str, other: str, what: str, *, carrier: bool = False) -> None:
         """`here` knows that its link to `other` is dead; the first news counts."""
@@ -257,7 +258,7 @@ class _Speaker:
     def _announce(self, neighbour: str, lost: str, cause: int) -> Process:
         fabric = self.fabric
         yield fabric.pause(fabric.manner.control.message_s)
-        told = fabric.write(neighbour, Step.TOLD, f"{self.name} has no path to {lost}", cause)
+        told = fabric.write(neighbour, Step.TOLD, f"{self.name} has no direct path to {lost}", cause)
         fabric.speaker(neighbour).tell(self.name, told)
 
 

@@ -39,8 +39,8 @@ from twin.fabric.steps import Manner, again_s, far_steps_s, host_steps_s, notice
 from twin.fabric.topology import all_pairs, check
 from twinbed import ScenarioError
 
-_ALL_PAIRS_AT_MOST = 1 << 24
-"""Rows of outages, a GiB of them: more is a mistake, and named as one."""
+_ROWS_AT_MOST = 1 << 24
+"""Rows of outages, somewhat above a GiB of them: more is a mistake, and named as one."""
 
 
 def failover(
@@ -173,7 +173,7 @@ def _rows(
         np.searchsorted(pairs[destinations, 1], hosts),
     )
     count = _emit(*arguments, np.empty((0, 5), np.int64))
-    if count > _ALL_PAIRS_AT_MOST:
+    if count > _ROWS_AT_MOST:
         raise ScenarioError(f"failover: {count} outages among {len(pairs)} pairs: give only pairs that talk")
     rows = np.empty((count, 5), np.int64)
     _emit(*arguments, rows)

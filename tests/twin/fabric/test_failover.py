@@ -187,7 +187,7 @@ def test_pairs_that_are_none_and_more_rows_than_anyone_means_are_refused(exact, 
         failover(FABRIC, single(1.0), Scheme.THORN, exact, TIMERS, SEED, pairs=np.array([[1, 1]]))
     with pytest.raises(ScenarioError, match="per row"):
         failover(FABRIC, single(1.0), Scheme.THORN, exact, TIMERS, SEED, pairs=np.array([0, 1]))
-    monkeypatch.setattr(module, "_ALL_PAIRS_AT_MOST", 3)
+    monkeypatch.setattr(module, "_ROWS_AT_MOST", 3)
     with pytest.raises(ScenarioError, match="4 outages among 6 pairs"):
         failover(FABRIC, single(1.0), Scheme.THORN, exact, TIMERS, SEED)
 

@@ -58,6 +58,8 @@ def test_without_offload_there_are_no_rules_to_reconcile(exact):
 def test_a_fault_shorter_than_detection_is_noticed_by_nobody(exact):
     story = timeline(dual_tor(2), replace(PORT, down_s=0.05), Scheme.THORN, exact, TIMERS, SEED)
     assert story.step == (Step.BROKEN, Step.REPAIRED)
+    flicker = replace(PORT, down_s=0.001, silent=False)
+    assert timeline(dual_tor(2), flicker, Scheme.THORN, exact, TIMERS, SEED).step == story.step
 
 
 def test_the_other_schemes_do_what_they_do(exact):
