@@ -1,8 +1,9 @@
-"""Equal-cost paths between two hosts, and which of them a flow takes.
+"""Equal-cost paths between two hosts, which of them a flow takes, and what it meets there.
 
 For: the shortest paths of a pair, per-flow hashing as switches and kernels do it (every packet of a flow the
-same way), and the outages that a flow meets. Not for: which paths work (failover.py). Two hosts with a ToR in common meet there; others by
-way of the spines. Source: RFC 2992 for the hashing of flows; the finalizer of SplitMix64 for its bits.
+same way), and the outages on a flow's path. Not for: which paths work (failover.py). Two hosts with a ToR in
+common meet there; others by way of the spines. Source: RFC 2992 for the hashing of flows; the finalizer of
+SplitMix64 for its bits.
 """
 
 from __future__ import annotations
