@@ -7,7 +7,7 @@ import importlib
 import json
 import sys
 
-PARTS = ("allocator", "rdma", "requests", "twin", "whatif")
+PARTS = ("allocator", "fleet", "rdma", "requests", "twin", "whatif")
 
 
 def main(parts: list[str]) -> int:

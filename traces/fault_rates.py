@@ -1,0 +1,119 @@
+"""How often the parts of a training fleet fail: published totals, and what a public fault trace adds up to.
+
+For: faults per component and second by source, and the reader of StepFun's trace. Not for: drawing faults
+(twin.fabric.fleet), nor the time a path needs to fail over. A component is what the source counts: a GPU's
+attachment in Llama 3's fleet, a server in StepFun's. The trace is read where it lies and not shipped.
+
+Sources: A. Dubey et al., The Llama 3 Herd of Models, 2024, section 3.3.4 and table 5; StepFun,
+InfiniteHBD-Trace (SIGCOMM 2025, Apache-2.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from traces.readers import table
+from traces.schema import Floats
+from twinbed import TraceError
+
+Part = Literal["link", "nic", "other"]
+"""link: cables, optics, switch ports; nic: adapters; other: all that ends a host's part in a job."""
+
+PARTS: tuple[Part, ...] = ("link", "nic", "other")
+
+DAY_S = 86_400.0
+
+FILE = "fault_events.csv"
+_COLUMNS = ("node", "event_time_days", "event", "level", "fault_class", "desc")
+_PART_OF: Mapping[str, Part] = {"Parameter Plane Cable": "link", "NIC": "nic"}
+
+NO_FAULT = ("Stress Test Failure", "Training Task Troubleshooting", "Change", "Test")
+"""Classes of StepFun's trace in which people took a server away: no job was hit."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultCounts:
+    """Faults of a fleet by part. components: how many; duration_s: for how long they were watched.
+
+    repair_s: by part, float64[n], how long each fault lasted; empty where the source does not say.
+    """
+
+    source: str
+    components: int
+    duration_s: float
+    counts: Mapping[Part, int]
+    repair_s: Mapping[Part, Floats] = field(default_factory=dict)
+
+
+LLAMA3 = FaultCounts(
+    source="Llama 3 405B, 54 days on 16,384 GPUs: 419 unexpected interruptions, 8.4 % network switch or "
+    "cable and 1.7 % NIC; 47 planned ones are left out",
+    components=16_384,
+    duration_s=54 * DAY_S,
+    counts={"link": 35, "nic": 7, "other": 377},
+)
+"""The job had one path per GPU: every fault of it was an interruption, and every interruption is counted."""
+
+
+def per_component_s(counts: FaultCounts, part: Part) -> float:
+    """Faults of one component per second."""
+    return counts.counts[part] / (counts.components * counts.duration_s)
+
+
+def read_stepfun(path: str | Path, *, servers: int = 400, days: float = 348.0) -> FaultCounts:
+    """The trace of `servers` servers (the file names only those that failed) over `days` days.
+
+    path: the file or its folder. A fault that overlaps the one before on its server counts on its own; one
+    without an end has no repair time. Raises TraceError naming the file and the line.
+    """
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    frame = table.read_known(
+        path, _COLUMNS, node="str", event="str", level="str", fault_class="str", desc="str"
+    )
+    _check(path, frame, servers, days)
+    frame = frame[~frame["fault_class"].isin(NO_FAULT)]
+    open_at: dict[tuple[str, str, str], list[float]] = {}
+    counts = dict.fromkeys(PARTS, 0)
+    repair_s: dict[Part, list[float]] = {part: [] for part in PARTS}
+    rows = frame[["node", "fault_class", "desc", "event", "event_time_days"]].itertuples(
+        index=False, name=None
+    )
+    for node, fault_class, desc, event, at_days in rows:
+        part = _PART_OF.get(fault_class, "other")
+        began = open_at.setdefault((node, fault_class, desc), [])
+        if event == "fault_start":
+            counts[part] += 1
+            began.append(at_days)
+        elif began:
+            repair_s[part].append((at_days - began.pop(0)) * DAY_S)
+    return FaultCounts(
+        source=f"StepFun, {servers} GPU servers for {days:g} days",
+        components=servers,
+        duration_s=days * DAY_S,
+        counts=counts,
+        repair_s={part: np.array(values) for part, values in repair_s.items()},
+    )
+
+
+def _check(path: Path, frame: pd.DataFrame, servers: int, days: float) -> None:
+    unknown = ~frame["event"].isin(["fault_start", "fault_end"])
+    times = frame["event_time_days"].to_numpy(np.float64)
+    outside = ~((times >= 0) & (times <= days))
+    for wrong, says in (
+        (unknown.to_numpy(), "column event: expected fault_start or fault_end"),
+        (outside, f"column event_time_days: expected 0 to {days:g}"),
+        (np.diff(times, prepend=times[:1]) < 0, "column event_time_days: runs backwards"),
+    ):
+        if wrong.any():
+            raise TraceError(f"{path}: line {int(np.argmax(wrong)) + table.FIRST_LINE}, {says}")
+    if frame["node"].nunique() > servers:
+        raise TraceError(
+            f"{path}: {frame['node'].nunique()} servers failed, more than the {servers} there are"
+        )
