@@ -5,8 +5,9 @@ doubled, late and out of order, a socket that overflows, dumps that take time an
 changes that fail, crashes and restarts. Not for: the tables themselves (tables.py), nor for what routing
 writes into them.
 
-A dump reads table after table, each as it is at some instant of its reading; one that changed meanwhile is
-reported as interrupted (NLM_F_DUMP_INTR). Rule changes are made one after the other.
+A dump reads table after table, each in two parts at two instants, so that an entry which is moved in between
+may be missed, as in the kernel's walk over its hash table; a table that changed meanwhile is reported as
+interrupted (NLM_F_DUMP_INTR). Rule changes are made one after the other.
 """
 
 from __future__ import annotations
@@ -181,11 +182,12 @@ class Host:
         incomplete = set()
         for table in Table:
             version = tables.version(table)
-            reading_s = tables.size(table) * link.dump_entry_s
-            before_s = reading_s * self._random.random()
-            yield env.timeout(before_s)
-            found[table] = tables.dump(table)
-            yield env.timeout(reading_s - before_s)
+            rows = tables.size(table)
+            part = int(self._random.integers(0, rows + 1))
+            yield env.timeout(part * link.dump_entry_s)
+            first = tables.dump(table, slice(part))
+            yield env.timeout((rows - part) * link.dump_entry_s)
+            found[table] = _joined(first, tables.dump(table, slice(part, None)))
             if tables.version(table) != version:
                 incomplete.add(table)
         if life == self._life:
@@ -243,6 +245,12 @@ class Host:
 
         event = self._env.timeout(delay_s)
         event.callbacks.append(act)
+
+
+def _joined(first: Any, rest: Any) -> Any:
+    """One table of two parts."""
+    columns = [spec.name for spec in fields(first)]
+    return type(first)(*(np.concatenate((getattr(first, name), getattr(rest, name))) for name in columns))
 
 
 def _rows(rules: Rules) -> list[Row]:

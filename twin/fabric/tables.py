@@ -28,6 +28,8 @@ Row = tuple[int, ...]
 Listener = Callable[[Table, Row, bool], None]
 """Called with a table, the row that was put or removed, and whether it is gone."""
 
+EVERY_ROW = slice(None)
+
 _KIND: dict[Table, tuple[type[Any], tuple[str, ...]]] = {
     Table.BRIDGE_FDB: (BridgeFdb, ("mac", "vlan")),
     # A device takes several VTEPs for one address: that is what makes duplicates possible.
@@ -83,9 +85,9 @@ class _Rows:
         self.version += 1
         return row
 
-    def columns(self) -> list[Whole]:
-        """A copy of each column."""
-        return list(self._rows[: len(self._slots)].T.copy())
+    def columns(self, rows: slice) -> list[Whole]:
+        """A copy of each column's part."""
+        return list(self._rows[: len(self._slots)][rows].T.copy())
 
 
 class KernelTables:
@@ -133,9 +135,9 @@ class KernelTables:
         """Its rows."""
         return len(self._tables[table])
 
-    def dump(self, table: Table) -> Any:
-        """A copy of the table as it is now: `BridgeFdb`, `EvpnFdb`, `Routes`, `Neighbours` or `Rules`."""
-        return _KIND[table][0](*self._tables[table].columns())
+    def dump(self, table: Table, rows: slice = EVERY_ROW) -> Any:
+        """A copy of the table, or of a part, as it is now: `BridgeFdb`, `EvpnFdb`, `Routes`, … or `Rules`."""
+        return _KIND[table][0](*self._tables[table].columns(rows))
 
     # --- rules: each returns the error's name, or nothing -------------------------------------------------
 
