@@ -1,9 +1,8 @@
-"""Equal-cost paths between two hosts, which of them a flow takes, and what it meets there.
+"""Equal-cost paths between two hosts, and which of them a flow takes.
 
-For: the shortest paths of a pair, per-flow hashing as switches and kernels do it (every packet of a flow the
-same way), and the outages on a flow's path. Not for: which paths work (failover.py). Two hosts with a ToR in
-common meet there; others by way of the spines. Source: RFC 2992 for the hashing of flows; the finalizer of
-SplitMix64 for its bits.
+For: the shortest paths of a pair, and per-flow hashing as switches and kernels do it: every packet of a flow
+the same way. Not for: which paths work (failover.py). Two hosts with a ToR in common meet there; others by
+way of the spines. Source: RFC 2992 for the hashing of flows; the finalizer of SplitMix64 for its bits.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from twin.fabric.model import NO_SPINE, Floats, Outages, Topology, Whole
+from twin.fabric.model import NO_SPINE, Topology, Whole
 
 NO_SPINE_USED = -1
 
@@ -38,19 +37,6 @@ def flow_hash(flows: Whole, paths: int, seed: int) -> Whole:
         mixed = _mix(mixed ^ column)
     # The high bits, scaled: a remainder would favour low paths.
     return np.asarray(((mixed >> np.uint64(32)) * np.uint64(paths)) >> np.uint64(32), np.int64)
-
-
-def outages_on(outages: Outages, source: int, destination: int, path: Whole) -> Floats:
-    """float64[k, 2], when flows from source to destination on `path` (a row of paths) lose packets: begin
-    and end, in the order of time. What else the flow meets while it is away from `path` is not in it."""
-    mine = (
-        (outages.source == source)
-        & (outages.destination == destination)
-        & (outages.uplink == path[0])
-        & (outages.last_uplink == path[2])
-    )
-    spans = np.stack([outages.begin_s[mine], outages.end_s[mine]], axis=1)
-    return spans[np.argsort(spans[:, 0], kind="stable")]
 
 
 def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:

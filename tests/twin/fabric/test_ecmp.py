@@ -1,10 +1,7 @@
 import numpy as np
 import pytest
 
-from twin.fabric.ecmp import NO_SPINE_USED, flow_hash, outages_on, paths
-from twin.fabric.failover import failover
-from twin.fabric.faults import single
-from twin.fabric.model import BfdTimers, Scheme
+from twin.fabric.ecmp import NO_SPINE_USED, flow_hash, paths
 from twin.fabric.topology import dual_tor, rails
 
 
@@ -28,17 +25,3 @@ def test_flows_spread_evenly_and_each_keeps_its_path(count):
     assert (flow_hash(flows[::-1], count, 7)[::-1] == taken).all()
     # Another switch's seed sends about 1 / count of them the same way.
     assert (flow_hash(flows, count, 8) == taken).mean() == pytest.approx(1 / count, abs=0.02)
-
-
-def test_a_flow_meets_the_faults_of_both_ends_of_its_path_and_no_others(exact):
-    plan = [
-        *single(300.0, host=0, uplink=0, down_s=20.0),
-        *single(100.0, host=1, uplink=0, down_s=20.0),
-        *single(200.0, host=1, uplink=1, down_s=20.0),
-        *single(400.0, host=2, uplink=0, down_s=20.0),
-    ]
-    fabric = dual_tor(3)
-    outages = failover(fabric, plan, Scheme.THORN, exact, BfdTimers(), np.random.SeedSequence(1))
-    begin_s, end_s = outages_on(outages, 0, 1, paths(fabric, 0, 1)[0]).T
-    assert begin_s.tolist() == [100.0, 300.0]
-    assert (end_s - begin_s < 1.0).all()
