@@ -54,6 +54,13 @@ def check(qp: QueuePair) -> None:
         raise ScenarioError("queue_pair: mtu_bytes and window must be at least 1")
 
 
+def patience(qp: QueuePair, rtt_s: float, rate_bps: float, header_bytes: int) -> recovery.Patience:
+    """A queue pair as recovery.py asks of it. Raises ScenarioError for one that cannot be."""
+    check(qp)
+    burst_s = qp.window * (qp.mtu_bytes + header_bytes) * 8 / rate_bps
+    return recovery.Patience(qp.ack_timeout_s, qp.retry_count, burst_s, rtt_s)
+
+
 def stall_s(
     qp: QueuePair,
     gap_s: ArrayLike,
@@ -69,8 +76,8 @@ def stall_s(
     Raises ScenarioError for a queue pair that cannot be.
     """
     gaps = np.asarray(gap_s, np.float64)
-    patience = _patience(qp, rtt_s, rate_bps, header_bytes)
-    return recovery.stalls(gaps.ravel(), patience).reshape(gaps.shape)
+    rule = patience(qp, rtt_s, rate_bps, header_bytes)
+    return recovery.stalls(gaps.ravel(), rule).reshape(gaps.shape)
 
 
 def survives(
@@ -83,6 +90,20 @@ def survives(
 ) -> Flags:
     """Whether the queue pair lives through each gap (any shape): its last retry finds the path."""
     return np.isfinite(stall_s(qp, gap_s, rtt_s=rtt_s, rate_bps=rate_bps, header_bytes=header_bytes))
+
+
+def in_order(outages: Floats) -> Floats:
+    """Outages, float64[m, 2], in the order of time, overlapping ones as one.
+
+    Raises ScenarioError for another shape, and for one that ends before it begins.
+    """
+    rows = np.asarray(outages, np.float64)
+    if rows.ndim != 2 or rows.shape[1] != 2 or not np.all(rows[:, 0] <= rows[:, 1]):
+        raise ScenarioError(f"outages: rows of begin and end, begin first, got shape {rows.shape}")
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    reach = np.maximum.accumulate(rows[:, 1])
+    apart = np.flatnonzero(np.concatenate(([True], rows[1:, 0] > reach[:-1]))[: len(rows)])
+    return np.column_stack((rows[apart, 0], np.maximum.reduceat(rows[:, 1], apart) if len(rows) else reach))
 
 
 def send_series(
@@ -178,7 +199,7 @@ def _series(pairs: packets.Records, latency_s: Floats, ends: list[int]) -> SendS
 
 def _run(setting: packets.Records, pairs: packets.Records, paths: Sequence[Floats], messages: int) -> Floats:
     """latency_s, float64[Q, messages]; paths: outages of 2Q paths as packets.new_paths numbers them."""
-    merged = [_merged(path) for path in paths]
+    merged = [in_order(path) for path in paths]
     common = setting[0]
     # A link cannot have more on its way than it sends in a round trip, nor its queue pairs more than their
     # windows, sent anew for every retry.
@@ -218,20 +239,3 @@ def _setting(
     setting["interval_s"] = interval_s
     setting["window"], setting["packets"] = qp.window, count
     return setting
-
-
-def _merged(outages: Floats) -> Floats:
-    """float64[m, 2] in the order of time, overlapping ones as one."""
-    rows = np.asarray(outages, np.float64)
-    if rows.ndim != 2 or rows.shape[1] != 2 or not np.all(rows[:, 0] <= rows[:, 1]):
-        raise ScenarioError(f"outages: rows of begin and end, begin first, got shape {rows.shape}")
-    rows = rows[np.argsort(rows[:, 0], kind="stable")]
-    reach = np.maximum.accumulate(rows[:, 1])
-    apart = np.flatnonzero(np.concatenate(([True], rows[1:, 0] > reach[:-1]))[: len(rows)])
-    return np.column_stack((rows[apart, 0], np.maximum.reduceat(rows[:, 1], apart) if len(rows) else reach))
-
-
-def _patience(qp: QueuePair, rtt_s: float, rate_bps: float, header_bytes: int) -> recovery.Patience:
-    check(qp)
-    burst_s = qp.window * (qp.mtu_bytes + header_bytes) * 8 / rate_bps
-    return recovery.Patience(qp.ack_timeout_s, qp.retry_count, burst_s, rtt_s)

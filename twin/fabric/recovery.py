@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from twin.containers.compiled import kernel
-from twin.fabric.model import Floats
+from twin.fabric.model import Floats, Whole
 
 
 class Patience(NamedTuple):
@@ -51,3 +51,120 @@ def stalls(gap_s: Floats, patience: Patience) -> Floats:
     for index in range(len(gap_s)):
         result[index] = stall(gap_s[index], patience)
     return result
+
+
+class Steps(NamedTuple):
+    """An operation of `ranks` in `rounds` steps of one message per rank.
+
+    shape: RING (to the next rank, of what came from the one before), CHAIN (the same, not closed: chunk c
+    leaves rank r in step c + r) or PAIRWISE (in step k to the rank k + 1 further on). message_s, last_s: a
+    message on the wire, and the last chunk of a chain; alpha_s: its latency besides. typical_s: the whole
+    operation's time when no path is lost.
+    """
+
+    shape: int
+    ranks: int
+    rounds: int
+    chunks: int
+    message_s: float
+    last_s: float
+    alpha_s: float
+    typical_s: float
+
+
+RING, CHAIN, PAIRWISE = range(3)
+
+
+@kernel
+def operations(
+    steps: Steps,
+    patience: Patience,
+    first_flow: Whole,
+    destination: Whole,
+    first: Whole,
+    outages: Floats,
+    any_outage: Floats,
+    duration_s: Floats,
+) -> float:
+    """One operation after another: fills duration_s (float64[n], NaN before); when one failed, NaN if none.
+
+    Rank r's flows with outages are first_flow[r] … first_flow[r + 1], to ranks destination[f], with rows
+    first[f] … first[f + 1] of outages (float64[m, 2], in the order of time, apart); any_outage: all merged.
+    """
+    now_s, row = 0.0, 0
+    for index in range(len(duration_s)):
+        while row < len(any_outage) and any_outage[row, 1] <= now_s:
+            row += 1
+        took_s, failed_s = steps.typical_s, np.nan
+        if row < len(any_outage) and any_outage[row, 0] < now_s + took_s:
+            took_s, failed_s = _operation(steps, patience, now_s, first_flow, destination, first, outages)
+        if not np.isnan(failed_s):
+            return failed_s
+        duration_s[index] = took_s
+        now_s += took_s
+    return np.nan
+
+
+@kernel
+def _operation(
+    steps: Steps,
+    patience: Patience,
+    start_s: float,
+    first_flow: Whole,
+    destination: Whole,
+    first: Whole,
+    outages: Floats,
+) -> tuple[float, float]:
+    """(seconds one operation takes, when a queue pair broke or NaN)."""
+    ranks = steps.ranks
+    free_s = np.full(ranks, start_s)  # each rank's link
+    came_s = np.full(ranks, start_s)  # what each rank sent in the step before, at its receiver
+    comes_s = np.full(ranks, start_s)
+    for step in range(steps.rounds):
+        comes_s[:] = came_s
+        for rank in range(ranks):
+            wire_s = steps.message_s
+            if steps.shape == CHAIN:
+                chunk = step - rank
+                if rank == ranks - 1 or chunk < 0 or chunk >= steps.chunks:
+                    continue
+                if chunk == steps.chunks - 1:
+                    wire_s = steps.last_s
+            hop = step if steps.shape == PAIRWISE else 0
+            from_s = free_s[rank]
+            if step > 0 and not (steps.shape == CHAIN and rank == 0):
+                before = rank - (hop if steps.shape == PAIRWISE else 1)
+                from_s = max(from_s, came_s[before])
+            free_s[rank] = from_s + wire_s
+            for flow in range(first_flow[rank], first_flow[rank + 1]):
+                if destination[flow] == (rank + hop + 1) % ranks:
+                    rows = outages[first[flow] : first[flow + 1]]
+                    free_s[rank], failed_s = _transfer(from_s, wire_s, rows, patience)
+                    if not np.isnan(failed_s):
+                        return np.inf, failed_s
+            comes_s[rank] = free_s[rank] + steps.alpha_s
+        came_s, comes_s = comes_s, came_s
+    return came_s.max() - start_s, np.nan
+
+
+@kernel
+def _transfer(from_s: float, wire_s: float, outages: Floats, patience: Patience) -> tuple[float, float]:
+    """(when the last of wire_s seconds of sending is sent, when the queue pair broke or NaN)."""
+    now_s, left_s = from_s, wire_s
+    for row in range(len(outages)):
+        begin_s, end_s = outages[row, 0], outages[row, 1]
+        if end_s <= now_s:
+            continue
+        if now_s + left_s <= begin_s:
+            break
+        if begin_s > now_s:
+            left_s -= begin_s - now_s
+            now_s = begin_s
+        burst_s = min(patience.burst_s, left_s)
+        silent_s = stall(
+            end_s - now_s, Patience(patience.timeout_s, patience.retries, burst_s, patience.rtt_s)
+        )
+        if silent_s == np.inf:
+            return np.inf, now_s + (patience.retries + 1) * patience.timeout_s
+        now_s += silent_s
+    return now_s + left_s, np.nan
