@@ -169,12 +169,13 @@ class AnyInterleaving(RuleBasedStateMachine):
     def look(self, event, instructions):
         """Called at each event, before the instructions are carried out."""
         if isinstance(event, Dumped):
-            self.shown, self.tampered = event.state, False
+            self.shown, self.tampered, self.interrupted = event.state, False, bool(event.incomplete)
         for instruction in instructions:
             assert instruction.cause.reason in Reason
             assert not (hasattr(instruction, "rules") and isinstance(event, Changed))
             if not isinstance(instruction, Delete):
                 continue
+            assert not self.interrupted
             wanted = places(self.shown, with_route=True)
             for address, remote, reason in zip(
                 instruction.rules.mac.tolist(),
