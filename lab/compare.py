@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
+from lab.fabric import compare as fabrics
 from lab.formats import Column, Record, Result, Value
+from lab.intervals import mean_ci95
 from lab.labels import labels
 from lab.metrics import GIB, METRICS, MIB, OF_REQUESTS, Metric
 from lab.store import Run
@@ -105,7 +106,12 @@ def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def as_result(runs: Sequence[Run]) -> Result:
-    """The comparison ready to be written: quantities by policy, legend, remarks, notes, price, run ids."""
+    """The comparison ready to be written: quantities by policy, legend, remarks, notes, price, run ids.
+
+    Of runs of fabrics, lab.fabric.compare's.
+    """
+    if any(run.of_fabric for run in runs):
+        return fabrics.as_result(runs)
     frame = comparison(runs)
     repeated = bool(frame["label"].duplicated().any())
     shown = over_seeds(frame) if repeated else frame
@@ -130,6 +136,8 @@ def legend(runs: Sequence[Run]) -> str:
 
 def facts(runs: Sequence[Run]) -> Record:
     """What the runs are about, for the lines above a table; what differs between them is listed."""
+    if runs[0].of_fabric:
+        return fabrics.facts(runs)
     found = {
         "workload": [_workload_text(run) for run in runs],
         "requests": [_requests_text(run) for run in runs if "requests" in run.tables],
@@ -142,6 +150,8 @@ def facts(runs: Sequence[Run]) -> Record:
 
 def notes_of(runs: Sequence[Run]) -> list[str]:
     """What was done to the data, once each, and the price with its source."""
+    if runs[0].of_fabric:
+        return fabrics.notes_of(runs)
     prices = _unique(_price_text(_price(run)) for run in runs)
     return [*_unique(note for run in runs for note in run.manifest["notes"]), *prices]
 
@@ -150,8 +160,10 @@ def remarks(runs: Sequence[Run]) -> list[str]:
     """What a careful colleague would say about these runs before the table is believed; may be empty.
 
     Pure: depends on the runs alone. Says what makes runs not comparable, which policy never acted and how to
-    let it, where containers were killed, and why requests were not answered.
+    let it, where containers were killed, and why requests were not answered. Of runs of fabrics, nothing.
     """
+    if runs[0].of_fabric:
+        return []
     found = _not_comparable(runs)
     for text in _unique(run.policy for run in runs):
         same = [run for run in runs if run.policy == text]
@@ -182,17 +194,6 @@ def _column(metric: Metric, currency: str, *, repeated: bool) -> Column:
         spread=f"{metric.key}_ci95" if repeated else "",
         section=_SECTIONS.get(metric.key, "reserved"),
     )
-
-
-def mean_ci95(values: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[float, float]:
-    """(mean, half-width of its 95 % confidence interval by Student's t); NaN where values are too few."""
-    if values.size == 0:
-        return math.nan, math.nan
-    mean = float(values.mean())
-    if values.size == 1:
-        return mean, math.nan
-    error = float(values.std(ddof=1)) / math.sqrt(values.size)
-    return mean, float(stats.t.ppf(0.975, values.size - 1)) * error
 
 
 def _not_comparable(runs: Sequence[Run]) -> list[str]:

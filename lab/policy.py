@@ -1,7 +1,8 @@
 """A policy as text: `NAME[:KEY=VALUE]…`, e.g. `static:factor=1.5` or `autopilot:update_interval_s=1`.
 
-For: scenario files, the command line and the explorer, which all name policies this way. Not for: the
-policies themselves (control.allocator), whose settings say which parameters exist and why.
+For: scenario files, the command line and the explorer, which all name policies this way; a fabric's schemes
+are named so too. Not for: the policies themselves (control.allocator), whose settings say which parameters
+exist and why.
 """
 
 from __future__ import annotations
@@ -11,7 +12,11 @@ from dataclasses import asdict, dataclass
 
 from control.allocator import POLICIES, make, settings
 from control.allocator.ports import Allocator
+from twin.fabric.model import Scheme
 from twinbed import ScenarioError
+
+SCHEMES = tuple(str(scheme) for scheme in Scheme)
+"""How an edge fault is met; what a scenario with a fabric names as its policies."""
 
 Value = bool | int | float | str
 """A parameter's value, or one of several."""
@@ -21,8 +26,9 @@ Value = bool | int | float | str
 class PolicySpec:
     """A policy and the parameters given for it; what is not given keeps the policy's default.
 
-    name: key of control.allocator.POLICIES; parameters: (key, value) pairs sorted by key, each value of
-    the settings' own type, so that equal policies are equal however they were written.
+    name: key of control.allocator.POLICIES, or one of SCHEMES, which have no parameters; parameters: (key,
+    value) pairs sorted by key, each value of the settings' own type, so that equal policies are equal however
+    they were written.
     """
 
     name: str
@@ -43,6 +49,8 @@ class PolicySpec:
 
     def resolved(self) -> dict[str, object]:
         """Every parameter with the value it will have, defaults written out; JSON types only."""
+        if self.name in SCHEMES:
+            return {}
         values = asdict(settings(self.name, dict(self.parameters)))
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
@@ -67,6 +75,10 @@ def names() -> list[str]:
 
 
 def _spec(name: str, parameters: Mapping[str, object]) -> PolicySpec:
+    if name in SCHEMES:
+        if parameters:
+            raise ScenarioError(f"policy {name}: a scheme has no parameters; its delays are in fabric.values")
+        return PolicySpec(name)
     checked = settings(name, parameters)
     return PolicySpec(name, tuple((key, getattr(checked, key)) for key in sorted(parameters)))
 

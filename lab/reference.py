@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from pydantic.fields import FieldInfo
 from control.allocator import POLICIES
 from lab.cli import reference as cli
 from lab.deployment import schema_json as deployment_schema_json
-from lab.metrics import METRICS
+from lab.fabric.metrics import METRICS as FABRIC_METRICS
+from lab.metrics import METRICS, Metric
 from lab.scenario import Scenario, schema_json
 from lab.services.application import AppSpec, app_schema_json
 
@@ -118,10 +120,6 @@ def _default(each: FieldInfo) -> str:
 
 
 def _metrics() -> str:
-    rows = "".join(
-        f"| `{each.key}` | {each.title} | {each.unit} | {each.better} | {each.definition} |\n"
-        for each in METRICS
-    )
     return (
         f"{_MADE}\n# Metrics\n\n"
         "Figures of one run, in its `summary` table and, per container, in `containers`. Quantiles of limits "
@@ -129,8 +127,18 @@ def _metrics() -> str:
         "end. A figure without a meaning for the run (latency where there are no requests, memory of a trace "
         "without memory) is NaN. Tables for people leave out what has no meaning for any of the runs "
         "compared; JSON and CSV always have every key, as null or empty.\n\n"
-        f"| key | title | unit | better | definition |\n|---|---|---|---|---|\n{rows}"
+        f"{_listed(METRICS)}\n## Of fabrics\n\n"
+        "Figures of a run of a fabric; those of another measure than the run's are NaN.\n\n"
+        f"{_listed(FABRIC_METRICS)}"
     )
+
+
+def _listed(metrics: Sequence[Metric]) -> str:
+    rows = "".join(
+        f"| `{each.key}` | {each.title} | {each.unit} | {each.better} | {each.definition} |\n"
+        for each in metrics
+    )
+    return f"| key | title | unit | better | definition |\n|---|---|---|---|---|\n{rows}"
 
 
 def _policies() -> str:

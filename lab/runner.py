@@ -7,10 +7,7 @@ physics (twin), the figures' meaning (lab.metrics) or files (lab.store).
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import platform
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,29 +15,25 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from lab import tables
+from lab.identity import NOTHING_BEYOND, asked, identified
 from lab.metrics import figures, recorded
 from lab.parallel import cores, run_units
 from lab.replay import Replay, Source
 from lab.scenario import INPUTS, RunSpec, Scenario, build, expand, with_overrides
-from lab.store import SCHEMA, Run, RunStore
+from lab.store import Run, RunStore
 from twin.containers import simulate
 from twin.containers.model import Outcome
 from twin.containers.serverless_model import ServerlessWorkload
-from twinbed import __version__
+from twinbed import ScenarioError
 
 Progress = Callable[[str, float], None]
 """progress(label, fraction): label is RunSpec.label, fraction of that run 0..1. May raise to cancel."""
-
-_IDENTITY_DIGITS = 10
-
-NOTHING_BEYOND: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +156,10 @@ def _run_alone(unit: _Unit, progress: Progress) -> list[Run]:
 def _run_unit(sources: _Sources, unit: _Unit, progress: Progress | None) -> list[Run]:
     """Makes, or finds, the unit's runs; the workload is prepared only if one of them is to be made."""
     first, store = unit.specs[0], RunStore(unit.store)
+    if first.scenario.fabric is not None:
+        from lab.fabric.runner import run_one
+
+        return [run_one(spec, store, fresh=unit.fresh, progress=progress) for spec in unit.specs]
     source = sources.load(first.scenario)
     replay: Replay | None = None
     runs = []
@@ -181,7 +178,9 @@ def _run_unit(sources: _Sources, unit: _Unit, progress: Progress | None) -> list
 
 
 def load_source(scenario: Scenario) -> Source:
-    """The scenario's input, of whatever kind; raises TwinbedError."""
+    """The scenario's input, of whatever kind; raises TwinbedError, as for a fabric, which has none."""
+    if scenario.fabric is not None:
+        raise ScenarioError(f"{scenario.name}: fabric: fabrics run on the twin only; leave --backend out")
     if scenario.services is not None:
         from lab.services.prepare import load_source as load_services
 
@@ -260,40 +259,15 @@ def _outcome(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | 
 def identity_of(spec: RunSpec, source: Source, beyond: Mapping[str, Any] = NOTHING_BEYOND) -> dict[str, Any]:
     """What tells the run from every other, and the id made of it. beyond: what else it depends on."""
     resolved = source.settle(spec.scenario, spec.resolved())
-    identity = {
-        "spec": resolved,
-        "input_sha256": source.sha256,
-        "calibration_sha256": spec.calibration.sha256,
-        "twinbed": __version__,
-        **beyond,
-    }
-    digest = hashlib.sha256(json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    return {
-        "schema": SCHEMA,
-        "id": f"{spec.name}-{spec.policy.name}-{digest[:_IDENTITY_DIGITS]}",
-        "identity_sha256": digest,
-        "spec": resolved,
-    }
+    return identified(spec, resolved, source.sha256, beyond)
 
 
 def _manifest(spec: RunSpec, source: Source, replay: Replay, outcome: Outcome) -> dict[str, Any]:
     """All else that is known of a run, except its figures."""
     workload = replay.workload
     return {
-        "name": spec.name,
-        "title": spec.scenario.title,
-        "question": spec.scenario.question,
-        "policy": spec.policy.text,
-        "seed": spec.seed,
+        **asked(spec),
         "inputs": list(source.inputs),
-        "calibration": {
-            "name": spec.calibration.name,
-            "kernel": spec.calibration.kernel,
-            "cpu": spec.calibration.cpu,
-            "date": spec.calibration.date,
-            "sha256": spec.calibration.sha256,
-            "values": {key: asdict(value) for key, value in spec.calibration.values.items()},
-        },
         "workload": {
             "containers": list(workload.names),
             "periods": len(recorded(outcome).up),
@@ -305,10 +279,4 @@ def _manifest(spec: RunSpec, source: Source, replay: Replay, outcome: Outcome) -
         "reports": outcome.reports,
         "decide_s": round(outcome.decide_s, 6),
         "notes": list(replay.notes),
-        "versions": {
-            "twinbed": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "pyarrow": pa.__version__,
-        },
     }

@@ -29,7 +29,9 @@ from lab import policy as policies_
 from lab import strict_yaml
 from lab.assignments import assign, names_policy
 from lab.calibration import Calibration, load_calibration
-from lab.policy import PolicySpec
+from lab.fabric import calibration as fabrics
+from lab.fabric.section import FabricInput
+from lab.policy import SCHEMES, PolicySpec
 from lab.problems import describe
 from lab.scenario_inputs import JobInput, ServicesInput, SyntheticWorkload, TraceInput
 from lab.services.section import Section
@@ -38,10 +40,22 @@ from twin.containers.model import Machine
 from twinbed import ScenarioError
 
 DEFAULT_POLICIES = ("escra", "autopilot", "vpa", "static")
-INPUTS = ("trace", "workload", "services", "serverless", "job")
+INPUTS = ("trace", "workload", "services", "serverless", "job", "fabric")
 """The sections that say what a scenario is about; every scenario has one of them."""
 _PATHS = ("trace.source", "job.file", "services.app", "services.arrivals.file", "serverless.arrivals.file")
 """Keys that may be a path; it is relative to the scenario file if there is such a file."""
+_OF_CONTAINERS = (
+    "period_s",
+    "budget",
+    "budget_factor",
+    "host_cores",
+    "threads",
+    "profile",
+    "refine",
+    "machine",
+    "price",
+)
+"""Conditions that a fabric does not know."""
 
 
 def _policy_text(text: str) -> str:
@@ -49,6 +63,10 @@ def _policy_text(text: str) -> str:
         return policies_.parse(text).text
     except ScenarioError as error:
         raise ValueError(str(error)) from None
+
+
+def _default_policies(given: dict[str, Any]) -> list[str]:
+    return list(DEFAULT_POLICIES if given.get("fabric") is None else SCHEMES)
 
 
 PolicyText = Annotated[str, AfterValidator(_policy_text)]
@@ -119,13 +137,16 @@ class Scenario(Section):
     job: JobInput | None = None
     services: ServicesInput | None = None
     serverless: ServerlessInput | None = None
+    fabric: FabricInput | None = None
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(
         default_factory=dict,
         description="Dotted key of the scenario (or POLICY.PARAMETER) → its values. Every combination of "
         "values is run, the last key changing fastest.",
     )
     policies: list[PolicyText] = Field(
-        default_factory=lambda: list(DEFAULT_POLICIES), min_length=1, description="NAME[:KEY=VALUE]…"
+        default_factory=_default_policies,
+        min_length=1,
+        description="NAME[:KEY=VALUE]…; with a fabric, how edge faults are met: " + ", ".join(SCHEMES),
     )
     period_s: float = Field(default=0.1, ge=0.01, le=1.0, description="CFS period, seconds.")
     seeds: list[Annotated[int, Field(ge=0)]] = Field(default_factory=lambda: [0], min_length=1)
@@ -157,6 +178,18 @@ class Scenario(Section):
             raise ValueError("policies and seeds must not repeat")
         return self
 
+    @model_validator(mode="after")
+    def _schemes_with_a_fabric(self) -> Scenario:
+        if self.fabric is None:
+            for text in set(self.policies) & set(SCHEMES):
+                raise ValueError(f"policy {text} is for scenarios with a fabric")
+            return self
+        for text in (each for each in self.policies if each not in SCHEMES):
+            raise ValueError(f"policy {text} is for containers; with a fabric give {', '.join(SCHEMES)}")
+        for key in (each for each in _OF_CONTAINERS if each in self.model_fields_set):
+            raise ValueError(f"{key} has no meaning with a fabric; leave it out")
+        return self
+
 
 _NOT_CONDITIONS = {"title", "question", "policies", "seeds", "machine", "calibration", "vary"}
 
@@ -166,16 +199,19 @@ class RunSpec:
     """One run, fully resolved: one policy on one workload with one seed.
 
     scenario: the conditions (its `policies` and `seeds` are those of the whole question and are not part
-    of this run), nothing in it varies; machine: calibration with overrides applied; variant: which of the
-    values that vary it has, as text.
+    of this run), nothing in it varies; variant: which of the values that vary it has, as text.
     """
 
     scenario: Scenario
     policy: PolicySpec
     seed: int
     calibration: Calibration
-    machine: Machine
     variant: str = ""
+
+    @property
+    def machine(self) -> Machine:
+        """Calibration with overrides applied, where the scenario is about containers."""
+        return self.calibration.machine(self.scenario.machine.model_dump(exclude_none=True))
 
     @property
     def name(self) -> str:
@@ -190,13 +226,16 @@ class RunSpec:
 
     def resolved(self) -> dict[str, Any]:
         """Everything that the result depends on, except file contents, in JSON types; defaults included."""
-        conditions = self.scenario.model_dump(mode="json", exclude=_NOT_CONDITIONS)
-        absent = [key for key in INPUTS if conditions[key] is None]
-        return {key: value for key, value in conditions.items() if key not in absent} | {
+        of_whom = {
             "policy": {"name": self.policy.name, "parameters": self.policy.resolved()},
             "seed": self.seed,
-            "machine": asdict(self.machine),
         }
+        if self.scenario.fabric is not None:
+            return self.scenario.model_dump(mode="json", include={"name", "fabric"}) | of_whom
+        conditions = self.scenario.model_dump(mode="json", exclude=_NOT_CONDITIONS)
+        absent = [key for key in INPUTS if conditions[key] is None]
+        given = {key: value for key, value in conditions.items() if key not in absent}
+        return given | of_whom | {"machine": asdict(self.machine)}
 
 
 def load(path: str | Path) -> Scenario:
@@ -278,12 +317,12 @@ def expand(scenario: Scenario) -> list[RunSpec]:
     specs: dict[str, RunSpec] = {}
     for text, variant in variants(scenario, scenario.name):
         if variant.calibration not in calibrations:
-            calibrations[variant.calibration] = load_calibration(variant.calibration)
+            of_kind = load_calibration if variant.fabric is None else fabrics.load_calibration
+            calibrations[variant.calibration] = of_kind(variant.calibration)
         calibration = calibrations[variant.calibration]
-        machine = calibration.machine(variant.machine.model_dump(exclude_none=True))
         for policy in variant.policies:
             for seed in variant.seeds:
-                spec = RunSpec(variant, policies_.parse(policy), seed, calibration, machine, text)
+                spec = RunSpec(variant, policies_.parse(policy), seed, calibration, text)
                 same = json.dumps([spec.resolved(), calibration.sha256], sort_keys=True)
                 specs.setdefault(same, spec)
     return list(specs.values())

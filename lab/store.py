@@ -32,9 +32,11 @@ from twinbed import StoreError
 MANIFEST = "manifest.json"
 SCHEMA = 1
 TABLES = ("summary", "containers", "events", "periods")
-"""Tables that every run has."""
-OPTIONAL_TABLES = ("requests",)
-"""Tables of some runs only: there are requests where there are clients."""
+"""Tables that every run of containers has."""
+FABRIC_TABLES = ("summary",)
+"""Tables that every run of a fabric has."""
+OPTIONAL_TABLES = ("requests", "outages", "series", "curve")
+"""Tables of some runs only: there are requests where there are clients, and the rest is of fabrics."""
 _TEMPORARY = re.compile(r"^\.(?P<kind>new|old)-(?P<pid>\d+)-[0-9a-f]+-(?P<id>.+)$")
 _LIST_COLUMNS = ("id", "name", "policy", "seed", "created_at")
 
@@ -71,14 +73,20 @@ class Run:
         return int(self.manifest["seed"])
 
     @property
+    def of_fabric(self) -> bool:
+        """Whether a fabric was run, not containers."""
+        return _of_fabric(self.manifest)
+
+    @property
     def metrics(self) -> dict[str, float]:
-        """The run's metrics (key of lab.metrics.METRICS → value; NaN where it has no meaning)."""
+        """The run's metrics (key of lab.metrics.METRICS, of a fabric's run of lab.fabric.metrics.METRICS →
+        value; NaN where it has no meaning)."""
         stored: dict[str, float | None] = self.manifest["metrics"]
         return {key: float("nan") if value is None else value for key, value in stored.items()}
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of the tables that it has: TABLES and some of OPTIONAL_TABLES."""
+        """Names of the tables that it has: TABLES or FABRIC_TABLES, and some of OPTIONAL_TABLES."""
         return tuple(name for name in (*TABLES, *OPTIONAL_TABLES) if name in self.manifest["tables"])
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
@@ -193,9 +201,8 @@ class RunStore:
         return target
 
     def query(self, sql: str) -> pd.DataFrame:
-        """DuckDB over all healthy runs: views summary, containers, events, periods and, over the runs that
-        have it, requests (each with a column `run`, the id), and runs (what `list` shows). StoreError with
-        DuckDB's first line if it refuses."""
+        """DuckDB over all healthy runs: a view per table over the runs that have it (each with a column
+        `run`, the id), and runs (what `list` shows). StoreError with DuckDB's first line if it refuses."""
         runs = [run for run, _ in self._scan() if run is not None]
         if not runs:
             raise StoreError(f"{self.root}: no runs to query")
@@ -217,8 +224,8 @@ class RunStore:
                 raise StoreError(f"query: {_one_line(error)}") from None
 
     def publish(self, manifest: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Run:
-        """Writes a run (all of TABLES, and those of OPTIONAL_TABLES that are there) under manifest["id"],
-        replacing a run of the same id.
+        """Writes a run (all of TABLES or FABRIC_TABLES, and those of OPTIONAL_TABLES that are there) under
+        manifest["id"], replacing a run of the same id.
 
         The manifest gains the tables' SHA-256. All or nothing: on any failure, and on KeyboardInterrupt,
         nothing is left; an OSError (a full disk) becomes a StoreError that names the path.
@@ -228,7 +235,7 @@ class RunStore:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
-            names = (*TABLES, *(name for name in OPTIONAL_TABLES if name in tables))
+            names = (*_required(manifest), *(name for name in OPTIONAL_TABLES if name in tables))
             sums = {name: write_table(temporary / f"{name}.parquet", tables[name]) for name in names}
             full = {**manifest, "tables": sums}
             text = json.dumps(full, indent=1, allow_nan=False) + "\n"
@@ -290,6 +297,14 @@ class RunStore:
                 yield None, f"{entry.name}: {str(error).removeprefix(f'{entry}: ')}"
 
 
+def _of_fabric(manifest: Mapping[str, Any]) -> bool:
+    return manifest.get("spec", {}).get("fabric") is not None
+
+
+def _required(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+    return FABRIC_TABLES if _of_fabric(manifest) else TABLES
+
+
 def _read_run(path: Path) -> Run:
     try:
         manifest = json.loads((path / MANIFEST).read_bytes())
@@ -299,8 +314,8 @@ def _read_run(path: Path) -> Run:
         raise StoreError(f"{path}: not a run: a file") from None
     except (OSError, ValueError) as error:
         raise StoreError(f"{path}: {MANIFEST} cannot be read: {_one_line(error)}") from None
-    wanted = {"schema", "metrics", "tables", *_LIST_COLUMNS}
-    missing = sorted(wanted - set(manifest)) if isinstance(manifest, dict) else sorted(wanted)
+    keys = {"schema", "metrics", "tables", *_LIST_COLUMNS}
+    missing = sorted(keys - set(manifest)) if isinstance(manifest, dict) else sorted(keys)
     if missing:
         raise StoreError(f"{path}: {MANIFEST} lacks {', '.join(missing)}")
     if manifest["schema"] != SCHEMA:
@@ -308,7 +323,8 @@ def _read_run(path: Path) -> Run:
     if manifest["id"] != path.name:
         raise StoreError(f"{path}: its manifest says it is {manifest['id']}")
     stored = manifest["tables"]
-    absent = [name for name in dict.fromkeys((*TABLES, *stored)) if not (path / f"{name}.parquet").is_file()]
+    wanted = dict.fromkeys((*_required(manifest), *stored))
+    absent = [name for name in wanted if not (path / f"{name}.parquet").is_file()]
     if absent:
         raise StoreError(f"{path}: tables missing: {', '.join(absent)}")
     return Run(path, manifest)

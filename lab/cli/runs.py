@@ -118,8 +118,8 @@ def query(
     sql: Annotated[
         str,
         typer.Argument(
-            help="SQL over the tables runs, summary, containers, events, periods and, of runs with clients, "
-            "requests; all but the first have a column `run`."
+            help="SQL over the tables runs, summary, containers, events, periods, of runs with clients "
+            "requests, and of fabrics outages and series; all but the first have a column `run`."
         ),
     ],
     store: StoreOption = None,
@@ -154,9 +154,10 @@ def _record(row: dict[Any, Any]) -> dict[str, str | int | float | bool | None]:
 
 def _summary(run: Any) -> Result:
     """The run's metrics with title, figure and unit, one per line."""
+    from lab.fabric.metrics import METRICS as FABRIC_METRICS
     from lab.metrics import METRICS
 
-    currency = run.manifest["spec"]["price"]["currency"]
+    currency = "" if run.of_fabric else run.manifest["spec"]["price"]["currency"]
     columns = (
         Column("metric", "Metric"),
         Column("title", "Title"),
@@ -170,7 +171,7 @@ def _summary(run: Any) -> Result:
             "value": run.metrics.get(metric.key),
             "unit": currency if metric.unit == "currency" else metric.unit,
         }
-        for metric in METRICS
+        for metric in (FABRIC_METRICS if run.of_fabric else METRICS)
     )
     return Result(columns, rows)
 

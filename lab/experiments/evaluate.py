@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from lab.compare import mean_ci95
 from lab.experiments.model import Case, Experiment, Figure
 from lab.experiments.verdict import Judgement, judge
+from lab.intervals import mean_ci95
 from lab.runner import Progress, run_scenario
 from lab.scenario import Scenario, load
 from lab.store import Run, RunStore

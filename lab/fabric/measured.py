@@ -1,0 +1,31 @@
+"""What came of a fabric's run: figures and tables. For: the measures' result. Not for: computing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+import pyarrow as pa
+
+from twin.fabric.model import Floats, Outages
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """metrics: by key of lab.fabric.metrics.METRICS, those that have a meaning; tables: by name, columns."""
+
+    metrics: Mapping[str, float]
+    tables: Mapping[str, pa.Table]
+    notes: tuple[str, ...] = field(default=())
+
+
+def of_outages(
+    outages: Outages, metrics: Mapping[str, float], series: Mapping[str, Floats], notes: tuple[str, ...] = ()
+) -> Measured:
+    """A measurement with its outages, as a table and as figures, and its series over time."""
+    found = dict(metrics) | {"outages": float(len(outages.fault))}
+    if len(outages.fault):
+        found |= {"gap_p50_s": float(np.median(outages.gap_s)), "gap_max_s": float(outages.gap_s.max())}
+    columns = {each.name: pa.array(getattr(outages, each.name)) for each in fields(outages)}
+    return Measured(found, {"outages": pa.table(columns), "series": pa.table(dict(series))}, notes)

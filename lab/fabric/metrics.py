@@ -1,0 +1,93 @@
+"""What a fabric's run is judged by. For: keys, titles, units and definitions. Not for: computing them."""
+
+from __future__ import annotations
+
+from lab.metrics import Metric
+
+
+def _metric(key: str, title: str, unit: str, decimals: int, better: str, definition: str) -> Metric:
+    return Metric(
+        key,
+        title,
+        unit,
+        decimals,
+        "higher" if better == "higher" else "lower",
+        definition,
+        per_container=False,
+    )
+
+
+METRICS: tuple[Metric, ...] = (
+    _metric(
+        "outages", "Outages of paths", "1", 0, "lower", "Paths of flows that lost packets, a fault each."
+    ),
+    _metric(
+        "gap_p50_s", "Gap p50", "s", 3, "lower", "Median over outages of the time in which packets are lost."
+    ),
+    _metric("gap_max_s", "Gap longest", "s", 3, "lower", "The same, the longest."),
+    _metric(
+        "false_downs_per_h",
+        "False downs",
+        "1/h",
+        2,
+        "lower",
+        "BFD sessions brought down without a fault, on all links together, by stalls of the machine.",
+    ),
+    _metric(
+        "failed", "Failed", "1", 0, "lower", "1 where a queue pair ended in error, or a job died; else 0."
+    ),
+    _metric(
+        "latency_mean_s",
+        "Latency mean",
+        "s",
+        6,
+        "lower",
+        "Of sends: mean over finished messages of half the time of a message there and one of its size back.",
+    ),
+    *(
+        _metric(
+            f"latency_{key}_s",
+            f"Latency {title}",
+            "s",
+            6,
+            "lower",
+            f"The same, {title}: the value at rank ⌈share · messages⌉ counted from 0, as perftest prints it.",
+        )
+        for key, title in (("p50", "p50"), ("p99", "p99"), ("p999", "p99.9"), ("max", "longest"))
+    ),
+    _metric(
+        "late_messages",
+        "Late messages",
+        "1",
+        0,
+        "lower",
+        "Of sends: finished messages that took more than twice the median.",
+    ),
+    _metric(
+        "bus_bandwidth_mean_gbps",
+        "Bus bandwidth",
+        "Gbit/s",
+        3,
+        "higher",
+        "Of collectives: nccl-tests' bus bandwidth over all operations and the time that they took.",
+    ),
+    *(
+        _metric(
+            f"bus_bandwidth_p{share}_gbps",
+            f"Bus bandwidth p{share}",
+            "Gbit/s",
+            3,
+            "higher",
+            f"The same, {share}th percentile of single operations.",
+        )
+        for share in (20, 80)
+    ),
+    _metric(
+        "retransmitted_packets",
+        "Retransmitted packets",
+        "1",
+        0,
+        "lower",
+        "Of sends: packets that were sent again.",
+    ),
+)

@@ -1,0 +1,91 @@
+"""What a fabric scenario asks: hosts and switches, what breaks, what is measured through it.
+
+For: the `fabric` section of a scenario file. Not for: running it (lab.fabric.runner), nor for the values of
+the calibration that it may replace (lab.fabric.calibration).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+from lab.fabric.calibration import Replaced, check
+from lab.services.section import Section
+from twinbed import ScenarioError
+
+MEASURES = ("sends", "collective")
+"""The sections that say what is measured; every fabric scenario has one of them."""
+
+
+def _known(values: dict[str, dict[str, float]]) -> Replaced:
+    try:
+        return check(values)
+    except ScenarioError as error:
+        raise ValueError(str(error)) from None
+
+
+Values = Annotated[dict[str, dict[str, NonNegativeFloat]], AfterValidator(_known)]
+
+
+class TopologyInput(Section):
+    """Hosts with uplinks to edge switches (ToRs)."""
+
+    hosts: int = Field(default=5, ge=2, le=100_000)
+    tors: PositiveInt = 2
+    uplinks: PositiveInt = Field(default=2, description="Of each host, to as many different ToRs.")
+    spines: int = Field(default=0, ge=0, description="Switches that connect all ToRs; 0: none.")
+
+
+class FaultsInput(Section):
+    """What breaks at the edge, and when."""
+
+    kind: Literal["none", "single", "round_robin"] = Field(
+        default="round_robin",
+        description="`single`: once; `round_robin`: again and again, port by port; `none`: nothing.",
+    )
+    what: Literal["port", "link", "nic", "tor"] = "port"
+    silent: bool = Field(default=True, description="Nobody gets a carrier signal.")
+    at_s: PositiveFloat | None = Field(
+        default=None, description="When the first one begins; else in the middle (single) or after up_s."
+    )
+    down_s: PositiveFloat = 20.0
+    up_s: PositiveFloat = Field(default=20.0, description="Between two of a round.")
+
+
+class SendsInput(Section):
+    """RDMA sends one after another, each timed, as perftest's ib_send_lat does."""
+
+    messages: int = Field(default=10_000, ge=2, le=10_000_000)
+    message_bytes: PositiveInt = 1 << 23
+
+
+class CollectiveInput(Section):
+    """A collective operation again and again on all hosts, as nccl-tests does."""
+
+    operation: Literal[
+        "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"
+    ] = "all_reduce"
+    message_bytes: PositiveInt = 2_000_000_000
+    repeats: PositiveInt = Field(default=800, description="Operations, one after another.")
+
+
+class FabricInput(Section):
+    """A fabric, its faults, and what is measured: exactly one of sends and collective."""
+
+    topology: TopologyInput = TopologyInput()
+    faults: FaultsInput = FaultsInput()
+    values: Values = Field(
+        default_factory=dict,
+        description="Single values of the calibration replaced: `control: {hold_s: 0}`.",
+    )
+    sends: SendsInput | None = None
+    collective: CollectiveInput | None = None
+
+    @model_validator(mode="after")
+    def _one_measure(self) -> FabricInput:
+        given = [key for key in MEASURES if getattr(self, key) is not None]
+        if len(given) != 1:
+            found = f", not {' and '.join(given)}" if given else ""
+            raise ValueError(f"give one of {', '.join(MEASURES)}{found}")
+        return self

@@ -1,0 +1,15 @@
+"""Small runs of a fabric, stored."""
+
+import pytest
+from sample_fabric import SENDS
+
+from lab.runner import run_scenario
+from lab.scenario import build
+from lab.store import Run, RunStore
+
+
+@pytest.fixture(scope="session")
+def sends(tmp_path_factory) -> tuple[RunStore, list[Run]]:
+    """40 sends without and with a fault, under thorn and none, seeds 0 and 1. Not to be changed."""
+    store = RunStore(tmp_path_factory.mktemp("sends"))
+    return store, run_scenario(build(SENDS), store, jobs=1)

@@ -1,0 +1,120 @@
+"""Runs of fabrics: stored, the same again to the bit, compared, and kept apart from runs of containers."""
+
+import math
+
+import pytest
+from sample_fabric import SENDS
+from typer.testing import CliRunner
+
+from lab.cli.main import app
+from lab.compare import as_result
+from lab.runner import run_scenario
+from lab.scenario import build, with_overrides
+from lab.store import RunStore
+from twinbed import ScenarioError, StoreError
+
+
+def of(runs, policy, kind):
+    return [
+        run
+        for run in runs
+        if run.policy == policy and run.manifest["spec"]["fabric"]["faults"]["kind"] == kind
+    ]
+
+
+@pytest.mark.slow
+def test_a_fault_in_the_middle_delays_one_message_and_breaks_who_has_no_other_path(sends):
+    _, runs = sends
+    assert len(runs) == 8
+    for run in of(runs, "thorn", "single"):
+        assert run.metrics["failed"] == 0
+        assert run.metrics["late_messages"] == 1
+        assert run.metrics["latency_max_s"] > 0.1 > run.metrics["latency_p50_s"]
+        assert len(run.frame("series")) == 40
+        assert run.frame("outages")["end_s"].max() < 1
+    for run in of(runs, "none", "single"):
+        assert run.metrics["failed"] == 1
+    for run in of(runs, "none", "none"):
+        assert run.metrics["failed"] == run.metrics["outages"] == 0
+        assert math.isnan(run.metrics["gap_p50_s"])
+
+
+@pytest.mark.slow
+def test_the_overlay_costs_its_header_alone(sends):
+    _, runs = sends
+    ours, plain = (of(runs, policy, "none")[0].metrics["latency_p50_s"] for policy in ("thorn", "none"))
+    assert 1 < ours / plain < 1 + 60 / 4096
+
+
+@pytest.mark.slow
+def test_the_same_question_gives_the_same_bytes_and_is_not_asked_twice(sends, tmp_path):
+    store, runs = sends
+    again = run_scenario(build(SENDS), RunStore(tmp_path), jobs=1)
+    assert [run.id for run in again] == [run.id for run in runs]
+    assert [run.manifest["tables"] for run in again] == [run.manifest["tables"] for run in runs]
+    opened = run_scenario(build(SENDS), store, jobs=1, fresh=False)
+    assert [run.manifest["created_at"] for run in opened] == [run.manifest["created_at"] for run in runs]
+
+
+@pytest.mark.slow
+def test_runs_are_compared_over_their_seeds(sends):
+    _, runs = sends
+    result = as_result(runs)
+    assert [row["label"] for row in result.rows] == [
+        "thorn kind=none",
+        "none kind=none",
+        "thorn kind=single",
+        "none kind=single",
+    ]
+    assert result.rows[2]["late_messages"] == 1
+    assert "one silent fault of a port" in result.facts["fabric"]
+
+
+@pytest.mark.slow
+def test_runs_of_containers_are_not_compared_with_them(sends, stored):
+    with pytest.raises(StoreError, match="is of containers"):
+        as_result([sends[1][0], stored[1][0]])
+
+
+@pytest.mark.slow
+def test_the_store_lists_shows_and_queries_them(sends):
+    store, runs = sends
+    assert set(store.ids()) == {run.id for run in runs}
+    assert runs[0].verify() == []
+    found = store.query("SELECT count(*) AS n FROM outages")
+    assert found["n"][0] == sum(len(run.frame("outages")) for run in runs)
+    shown = CliRunner().invoke(app, ["runs", "show", runs[0].id, "--store", str(store.root)])
+    assert shown.exit_code == 0, shown.output
+    assert "latency_p999_s" in shown.output
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("fabric.topology.uplinks=1", "needs two"),
+        ("fabric.values.bfd.interval_s=0.0", "interval_s"),
+        ("fabric.topology.tors=3", "give a multiple of uplinks"),
+        ("fabric.values.queue_pair.timeout=40.0", "is not one of 1 … 31"),
+    ],
+)
+def test_what_the_twin_refuses_is_said_in_a_line(tmp_path, change, said):
+    scenario = with_overrides(build({**SENDS, "policies": ["thorn"]}), [change])
+    with pytest.raises(ScenarioError, match=said):
+        run_scenario(scenario, RunStore(tmp_path), jobs=1)
+
+
+@pytest.mark.slow
+def test_a_collective_loses_bandwidth_to_faults_and_only_where_they_are(tmp_path):
+    collective = {"operation": "all_reduce", "message_bytes": 500_000_000, "repeats": 700}
+    raw = {
+        "name": "ring",
+        "fabric": {"topology": {"hosts": 3}, "collective": collective},
+        "vary": {"fabric.faults.kind": ["none", "round_robin"]},
+        "policies": ["thorn", "none"],
+    }
+    quiet, plain, faulty, broken = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    bandwidths = [run.metrics["bus_bandwidth_mean_gbps"] for run in (faulty, quiet, plain)]
+    assert bandwidths == sorted(bandwidths)
+    assert faulty.metrics["failed"] == 0
+    assert broken.metrics["failed"] == 1
+    assert faulty.metrics["bus_bandwidth_p80_gbps"] == quiet.metrics["bus_bandwidth_p80_gbps"]
