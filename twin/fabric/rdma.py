@@ -3,8 +3,8 @@
 For: `stall_s` and `survives`, the closed forms; `send_series` and `ping_pong`, packet by packet (packets.py).
 Not for: collectives (collectives.py), nor for how long a path is lost (failover.py).
 
-Source: InfiniBand Architecture Specification 1.4, chapter 9.7 and 9.9 (go-back-N, ACK timeout, error
-retries); RoCEv2 (Annex A17) for the headers.
+Source: InfiniBand Architecture Specification 1.4, chapters 9.7 and 9.9 (go-back-N, ACK timeout, error
+retries).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from numpy.typing import ArrayLike
 
 from twin.fabric import packets, recovery
 from twin.fabric.model import Flags, Floats, QueuePair
+from twin.fabric.overlay import FRAMING_BYTES, ROCE_BYTES
 from twinbed import ScenarioError
 
-ROCE_V2_BYTES = 82
-"""On the wire besides a packet's payload: preamble and gap 20, Ethernet 14 and its check 4, IPv4 20, UDP 8,
-base transport header 12, invariant check 4. VXLAN adds its own."""
+ROCE_V2_BYTES = ROCE_BYTES + FRAMING_BYTES
+"""On the wire besides a packet's payload; a tunnel adds its own (overlay.py)."""
 
 NO_OUTAGES = np.empty((0, 2))
 
