@@ -217,7 +217,7 @@ class _Watched:
         self.cpu = _id(group, "cpu.stat")
         self.memory = _id(group, "memory.stat")
         self.end_ns = self._read_ns = now_ns
-        counters = self.meter.counters()
+        counters = self.meter.read()
         self._cpu_ns, self._throttled_ns = counters.cpu_ns, counters.throttled_ns
         self._reads = number
         self._inactive_bytes = 0
@@ -235,12 +235,12 @@ class _Watched:
 
     def throttled_s(self) -> float:
         """Throttled time since it was last asked."""
-        before, self._throttled_ns = self._throttled_ns, self.meter.counters().throttled_ns
+        before, self._throttled_ns = self._throttled_ns, self.meter.read().throttled_ns
         return (self._throttled_ns - before) / 1e9
 
     def usage_cores(self, now_ns: int) -> float:
         """CPU used since it was last asked."""
-        before, self._cpu_ns = self._cpu_ns, self.meter.counters().cpu_ns
+        before, self._cpu_ns = self._cpu_ns, self.meter.read().cpu_ns
         elapsed_ns, self._read_ns = max(1, now_ns - self._read_ns), now_ns
         return (self._cpu_ns - before) / elapsed_ns
 

@@ -19,6 +19,12 @@ from twinbed import InvariantError
 
 NO_LIMIT_BYTES = (1 << 63) - 1
 
+Columns = NDArray[np.int64]
+"""Places of containers in the order given."""
+
+_MOST_FOUND = 64
+"""Arrays of ids whose columns are remembered: groups of containers that report together are fewer."""
+
 
 class Fleet:
     """N containers in the order given. quota_cores (inf = none), limit_bytes (2^63 − 1 = none) and up are
@@ -34,6 +40,7 @@ class Fleet:
         self.up: NDArray[np.bool_] = np.zeros(count, np.bool_)
         self._column_of: dict[int, int] = {}
         self._id_of: dict[int, int] = {}
+        self._found: dict[int, tuple[Ids, Columns, bool]] = {}
 
     def add(self, columns: Sequence[int], ids: Ids) -> None:
         """Containers that joined with the ids they got; InvariantError if the allocator gave other ids."""
@@ -42,6 +49,7 @@ class Fleet:
         for column, number in zip(columns, ids.tolist(), strict=True):
             self._column_of[number] = column
             self._id_of[column] = number
+        self._found.clear()
 
     def has(self, column: int) -> bool:
         """Whether it is a member."""
@@ -52,6 +60,7 @@ class Fleet:
         number = self._id_of.pop(column, None)
         if number is not None:
             del self._column_of[number]
+            self._found.clear()
         self.quota_cores[column], self.limit_bytes[column], self.up[column] = 0.0, 0, False
         return number
 
@@ -68,13 +77,29 @@ class Fleet:
         """int64[k]; the columns must be members."""
         return np.array([self._id_of[column] for column in columns], np.int64)
 
-    def members_only(self, records: Records, began_ns: int) -> Records:
-        """Without periods from before the time line, and without containers that left."""
-        there = [number in self._column_of for number in records.ids.tolist()]
-        kept = (records.end_ns > began_ns) & np.array(there)
-        if kept.all():
-            return records
-        return Records(*(getattr(records, each.name)[kept] for each in fields(Records)))
+    def members_only(self, records: Records, began_ns: int) -> tuple[Records, Columns]:
+        """Without periods from before the time line, and without containers that left; their columns."""
+        columns, everybody = self._columns(records.ids)
+        if everybody and min(records.end_ns.tolist()) > began_ns:
+            return records, columns
+        kept = (records.end_ns > began_ns) & (columns >= 0)
+        some = Records(*(getattr(records, each.name)[kept] for each in fields(Records)))
+        return some, columns[kept]
+
+    def _columns(self, ids: Ids) -> tuple[Columns, bool]:
+        """−1 for those who are not there, and whether everybody is. Found once for an array that nobody will
+        write to."""
+        found = self._found.get(id(ids))
+        if found is not None:
+            return found[1:]
+        columns = np.array([self._column_of.get(number, -1) for number in ids.tolist()], np.int64)
+        everybody = bool((columns >= 0).all())
+        if not ids.flags.writeable:
+            if len(self._found) >= _MOST_FOUND:
+                self._found.clear()
+            # Keeping the array itself keeps its address from being another's.
+            self._found[id(ids)] = ids, columns, everybody
+        return columns, everybody
 
     def joining(self, columns: Sequence[int]) -> Join:
         """What an allocator is told of newcomers; a peak counts as profiled when all of them have it."""

@@ -58,6 +58,8 @@ class Lives:
 
     def next_ns(self) -> int:
         """When something is due."""
+        if not self._down:
+            return self._ready_ns
         due = [each.starts_ns for each in self._down if each.starts_ns is not None]
         return min([self._ready_ns, *due])
 

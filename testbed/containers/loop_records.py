@@ -7,12 +7,13 @@ period. Not for: deciding or measuring anything. Row t is period [t·P, (t+1)·P
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.containers.loop_fleet import Fleet
+from testbed.containers.loop_fleet import Columns, Fleet
 from testbed.containers.observed import ObservedEvents, ObservedSeries
 from testbed.containers.ports import Records
 
@@ -30,6 +31,8 @@ _TYPES: dict[str, type] = {
     "up": np.bool_,
     "reported": np.bool_,
 }
+_REPORTED = ("usage_cores", "quota_cores", "throttled", "throttled_s", "memory_bytes")
+"""What a row has from a record, by the same names."""
 
 
 class Books:
@@ -51,6 +54,8 @@ class Books:
         self._last_row = np.zeros(len(fleet.containers), np.int64)
         self._memory_bytes = np.zeros(len(fleet.containers), np.int64)
         self._arrays = self._block()
+        self._taken: list[tuple[Records, Columns]] = []
+        self._reasons: list[tuple[int, int]] = []
 
     def begin(self, start_ns: int) -> None:
         """Row 0 starts at `start_ns` (CLOCK_MONOTONIC); what was counted before does not count."""
@@ -84,41 +89,64 @@ class Books:
         fleet, first = self._fleet, self._rows
         if ended == first:
             return False
+        self._write_down()
         self._fit(ended)
         rows = slice(first, ended)
         self._arrays["limit_bytes"][rows] = fleet.limit_bytes
         self._arrays["up"][rows] = fleet.up
         # A record that is in already knows better: it is about the container's own period.
         unknown = ~self._arrays["reported"][rows]
+        if not unknown.any():
+            self._rows = int(ended)
+            return True
         held_bytes = np.where(fleet.up, self._memory_bytes, 0)
         for name, known in (("quota_cores", fleet.quota_cores), ("memory_bytes", held_bytes)):
             self._arrays[name][rows][unknown] = np.broadcast_to(known, unknown.shape)[unknown]
         self._rows = int(ended)
         return True
 
-    def take(self, records: Records, columns: list[int]) -> None:
+    def take(self, records: Records, columns: Columns) -> None:
         """Fills the row in which each container's own period ended. columns: those of records.ids.
 
-        A record of several periods, because the loop or the kernel was late, fills all of theirs.
+        A record of several periods, because the loop or the kernel was late, fills all of theirs. Neither is
+        to be changed afterwards: what was taken is written down when a row ends, all of it at once.
         """
-        if self.start_ns is None or not columns:
+        if self.start_ns is not None:
+            self._taken.append((records, columns))
+            self.reports += len(columns)
+
+    def _write_down(self) -> None:
+        if self._reasons:
+            columns, reasons = zip(*self._reasons, strict=True)
+            self._reasons.clear()
+            self._fit(self._rows + 1)
+            self._arrays["cpu_reason"][self._rows, columns] = reasons
+        if not self._taken:
             return
-        last = (records.end_ns - self.start_ns - 1) // self.period_ns
+        taken, self._taken = self._taken, []
+        if np.bincount(_joined([columns for _, columns in taken])).max() == 1:
+            self._put(taken)
+        else:
+            # Somebody is in there twice, after a late record: the second one follows the first one's row.
+            for each in taken:
+                self._put([each])
+
+    def _put(self, taken: Sequence[tuple[Records, Columns]]) -> None:
+        """Of containers that are in there once each."""
+        assert self.start_ns is not None
+        columns = _joined([each for _, each in taken])
+        end_ns = _joined([records.end_ns for records, _ in taken])
+        last = (end_ns - (self.start_ns + 1)) // self.period_ns
         self._fit(int(last.max()) + 1)
-        arrays = self._arrays
-        at = (last, np.array(columns))
-        arrays["usage_cores"][at] = records.usage_cores
-        arrays["quota_cores"][at] = records.quota_cores
-        arrays["throttled"][at] = records.throttled
-        arrays["throttled_s"][at] = records.throttled_s
-        arrays["memory_bytes"][at] = records.memory_bytes
-        arrays["reported"][at] = True
-        self._fill(last, at[1])
-        self._memory_bytes[columns] = records.memory_bytes
-        self.reports += len(columns)
+        for name in _REPORTED:
+            self._arrays[name][last, columns] = _joined([getattr(records, name) for records, _ in taken])
+        self._arrays["reported"][last, columns] = True
+        self._fill(last, columns)
+        self._memory_bytes[columns] = self._arrays["memory_bytes"][last, columns]
 
     def joined(self, column: int) -> None:
         """What it does from here on has nothing to do with its rows so far."""
+        self._write_down()
         self._last_row[column] = self._rows
         self._memory_bytes[column] = 0
 
@@ -141,11 +169,11 @@ class Books:
 
     def give_reason(self, column: int, reason: int) -> None:
         """Of the last change of a CPU limit in the row that is being lived in."""
-        self._fit(self._rows + 1)
-        self._arrays["cpu_reason"][self._rows, column] = reason
+        self._reasons.append((column, reason))
 
     def series(self) -> ObservedSeries:
         """All rows that have ended."""
+        self._write_down()
         kept: dict[str, Any] = {name: values[: self._rows].copy() for name, values in self._arrays.items()}
         return ObservedSeries(**kept)
 
@@ -158,3 +186,7 @@ class Books:
     def _block(self) -> dict[str, NDArray[Any]]:
         shape = (_BLOCK_ROWS, len(self._fleet.containers))
         return {name: np.zeros(shape, kind) for name, kind in _TYPES.items()}
+
+
+def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

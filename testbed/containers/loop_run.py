@@ -130,6 +130,8 @@ class ControlLoop:
         ready = self._wakeups.sleep(min(due_ns, self._next_ns(), until_ns))
         now_ns = time.monotonic_ns()
         row_ended = self._books.advance(now_ns)
+        if row_ended:
+            self._look_for_kills()
         for handler in ready:
             handler()
         if self._held:
@@ -150,7 +152,7 @@ class ControlLoop:
     def _chores(self, now_ns: int) -> None:
         """Starts, readiness, joins and leaves by time, the agents' sweep, and what is done once a second."""
         self._lives.serve(now_ns)
-        if self._books.start_ns is not None:
+        if (self._late or self._ending) and self._books.start_ns is not None:
             self._keep_time(self._books.at_s(now_ns))
         if now_ns >= self._sweep_ns and self._allocator.reclaim is not None:
             self._sweep_ns = now_ns + round(self._allocator.reclaim.interval_s * NS)
@@ -174,13 +176,13 @@ class ControlLoop:
         began_ns = self._books.start_ns
         if began_ns is None or records.ids.size == 0:
             return
-        records = self._fleet.members_only(records, began_ns)
+        records, columns = self._fleet.members_only(records, began_ns)
         if records.ids.size == 0:
             return
+        last_ns = max(records.end_ns.tolist())
         # What comes through a descriptor was due when the period ended.
-        late_ns = now_ns - (due_ns if due_ns <= now_ns else int(records.end_ns.max()))
+        late_ns = now_ns - (due_ns if due_ns <= now_ns else last_ns)
         self._books.lateness_ns.append(max(late_ns, 0))
-        columns = [self._fleet.column(number) or 0 for number in records.ids.tolist()]
         self._books.take(records, columns)
         stats = PeriodStats(
             records.ids,
@@ -190,14 +192,12 @@ class ControlLoop:
             records.usage_cores,
             records.memory_bytes,
             self._books.period_ns / NS,
-            float(records.end_ns.max() - began_ns) / NS,
+            (last_ns - began_ns) / NS,
         )
         began = time.perf_counter()
         decision = self._allocator.on_period(stats)
         self.decide_s += time.perf_counter() - began
         self._hands.carry_out(decision)
-        for column in columns:
-            self._look_for_kills(self._fleet.containers[column])
 
     # --- memory ----------------------------------------------------------------------------------
 
@@ -219,13 +219,17 @@ class ControlLoop:
         took_ns = time.monotonic_ns() - began_ns
         self._books.grant_ns.extend(took_ns for each in held if each.status in (Status.UP, Status.STARTING))
 
-    def _look_for_kills(self, each: Supervised) -> None:
-        """The OOM killer took a process: its container goes down as a whole, as with memory.oom.group."""
-        try:
-            if each.was_oom_killed() and each.status in (Status.UP, Status.STARTING, Status.HELD):
-                self._killed_for_memory(each)
-        except GroupGoneError:
-            self._vanish(each)
+    def _look_for_kills(self) -> None:
+        """The OOM killer took a process: its container goes down as a whole, as with memory.oom.group.
+
+        Everybody is looked at together, once a row: that costs a third of looking after each one's period.
+        """
+        for each in self._fleet.containers:
+            try:
+                if each.was_oom_killed() and each.status in (Status.UP, Status.STARTING, Status.HELD):
+                    self._killed_for_memory(each)
+            except GroupGoneError:
+                self._vanish(each)
 
     def _killed_for_memory(self, each: Supervised) -> None:
         self._books.note("oom", each.index, time.monotonic_ns())

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from heapq import heapify, heapreplace
 
 import numpy as np
 
 from control.allocator.model import NO_IDS, Ids
-from testbed.containers.meter import Counters, Meter
+from testbed.containers.meter import Meter, Reading
 from testbed.containers.ports import GroupGoneError, LimitedGroup, Records
 
 SLOT_NS_PER_GROUP = 50_000
@@ -36,8 +37,10 @@ _SHARP_NS = 3_000_000
 _PATIENCE = 3
 _CACHE_REFRESH = 10
 _NEVER_NS = 1 << 62
+_INF = float("inf")
 
-_Row = tuple[int, int, float, float, bool, float, int, float, bool]
+_Row = tuple[int, int, int, float, float, float, float, bool, bool]
+"""Of a container: id, end_ns and memory_bytes; quota, unused, usage and throttled_s; throttled and idle."""
 
 
 class Polling:
@@ -56,7 +59,7 @@ class Polling:
         self._watched: dict[int, _Watched] = {}
         self._learners: list[_Watched] = []
         self._probe_due_ns = _NEVER_NS
-        self._slots: list[_Slot] = []
+        self._slots: list[tuple[int, int, _Slot]] = []
         self._served_ns = clock()
         self._gone: list[int] = []
         self._missing: list[int] = []
@@ -65,7 +68,7 @@ class Polling:
     @property
     def gone(self) -> Ids:
         """As the port says."""
-        return np.array(self._gone, np.int64)
+        return np.array(self._gone, np.int64) if self._gone else NO_IDS
 
     @property
     def settled(self) -> bool:
@@ -98,7 +101,7 @@ class Polling:
 
     def due_ns(self) -> int:
         """As the port says: the next slot's end, or the next look at what is being learnt."""
-        return min([self._probe_due_ns, *(slot.due_ns for slot in self._slots)])
+        return min(self._slots[0][0], self._probe_due_ns) if self._slots else self._probe_due_ns
 
     def collect(self, now_ns: int) -> Records:
         """As the port says."""
@@ -106,13 +109,13 @@ class Polling:
         self._served_ns = now_ns
         rows: list[_Row] = []
         known: Ids | None = None
-        for slot in self._slots:
-            if slot.due_ns <= now_ns:
-                before = len(rows)
-                for each in slot.members:
-                    self._poll(each, now_ns, rows)
-                slot.due_ns = self._next_ns(slot.offset_ns, now_ns)
-                known = slot.ids if before == 0 else None
+        slots = self._slots
+        while slots and slots[0][0] <= now_ns:
+            _, place, slot = slots[0]
+            known = None if rows else slot.ids
+            for each in slot.members:
+                self._poll(each, now_ns, rows)
+            heapreplace(slots, (self._next_ns(slot.offset_ns, now_ns), place, slot))
         if now_ns >= self._probe_due_ns:
             self._probe()
         if self._gone:
@@ -194,7 +197,9 @@ class Polling:
             offset_ns = cluster[-1][0] + MARGIN_NS
             members = [self._watched[number] for _, number in cluster]
             # After what was served last, and not after now: what is due by now is still to be served.
-            self._slots.append(_Slot(members, offset_ns, self._next_ns(offset_ns, self._served_ns)))
+            due_ns = self._next_ns(offset_ns, self._served_ns)
+            self._slots.append((due_ns, len(self._slots), _Slot(members, offset_ns)))
+        heapify(self._slots)
 
     def _next_ns(self, offset_ns: int, now_ns: int) -> int:
         """The first moment after `now_ns` at this offset in a period."""
@@ -204,20 +209,21 @@ class Polling:
 
     def _poll(self, each: _Watched, now_ns: int, rows: list[_Row]) -> None:
         """Appends the record of what ended since the last one; nothing where that was within a period."""
-        offset_ns = 0 if each.phase_ns is None else each.phase_ns
-        end_ns = now_ns - (now_ns - offset_ns) % self._period_ns
-        periods = round((end_ns - each.end_ns) / self._period_ns)
+        end_ns = now_ns - (now_ns - (each.phase_ns or 0)) % self._period_ns
+        periods = (end_ns - each.end_ns + self._period_ns // 2) // self._period_ns
         if periods < 1:
             return
         try:
-            counters = each.meter.counters()
-            memory_bytes = each.memory_bytes()
+            reading = each.meter.read()
+            inactive_bytes = each.inactive_bytes()
         except GroupGoneError:
             self._gone.append(each.number)
             return
-        before = each.counters
-        each.counters, each.end_ns = counters, end_ns
-        if each.phase_ns is None and counters.nr_periods > before.nr_periods and each not in self._learners:
+        nr_periods, nr_throttled, throttled_ns, cpu_ns, charged_bytes = reading
+        periods_before, throttled_before, throttled_ns_before, cpu_ns_before, _ = each.reading
+        each.reading, each.end_ns = reading, end_ns
+        active = nr_periods > periods_before
+        if active and each.phase_ns is None and each not in self._learners:
             self._learn(each, now_ns)
         if each.fresh:
             # Since it was added is no whole period.
@@ -225,20 +231,19 @@ class Polling:
             return
         self.lost += periods - 1
         quota = each.group.quota_cores
-        usage = (counters.cpu_ns - before.cpu_ns) / (periods * self._period_ns)
-        throttled = counters.nr_throttled > before.nr_throttled
-        idle = counters.nr_periods == before.nr_periods and (quota < np.inf or usage == 0.0)
+        usage = (cpu_ns - cpu_ns_before) / (periods * self._period_ns)
+        throttled = nr_throttled > throttled_before
         rows.append(
             (
                 each.number,
                 end_ns,
+                max(charged_bytes - inactive_bytes, 0),
                 quota,
-                0.0 if throttled else max(quota - usage, 0.0),
-                throttled,
+                0.0 if throttled or usage >= quota else quota - usage,
                 usage,
-                memory_bytes,
-                (counters.throttled_ns - before.throttled_ns) / 1e9,
-                idle,
+                (throttled_ns - throttled_ns_before) / 1e9,
+                throttled,
+                not active and (quota < _INF or usage == 0.0),
             )
         )
 
@@ -257,26 +262,26 @@ class _Watched:
         self.fresh = True
         self._reads = number
         self._inactive_bytes = 0
-        self.counters = Counters(0, 0, 0, 0)
+        self.reading = Reading(0, 0, 0, 0, 0)
         self.end_ns = now_ns
 
     def restart(self, end_ns: int) -> None:
         """Counts from here, where a period of its own has just ended."""
-        self.counters, self.end_ns, self.fresh = self.meter.counters(), end_ns, False
+        self.reading, self.end_ns, self.fresh = self.meter.read(), end_ns, False
 
-    def memory_bytes(self) -> int:
-        """The working set; what the kernel would drop first is looked up once in a while."""
+    def inactive_bytes(self) -> int:
+        """What the kernel would drop first; it is looked up once in a while."""
         if self._reads % _CACHE_REFRESH == 0:
             self._inactive_bytes = self.meter.inactive_file_bytes()
         self._reads += 1
-        return max(0, self.meter.charged_bytes() - self._inactive_bytes)
+        return self._inactive_bytes
 
 
 class _Slot:
     """Groups that are polled together at `offset_ns` of every period."""
 
-    def __init__(self, members: list[_Watched], offset_ns: int, due_ns: int) -> None:
-        self.members, self.offset_ns, self.due_ns = members, offset_ns, due_ns
+    def __init__(self, members: list[_Watched], offset_ns: int) -> None:
+        self.members, self.offset_ns = members, offset_ns
         self.ids: Ids = np.array([each.number for each in members], np.int64)
         # Allocators remember where they found the ids of an array that nobody will write to.
         self.ids.setflags(write=False)
@@ -286,20 +291,15 @@ def _records(rows: list[_Row], known: Ids | None) -> Records:
     """rows as arrays; known: the array that holds just their ids, if there is one."""
     if not rows:
         return NOTHING_ENDED
-    ids, end_ns, quota, unused, throttled, usage, memory, throttled_s, idle = zip(*rows, strict=True)
-    if known is None or len(known) != len(rows):
-        known = np.array(ids, np.int64)
-    return Records(
-        known,
-        np.array(end_ns, np.int64),
-        np.array(quota, np.float64),
-        np.array(unused, np.float64),
-        np.array(throttled, np.bool_),
-        np.array(usage, np.float64),
-        np.array(memory, np.int64),
-        np.array(throttled_s, np.float64),
-        np.array(idle, np.bool_),
-    )
+    # Few arrays, for after a sleep a call of NumPy costs as much as many lines of Python; but one for each
+    # type, because its users would pay for fields that are not side by side.
+    by_field = tuple(zip(*rows, strict=True))
+    ids, end_ns, memory_bytes = np.array(by_field[:3], np.int64)
+    quota, unused, usage, throttled_s = np.array(by_field[3:7], np.float64)
+    throttled, idle = np.array(by_field[7:], np.bool_)
+    if known is not None and len(known) == len(rows):
+        ids = known
+    return Records(ids, end_ns, quota, unused, throttled, usage, memory_bytes, throttled_s, idle)
 
 
 NOTHING_ENDED = Records(

@@ -117,7 +117,6 @@ class Supervised:
         self.down_ns: int | None = None
         self.leaving = self.deliberate = False
         self._kills: OomKills | None = None
-        self._kills_seen = 0
         self.container: Container | None = None
         self._started_ns = 0
         self._failures = 0
@@ -177,14 +176,10 @@ class Supervised:
         """Counts the OOM killer's victims from here on."""
         if self.group is not None:
             self._kills = OomKills(self.group.directories)
-            self._kills_seen = self._kills.count()
 
     def was_oom_killed(self) -> bool:
         """Whether the OOM killer ended a process of it since it was last asked. Raises GroupGoneError."""
-        if self._kills is None:
-            return False
-        seen, self._kills_seen = self._kills_seen, self._kills.count()
-        return self._kills_seen > seen
+        return self._kills is not None and self._kills.grew()
 
     def is_ready(self) -> bool:
         """Whether it has started up."""

@@ -14,6 +14,7 @@ from twinbed import InvariantError, ScenarioError
 
 P = 100_000_000
 START = 5 * P + 123
+FIRST = np.array([0])
 
 
 def containers(count: int = 2) -> list[Supervised]:
@@ -54,8 +55,8 @@ def record(end_ns: int, usage: float, quota: float = 0.5, number: int = 7) -> Re
 
 
 def test_a_record_fills_the_row_in_which_its_own_period_ended(books: Books) -> None:
-    books.take(record(START + P, 0.1), [0])
-    books.take(record(START + P + 1, 0.2), [0])
+    books.take(record(START + P, 0.1), FIRST)
+    books.take(record(START + P + 1, 0.2), FIRST)
     books.advance(START + 2 * P)
 
     assert books.series().usage_cores[:, 0] == pytest.approx([0.1, 0.2])
@@ -73,9 +74,17 @@ def test_rows_without_a_record_have_the_limits_in_force(books: Books, fleet: Fle
     assert (series.limit_bytes == 1 << 20).all()
 
 
+def test_what_was_taken_of_a_life_that_is_over_is_not_the_next_ones(books: Books) -> None:
+    books.take(record(START + P, 0.1), FIRST)
+    books.joined(0)
+    books.advance(START + 2 * P)
+
+    assert books.series().memory_bytes[:, 0].tolist() == [4096, 0]
+
+
 def test_a_late_record_is_the_mean_of_the_rows_it_covers(books: Books) -> None:
-    books.take(record(START + P, 0.1), [0])
-    books.take(record(START + 4 * P, 0.3), [0])
+    books.take(record(START + P, 0.1), FIRST)
+    books.take(record(START + 4 * P, 0.3), FIRST)
     books.advance(START + 4 * P)
     series = books.series()
 
@@ -85,7 +94,7 @@ def test_a_late_record_is_the_mean_of_the_rows_it_covers(books: Books) -> None:
 
 def test_more_rows_than_one_block_holds(books: Books) -> None:
     books.advance(START + 3000 * P)
-    books.take(record(START + 2999 * P, 0.4), [0])
+    books.take(record(START + 2999 * P, 0.4), FIRST)
 
     assert books.series().usage_cores[2998, 0] == pytest.approx(0.4)
     assert books.rows == 3000
@@ -94,7 +103,7 @@ def test_more_rows_than_one_block_holds(books: Books) -> None:
 def test_before_the_time_line_nothing_is_kept_but_events(fleet: Fleet) -> None:
     books = Books(fleet, 0.1)
     books.note("join", 0, 99)
-    books.take(record(START, 0.1), [0])
+    books.take(record(START, 0.1), FIRST)
     books.write_ns.append(5)
     books.begin(START)
 
@@ -123,9 +132,22 @@ def test_ids_and_columns(fleet: Fleet) -> None:
 
 
 def test_records_of_who_left_and_of_before_are_dropped(fleet: Fleet) -> None:
-    assert fleet.members_only(record(START + P, 0.1), START).ids.tolist() == [7]
-    assert fleet.members_only(record(START, 0.1), START).ids.size == 0
-    assert fleet.members_only(record(START + P, 0.1, number=9), START).ids.size == 0
+    records, columns = fleet.members_only(record(START + P, 0.1, number=8), START)
+    assert records.ids.tolist() == [8]
+    assert columns.tolist() == [1]
+    assert fleet.members_only(record(START, 0.1), START)[0].ids.size == 0
+    assert fleet.members_only(record(START + P, 0.1, number=9), START)[0].ids.size == 0
+
+
+def test_the_columns_of_an_array_that_nobody_writes_to_are_found_anew_when_somebody_left(
+    fleet: Fleet,
+) -> None:
+    records = record(START + P, 0.1, number=8)
+    records.ids.setflags(write=False)
+    assert fleet.members_only(records, START)[1].tolist() == [1]
+    fleet.remove(1)
+
+    assert fleet.members_only(records, START)[0].ids.size == 0
 
 
 def test_peaks_are_told_when_everybody_has_one() -> None:
