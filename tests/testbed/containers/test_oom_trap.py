@@ -19,8 +19,8 @@ STEP = MIB
 
 
 def grant(group: Group, trap: Trap, eater: Eater, timeout_s: float = 60.0) -> list[float]:
-    """Raises the limit to one step above what is held (v2: that may be above the limit) whenever tasks are
-    held, until the process has what it wants; how long each grant took from the event to the limit written, s."""
+    """Raises the limit to one step above what there is (v2: that may be above the limit) whenever tasks are
+    held, until the process has what it wants; how long each grant took from the event on, s."""
     took: list[float] = []
     deadline = time.monotonic() + timeout_s
     while not eater.done():
