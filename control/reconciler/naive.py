@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from control.reconciler.diff import plan
-from control.reconciler.model import EvpnFdb, Representors, Rules
+from control.reconciler.model import Representors, Rules
 from control.reconciler.ports import (
     ALL_TABLES,
     Add,
@@ -37,15 +37,19 @@ class NaiveSubscriber:
         self._request = 0
         self._remotes: dict[tuple[int, int], int] = {}  # (device, MAC address) → VTEP, as it believes
         self._actions: dict[tuple[int, int], int] = {}  # (VNI, VTEP) → index
+        self._held: list[Changed] | None = []  # messages that came before the first dump
 
     def handle(self, event: Event) -> list[Instruction]:
         """See `ports.RuleController.handle`; timers, failures and lost messages mean nothing to it."""
         if isinstance(event, Started):
             return [Dump(self._next_request(), ALL_TABLES, Cause(Reason.STARTED, event.at_s))]
         if isinstance(event, Dumped):
-            return self._begin(event)
-        if isinstance(event, Changed) and event.entries is not None:
-            return self._follow(event.entries, event.gone, Cause(Reason.CHANGED, event.at_s))
+            held, self._held = self._held or [], None
+            return sum(map(self._follow, held), self._begin(event))
+        if isinstance(event, Changed):
+            if self._held is None:
+                return self._follow(event)
+            self._held.append(event)
         return []
 
     def _begin(self, event: Dumped) -> list[Instruction]:
@@ -78,8 +82,12 @@ class NaiveSubscriber:
         )
         return [self._change(what, rules, reason, cause) for what, rules, reason in steps if rules.mac.size]
 
-    def _follow(self, entries: EvpnFdb, gone: bool, cause: Cause) -> list[Instruction]:
+    def _follow(self, message: Changed) -> list[Instruction]:
+        entries, gone = message.entries, message.gone
+        cause = Cause(Reason.CHANGED, message.at_s)
         changes: list[Instruction] = []
+        if entries is None:
+            return changes
         for mac, remote, vni in zip(
             entries.mac.tolist(), entries.remote.tolist(), entries.vni.tolist(), strict=True
         ):

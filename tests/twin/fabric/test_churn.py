@@ -1,0 +1,64 @@
+"""The reconciler and the naive subscriber on the same story of moving addresses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from control.reconciler.model import Representors
+from control.reconciler.naive import NaiveSubscriber
+from control.reconciler.reconciler import Reconciler
+from control.reconciler.settings import ReconcilerSettings
+from twin.fabric.churn import Agreement, Churn, agreement
+from twin.fabric.forwarding import Netlink
+
+REPRESENTORS = Representors(np.array([10]), np.array([100]))
+SETTINGS = ReconcilerSettings(timeout_s=0.5)
+CHURN = Churn(entries=300, hosts=10, moves_per_s=200.0, moving_s=1.0, settle_s=0.7, sample_s=0.05)
+LOSSLESS = Netlink(
+    message_s=50e-6, read_s=20e-6, buffer_messages=400, dump_s=1e-3, dump_entry_s=4e-6, rule_s=360e-6
+)
+
+
+def outcome(kind, **trouble) -> Agreement:
+    controller = kind(REPRESENTORS, SETTINGS)
+    link = replace(LOSSLESS, **trouble)
+    return agreement(controller, REPRESENTORS, SETTINGS, CHURN, link, np.random.SeedSequence(4))
+
+
+def test_while_no_message_is_lost_both_agree_with_the_tables():
+    for kind in (Reconciler, NaiveSubscriber):
+        quiet = outcome(kind)
+        assert quiet.messages_lost == 0
+        assert quiet.wrong[-1] == 0
+
+
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        {"loss": 0.05},
+        {"reordering": 0.05, "overtaken_s": 0.02},
+        {"buffer_messages": 1, "read_s": 5e-3},
+        {"rule_failure": 0.05},
+    ],
+    ids=["loss", "reordering", "overflow", "failing rules"],
+)
+def test_in_trouble_only_the_reconciler_ends_up_right(trouble):
+    ours, naive = outcome(Reconciler, **trouble), outcome(NaiveSubscriber, **trouble)
+
+    assert ours.moves == naive.moves > 100
+    assert ours.wrong[-1] == 0
+    assert naive.wrong[-1] > 0
+
+
+def test_the_same_seed_tells_the_same_story():
+    one, same = outcome(Reconciler, loss=0.2), outcome(Reconciler, loss=0.2)
+
+    assert one.wrong.tolist() == same.wrong.tolist()
+    assert (one.dumps, one.rule_changes, one.messages_lost) == (
+        same.dumps,
+        same.rule_changes,
+        same.messages_lost,
+    )
