@@ -56,7 +56,7 @@ def _spec() -> FleetSpec:
         duration_s=DAYS * DAY_S,
         iteration_s=np.array([np.inf, DEGRADED_S, ITERATION_S]),
         jitter_cv=JITTER_CV,
-        network_from=0.0,
+        busy=np.array([[0.0, 1.0]]),
         flows=4,
         causes=causes,
         gaps_s=np.full((1, 2), STALL_S),

@@ -18,7 +18,7 @@ import simpy
 
 from twin.fabric.delays import draw
 from twin.fabric.fleet_model import Bill, Cause, FleetOutcome, FleetSpec
-from twin.fabric.iterations import BOOK, DOWN, ITERATE, KEPT, advance, begin, keep, lose
+from twin.fabric.iterations import BOOK, DOWN, KEPT, advance, begin, keep, lose, meet
 from twin.fabric.model import FaultKind, Flags, Floats, Whole
 
 
@@ -48,7 +48,7 @@ class _Fleet:
         self._sigma = float(np.sqrt(np.log1p(spec.jitter_cv**2)))
         self._taken_s = np.empty(1 << 12)
         self._used = 0
-        self._stall_end_s = self._down_since_s = self._down_s = self._lost_s = 0.0
+        self._down_since_s = self._down_s = self._lost_s = 0.0
         self._faults: list[tuple[float, int, int, float]] = []
         self._base_s = self._iteration_s()
         begin(self._books, 0.0, self._base_s, self._sigma, self._paces)
@@ -117,14 +117,17 @@ class _Fleet:
         now_s = self.env.now
         self._catch_up(now_s)
         if cause.kind is None:
-            row, gap_s = component * self.spec.rows_per_host, np.full(2, np.inf)
+            row = component * self.spec.rows_per_host
+            stall_s = np.inf
             self.back_s[component] = max(self.back_s[component], now_s + repair_s)
         else:
             rows, hit = self._hit(cause.kind, component)
             row = int(rows[0])
             gap_s = self._cut(rows, hit, now_s + repair_s)
+            stall_s = meet(self._books, now_s, gap_s, self.spec.busy, self.spec.transport)
             self.env.process(self._repair(cause.swap, row, int(np.argmax(hit[0])), repair_s))
-        stall_s = self._meet(gap_s)
+        if self._books[0]["activity"] == DOWN:
+            stall_s = np.nan
         self._faults.append((now_s, index, row, stall_s))
         if np.isinf(stall_s):
             self._die()
@@ -162,24 +165,6 @@ class _Fleet:
         repaired_s = self.up_again_s[rows].min(axis=1)[:, None] - now_s
         gap_s = np.where(repaired_s > 0, repaired_s, gap_s)
         return np.asarray(np.where(lost.any(axis=1, keepdims=True), gap_s, 0.0).max(axis=0))
-
-    def _meet(self, gap_s: Floats) -> float:
-        """What a gap (float64[2]) that begins now adds to the job: inf kills it, NaN if it is not running."""
-        book, now_s = self._books[0], self.env.now
-        if book["activity"] == DOWN:
-            return np.nan
-        busy_s = now_s
-        if book["activity"] == ITERATE:
-            busy_s = max(float(book["began_s"]) + self.spec.network_from * float(book["need_s"]), now_s)
-        stall_s = float(self.spec.transport.stall_s(np.maximum(gap_s - (busy_s - now_s), 0.0)).max())
-        if np.isinf(stall_s) or book["activity"] != ITERATE:
-            return stall_s if np.isinf(stall_s) else 0.0
-        end_s = busy_s + stall_s
-        added_s = max(0.0, end_s - max(busy_s, self._stall_end_s))
-        self._stall_end_s = max(self._stall_end_s, end_s)
-        book["due_s"] += added_s
-        book["stall_s"] += added_s
-        return added_s
 
     def _repair(
         self, swap: bool, row: int, uplink: int, repair_s: float

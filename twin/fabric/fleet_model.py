@@ -40,9 +40,10 @@ class FleetSpec:
     topology: its edge; rows_per_host, gpus_per_host; spares: hosts that can take a dead one's place.
     iteration_s: float64[U + 1], an iteration where the attachment with the fewest working uplinks has k of
     them (element 0 is not used); jitter_cv: coefficient of variation of iterations (lognormal).
-    network_from: share of an iteration after which its flows are busy; flows: connections of an attachment
-    per direction, each on one of its uplinks. gaps_s: float64[n, 2] (OUT, IN), how long packets of a path
-    are lost after it broke, drawn with replacement (inf: until the repair).
+    busy: float64[k, 2], ascending and disjoint, when flows are on the network, as shares of an iteration
+    (jobs.iteration); flows: connections of an attachment per direction, each on one of its uplinks. gaps_s:
+    float64[n, 2] (OUT, IN), how long packets of a path are lost after it broke, drawn with replacement (inf:
+    until the repair).
     """
 
     topology: Topology
@@ -52,7 +53,7 @@ class FleetSpec:
     duration_s: float
     iteration_s: Floats
     jitter_cv: float
-    network_from: float
+    busy: Floats
     flows: int
     causes: tuple[Cause, ...]
     gaps_s: Floats
@@ -82,8 +83,11 @@ class FleetSpec:
             )
         if self.gaps_s.ndim != 2 or self.gaps_s.shape[1] != 2 or not len(self.gaps_s):
             raise ScenarioError(f"gaps_s is {self.gaps_s.shape}, expected rows of (OUT, IN)")
-        if not 0 <= self.network_from < 1 or self.jitter_cv < 0 or self.flows < 1 or self.spares < 0:
-            raise ScenarioError("expected 0 <= network_from < 1, jitter_cv >= 0, flows >= 1, spares >= 0")
+        edges = self.busy.ravel()
+        if self.busy.shape[1:] != (2,) or np.any(np.diff(edges) < 0) or np.any((edges < 0) | (edges > 1)):
+            raise ScenarioError("busy: expected ascending spans of shares of an iteration, 0 to 1")
+        if self.jitter_cv < 0 or self.flows < 1 or self.spares < 0:
+            raise ScenarioError("expected jitter_cv >= 0, flows >= 1, spares >= 0")
         for cause in self.causes:
             if not 0 <= cause.per_s < np.inf:
                 raise ScenarioError(

@@ -1,6 +1,6 @@
-"""A fleet's iterations, one by one in compiled code, between two moments at which something happens.
+"""A job's iterations, one by one in compiled code, between two moments at which something happens.
 
-For: fleet.py, whose SimPy processes say when that is. Not for: faults. A book (one record of BOOK) says what
+For: fleet.py and jobs.py, which say when that is. Not for: faults. A book (one record of BOOK) says what
 the job does now and where its time went: what is not saved yet is pending; a save moves it to what is kept,
 and a death loses it.
 """
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from twin.containers.compiled import kernel
 from twin.fabric.model import Floats
+from twin.fabric.transports import Transport
 
 DOWN, ITERATE, SAVE, START = range(4)
 """What a job does. START: again after a planned stop, with nothing lost."""
@@ -24,6 +25,7 @@ BOOK = np.dtype(
         ("pace", np.float64),  # of the running iteration, 1 on average
         ("need_s", np.float64),  # the running iteration's length without stalls
         ("stall_s", np.float64),  # what gaps added to it
+        ("stall_end_s", np.float64),  # of the last gap
         ("since_save_s", np.float64),
         ("saved_s", np.float64),  # when pending began
         ("planned", np.int64),  # 1: starts again after the next save
@@ -107,6 +109,38 @@ def advance(
             book["saved_s"] = now_s
         begin(books, now_s, base_s, sigma, rng)
     return used
+
+
+def meet(books: NDArray[np.void], now_s: float, gap_s: Floats, busy: Floats, transport: Transport) -> float:
+    """Seconds that gaps (float64[k]) which begin now add to the running iteration of books[0]; inf: it dies.
+
+    busy: float64[b, 2], ascending and disjoint, the shares of an iteration in which flows are on the network;
+    a gap is not noticed before the next of them. A save and a start are not slowed.
+    """
+    book = books[0]
+    idle_s = _idle_s(books, now_s, busy) if book["activity"] == ITERATE else 0.0
+    noticed = gap_s[gap_s > idle_s]
+    stall_s = float(transport.stall_s(noticed - idle_s).max(initial=0.0))
+    if np.isinf(stall_s) or stall_s == 0.0 or book["activity"] != ITERATE:
+        return np.inf if np.isinf(stall_s) else 0.0
+    noticed_s = now_s + idle_s
+    added_s = max(0.0, noticed_s + stall_s - max(noticed_s, float(book["stall_end_s"])))
+    book["stall_end_s"] = max(float(book["stall_end_s"]), noticed_s + stall_s)
+    book["due_s"] += added_s
+    book["stall_s"] += added_s
+    return added_s
+
+
+def _idle_s(books: NDArray[np.void], now_s: float, busy: Floats) -> float:
+    """From now until the running iteration, or the next one, uses the network (inf: never)."""
+    book = books[0]
+    if not len(busy):
+        return np.inf
+    need_s = float(book["need_s"])
+    share = min(max(now_s - float(book["began_s"]) - float(book["stall_s"]), 0.0) / need_s, 1.0)
+    following = int(np.searchsorted(busy[:, 1], share, side="right"))
+    begin = float(busy[following, 0]) if following < len(busy) else 1.0 + float(busy[0, 0])
+    return max(begin - share, 0.0) * need_s
 
 
 @kernel

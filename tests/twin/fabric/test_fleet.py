@@ -35,7 +35,7 @@ def fleet(uplinks: int = 2, rows: int = 32, **given: Any) -> FleetSpec:
         if uplinks > 1
         else np.array([np.inf, 6.0]),
         jitter_cv=0.0,
-        network_from=0.0,
+        busy=np.array([[0.0, 1.0]]),
         flows=8,
         causes=(),
         gaps_s=np.full((1, 2), 0.2) if uplinks > 1 else INF,
@@ -124,7 +124,7 @@ def test_rebuilding_a_communicator_adds_its_gap() -> None:
 
 def test_a_gap_while_the_network_is_idle_is_not_noticed() -> None:
     spec = fleet(causes=(cause(FaultKind.LINK, 0.3),), gaps_s=np.full((1, 2), 0.3), flows=64)
-    busy, idle = run(spec), run(replace(spec, network_from=0.9))
+    busy, idle = run(spec), run(replace(spec, busy=np.array([[0.9, 1.0]])))
     assert len(busy.fault_at_s) == len(idle.fault_at_s)
     assert idle.bill.stalled_s < 0.6 * busy.bill.stalled_s
 
@@ -207,7 +207,7 @@ def test_it_agrees_with_the_walk_through_the_same_deaths() -> None:
         (lambda: fleet(rows_per_host=7), "no whole hosts"),
         (lambda: fleet(iteration_s=np.array([np.inf, 6.0])), "iteration_s has 2 values"),
         (lambda: fleet(gaps_s=np.zeros(3)), "rows of"),
-        (lambda: fleet(network_from=1.0), "network_from"),
+        (lambda: fleet(busy=np.array([[0.5, 1.2]])), "busy"),
         (lambda: fleet(causes=(cause(None, -1.0),)), "per_s"),
     ],
 )
