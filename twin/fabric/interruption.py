@@ -5,8 +5,8 @@ whoever waits for it, and nobody else. Not for: operations without outages (coll
 equal to while no path is lost), nor for which flows an outage hits (failover.py, ecmp.py).
 
 A flow is what one rank sends to another over its queue pair. What it loses, and how long it is silent, is
-recovery.py's rule; its acknowledgements are taken to arrive: who wants an upper bound adds the outages of
-their path to the flow's own.
+recovery.py's rule. A message longer than a window stands still without acknowledgements, too: the outages of
+their path belong to a flow's outages as much as those of its packets'.
 """
 
 from __future__ import annotations
@@ -52,6 +52,10 @@ def series(
     rank) float64[m, 2], begin and end in seconds after the series' begin; flows that the operation does not
     use lose nothing. Raises ScenarioError for ranks that there are not and what collectives and rdma refuse.
     """
+    if min(size_bytes, operations, chunk_bytes) < 1 or alpha_s < 0 or not 0 < rate_bps < np.inf:
+        raise ScenarioError(
+            "a series needs size_bytes, operations, chunk_bytes and rate_bps above 0, and alpha_s from 0"
+        )
     typical_s = float(time_s(kind, size_bytes, ranks, alpha_s, rate_bps, chunk_bytes=chunk_bytes))
     for source, destination in outages:
         if not (0 <= source < ranks and 0 <= destination < ranks):

@@ -55,8 +55,10 @@ def check(qp: QueuePair) -> None:
 
 
 def patience(qp: QueuePair, rtt_s: float, rate_bps: float, header_bytes: int) -> recovery.Patience:
-    """A queue pair as recovery.py asks of it. Raises ScenarioError for one that cannot be."""
+    """A queue pair as recovery.py asks of it. Raises ScenarioError for one, or a link, that cannot be."""
     check(qp)
+    if not rate_bps > 0 or not 0 <= rtt_s < np.inf or header_bytes < 0:
+        raise ScenarioError("a link needs rate_bps above 0, and rtt_s and header_bytes from 0")
     burst_s = qp.window * (qp.mtu_bytes + header_bytes) * 8 / rate_bps
     return recovery.Patience(qp.ack_timeout_s, qp.retry_count, burst_s, rtt_s)
 
@@ -90,6 +92,25 @@ def survives(
 ) -> Flags:
     """Whether the queue pair lives through each gap (any shape): its last retry finds the path."""
     return np.isfinite(stall_s(qp, gap_s, rtt_s=rtt_s, rate_bps=rate_bps, header_bytes=header_bytes))
+
+
+def retries_s(
+    qp: QueuePair,
+    gap_s: float,
+    *,
+    rtt_s: float = 0.0,
+    rate_bps: float = np.inf,
+    header_bytes: int = ROCE_V2_BYTES,
+) -> Floats:
+    """float64[k], when a busy sender sends anew, in seconds after its path's loss for gap_s.
+
+    The last of them has success if the queue pair survives. Raises ScenarioError as `stall_s`.
+    """
+    rule = patience(qp, rtt_s, rate_bps, header_bytes)
+    resumed_s = recovery.stall(gap_s, rule)
+    timers_s = rule.rtt_s + np.arange(1, rule.retries + 1) * rule.timeout_s
+    last_s = [resumed_s] if 0 < resumed_s < np.inf else []
+    return np.concatenate((timers_s[timers_s < resumed_s], np.array(last_s, np.float64)))
 
 
 def in_order(outages: Floats) -> Floats:
@@ -201,10 +222,10 @@ def _run(setting: packets.Records, pairs: packets.Records, paths: Sequence[Float
     """latency_s, float64[Q, messages]; paths: outages of 2Q paths as packets.new_paths numbers them."""
     merged = [in_order(path) for path in paths]
     common = setting[0]
-    # A link cannot have more on its way than it sends in a round trip, nor its queue pairs more than their
-    # windows, sent anew for every retry.
+    # A link cannot have more on its way than it sends in a round trip; nor its queue pairs more than their
+    # windows, sent anew each time their timers end: none lives if they end more often than it has retries.
     by_time = 2 * common["delay_s"] / min(common["full_s"], common["last_s"]) + 2
-    by_window = len(pairs) * min(common["window"], common["packets"]) * (common["retries"] + 2)
+    by_window = len(pairs) * common["window"] * (common["retries"] + 4)
     room = 1 << int(min(by_time, by_window)).bit_length()
     links = np.zeros(int(pairs["link"].max()) + 1, packets.LINK)
     answers = np.zeros((len(links), room), packets.ANSWER)
@@ -224,9 +245,9 @@ def _setting(
     interval_s: float,
     header_bytes: int,
 ) -> packets.Records:
-    check(qp)
-    if not 0 < rate_bps < np.inf or not 0 <= rtt_s < np.inf or interval_s < 0 or header_bytes < 0:
-        raise ScenarioError("a link needs rate_bps above 0, and rtt_s, interval_s and header_bytes from 0")
+    patience(qp, rtt_s, rate_bps, header_bytes)
+    if rate_bps == np.inf or not 0 <= interval_s < np.inf:
+        raise ScenarioError("packets need a finite rate_bps and a finite interval_s from 0")
     if messages < 1 or message_bytes < 1:
         raise ScenarioError("messages and message_bytes must be at least 1")
     count = -(-message_bytes // qp.mtu_bytes)

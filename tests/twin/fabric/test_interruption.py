@@ -84,3 +84,9 @@ def test_an_outage_beyond_the_retries_ends_the_series():
 def test_flows_are_between_ranks():
     with pytest.raises(ScenarioError, match="0 → 4"):
         run(Collective.ALL_REDUCE, MIB, 4, {(0, 4): [[0.0, 1.0]]})
+
+
+@pytest.mark.parametrize("change", [{"size_bytes": 0}, {"operations": 0}, {"chunk_bytes": 0}])
+def test_nothing_to_send_is_refused(change):
+    with pytest.raises(ScenarioError, match="above 0"):
+        run(Collective.BROADCAST, **{"size_bytes": MIB, "ranks": 4, "outages": {}, **change})

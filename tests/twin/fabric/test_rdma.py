@@ -119,6 +119,14 @@ def test_the_budget_is_retries_times_the_timeout():
     ]
 
 
+def test_a_sender_tries_again_every_timeout_until_the_path_is_back():
+    timeout_s = QP.ack_timeout_s
+    assert rdma.retries_s(QP, 2.5 * timeout_s) == pytest.approx([timeout_s, 2 * timeout_s, 3 * timeout_s])
+    assert rdma.retries_s(QP, np.inf) == pytest.approx(np.arange(1, 8) * timeout_s)
+    assert rdma.retries_s(QP, 0.0).tolist() == []
+    assert rdma.retries_s(QP, 1e-6, **LINK) == pytest.approx([1e-6 + RTT_S])
+
+
 def test_a_gap_within_a_window_costs_a_round_trip_and_no_timeout():
     begin_s = 100 * WIRE_S
     series = rdma.send_series(
@@ -147,6 +155,13 @@ def test_lost_acknowledgements_cost_a_retransmission_until_an_answer_says_that_a
     assert series.timeouts == 2
     assert series.retransmitted == QP.window + np.ceil((WIRE_S + RTT_S) / WIRE_S)
     assert np.isnan(series.error_at_s)
+
+
+def test_a_long_message_stands_still_without_acknowledgements_as_without_its_packets():
+    down, message = outage(5e-4, 3.2e-3), {"messages": 1, "message_bytes": 3000 * 1024}
+    lost = rdma.send_series(QP, **LINK, **message, outages=down)
+    unanswered = rdma.send_series(QP, **LINK, **message, ack_outages=down)
+    assert unanswered.latency_s == pytest.approx(lost.latency_s, abs=QP.window * WIRE_S + RTT_S)
 
 
 def test_half_a_round_is_what_ib_send_lat_shows():
@@ -193,6 +208,8 @@ def test_outages_may_overlap_and_come_in_any_order():
         (QueuePair(retry_count=8), {}, "retry_count: 8"),
         (QueuePair(window=0), {}, "window"),
         (QP, {"rate_bps": 0.0}, "rate_bps"),
+        (QP, {"rtt_s": -1.0}, "rtt_s"),
+        (QP, {"interval_s": np.nan}, "interval_s"),
         (QP, {"messages": 0}, "messages"),
         (QP, {"outages": np.array([[2.0, 1.0]])}, "begin first"),
         (QP, {"outages": np.array([1.0, 2.0])}, "begin first"),
