@@ -63,6 +63,37 @@ METRICS: tuple[Metric, ...] = (
         "lower",
         "Of sends: finished messages that took more than twice the median.",
     ),
+    *(
+        _metric(
+            f"iteration_p{share}_s",
+            f"Iteration p{share}",
+            "s",
+            4,
+            "lower",
+            f"Of training: {share}th percentile of iterations, or of means of `average` of them in a row.",
+        )
+        for share in (50, 90, 95)
+    ),
+    _metric(
+        "job_s", "Job time", "s", 1, "lower", "Of training: until all iterations are done, saves included."
+    ),
+    _metric("deaths", "Deaths", "1", 0, "lower", "Of training: how often the job died."),
+    _metric(
+        "stuck_s",
+        "Longest standstill",
+        "s",
+        1,
+        "lower",
+        "Of training that died: the longest time in which it came no further than it had been before.",
+    ),
+    _metric(
+        "kept_share",
+        "Work done",
+        "1",
+        4,
+        "higher",
+        "Of training: work done and saved when the job ended, or after twice the time that it needs.",
+    ),
     _metric(
         "bus_bandwidth_mean_gbps",
         "Bus bandwidth",

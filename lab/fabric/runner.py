@@ -77,6 +77,10 @@ def _measured(where: World) -> Measured:
         from lab.fabric import collective
 
         return collective.measure(where, where.asked.collective)
+    if where.asked.training is not None:
+        from lab.fabric import training
+
+        return training.measure(where, where.asked.training)
     raise InvariantError("a fabric scenario without a measure")
 
 

@@ -14,7 +14,7 @@ from lab.fabric.calibration import Replaced, check
 from lab.services.section import Section
 from twinbed import ScenarioError
 
-MEASURES = ("sends", "collective")
+MEASURES = ("sends", "collective", "training")
 """The sections that say what is measured; every fabric scenario has one of them."""
 
 
@@ -70,8 +70,42 @@ class CollectiveInput(Section):
     repeats: PositiveInt = Field(default=800, description="Operations, one after another.")
 
 
+class CheckpointInput(Section):
+    """How a job saves and starts again."""
+
+    interval_s: PositiveFloat = Field(description="Of work between two saves.")
+    save_s: NonNegativeFloat = Field(description="The job waits so long for a save.")
+    init_s: NonNegativeFloat = Field(description="From starting anew until it computes.")
+
+
+class TrainingInput(Section):
+    """A training job on hosts with a GPU each, iteration after iteration."""
+
+    parameters: PositiveFloat
+    layers: PositiveInt = 1
+    micro_batches: PositiveInt = Field(default=1, description="Per iteration and replica.")
+    micro_batch_s: PositiveFloat = Field(description="Forward and backward of one on one GPU alone.")
+    activation_bytes: NonNegativeFloat = Field(
+        default=0.0, description="Of a micro-batch between two layers."
+    )
+    gradient_bytes: PositiveFloat = Field(default=4.0, description="Of one parameter.")
+    data: PositiveInt = 1
+    pipeline: PositiveInt = 1
+    tensor: PositiveInt = 1
+    iterations: int = Field(default=1000, ge=1, le=10_000_000)
+    average: PositiveInt = Field(default=1, description="Iterations in a row whose mean is one value.")
+    jitter_cv: NonNegativeFloat = Field(default=0.0, description="Coefficient of variation of iterations.")
+    checkpoint: CheckpointInput | None = Field(default=None, description="null: a job that dies is lost.")
+
+    @model_validator(mode="after")
+    def _enough(self) -> TrainingInput:
+        if self.average > self.iterations:
+            raise ValueError(f"average is {self.average}, more than the {self.iterations} iterations")
+        return self
+
+
 class FabricInput(Section):
-    """A fabric, its faults, and what is measured: exactly one of sends and collective."""
+    """A fabric, its faults, and what is measured: exactly one of sends, collective, training."""
 
     topology: TopologyInput = TopologyInput()
     faults: FaultsInput = FaultsInput()
@@ -81,6 +115,7 @@ class FabricInput(Section):
     )
     sends: SendsInput | None = None
     collective: CollectiveInput | None = None
+    training: TrainingInput | None = None
 
     @model_validator(mode="after")
     def _one_measure(self) -> FabricInput:

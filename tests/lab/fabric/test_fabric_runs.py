@@ -118,3 +118,29 @@ def test_a_collective_loses_bandwidth_to_faults_and_only_where_they_are(tmp_path
     assert faulty.metrics["failed"] == 0
     assert broken.metrics["failed"] == 1
     assert faulty.metrics["bus_bandwidth_p80_gbps"] == quiet.metrics["bus_bandwidth_p80_gbps"]
+
+
+@pytest.mark.slow
+def test_a_job_goes_on_through_faults_or_falls_back_to_its_last_save(tmp_path):
+    raw = {
+        "name": "job",
+        "fabric": {
+            "topology": {"hosts": 2},
+            "faults": {"kind": "single", "at_s": 95.0},
+            "training": {
+                "parameters": 1e6,
+                "micro_batch_s": 1.0,
+                "data": 2,
+                "iterations": 300,
+                "checkpoint": {"interval_s": 50.0, "save_s": 0.0, "init_s": 7.0},
+            },
+        },
+        "policies": ["thorn", "none"],
+    }
+    through, back = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    assert through.metrics["kept_share"] == back.metrics["kept_share"] == 1
+    assert 300 < through.metrics["job_s"] < 302
+    # 45 s since the save are done again, once the port is back after 20 s and the job has started in 7 s.
+    assert back.metrics["deaths"] == 1
+    assert back.metrics["stuck_s"] == pytest.approx(20 + 7 + 45, abs=0.1)
+    assert back.metrics["job_s"] - through.metrics["job_s"] == pytest.approx(72, abs=2)
