@@ -42,6 +42,7 @@ class Lives:
         self._fleet, self._books, self._wakeups, self._logs = fleet, books, wakeups, logs
         self._leave, self._killed = leave, killed
         self._down: list[Supervised] = []
+        self._asked: list[Supervised] = []
         self._ready_ns = NEVER_NS
         self.restarts_s: list[float] = []
 
@@ -58,13 +59,19 @@ class Lives:
 
     def next_ns(self) -> int:
         """When something is due."""
-        if not self._down:
+        if not self._down and not self._asked:
             return self._ready_ns
         due = [each.starts_ns for each in self._down if each.starts_ns is not None]
+        due += [each.kill_ns for each in self._asked if each.kill_ns is not None]
         return min([self._ready_ns, *due])
 
     def serve(self, now_ns: int) -> None:
-        """Restarts that are due, and a look at who is ready."""
+        """Restarts that are due, the end of those who did not end when asked, and a look at who is ready."""
+        for each in self._asked[:]:
+            if each.kill_ns is None:
+                self._asked.remove(each)
+            elif each.kill_ns <= now_ns:
+                each.kill()
         for each in self._down[:]:
             if each.starts_ns is None:
                 self._down.remove(each)
@@ -75,7 +82,10 @@ class Lives:
             self._look_who_is_ready(now_ns)
 
     def take_down(self, each: Supervised, why: str) -> None:
-        """Kills it, or restarts it for new limits, unless it is down already; it comes back by itself."""
+        """Kills it, or restarts it for new limits, unless it is down already; it comes back by itself.
+
+        Who is restarted is asked to end first; who is held at the memory limit could not, and is killed.
+        """
         if each.status not in (Status.UP, Status.STARTING, Status.HELD):
             return
         if why == "kill":
@@ -83,7 +93,11 @@ class Lives:
         elif each.attached:
             return
         each.deliberate = why == "restart"
-        each.kill()
+        if each.deliberate and each.status is not Status.HELD:
+            each.terminate(time.monotonic_ns())
+            self._asked.append(each)
+        else:
+            each.kill()
         if each.attached:
             # The kernel's kill that this asked for is no second one.
             with suppress(GroupGoneError):
@@ -119,7 +133,7 @@ class Lives:
         now_ns = time.monotonic_ns()
         if each.status is Status.ABSENT:
             return
-        if each.leaving or code == 0:
+        if each.leaving or (code == 0 and not each.deliberate):
             self._leave(each)
             return
         if each.status is not Status.DOWN:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from testbed.containers import attached
 from testbed.containers.cgroups import NO_LIMIT_BYTES, Group
-from testbed.containers.container import Container, ContainerSpec
+from testbed.containers.container import TERMINATION_GRACE_S, Container, ContainerSpec
 from testbed.containers.meter import OomKills
 from testbed.containers.ports import GroupGoneError, Trap
 from twinbed import ScenarioError
@@ -102,9 +102,9 @@ class Supervised:
 
     group: None while an attached one is not there; trap: None where none is armed; exit_code: of the last
     start, negative for a signal; starts_ns: when a container that is DOWN is to be started; down_ns: since
-    when it is not up; resumes: what a
-    held one is again when its tasks go on; leaving: it is being ended for good; deliberate: it is being
-    restarted for new limits, which is no failure of its command.
+    when it is not up; kill_ns: when a command that was asked to end has had its time; resumes: what a held
+    one is again when its tasks go on; leaving: it is being ended for good; deliberate: it is being restarted
+    for new limits, which is no failure of its command.
     """
 
     def __init__(self, managed: Managed, index: int, group: Group | None) -> None:
@@ -115,6 +115,7 @@ class Supervised:
         self.exit_code: int | None = None
         self.starts_ns: int | None = None
         self.down_ns: int | None = None
+        self.kill_ns: int | None = None
         self.leaving = self.deliberate = False
         self._kills: OomKills | None = None
         self.container: Container | None = None
@@ -185,17 +186,28 @@ class Supervised:
         """Whether it has started up."""
         return self.managed.ready is None or self.managed.ready()
 
+    def terminate(self, now_ns: int) -> None:
+        """Asks the command to end; kill_ns: when its time for that is over."""
+        self.kill_ns = now_ns + round(TERMINATION_GRACE_S * NS)
+        self._send(signal.SIGTERM)
+
     def kill(self) -> None:
         """Ends everything inside at once; what somebody else runs is left to the kernel's OOM killer."""
+        self.kill_ns = None
         if self.attached:
             if self.trap is not None:
                 self.trap.surrender()
-        elif self.group is not None:
-            # The command itself may not be inside yet.
-            with suppress(ProcessLookupError):
-                if self.pidfd >= 0:
-                    signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
-            self.group.send(signal.SIGKILL)
+        else:
+            self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        if self.group is None:
+            return
+        # The command itself may not be inside yet.
+        with suppress(ProcessLookupError):
+            if self.pidfd >= 0:
+                signal.pidfd_send_signal(self.pidfd, number)
+        self.group.send(number)
 
     def reap(self) -> int | None:
         """How the command ended; None while it runs. What it left behind is ended with it."""
@@ -204,6 +216,7 @@ class Supervised:
         if code is None or self.container is None:
             return None
         self.close_pidfd()
+        self.kill_ns = None
         self.exit_code = code
         with suppress(GroupGoneError):
             self.container.note_end(code)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from testbed.containers.container import ContainerSpec
+from testbed.containers.container import TERMINATION_GRACE_S, ContainerSpec
 from testbed.containers.ports import GroupGoneError, LimitedGroup, Trap
 from testbed.containers.remote.messages_pb2 import Wanted
 from testbed.containers.supervised import BACKOFF_FIRST_S, BACKOFF_MOST_S, BACKOFF_RESET_S
@@ -92,6 +92,7 @@ class Hosted:
         self._limited = [running and bool(origin.command), running and bool(origin.command)]
         self._process: subprocess.Popen[bytes] | None = None
         self._ours_to_kill = False
+        self._kill_s: float | None = None
         self._started_s = 0.0
         self._starts_s: float | None = None
         self._failures = 0
@@ -146,10 +147,16 @@ class Hosted:
         self.running, self._started_s, self._ours_to_kill = True, time.monotonic(), False
 
     def restart(self) -> None:
-        """Ends the command; it is started again when it is gone. What is attached goes on as it is."""
-        if self.origin.command:
-            self._ours_to_kill = True
+        """Asks the command to end, and ends it after the grace; it is started again when it is gone. What is
+        held could not end by itself; what is attached goes on as it is."""
+        if not self.origin.command:
+            return
+        self._ours_to_kill = True
+        if self.held:
             self.group.send(signal.SIGKILL)
+        else:
+            self._kill_s = time.monotonic() + TERMINATION_GRACE_S
+            self.group.send(signal.SIGTERM)
 
     def surrender(self) -> None:
         """Leaves it to the OOM killer, which ends the command; it is then started again."""
@@ -167,6 +174,9 @@ class Hosted:
             if not self.origin.command:
                 self.group.charged_bytes()  # raises GroupGoneError once it is gone
             return None
+        if self._kill_s is not None and now_s >= self._kill_s:
+            self._kill_s = None
+            self.group.send(signal.SIGKILL)
         code = None
         if self._process is not None:
             code = self._process.poll()
@@ -175,12 +185,14 @@ class Hosted:
         elif self.group.pids():
             return None
         self.group.send(signal.SIGKILL)
-        self.running, self._process = False, None
-        if code == 0 or (code is None and not self._ours_to_kill):
+        self.running, self._process, self._kill_s = False, None, None
+        if code == 0 and not self._ours_to_kill:
             return Ended("its command ended", final=True, killed=False)
         self._plan_restart(now_s)
         by_others = code == -signal.SIGKILL and not self._ours_to_kill
-        return Ended(f"its command ended with {code}", final=False, killed=by_others)
+        # How an adopted one ended only its parent was told, which is gone: it counts as having failed.
+        how = "ended" if code is None else f"ended with {code}"
+        return Ended(f"its command {how}", final=False, killed=by_others)
 
     def terminate(self) -> None:
         """Asks the command to end."""

@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from control.allocator import make
-from control.allocator.model import Application
-from testbed.containers import cgroup_tree
+from control.allocator.model import NOTHING, Application, Decision, PeriodStats
+from testbed.containers import cgroup_tree, supervised
 from testbed.containers.attached import attach, files_of
 from testbed.containers.cgroups import Group, detect
-from testbed.containers.container import ContainerSpec
+from testbed.containers.container import Container, ContainerSpec
 from testbed.containers.loop import Attached, Managed, Settings, control
 from testbed.containers.ownership import RUN_ROOT, new_run
 from testbed.containers.ports import GroupGoneError
@@ -70,6 +70,43 @@ def test_a_command_that_fails_is_started_again_later_and_later(cgroups: None, tm
     assert ("kill", 0) not in kinds(observed)
     assert len(list(logs.glob("a*.log"))) == starts
     assert observed.exit_codes == (3, None)
+
+
+class RestartsOnce:
+    """Escra that restarts everybody in the first period that is reported."""
+
+    def __init__(self) -> None:
+        self._inner, self._left = escra(), 1
+
+    def __getattr__(self, name: str):
+        return getattr(self._inner, name)
+
+    def on_period(self, stats: PeriodStats) -> Decision:
+        self._left -= 1
+        return Decision(restart=stats.ids) if self._left == 0 else NOTHING
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("on_term", "code"), [("trap 'touch asked; exit 0' TERM", 0), ("trap '' TERM", -9)], ids=["ends", "deaf"]
+)
+def test_a_command_is_asked_to_end_before_it_is_restarted_for_new_limits(
+    cgroups: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on_term: str, code: int
+) -> None:
+    monkeypatch.setattr(supervised, "TERMINATION_GRACE_S", 0.5)
+    script = f"{on_term}; [ -e first ] && exit 0; touch first; while :; do sleep 0.02; done"
+    spec = ContainerSpec("a", ("sh", "-c", script), directory=tmp_path)
+    ends = []
+    monkeypatch.setattr(
+        Container,
+        "note_end",
+        lambda self, code, note=Container.note_end: (ends.append(code), note(self, code)),
+    )
+    observed = control([Managed(spec)], APP, RestartsOnce(), Settings(duration_s=20))
+
+    assert ends == [code, 0]
+    assert (tmp_path / "asked").exists() == (code == 0)
+    assert [kind for kind, _ in kinds(observed)] == ["join", "restart", "leave"]
 
 
 @pytest.mark.slow
