@@ -108,8 +108,10 @@ def _in_order(own: Rules, representors: Representors) -> tuple[Rules, Whole]:
     known[known] = representors.device[place[known]] == own.device[known]
     key = (np.where(known, place, count) << MAC_BITS) | own.mac
     if not (key[1:] > key[:-1]).all():
-        # Of several for one address the oldest comes first, and stays.
-        order = np.lexsort((own.handle, key))
+        order = np.argsort(key)
+        if (np.diff(key[order]) == 0).any():
+            # Of several for one address the oldest comes first, and stays.
+            order = np.lexsort((own.handle, key))
         own, key = own.take(order), key[order]
     return own, key
 
