@@ -155,12 +155,13 @@ class Installed:
 @dataclass(frozen=True, slots=True)
 class InstallFailed:
     """rows: int64[k], positions in the request's rules that were refused; the others are in force. why: the
-    system's word for the first."""
+    system's word for the first. full: one was refused because the kernel takes no more rules (ENOSPC)."""
 
     at_s: float
     request: int
     rows: Whole
     why: str
+    full: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,6 +111,8 @@ class Reconciler:
         self._failed_dumps = 0
         self._unanswered = 0
         self._whole_dumps = 0
+        self._in_force = 0  # rules, whoever's, as the last dump showed and what we have done since
+        self._learned_room = np.inf  # how many rules the kernel takes, if it refused one for that
         self._in_step: tuple[ForwardingState, Rules] | None = None
 
     @property
@@ -216,12 +218,15 @@ class Reconciler:
 
     def _take_up(self, event: Dumped) -> None:
         settings = self._settings
+        self._in_force = len(event.rules.mac)
+        self._learn_room(full=False)
         made = plan(
             event.state,
             event.rules,
             self._representors,
             owner=settings.owner,
-            max_rules=settings.max_rules,
+            # One more than it took: room that appeared is found out, one refusal at a time.
+            max_rules=int(min(settings.max_rules, self._learned_room + 1)),
             first_action=settings.first_action,
         )
         self._note(made, event)
@@ -285,10 +290,21 @@ class Reconciler:
         if isinstance(event, InstallFailed):
             self._backoff.failed(known[failed], event.at_s)
             self._status = replace(self._status, last_failure=event.why)
+        done = len(known) - len(failed)
         count = {Add: "added", Replace: "replaced", Delete: "deleted"}[type(asked)]
-        done = getattr(self._status, count) + len(known) - len(failed)
-        self._status = replace(self._status, **{count: done})
+        self._status = replace(self._status, **{count: getattr(self._status, count) + done})
+        self._in_force += {Add: done, Replace: 0, Delete: -done}[type(asked)]
+        self._learn_room(full=isinstance(event, InstallFailed) and event.full)
         return self._next_batch(event.at_s)
+
+    def _learn_room(self, *, full: bool) -> None:
+        """The kernel takes what it took when it refused more, until it takes more."""
+        if full:
+            self._learned_room = self._in_force
+            # Adds come last in a plan: there is no room for those that are left.
+            self._batches.clear()
+        elif self._in_force > self._learned_room:
+            self._learned_room = np.inf
 
     # --- small parts ---------------------------------------------------------------------------------
 

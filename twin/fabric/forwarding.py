@@ -39,7 +39,7 @@ from control.reconciler.ports import (
     Timer,
     TimerFired,
 )
-from twin.fabric.tables import KernelTables, Row
+from twin.fabric.tables import FULL, KernelTables, Row
 
 Watch = Callable[[Event, list[Instruction]], None]
 
@@ -203,7 +203,7 @@ class Host:
         while life == self._life:
             change: RuleChange = yield changes.get()
             failed: list[int] = []
-            why = ""
+            why, full = "", False
             for number, row in enumerate(_rows(change.rules)):
                 yield env.timeout(link.rule_s)
                 if life != self._life:
@@ -211,9 +211,9 @@ class Host:
                 refused = self._change_rule(change, row)
                 if refused is not None:
                     failed.append(number)
-                    why = why or refused
+                    why, full = why or refused, full or refused == FULL
             if failed:
-                self._answer(InstallFailed(env.now, change.request, np.array(failed), why))
+                self._answer(InstallFailed(env.now, change.request, np.array(failed), why, full))
             else:
                 self._answer(Installed(env.now, change.request))
 

@@ -30,6 +30,8 @@ Listener = Callable[[Table, Row, bool], None]
 
 EVERY_ROW = slice(None)
 
+FULL = "ENOSPC: the table of rules is full"
+
 _KIND: dict[Table, tuple[type[Any], tuple[str, ...]]] = {
     Table.BRIDGE_FDB: (BridgeFdb, ("mac", "vlan")),
     # A device takes several VTEPs for one address: that is what makes duplicates possible.
@@ -145,7 +147,7 @@ class KernelTables:
         """Installs a rule (columns of `Rules`; the handle is given here). quiet: its owner is not told."""
         rules = self._tables[Table.RULES]
         if len(rules) >= self.max_rules:
-            return "ENOSPC: the table of rules is full"
+            return FULL
         device, mac, vni, remote, action, _, cookie = row
         refused = self._bind(action, vni, remote)
         if refused:

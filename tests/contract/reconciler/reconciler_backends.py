@@ -77,6 +77,9 @@ class Backend(Protocol):
     def lose_our_rule(self, address: int) -> None:
         """Somebody else removes a rule of ours."""
 
+    def take_only(self, rules: int) -> None:
+        """From now on the kernel refuses more rules than that."""
+
     def lose_messages(self, lost: bool) -> None:
         """From now on no notification arrives, or all do."""
 
@@ -98,9 +101,9 @@ class Backend(Protocol):
 class Twin:
     """In virtual time."""
 
-    def __init__(self, netlink: Netlink = QUIET, *, max_rules: int = 10**6, seed: int = 1) -> None:
+    def __init__(self, netlink: Netlink = QUIET, *, seed: int = 1) -> None:
         self.env = simpy.Environment()
-        self.tables = KernelTables(max_rules)
+        self.tables = KernelTables()
         self.host = Host(self.env, self.tables, netlink, np.random.SeedSequence(seed), self._watch)
         self.dumps = self.rule_changes = 0
         self.seen: Callable[[Event, list[Instruction]], None] | None = None
@@ -156,6 +159,9 @@ class Twin:
 
     def lose_our_rule(self, address: int) -> None:
         self.tables.delete_rule((REPRESENTOR, mac(address), VNI, 0, 0, 0, OWNER))
+
+    def take_only(self, rules: int) -> None:
+        self.tables.max_rules = rules
 
     def lose_messages(self, lost: bool) -> None:
         self.host.netlink = replace(self.host.netlink, loss=1.0 if lost else 0.0)

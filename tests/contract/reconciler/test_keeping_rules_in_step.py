@@ -205,3 +205,23 @@ def test_a_set_larger_than_the_kernel_takes_is_limited_and_said(kernel: Backend,
     kernel.pass_time(2 * TIMEOUT_S)
     assert len(kernel.rules()) == 6
     assert (limited.status.wanted, limited.status.refused) == (10, 4)
+
+
+def test_a_kernel_that_takes_fewer_is_asked_for_one_more_at_a_time(kernel: Backend, reconciler: Make) -> None:
+    places = learned(kernel, 40)
+    kernel.take_only(25)
+    unaware = reconciler()
+    kernel.start(unaware)
+    kernel.until(lambda: len(kernel.rules()) == 25, SOON_S)
+    kernel.pass_time(TIMEOUT_S)
+    changes = kernel.rule_changes
+
+    kernel.pass_time(10 * TIMEOUT_S)
+
+    assert kernel.rule_changes - changes <= 30
+    assert unaware.status.wanted == 40
+    assert unaware.status.refused == 14
+    kernel.withdraw(1, places.pop(1))
+    kernel.until(lambda: 1 not in kernel.rules() and len(kernel.rules()) == 25, SOON_S + TIMEOUT_S)
+    kernel.take_only(100)
+    kernel.until(in_step(kernel, places), 3 * TIMEOUT_S)

@@ -268,6 +268,41 @@ def test_more_rules_than_there_is_room_for_show_in_the_status():
     assert (machine.status.wanted, machine.status.refused) == (5, 3)
 
 
+def test_how_many_rules_the_kernel_takes_is_learned_and_forgotten_when_it_takes_more():
+    entries = [(mac(number), 1) for number in range(6)]
+    machine, instructions = started(entries, batch_rules=4)
+    first = asked(instructions, Add)
+    after = machine.handle(InstallFailed(0.1, first.request, np.array([2, 3]), "ENOSPC", full=True))
+    # The second batch is not asked for.
+    assert [type(one) for one in after] == [ArmTimer]
+
+    dump = asked(machine.handle(Changed(1.0, EVPN)), Dump)
+    installed = rules((mac(0), 1), (mac(1), 1))
+    probe = asked(machine.handle(Dumped(1.0, dump.request, tables(entries), installed)), Add)
+    assert probe.rules.mac.tolist() == [mac(2)]
+    assert machine.status.refused == 3
+    machine.handle(Installed(1.1, probe.request))
+
+    dump = asked(machine.handle(Changed(2.0, EVPN)), Dump)
+    installed = rules((mac(0), 1), (mac(1), 1), (mac(2), 1))
+    rest = asked(machine.handle(Dumped(2.0, dump.request, tables(entries), installed)), Add)
+    assert len(rest.reasons) == 3
+
+
+def test_others_rules_above_what_the_kernel_took_do_not_cost_us_ours():
+    machine, instructions = started([(mac(1), 1), (mac(2), 1)])
+    machine.handle(InstallFailed(0.1, asked(instructions, Add).request, np.array([1]), "ENOSPC", full=True))
+    dump = asked(machine.handle(Changed(1.0, EVPN)), Dump)
+    theirs = {"cookie": 1}
+    installed = rules((mac(1), 1), (mac(7), 1, theirs), (mac(8), 1, theirs))
+
+    change = asked(
+        machine.handle(Dumped(1.0, dump.request, tables([(mac(1), 1), (mac(2), 1)]), installed)), Add | Delete
+    )
+
+    assert isinstance(change, Add)
+
+
 def test_a_setting_out_of_its_range_is_named():
     with pytest.raises(ScenarioError, match=r"reconciler\.timeout_s: 0\.0 seconds is outside"):
         ReconcilerSettings(timeout_s=0.0)

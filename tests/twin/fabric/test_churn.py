@@ -62,3 +62,26 @@ def test_the_same_seed_tells_the_same_story():
         same.rule_changes,
         same.messages_lost,
     )
+
+
+def test_lost_answers_delay_but_do_not_stop_it():
+    patient = ReconcilerSettings(timeout_s=0.5, answer_s=0.05)
+    link = replace(LOSSLESS, answer_loss=0.2)
+    story = replace(CHURN, settle_s=6.0, sample_s=0.5)
+    ended = agreement(
+        Reconciler(REPRESENTORS, patient), REPRESENTORS, patient, story, link, np.random.SeedSequence(4)
+    )
+
+    assert ended.wrong[-1] == 0
+
+
+def test_tables_that_never_rest_do_not_keep_entries_from_their_rules():
+    restless = replace(CHURN, moves_per_s=500.0, settle_s=0.0)
+    slow = replace(LOSSLESS, dump_entry_s=1e-4)
+    ended = agreement(
+        Reconciler(REPRESENTORS, SETTINGS), REPRESENTORS, SETTINGS, restless, slow, np.random.SeedSequence(4)
+    )
+
+    # A dump takes the time of a dozen moves, so that none is whole; what moved last is wrong for that long.
+    assert ended.wrong[0] == CHURN.entries
+    assert ended.wrong[8:].max() < CHURN.entries / 2
