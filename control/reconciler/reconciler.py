@@ -165,7 +165,7 @@ class Reconciler:
         self._news = self._news or _cause(event)
         return []
 
-    def _nothing(self, event: Event) -> list[Instruction]:  # noqa: ARG002
+    def _nothing(self, _: Event) -> list[Instruction]:
         return []
 
     def _dump_now(self, event: Event) -> list[Instruction]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -20,6 +21,8 @@ from control.reconciler.settings import ReconcilerSettings
 
 TIMEOUT_S, DUMP_AND_RULES_S = 1.0, 0.1
 """The promise, and what a few dumps and rules take on top of it."""
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = ReconcilerSettings(
     owner=OWNER, timeout_s=TIMEOUT_S, retry_s=0.02, retry_max_s=0.3, batch_rules=2, answer_s=0.2

@@ -255,6 +255,7 @@ some_rules = st.lists(
 
 
 # A busy machine is slow and that is no finding.
+@pytest.mark.slow
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(some_tables, some_rules, st.integers(0, 12))
 def test_any_plan_is_right_least_and_final(state, installed, max_rules):

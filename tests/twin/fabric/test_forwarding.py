@@ -97,11 +97,11 @@ def test_a_burst_beyond_the_buffer_is_lost_and_said_once():
 def test_messages_are_lost_doubled_and_overtaken_as_often_as_said():
     def mean_messages(**trouble):
         env, tables, _, controller = host(link=replace(LINK, buffer_messages=10**6, **trouble))
-        for number in range(2000):
+        for number in range(1000):
             tables.put(Table.EVPN_FDB, number, 6, 7, 8)
         env.run()
         order = [int(message.entries.mac[0]) for message in controller.seen(Changed)]
-        return len(order) / 2000, sum(np.diff(order) < 0) / 2000
+        return len(order) / 1000, sum(np.diff(order) < 0) / 1000
 
     assert mean_messages(loss=0.3)[0] == pytest.approx(0.7, abs=0.05)
     assert mean_messages(duplication=0.3)[0] == pytest.approx(1.3, abs=0.05)
