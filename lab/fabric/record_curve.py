@@ -2,8 +2,8 @@
 
 For: making training_curve.csv, which the twin only stretches in time. Not for: anything at run time; it needs
 torch (`pip install twinbed[cloud]`) and about two minutes of one core. The images are made here, so nothing
-is downloaded: ten classes, each a smooth random pattern that is shifted, scaled and buried in noise. It stands
-for no published training; ResNet101 on CIFAR-10 has another curve.
+is downloaded: ten classes, each a smooth random pattern that is shifted, scaled and buried in noise. It
+stands for no published training; ResNet101 on CIFAR-10 has another curve.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ def train(epochs: int) -> list[float]:
     found = [accuracy()]
     for _ in range(epochs):
         model.train()
-        for rows in torch.randperm(len(inputs)).split(BATCH):
+        for rows in torch.split(torch.randperm(len(inputs)), BATCH):
             optimiser.zero_grad()
-            torch.nn.functional.cross_entropy(model(inputs[rows]), labels[rows]).backward()
+            torch.autograd.backward(torch.nn.functional.cross_entropy(model(inputs[rows]), labels[rows]))
             optimiser.step()
         schedule.step()
         found.append(accuracy())
@@ -95,10 +95,11 @@ def _model(nn: Any) -> Any:
 
 def main(path: Path = PATH, epochs: int = EPOCHS) -> int:
     """Trains and writes the CSV: epoch, accuracy."""
+    accuracies = train(epochs)
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(("epoch", "accuracy"))
-        rows.writerows((epoch, f"{value:.4f}") for epoch, value in enumerate(train(epochs)))
+        rows.writerows((epoch, f"{value:.4f}") for epoch, value in enumerate(accuracies))
     return 0
 
 

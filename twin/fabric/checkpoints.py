@@ -188,7 +188,8 @@ def progress(plan: Checkpointing, lives: Lives) -> tuple[Floats, Floats]:
         work_s = np.full(len(steps), plan.interval_s)
         work_s[-1] = lives.kept_s[row] + lives.lost_s[row] - lives.saves[row] * plan.interval_s
         before_s = lives.from_s[row] + steps * plan.interval_s
-        at_s += [np.column_stack([begin_s, begin_s + work_s]).ravel(), lives.end_s[row : row + 1]]
+        worked_s = np.minimum(begin_s + work_s, lives.end_s[row])
+        at_s += [np.column_stack([begin_s, worked_s]).ravel(), lives.end_s[row : row + 1]]
         done_s += [np.column_stack([before_s, before_s + work_s]).ravel(), before_s[-1:] + work_s[-1:]]
         if not (lives.finished and row == len(lives.begin_s) - 1):
             at_s.append(lives.end_s[row : row + 1])
