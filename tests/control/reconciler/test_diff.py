@@ -156,6 +156,16 @@ def test_of_a_duplicated_address_the_installed_place_stays_else_the_lowest():
     assert nothing(planned(tables(entries), rules((mac(1), 3))))
 
 
+def test_one_vni_on_two_vxlan_devices_is_one_tenant():
+    state = tables([(mac(1), 1), (mac(1), 1)])
+    state.evpn.ifindex[1] += 1
+
+    made = planned(state)
+
+    assert led_to(made.add.rules) == {(10, mac(1)): vtep(1)}
+    assert made.duplicated == 0
+
+
 def test_of_a_duplicated_address_a_reachable_place_is_taken():
     made = planned(tables([(mac(1), 2), (mac(1), 3)], routed=[3]), rules((mac(1), 2)))
 
