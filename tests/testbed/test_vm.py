@@ -146,13 +146,19 @@ def test_hooks_cgroup_v2_and_the_contract_work_inside(vm: Vm, capsys: pytest.Cap
     """One pytest for all, because Python takes long to start under emulation."""
     object_file()
     root = Path(__file__).parents[2]
-    selection = ["-q", "-rA", "-m", "root", *(str(root / each) for each in INSIDE)]
-    done = vm.run(
-        [sys.executable, "-m", "pytest", "-ppytest_timeout", "-pno:cacheprovider", *selection],
-        900,
-        cwd=root,
-        env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"},
-    )
+    selection = ["-v", "-ra", "-m", "root", *(str(root / each) for each in INSIDE)]
     with capsys.disabled():
-        print(f"\n{done.stdout[-6000:]}\nboot {vm.boot_s:.0f} s, tests {done.wall_s:.0f} s")
-    assert done.rc == 0, done.stdout + done.stderr
+        done = vm.run(
+            [sys.executable, "-m", "pytest", "-ppytest_timeout", "-pno:cacheprovider", *selection],
+            900,
+            cwd=root,
+            env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"},
+            on_output=show,
+        )
+        print(f"boot {vm.boot_s:.0f} s, tests {done.wall_s:.0f} s")
+    assert done.rc == 0, done.stderr
+
+
+def show(stream: str, data: bytes) -> None:
+    """As it comes: where the VM hangs, this says in which test."""
+    print(data.decode(errors="replace"), end="", flush=True)
