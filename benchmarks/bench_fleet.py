@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.figure import figure
 from benchmarks.simpy_fleet import Job
-from traces.fault_rates import LLAMA3, per_component_s
+from traces.fault_rates import LLAMA3, per_gpu_s
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.fleet import simulate
 from twin.fabric.fleet_model import Cause, FleetOutcome, FleetSpec
@@ -44,9 +44,9 @@ def figures() -> Iterator[dict[str, object]]:
 def _spec() -> FleetSpec:
     repair = Delay(REPAIR_S, REPAIR_S)
     causes = (
-        Cause("cable", FaultKind.LINK, per_component_s(LLAMA3, "link"), repair),
-        Cause("nic", FaultKind.NIC, per_component_s(LLAMA3, "nic"), repair, swap=True),
-        Cause("host", None, 8 * per_component_s(LLAMA3, "other"), repair),
+        Cause("cable", FaultKind.LINK, per_gpu_s(LLAMA3, "link"), repair),
+        Cause("nic", FaultKind.NIC, per_gpu_s(LLAMA3, "nic"), repair, swap=True),
+        Cause("host", None, 8 * per_gpu_s(LLAMA3, "other"), repair),
     )
     return FleetSpec(
         topology=dual_tor(GPUS, tors=GPUS // 32, nics=2, spines=1),

@@ -1,8 +1,8 @@
 """How often the parts of a training fleet fail: published totals, and what a public fault trace adds up to.
 
-For: faults per component and second by source, and the reader of StepFun's trace. Not for: drawing faults
-(twin.fabric.fleet), nor the time a path needs to fail over. A component is what the source counts: a GPU's
-attachment in Llama 3's fleet, a server in StepFun's. The trace is read where it lies and not shipped.
+For: faults per GPU and second by source, and the reader of StepFun's trace. Not for: drawing faults
+(twin.fabric.fleet), nor the time a path needs to fail over. Sources count GPUs or servers; a rate per GPU is
+what fleets of another size are made from. The trace is read where it lies and not shipped.
 
 Sources: A. Dubey et al., The Llama 3 Herd of Models, 2024, section 3.3.4 and table 5; StepFun,
 InfiniteHBD-Trace (SIGCOMM 2025, Apache-2.0).
@@ -39,13 +39,13 @@ NO_FAULT = ("Stress Test Failure", "Training Task Troubleshooting", "Change", "T
 
 @dataclass(frozen=True, slots=True)
 class FaultCounts:
-    """Faults of a fleet by part. components: how many; duration_s: for how long they were watched.
+    """Faults of a fleet by part, of so many GPUs that were watched for duration_s.
 
     repair_s: by part, float64[n], how long each fault lasted; empty where the source does not say.
     """
 
     source: str
-    components: int
+    gpus: int
     duration_s: float
     counts: Mapping[Part, int]
     repair_s: Mapping[Part, Floats] = field(default_factory=dict)
@@ -54,20 +54,24 @@ class FaultCounts:
 LLAMA3 = FaultCounts(
     source="Llama 3 405B, 54 days on 16,384 GPUs: 419 unexpected interruptions, 8.4 % network switch or "
     "cable and 1.7 % NIC; 47 planned ones are left out",
-    components=16_384,
+    gpus=16_384,
     duration_s=54 * DAY_S,
     counts={"link": 35, "nic": 7, "other": 377},
 )
 """The job had one path per GPU: every fault of it was an interruption, and every interruption is counted."""
 
 
-def per_component_s(counts: FaultCounts, part: Part) -> float:
-    """Faults of one component per second."""
-    return counts.counts[part] / (counts.components * counts.duration_s)
+def per_gpu_s(counts: FaultCounts, part: Part) -> float:
+    """Faults per second of one GPU's share: of its attachment (link, nic), of its part of a host (other)."""
+    return counts.counts[part] / (counts.gpus * counts.duration_s)
 
 
-def read_stepfun(path: str | Path, *, servers: int = 400, days: float = 348.0) -> FaultCounts:
+def read_stepfun(
+    path: str | Path, *, servers: int = 400, gpus_per_server: int = 8, days: float = 348.0
+) -> FaultCounts:
     """The trace of `servers` servers (the file names only those that failed) over `days` days.
+
+    gpus_per_server: not in the trace; servers of its kind have eight.
 
     path: the file or its folder. A fault that overlaps the one before on its server counts on its own; one
     without an end has no repair time. Raises TraceError naming the file and the line.
@@ -95,7 +99,7 @@ def read_stepfun(path: str | Path, *, servers: int = 400, days: float = 348.0) -
             repair_s[part].append((at_days - began.pop(0)) * DAY_S)
     return FaultCounts(
         source=f"StepFun, {servers} GPU servers for {days:g} days",
-        components=servers,
+        gpus=servers * gpus_per_server,
         duration_s=days * DAY_S,
         counts=counts,
         repair_s={part: np.array(values) for part, values in repair_s.items()},

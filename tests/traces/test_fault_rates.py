@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from traces.fault_rates import LLAMA3, NO_FAULT, PARTS, per_component_s, read_stepfun
+from traces.fault_rates import LLAMA3, NO_FAULT, PARTS, per_gpu_s, read_stepfun
 from twinbed import TraceError
 
 HEADER = "node,event_time_days,event,level,fault_class,desc\n"
@@ -26,7 +26,7 @@ def test_llama_3_s_interruptions_add_up_and_are_one_in_three_hours() -> None:
     assert sum(LLAMA3.counts.values()) == 419
     assert LLAMA3.counts["link"] / 419 == pytest.approx(0.084, abs=0.001)
     assert LLAMA3.counts["nic"] / 419 == pytest.approx(0.017, abs=0.001)
-    per_s = sum(per_component_s(LLAMA3, part) for part in PARTS) * LLAMA3.components
+    per_s = sum(per_gpu_s(LLAMA3, part) for part in PARTS) * LLAMA3.gpus
     assert 1 / per_s / 3600 == pytest.approx(3.1, abs=0.05)
 
 
@@ -36,7 +36,7 @@ def test_a_trace_is_counted_by_part_with_the_repairs_that_ended(tmp_path: Path) 
     assert found.counts == {"link": 1, "nic": 1, "other": 1}
     assert found.repair_s["nic"].tolist() == [0.5 * 86_400]
     assert len(found.repair_s["link"]) == len(found.repair_s["other"]) == 0
-    assert per_component_s(found, "nic") == 1 / (10 * 5 * 86_400)
+    assert per_gpu_s(found, "nic") == 1 / (80 * 5 * 86_400)
 
 
 @pytest.mark.parametrize(
