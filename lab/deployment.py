@@ -32,6 +32,7 @@ from lab import policy as policies
 from lab.commands import Command, Environment
 from lab.problems import describe
 from lab.strict_yaml import parse
+from testbed.containers.container import RuntimeName
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
 from twinbed import ScenarioError
 
@@ -82,6 +83,11 @@ class ContainerEntry(_Strict):
         default=None, description="Run without a shell; text is split as a shell would."
     )
     env: Environment = Field(default_factory=dict, description="Added to the agent's own.")
+    runtime: RuntimeName = Field(
+        default="process",
+        description="What the command is run as: a process of the host in a cgroup of its own, or an OCI "
+        "container (runc) that sees the host's files read-only.",
+    )
     attach: CgroupPath | AttachPaths | None = Field(
         default=None,
         description="Instead of a command: path of the cgroup, as in /proc/PID/cgroup; where it differs "
@@ -108,6 +114,8 @@ class ContainerEntry(_Strict):
     def _one_of(self) -> ContainerEntry:
         if (self.command is None) == (self.attach is None):
             raise ValueError(f"container {self.name}: give either command or attach")
+        if self.attach is not None and self.runtime != "process":
+            raise ValueError(f"container {self.name}: runtime is for a command; leave it out with attach")
         return self
 
 
@@ -178,6 +186,7 @@ def load(path: Path) -> Plan:
                     each.paths,
                     each.peak_cores,
                     each.peak_bytes,
+                    each.runtime,
                 )
                 for index, app in apps
                 for each in app.containers

@@ -18,6 +18,7 @@ from lab.commands import Command, Environment
 from lab.formats import ABSENT, Column, Result, Value
 from lab.problems import describe
 from lab.strict_yaml import parse
+from testbed.containers.container import RuntimeName
 from testbed.containers.recorder import DEFAULT_INTERVAL_S, ContainerSpec, NetworkMode, Recording
 from traces.schema import UsageTrace
 from twinbed import ScenarioError
@@ -51,6 +52,7 @@ class ContainerEntry(_Strict):
     env: Environment = Field(default_factory=dict)
     cpu_quota_cores: float | None = Field(default=None, gt=0)
     memory_limit_bytes: int | None = Field(default=None, gt=0)
+    runtime: RuntimeName = "process"
 
     def spec(self, directory: Path | None) -> ContainerSpec:
         """For the recorder. Raises ScenarioError for a name that a cgroup cannot have."""
@@ -62,6 +64,7 @@ class ContainerEntry(_Strict):
             cpu_quota_cores=self.cpu_quota_cores,
             memory_limit_bytes=self.memory_limit_bytes,
             directory=directory,
+            runtime=self.runtime,
         )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal, get_args
 
 from testbed.containers.cgroups import NOTHING_USED, Group, Usage
 from testbed.containers.network import Endpoint, Traffic
@@ -23,6 +23,9 @@ from twinbed import BackendError, ScenarioError
 
 TERMINATION_GRACE_S = 5.0
 """From SIGTERM to SIGKILL for commands that are stopped."""
+
+RuntimeName = Literal["process", "oci"]
+"""A process of this machine in a cgroup of its own, or an OCI container that runc starts there."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _POLL_S = 0.02
@@ -34,7 +37,7 @@ class ContainerSpec:
 
     name: letters, digits, - and _; command: program and arguments; app: application it belongs to, None =
     the recording's; env: added to the recorder's own; cpu_quota_cores, memory_limit_bytes: limits for the
-    whole recording, None = none; directory: where it runs, None = here.
+    whole recording, None = none; directory: where it runs, None = here; runtime: what it is run as.
     Raises ScenarioError naming the container and the value.
     """
 
@@ -45,6 +48,7 @@ class ContainerSpec:
     cpu_quota_cores: float | None = None
     memory_limit_bytes: int | None = None
     directory: Path | None = None
+    runtime: RuntimeName = "process"
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -53,6 +57,9 @@ class ContainerSpec:
             )
         if not self.command or not self.command[0]:
             raise ScenarioError(f"container {self.name}: no command to run")
+        if self.runtime not in get_args(RuntimeName):
+            known = " or ".join(get_args(RuntimeName))
+            raise ScenarioError(f"container {self.name}: runtime {self.runtime!r}: expected {known}")
         for what, value in (
             ("cpu_quota_cores", self.cpu_quota_cores),
             ("memory_limit_bytes", self.memory_limit_bytes),
@@ -95,13 +102,14 @@ class Container:
         """
         with ExitStack() as files:
             log = None if logs is None else files.enter_context(_open_log(logs, self.spec.name))
+            environment = {**os.environ, **_addresses(self, peers), **self.spec.env}
             try:
                 # Python calls preexec_fn unsafe because locks of other threads stay locked after a
                 # fork; `enter` takes none.
                 self.process = subprocess.Popen(
-                    self.spec.command,
+                    self.command_line(environment),
                     cwd=self.spec.directory,
-                    env={**os.environ, **_addresses(self, peers), **self.spec.env},
+                    env=environment,
                     stdin=None if len(peers) == 1 else subprocess.DEVNULL,
                     stdout=stdout if log is None else log,
                     stderr=log,
@@ -115,6 +123,17 @@ class Container:
                     f"container {self.spec.name}: the command was not let into its cgroup or network; "
                     "run as root and not inside a restricted container"
                 ) from error
+
+    def command_line(self, _environment: Mapping[str, str]) -> Sequence[str | Path]:
+        """What is executed, in that environment."""
+        return self.spec.command
+
+    def poll(self) -> int | None:
+        """How the command ended, negative for a signal; None while it runs, or is not started."""
+        return None if self.process is None else self.process.poll()
+
+    def tidy(self) -> None:
+        """Removes what its end leaves besides the group. Idempotent."""
 
     @property
     def entrance(self) -> Callable[[], None] | None:
@@ -137,6 +156,7 @@ class Container:
         self.exit_code = code
         self.outlived = len(self.group.pids())
         self.group.send(signal.SIGKILL)
+        self.tidy()
 
 
 def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
@@ -149,8 +169,13 @@ def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
         time.sleep(_POLL_S)
     for each in left:
         each.group.send(signal.SIGKILL)
-        if each.process is not None:
-            each.process.wait()
+    while any(_is_up(each) for each in left):
+        time.sleep(_POLL_S)
+        for each in left:
+            # What had not got inside yet when the others were killed.
+            each.group.send(signal.SIGKILL)
+    for each in left:
+        each.tidy()
 
 
 def _is_up(container: Container) -> bool:

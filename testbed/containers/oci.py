@@ -20,10 +20,9 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from testbed.containers import cgroup_tree, ownership
-from testbed.containers.cgroups import Group
 from testbed.containers.container import TERMINATION_GRACE_S, ContainerSpec
 from testbed.containers.network import Endpoint
 from twinbed import BackendError, ScenarioError
@@ -40,6 +39,20 @@ _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_
 _HIDDEN = ("/tmp", "/run")
 _MASKED = ("/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/scsi", "/sys/firmware")
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
+
+
+class ContainerGroup(Protocol):
+    """A container's cgroup as a runtime needs it (cgroup_group.Group is one)."""
+
+    @property
+    def directories(self) -> tuple[Path, ...]:
+        """One per hierarchy, each `twinbed/<run>/<name>`."""
+
+    def send(self, number: signal.Signals) -> None:
+        """A signal to everything inside."""
+
+    def remove(self) -> None:
+        """Kills what is inside, and removes it."""
 
 
 def check_id(container_id: str) -> str:
@@ -62,7 +75,7 @@ class OciContainer:
     def __init__(
         self,
         spec: ContainerSpec,
-        group: Group,
+        group: ContainerGroup,
         run: str,
         *,
         endpoint: Endpoint | None = None,
@@ -90,25 +103,36 @@ class OciContainer:
         cannot be executed, BackendError (runc's reason) otherwise; nothing of it is left then.
         """
         try:
-            self._make_bundle({**(os.environ if env is None else env), **self.spec.env})
-            files = self._bundle / "log", self._bundle / "pid"
             self.process = subprocess.Popen(
-                self._command_line(*files),
+                self.prepare({**(os.environ if env is None else env), **self.spec.env}),
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
             )
-            self.pid = self._started(*files)
+            self.pid = self._started(*self._files)
             self._check_place()
         except BaseException:
             self.discard()
             raise
 
+    def prepare(self, env: Mapping[str, str]) -> list[str | Path]:
+        """What starts the command and returns when that has ended, for who executes it without waiting; to be
+        followed by `discard`. env: the whole environment. Raises BackendError."""
+        # A maker that was killed could not discard it.
+        shutil.rmtree(self._state / self.id, ignore_errors=True)
+        shutil.rmtree(self._bundle, ignore_errors=True)
+        self._make_bundle(env)
+        return self._command_line(*self._files)
+
+    @property
+    def _files(self) -> tuple[Path, Path]:
+        """runc's log, and where it writes the id of the container's process."""
+        return self._bundle / "log", self._bundle / "pid"
+
     def poll(self) -> int | None:
-        """How the command ended, negative for a signal; None while it runs. As with a shell, an exit code
-        above 128 of the command's own is not told from a signal."""
+        """How the command ended, as exit_code; None while it runs."""
         code = None if self.process is None else self.process.poll()
-        return 128 - code if code is not None and 128 < code <= 128 + signal.NSIG else code
+        return None if code is None else exit_code(code)
 
     def stop(self, grace_s: float = TERMINATION_GRACE_S) -> int | None:
         """SIGTERM to all in it, SIGKILL after the grace; how the command ended."""
@@ -183,6 +207,12 @@ class OciContainer:
         raise BackendError(f"container {self.id}: runc: {reason}; see twinbed testbed doctor")
 
 
+def exit_code(code: int) -> int:
+    """How the command ended, negative for a signal, from runc's own exit code. As with a shell, an exit code
+    above 128 of the command's own is not told from a signal."""
+    return 128 - code if 128 < code <= 128 + signal.NSIG else code
+
+
 def bundles_of(run: str) -> list[Path]:
     """Bundles that a run keeps."""
     return sorted((ownership.RUN_ROOT / run / _BUNDLES).glob("*"))
@@ -221,7 +251,7 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-def _elsewhere(group: Group) -> list[Path]:
+def _elsewhere(group: ContainerGroup) -> list[Path]:
     """Groups that runc makes for the container in hierarchies that the group is not in: below its own, as
     everywhere, and that is ours."""
     tail = group.directories[0].parts[-3:]
@@ -234,7 +264,7 @@ def _elsewhere(group: Group) -> list[Path]:
 
 def _config(
     spec: ContainerSpec,
-    group: Group,
+    group: ContainerGroup,
     env: Mapping[str, str],
     endpoint: Endpoint | None,
     folders: Sequence[Path],
@@ -273,7 +303,7 @@ def _config(
     }
 
 
-def _cgroups_path(group: Group) -> str:
+def _cgroups_path(group: ContainerGroup) -> str:
     """As runc's cgroupfs manager reads it: relative to runc's own group in v1, as our groups are made; from
     the mount point in v2."""
     path = "/".join(group.directories[0].parts[-3:])

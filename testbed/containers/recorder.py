@@ -24,6 +24,7 @@ from testbed.containers.cgroups import Driver, Group, detect
 from testbed.containers.container import Container, ContainerSpec, stop
 from testbed.containers.interrupts import Interrupts
 from testbed.containers.ownership import new_run
+from testbed.containers.runtimes import Entering
 from testbed.containers.samples import Samples
 from testbed.containers.schedule import NS, Schedule
 from twinbed import ScenarioError, __version__
@@ -156,7 +157,10 @@ def _prepare(
         # Its namespaces go once the processes in them have, and those go with the groups.
         undo.callback(networks.remove)
         endpoints = networks.endpoints
-    return [Container(*each) for each in zip(specs, groups, endpoints, strict=True)]
+    return [
+        (Entering if spec.runtime == "oci" else Container)(spec, group, endpoint)
+        for spec, group, endpoint in zip(specs, groups, endpoints, strict=True)
+    ]
 
 
 def _measure(
@@ -188,7 +192,7 @@ def _sample(containers: Sequence[Container], samples: Samples, tick: int) -> Non
     for index, each in enumerate(containers):
         if each.exit_code is not None:
             continue
-        code = None if each.process is None else each.process.poll()
+        code = each.poll()
         at_ns = time.monotonic_ns()
         usage, traffic = each.read()
         counters = (

@@ -8,10 +8,8 @@ once, then after longer and longer waits.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
-import shutil
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -24,6 +22,7 @@ from testbed.containers.cgroups import NO_LIMIT_BYTES, Group
 from testbed.containers.container import TERMINATION_GRACE_S, Container, ContainerSpec
 from testbed.containers.meter import OomKills
 from testbed.containers.ports import GroupGoneError, Trap
+from testbed.containers.runtimes import Entering
 from twinbed import ScenarioError
 
 BACKOFF_FIRST_S = 1.0
@@ -34,8 +33,6 @@ BACKOFF_RESET_S = 30.0
 """A command that ran this long has not failed at its start: the next restart is at once again."""
 
 NS = 1_000_000_000
-
-_ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
 
 
 class Status(IntEnum):
@@ -82,19 +79,6 @@ class Managed:
                 f"container {self.spec.name}: present from {self.begins_s} to {self.ends_s} s, expected "
                 "0 ≤ begins_s < ends_s"
             )
-
-
-class _SelfEntering(Container):
-    """Its command goes into the cgroup itself.
-
-    Entering between fork and exec, as the recorder does, costs the container's quota what Python does there,
-    and the loop waits for it: half a second at 2 ms per period.
-    """
-
-    @property
-    def entrance(self) -> None:
-        """Without one, a process is started by vfork, which does not copy ours."""
-        return
 
 
 class Supervised:
@@ -165,7 +149,7 @@ class Supervised:
         if logs is not None and self._starts:
             with suppress(FileNotFoundError):
                 (logs / f"{self.name}.log").rename(logs / f"{self.name}.{self._starts}.log")
-        self.container = _SelfEntering(_wrapped(self.managed.spec, self.group), self.group, None)
+        self.container = Entering(self.managed.spec, self.group)
         known = [each.container for each in peers if each.container is not None]
         self.container.start(known, logs, None)
         self._starts += 1
@@ -211,8 +195,7 @@ class Supervised:
 
     def reap(self) -> int | None:
         """How the command ended; None while it runs. What it left behind is ended with it."""
-        process = None if self.container is None else self.container.process
-        code = None if process is None else process.poll()
+        code = None if self.container is None else self.container.poll()
         if code is None or self.container is None:
             return None
         self.close_pidfd()
@@ -249,18 +232,3 @@ class Supervised:
             with suppress(GroupGoneError):
                 self.trap.close()
             self.trap = None
-
-
-def _wrapped(spec: ContainerSpec, group: Group) -> ContainerSpec:
-    """The same command behind a shell that enters the cgroup and becomes it.
-
-    Raises ScenarioError where there is no such command, which nobody would see behind the shell.
-    """
-    program = spec.command[0]
-    if "/" in program and spec.directory is not None:
-        program = str(spec.directory / program)
-    found = shutil.which(program, path=spec.env.get("PATH", os.environ.get("PATH")))
-    if found is None:
-        raise ScenarioError(f"container {spec.name}: {spec.command[0]}: cannot be executed (no such program)")
-    inside = ("/bin/sh", "-c", _ENTER, "sh", *map(str, group.directories), "--", *spec.command)
-    return dataclasses.replace(spec, command=inside)

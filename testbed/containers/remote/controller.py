@@ -208,7 +208,11 @@ class Controller(asyncio.DatagramProtocol):
             welcome.reclaim_interval_s, welcome.reclaim_margin_bytes = rule.interval_s, rule.margin_bytes
         for name, each in self.books.deployment.containers_of(agent).items():
             welcome.containers.add(
-                name=name, command=each.command, environment=dict(each.environment), attach=dict(each.attach)
+                name=name,
+                command=each.command,
+                environment=dict(each.environment),
+                attach=dict(each.attach),
+                runtime=each.runtime,
             )
         for watch in self.books.deployment.watches_of(agent):
             welcome.watches.add(parent=watch.parent, pattern=watch.pattern)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from control.allocator.model import Application
+from testbed.containers.container import RuntimeName
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,8 @@ class Placed:
     """One container on one agent: a command to run, or an existing cgroup to attach to.
 
     app: index of its application; attach: path below the cgroup mount by controller, or under "" one for all,
-    empty = run the command; peak_cores, peak_bytes: profiled maxima, None = unknown.
+    empty = run the command; peak_cores, peak_bytes: profiled maxima, None = unknown; runtime: what the
+    command is run as, as in ContainerSpec.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Placed:
     attach: Mapping[str, str] = field(default_factory=dict)
     peak_cores: float | None = None
     peak_bytes: int | None = None
+    runtime: RuntimeName = "process"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ outlives the agent; one that comes back finds it by its cgroup, and sees its end
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -18,14 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from testbed.containers.container import TERMINATION_GRACE_S, ContainerSpec
+from testbed.containers.container import TERMINATION_GRACE_S, ContainerSpec, RuntimeName
 from testbed.containers.ports import GroupGoneError, LimitedGroup, Trap
 from testbed.containers.remote.messages_pb2 import Wanted
+from testbed.containers.runtimes import Runtime, runtime_of
 from testbed.containers.supervised import BACKOFF_FIRST_S, BACKOFF_MOST_S, BACKOFF_RESET_S
 from twinbed import BackendError, ScenarioError
-
-_ENTER = 'while [ "$1" != -- ]; do echo 0 > "$1" || exit 126; shift; done; shift; exec "$@"'
-"""Enters its cgroups and becomes the command: gRPC has threads, so a preexec_fn would not be safe."""
 
 
 class HostGroup(LimitedGroup, Protocol):
@@ -48,7 +45,8 @@ class Origin:
     """Where a container comes from: a command, or a cgroup to attach to (path by controller, or under "" one
     for all).
 
-    watch: the one that found it, counted from 1; 0 = it is of the deployment itself.
+    watch: the one that found it, counted from 1; 0 = it is of the deployment itself; runtime: what a command
+    is run as, as in ContainerSpec.
     """
 
     name: str
@@ -56,11 +54,19 @@ class Origin:
     environment: Mapping[str, str] = field(default_factory=dict)
     attach: Mapping[str, str] = field(default_factory=dict)
     watch: int = 0
+    runtime: RuntimeName = "process"
 
     @classmethod
     def of(cls, wanted: Wanted) -> Origin:
         """As the controller asks for it."""
-        return cls(wanted.name, tuple(wanted.command), dict(wanted.environment), dict(wanted.attach))
+        return cls(
+            wanted.name,
+            tuple(wanted.command),
+            dict(wanted.environment),
+            dict(wanted.attach),
+            # Checked with the name: it came over the network, too.
+            runtime=wanted.runtime or "process",  # type: ignore[arg-type]
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +85,11 @@ class Hosted:
     """
 
     def __init__(self, origin: Origin, group: HostGroup, logs: Path | None, *, running: bool) -> None:
+        self._runtime: Runtime | None = None
         if origin.command:
-            ContainerSpec(origin.name, origin.command)  # checks the name: it came over the network
+            # Checks the name: it came over the network.
+            spec = ContainerSpec(origin.name, origin.command, runtime=origin.runtime)
+            self._runtime = runtime_of(spec, group)
         self.origin = origin
         self.group = group
         self.running = running
@@ -124,18 +133,15 @@ class Hosted:
 
     def start(self) -> None:
         """Starts the command, once. Raises ScenarioError when it cannot be executed, BackendError."""
-        if self.running or self._starts_s is not None or not self.origin.command:
+        if self.running or self._starts_s is not None or self._runtime is None:
             return
-        if shutil.which(self.origin.command[0]) is None:
-            raise ScenarioError(
-                f"container {self.name}: {self.origin.command[0]}: no such program on this host"
-            )
-        doors = [f"{each}/cgroup.procs" for each in self.group.directories]
+        environment = {**os.environ, **self.origin.environment}
         try:
             with self._output() as output:
+                # gRPC has threads, so a preexec_fn would not be safe.
                 self._process = subprocess.Popen(
-                    ["/bin/sh", "-c", _ENTER, "twinbed", *doors, "--", *self.origin.command],
-                    env={**os.environ, **self.origin.environment},
+                    self._runtime.command_line(environment),
+                    env=environment,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -170,8 +176,8 @@ class Hosted:
             self._starts_s = None
             self.start()
             return None
-        if not self.running or not self.origin.command:
-            if not self.origin.command:
+        if not self.running or self._runtime is None:
+            if self._runtime is None:
                 self.group.charged_bytes()  # raises GroupGoneError once it is gone
             return None
         if self._kill_s is not None and now_s >= self._kill_s:
@@ -182,9 +188,11 @@ class Hosted:
             code = self._process.poll()
             if code is None:
                 return None
+            code = self._runtime.exit_code(code)
         elif self.group.pids():
             return None
         self.group.send(signal.SIGKILL)
+        self._runtime.tidy()
         self.running, self._process, self._kill_s = False, None, None
         if code == 0 and not self._ours_to_kill:
             return Ended("its command ended", final=True, killed=False)
@@ -206,9 +214,13 @@ class Hosted:
 
     def end(self) -> None:
         """Ends a command of ours at once, and removes its group; an attached one gets its limits back."""
-        self.group.remove()
         if self._process is not None:
+            # First: what has not got inside yet would make the group anew.
+            self._process.kill()
             self._process.wait()
+        if self._runtime is not None:
+            self._runtime.tidy()
+        self.group.remove()
 
     def _plan_restart(self, now_s: float) -> None:
         if self._ours_to_kill or now_s - self._started_s >= BACKOFF_RESET_S:

@@ -135,8 +135,8 @@ class Hosting:
 
     def _take(self, origin: Origin, recalled: Origin | None) -> str | None:
         """Prepares or adopts one; what went wrong, in a line."""
+        group = None
         try:
-            group = None
             if origin.command:
                 group = self._place.adopt(origin.name)
                 if group is not None and (recalled is None or recalled != origin):
@@ -152,6 +152,8 @@ class Hosting:
             )
         except TwinbedError as error:
             _log.warning("container %s: %s", origin.name, error)
+            if group is not None:
+                group.remove()
             return str(error)
         return None
 

@@ -145,7 +145,7 @@ class Welcome(_message.Message):
     def __init__(self, session: _Optional[int] = ..., key: _Optional[bytes] = ..., telemetry_port: _Optional[int] = ..., traps_oom: _Optional[bool] = ..., reclaim_interval_s: _Optional[float] = ..., reclaim_margin_bytes: _Optional[int] = ..., containers: _Optional[_Iterable[_Union[Wanted, _Mapping]]] = ..., watches: _Optional[_Iterable[_Union[Watched, _Mapping]]] = ...) -> None: ...
 
 class Wanted(_message.Message):
-    __slots__ = ("name", "command", "environment", "attach")
+    __slots__ = ("name", "command", "environment", "attach", "runtime")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -164,11 +164,13 @@ class Wanted(_message.Message):
     COMMAND_FIELD_NUMBER: _ClassVar[int]
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     ATTACH_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
     name: str
     command: _containers.RepeatedScalarFieldContainer[str]
     environment: _containers.ScalarMap[str, str]
     attach: _containers.ScalarMap[str, str]
-    def __init__(self, name: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., attach: _Optional[_Mapping[str, str]] = ...) -> None: ...
+    runtime: str
+    def __init__(self, name: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., attach: _Optional[_Mapping[str, str]] = ..., runtime: _Optional[str] = ...) -> None: ...
 
 class Watched(_message.Message):
     __slots__ = ("parent", "pattern")

@@ -17,6 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from testbed.containers import oci
 from testbed.containers.attached import attach
 from testbed.containers.cgroup_group import Group
 from testbed.containers.cgroup_v1 import V1, GroupV1
@@ -94,6 +95,7 @@ class CgroupPlace:
     def finish(self) -> None:
         """See hosting.Place."""
         self._driver.finish(self._run)
+        oci.remove_run(self._run)
         # What a killed one was writing, too.
         for file in self._folder.iterdir() if self._folder.is_dir() else []:
             file.unlink(missing_ok=True)
