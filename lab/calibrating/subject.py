@@ -39,7 +39,7 @@ _CALLERS: dict[str, tuple[float, float, list[object]]] = {
     # name: (weight, CPU ms, calls)
     "row": (2.0, 0.6, [_OFTEN] * 5),
     "walk": (2.0, 1.0, ["short.work", "middle.work", "long.work"]),
-    "fan": (2.0, 1.0, [["short.work", "middle.work", _OFTEN, _FAR]]),
+    "fan": (2.0, 1.0, [["short.work", "middle.work", "long.work", _FAR]]),
     "many": (1.0, 0.5, [[{"call": _OFTEN, "times": 8}]]),
     "mixed": (2.0, 2.0, [["short.work", "middle.work"], [_OFTEN, "short.work"]]),
     "bare": (1.0, 3.0, []),

@@ -201,7 +201,8 @@ BOX = _record(
     throttled="?",
     reason="u1",
     base_bytes="i8",
-    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3", "unused4"), "i8"),
+    woken_s="f8",  # CPU of answers that woke it without going on; its next part burns it
+    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3"), "i8"),
 )
 HOST = _record(
     u="f8",
@@ -792,6 +793,14 @@ def _enter(e: Any, n: int, i: int) -> bool:
     return False
 
 
+@kernel
+def _wake(e: Any, box: Any) -> None:
+    """The container turns to something: what that costs when it idled."""
+    if box.runnable == 0:
+        box.woken_s += e.wake_s * (1.0 - exp((box.idle_since_s - e.now) / e.wake_tau_s))
+        box.idle_since_s = e.now
+
+
 @inlined
 def _run(e: Any, node: Any, n: int, i: int, busy: int) -> None:
     """A part of visit n in container i becomes runnable."""
@@ -799,8 +808,10 @@ def _run(e: Any, node: Any, n: int, i: int, busy: int) -> None:
     box = box_at(e, i)
     _sync(e, box)
     part_s: float = node.part_s
-    if _rarely(e.wake_s > 0.0) and box.runnable == 0:
-        part_s += e.wake_s * (1.0 - exp((box.idle_since_s - e.now) / e.wake_tau_s))
+    if _rarely(e.wake_s > 0.0):
+        _wake(e, box)
+        part_s += box.woken_s
+        box.woken_s = 0.0
     _begin(e, box, box.v + part_s, n)
     if _rarely(box.stalled > 0.0):
         _settle(e, i)
@@ -932,6 +943,8 @@ def _tell(e: Any, n: int) -> tuple[int, int]:
     caller.pending = pending
     _free_node(e, n)
     if pending > 0:
+        if _rarely(e.wake_s > 0.0):
+            _wake(e, box_at(e, caller.container))
         return NOBODY, RUN
     if _rarely(caller.outcome != _OK):
         if box_at(e, caller.container).status == _UP:
@@ -1373,6 +1386,7 @@ def kill(engine: Records, columns: Whole, status: int) -> None:
         box.v = 0.0
         box.runnable = 0
         box.idle_since_s = -inf
+        box.woken_s = 0.0
         box.least_v = inf
         runnable_at(e, box.first).v = inf
         box.busy = 0

@@ -81,9 +81,10 @@ class ServiceGraph:
     to container (the way back is counted in it); pool: int64 index into pool_connections, or −1.
     pool_connections: int64[P], open calls at once of each connection pool; callers beyond wait in line.
     Client requests (R kinds): request_names; request_handler: int64 the handler a client calls.
-    wake_s, wake_tau_s: a part that begins in a container in which nothing is runnable needs
-    wake_s · (1 − exp(−idle / wake_tau_s)) more CPU seconds: what caches lost in the `idle` seconds since
-    something was, all of it where nothing ran yet. wake_s ≥ 0, wake_tau_s > 0.
+    wake_s, wake_tau_s: a part that begins in a container in which nothing is runnable, and an answer that
+    comes there before the last of its stage, needs wake_s · (1 − exp(−idle / wake_tau_s)) more CPU seconds:
+    what caches lost in the `idle` seconds since it had something to do, all of it where nothing ran yet. What
+    answers need is burnt by the container's next part. wake_s ≥ 0, wake_tau_s > 0.
     """
 
     services: tuple[str, ...]

@@ -5,7 +5,7 @@ from math import exp, inf
 
 import numpy as np
 import pytest
-from request_world import Driver, chain, world
+from request_world import Call, Driver, Handler, Service, chain, world
 
 from twin.containers.requests.checks import check_graph
 from twinbed import InvariantError
@@ -46,6 +46,17 @@ def test_a_part_after_calls_wakes_its_container_from_where_the_part_before_ended
     called = 0.1 + 0.01 + woken_s(asleep)
     answered = called + 0.005 + woken_s(called - 0.035)
     assert log.end_s == pytest.approx([first, answered + 0.01 + woken_s(answered - called)], abs=1e-9)
+
+
+def test_an_answer_before_the_last_of_its_stage_wakes_its_caller_too():
+    # a: 10 + 10 ms; b and c begin cold: 5 + 10 and 30 + 10 ms. a idles for 15 ms, then for 25.
+    services = [
+        Service({"a": Handler(0.02, [[Call("b"), Call("c")]])}),
+        Service({"b": Handler(0.005)}),
+        Service({"c": Handler(0.03)}),
+    ]
+    log = Driver(cold(world(services, [0.0]))).run()
+    assert log.end_s == pytest.approx([0.02 + 0.04 + 0.01 + woken_s(0.015) + woken_s(0.025)], abs=1e-9)
 
 
 def test_a_throttled_container_is_awake():
