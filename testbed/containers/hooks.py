@@ -180,14 +180,18 @@ class HookTelemetry:
         self._merged += elapsed - 1
         each.end_ns = int(last["end_ns"])
         throttled = any(record["throttled"] for record in records)
+        quota = int(last["quota_ns"]) / self._period_ns
+        usage = used_ns / (elapsed * self._period_ns)
+        # What a quota write or a late timer put back does not undo that a period was throttled; and what was
+        # left at the end of the last of several says nothing of the others.
+        unused = int(last["unused_ns"]) / self._period_ns if elapsed == 1 else max(quota - usage, 0.0)
         return (
             each.number,
             each.end_ns,
-            int(last["quota_ns"]) / self._period_ns,
-            # What a quota write or a late timer put back does not undo that the period was throttled.
-            0.0 if throttled else int(last["unused_ns"]) / self._period_ns,
+            quota,
+            0.0 if throttled else unused,
             throttled,
-            used_ns / (elapsed * self._period_ns),
+            usage,
             each.memory_bytes(),
             each.throttled_s() if throttled else 0.0,
             False,
