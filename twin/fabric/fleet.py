@@ -18,7 +18,7 @@ import simpy
 
 from twin.fabric.delays import draw
 from twin.fabric.fleet_model import Bill, Cause, FleetOutcome, FleetSpec
-from twin.fabric.iterations import BOOK, DOWN, KEPT, advance, begin, keep, lose, meet
+from twin.fabric.iterations import BOOK, DOWN, ITERATE, KEPT, advance, begin, keep, lose, meet
 from twin.fabric.model import FaultKind, Flags, Floats, Whole
 
 
@@ -125,7 +125,10 @@ class _Fleet:
             row = int(rows[0])
             gap_s = self._cut(rows, hit, now_s + repair_s)
             stall_s = meet(self._books, now_s, gap_s, self.spec.busy, self.spec.transport)
-            self.env.process(self._repair(cause.swap, row, int(np.argmax(hit[0])), repair_s))
+            back_s = repair_s
+            if cause.swap and np.isfinite(stall_s) and self._books[0]["activity"] == ITERATE:
+                back_s = self._swap(rows, hit, repair_s)
+            self.env.process(self._repair(back_s))
         if self._books[0]["activity"] == DOWN:
             stall_s = np.nan
         self._faults.append((now_s, index, row, stall_s))
@@ -166,16 +169,27 @@ class _Fleet:
         gap_s = np.where(repaired_s > 0, repaired_s, gap_s)
         return np.asarray(np.where(lost.any(axis=1, keepdims=True), gap_s, 0.0).max(axis=0))
 
-    def _repair(
-        self, swap: bool, row: int, uplink: int, repair_s: float
-    ) -> Generator[simpy.Event, Any, None]:
-        """From now on the fleet may be faster; a repair that takes the host away costs a planned start."""
-        yield self.env.timeout(repair_s)
-        now_s = self.env.now
-        self._catch_up(now_s)
-        # A host that a spare has replaced was repaired outside of the job.
-        if swap and self._books[0]["activity"] != DOWN and self.up_again_s[row, uplink] == now_s:
-            self._books[0]["planned"] = 1
+    def _swap(self, rows: Whole, hit: Flags, repair_s: float) -> float:
+        """Plans a start with spares in the place of hosts that live on without the uplinks `hit` of `rows`.
+
+        Returns how long those are missed: until that start, or until the repair where spares are too few.
+        """
+        now_s, book = self.env.now, self._books[0]
+        hosts = len(np.unique(rows // self.spec.rows_per_host))
+        start_s = float(book["due_s"]) + self.spec.checkpointing.save_s - now_s
+        self._welcome()
+        if hosts > self._spares or start_s >= repair_s:
+            return repair_s
+        self._spares -= hosts
+        self._returns += [now_s + repair_s] * hosts
+        book["planned"] = 1
+        self.up_again_s[rows] = np.where(hit, now_s + start_s, self.up_again_s[rows])
+        return start_s
+
+    def _repair(self, after_s: float) -> Generator[simpy.Event, Any, None]:
+        """From then on the fleet may be faster."""
+        yield self.env.timeout(after_s)
+        self._catch_up(self.env.now)
         self._base_s = self._iteration_s()
 
     # --- death and start -----------------------------------------------------------------------------------
@@ -208,8 +222,7 @@ class _Fleet:
     def _replace(self) -> Whole:
         """Puts spares in the place of hosts that do not work; returns those for which there is none."""
         now_s = self.env.now
-        self._spares += sum(at_s <= now_s for at_s in self._returns)
-        self._returns = [at_s for at_s in self._returns if at_s > now_s]
+        self._welcome()
         works_s = self._works_s()
         dead = np.flatnonzero(works_s > now_s)
         for host in dead[: self._spares].tolist():
@@ -219,6 +232,11 @@ class _Fleet:
         gone = min(self._spares, len(dead))
         self._spares -= gone
         return dead[gone:]
+
+    def _welcome(self) -> None:
+        """Hosts that were repaired by now are spares."""
+        self._spares += sum(at_s <= self.env.now for at_s in self._returns)
+        self._returns = [at_s for at_s in self._returns if at_s > self.env.now]
 
     def _works_s(self) -> Floats:
         """float64[hosts]: from when on each host is itself up and has an uplink at every attachment."""

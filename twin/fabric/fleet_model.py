@@ -22,8 +22,8 @@ class Cause:
     """Something that breaks at random, every component on its own (Poisson), whether the job runs or not.
 
     kind: of the component (PORT counts as LINK); None: the host itself, with the job on it. per_s: faults of
-    one component per second. repair: until it works again. swap: its repair takes the host away, so a job
-    that lived on without it saves and starts again then.
+    one component per second. repair: until it works again. swap: a job that lives on without it saves after
+    the running iteration and starts again with a spare in the host's place, if there is one.
     """
 
     name: str

@@ -100,9 +100,21 @@ def test_an_adapter_that_carries_all_uplinks_is_no_redundancy() -> None:
     nic = cause(FaultKind.NIC, 0.05, swap=True)
     one = fleet(topology=dual_tor(32, tors=8, uplinks=2, nics=1, spines=1), causes=(nic,))
     assert run(one).deaths > 0
-    two = run(fleet(causes=(nic,)))
-    assert two.deaths == 0
-    assert two.bill.planned_s > 0  # a host is swapped for the repair, with nothing lost
+    assert run(fleet(causes=(nic,))).deaths == 0
+
+
+def test_a_swap_costs_a_save_and_a_start_instead_of_the_time_until_the_repair() -> None:
+    nic = cause(FaultKind.NIC, 0.02, repair_s=5 * HOUR_S)
+    keeps = run(fleet(spares=100, causes=(nic,)))
+    swaps = run(fleet(spares=100, causes=(replace(nic, swap=True),)))
+    faults = len(keeps.fault_at_s)
+    assert len(swaps.fault_at_s) == faults > 0
+    assert keeps.bill.planned_s == keeps.bill.lost_s == swaps.bill.lost_s == 0.0
+    assert keeps.bill.degraded_s > faults * HOUR_S / 2
+    assert swaps.bill.degraded_s == 0.0
+    assert swaps.bill.planned_s == pytest.approx(faults * 60.0)
+    without = run(fleet(spares=0, causes=(replace(nic, swap=True),)))
+    assert without.bill == keeps.bill
 
 
 def test_a_tor_takes_all_its_hosts_down_or_slows_them() -> None:
