@@ -8,7 +8,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system system-vm run test test-vm test-faults test-fast check bench results-containers results-fidelity-containers clean
+.PHONY: help setup system system-vm run test test-vm test-faults test-fast check bench results-containers results-fabric results-fidelity-containers clean
 
 help:
 	@printf '%s\n' \
@@ -21,6 +21,7 @@ help:
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
+  'make results-fabric   run the experiments T1-T5 and of fleets, and write docs/results/fabric.md' \
 	  'make results-fidelity-containers   the twin against this machine (root; about 48 minutes; PART=step …)' \
 	  'make clean      remove the environment and everything made by tests and builds'
 
@@ -62,7 +63,10 @@ bench: setup
 	@$(BIN)/python -m benchmarks
 
 results-containers: setup
-	$(BIN)/python -m lab.experiments
+	$(BIN)/python -m lab.experiments containers
+
+results-fabric: setup
+	$(BIN)/python -m lab.experiments fabric
 
 results-fidelity-containers: setup
 	$(BIN)/python -m lab.validation $(addprefix --part ,$(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION))

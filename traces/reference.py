@@ -1,7 +1,7 @@
 """Figures that the source reports, as facts with their place: what ours are put beside.
 
-For: reading and checking reference_figures.toml. Not for: computing ours (lab.experiments) or judging
-how near they come (lab.experiments.verdict).
+For: reading and checking reference_figures.toml (containers) and reference_fabric.toml. Not for: computing
+ours (lab.experiments) or judging how near they come (lab.experiments.verdict).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twinbed import InvariantError
 
 Kind = Literal["change", "absolute", "at_most", "sign"]
 
-PATH = Path(__file__).with_name("reference_figures.toml")
+PATHS = tuple(Path(__file__).with_name(f"reference_{part}.toml") for part in ("figures", "fabric"))
 _KEYS = {"experiment", "key", "what", "kind", "value", "unit", "where"}
 
 
@@ -41,13 +41,17 @@ class ReferenceFigure:
 
 @cache
 def reference_figures() -> tuple[ReferenceFigure, ...]:
-    """Every figure, in the file's order; raises InvariantError, for the file ships with twinbed."""
-    return parse(PATH.read_text(encoding="utf-8"))
+    """Every figure, in the files' order; raises InvariantError, for the files ship with twinbed."""
+    return tuple(figure for path in PATHS for figure in parse(path.read_text(encoding="utf-8")))
 
 
-def source() -> str:
-    """What the figures are taken from."""
-    return str(tomllib.loads(PATH.read_text(encoding="utf-8"))["source"])
+def source(experiment: str) -> str:
+    """What the experiment's figures are taken from; of one that has none, what the first file's are."""
+    for path in PATHS:
+        text = path.read_text(encoding="utf-8")
+        if any(figure.experiment == experiment for figure in parse(text)):
+            return str(tomllib.loads(text)["source"])
+    return str(tomllib.loads(PATHS[0].read_text(encoding="utf-8"))["source"])
 
 
 def parse(text: str) -> tuple[ReferenceFigure, ...]:

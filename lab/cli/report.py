@@ -29,8 +29,9 @@ def report(
         typer.Option(
             "--experiment",
             metavar="NAME",
-            help="Instead of runs: a reference experiment (E1 … E8, E2-profiling, beyond, telemetry-delay, "
-            "telemetry-loss). Runs what the store lacks; prints our figures beside the source's. Repeatable.",
+            help="Instead of runs: a reference experiment (E1 … E8, T1 … T5, fleet, E2-profiling, beyond, "
+            "telemetry-delay, telemetry-loss). Runs what the store lacks; prints our figures beside the "
+            "source's. Repeatable.",
             show_default=False,
         ),
     ] = None,

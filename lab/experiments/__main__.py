@@ -1,6 +1,10 @@
-"""`python -m lab.experiments`: makes docs/results again."""
+"""`python -m lab.experiments PAGE`: makes a page of docs/results again, `containers` or `fabric`."""
 
-from lab.experiments.results import main
+import sys
+
+from lab.experiments.results import PAGES, main
 
 if __name__ == "__main__":
-    main()
+    if len(sys.argv) != 2 or sys.argv[1] not in PAGES:
+        sys.exit(f"usage: python -m lab.experiments {'|'.join(PAGES)}")
+    main(sys.argv[1])

@@ -11,14 +11,22 @@ from lab.experiments.e4 import E4
 from lab.experiments.e5 import E5
 from lab.experiments.e6 import E6
 from lab.experiments.e7 import E7
+from lab.experiments.fleet import FLEET
 from lab.experiments.model import Experiment
 from lab.experiments.profiling import PROFILING
+from lab.experiments.t1 import T1
+from lab.experiments.t2 import T2
+from lab.experiments.t3 import T3
+from lab.experiments.t4 import T4
+from lab.experiments.t5 import T5
 from lab.experiments.telemetry import DELAY, LOSS
 from twinbed import ScenarioError
 
-EXPERIMENTS: dict[str, Experiment] = {
+CONTAINERS: dict[str, Experiment] = {
     each.name: each for each in (E1, E2, E3, E4, E5, E6, E7, E8, PROFILING, BEYOND, DELAY, LOSS)
 }
+FABRIC: dict[str, Experiment] = {each.name: each for each in (T1, T2, T3, T4, T5, FLEET)}
+EXPERIMENTS = CONTAINERS | FABRIC
 
 
 def experiment(name: str) -> Experiment:

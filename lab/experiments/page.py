@@ -21,7 +21,8 @@ from traces.reference import source
 def document(evaluations: Sequence[Evaluation], moved: Mapping[str, Sequence[Moved]]) -> str:
     """The whole page as text; moved: experiment's name → its figures under each change."""
     title = " and ".join(each.experiment.name for each in evaluations)
-    head = f'<h1>{escape(title)}</h1><p class="question">Compared with: {escape(source())}</p>'
+    sources = "; ".join(dict.fromkeys(source(each.experiment.name) for each in evaluations))
+    head = f'<h1>{escape(title)}</h1><p class="question">Compared with: {escape(sources)}</p>'
     parts = [part for each in evaluations for part in _experiment(each, moved.get(each.experiment.name, ()))]
     return page(title, [head, *parts])
 

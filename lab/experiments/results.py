@@ -1,7 +1,8 @@
-"""docs/results/containers.md: every experiment beside the source, what is not reproduced, what it depends on.
+"""docs/results: every experiment beside the source, what is not reproduced, what it depends on.
 
-For: `python -m lab.experiments`, which runs what its store lacks and writes the page and its charts. Not for:
-computing or judging figures. The text depends on the runs alone; one figure of E7 is this machine's time.
+For: `python -m lab.experiments PAGE`, which runs what its store lacks and writes the page (one for
+containers, one for the fabric) and its charts. Not for: computing or judging figures. The text depends on
+the runs alone; one figure of E7 is this machine's time.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ import hashlib
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.calibration import load_calibration
+from lab.calibration import Calibration, load_calibration
 from lab.experiments import present, sensitivity
-from lab.experiments.catalogue import EXPERIMENTS
+from lab.experiments.catalogue import CONTAINERS, FABRIC
 from lab.experiments.charts import curves
 from lab.experiments.evaluate import Evaluation, evaluate
+from lab.experiments.model import Experiment
 from lab.experiments.sensitivity import Moved
 from lab.experiments.verdict import RULE, Verdict
+from lab.fabric.calibration import load_calibration as load_fabric
 from lab.files import write_whole
 from lab.formats import markdown
 from lab.page import svg
@@ -31,8 +34,46 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "results"
 STORES = ROOT / "build" / "results"
 """Runs are kept, one store per version of the code, so that making the page again runs only what is new."""
-_CODE = ("control", "twin", "lab/services", "lab/metrics.py", "scenarios/apps")
-"""What a run's figures depend on besides the scenario, which is in the run's id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """name: of the file and the make target; intro: what all figures of ours come from; code: files and
+    folders that a run's figures depend on besides the scenario, which is in the run's id."""
+
+    name: str
+    title: str
+    experiments: Mapping[str, Experiment]
+    intro: str
+    calibration: Callable[[], Calibration]
+    code: tuple[str, ...]
+
+
+PAGES = {
+    each.name: each
+    for each in (
+        Page(
+            "containers",
+            "Containers: the source's evaluation on the twin",
+            CONTAINERS,
+            "Every figure of ours is from the request-level twin with its declared defaults: nothing was "
+            "tuned to the source's figures, and the applications' CPU demands are our assumption "
+            "(docs/reference/apps.md).",
+            load_calibration,
+            ("control", "twin/containers", "lab/services", "lab/metrics.py", "scenarios/apps"),
+        ),
+        Page(
+            "fabric",
+            "Fabric: the source's evaluation on the twin",
+            FABRIC,
+            "Every figure of ours comes from protocols (BFD, BGP's steps, RDMA's retransmission) and the "
+            "calibration's values, each with its source in lab/fabric/calibration_default.toml: nothing was "
+            "tuned to the source's figures.",
+            load_fabric,
+            ("twin/fabric", "lab/fabric"),
+        ),
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,20 +84,20 @@ class Reported:
     moved: Sequence[Moved]
 
 
-def document(reported: Sequence[Reported]) -> str:
+def document(page: Page, reported: Sequence[Reported]) -> str:
     """The page's text."""
-    parts = [*_head(), *_summary(reported), *_not_reproduced(reported)]
+    parts = [*_head(page), *_summary(reported), *_not_reproduced(reported)]
     for each in reported:
         parts += _experiment(each)
     return "\n\n".join(parts) + "\n"
 
 
-def main() -> None:
-    """Runs everything that is not in the store, and writes the page and its charts."""
-    STORES.mkdir(parents=True, exist_ok=True)
-    store = RunStore(_store())
+def main(name: str) -> None:
+    """Runs everything of the page that is not in its store, and writes it with its charts."""
+    page = PAGES[name]
+    store = RunStore(_store(page))
     reported = []
-    for experiment in EXPERIMENTS.values():
+    for experiment in page.experiments.values():
         began = time.monotonic()
         evaluation = evaluate(experiment, store)
         moved = list(sensitivity.sensitivity(experiment, store)) if experiment.sensitivity else []
@@ -66,33 +107,33 @@ def main() -> None:
     for each in reported:
         if each.evaluation.experiment.curve:
             _write(FOLDER / _image(each.evaluation), svg(curves(each.evaluation)))
-    _write(FOLDER / "containers.md", document(reported))
+    _write(FOLDER / f"{page.name}.md", document(page, reported))
 
 
-def _store() -> Path:
-    """The store of the code as it is; stores of older code are removed, they can only mislead."""
+def _store(page: Page) -> Path:
+    """The page's store of the code as it is; stores of older code are removed, they can only mislead."""
     digest = hashlib.sha256()
-    for part in _CODE:
+    for part in page.code:
         path = ROOT / part
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
             if file.suffix in (".py", ".yaml"):
                 digest.update(file.read_bytes())
-    kept = STORES / digest.hexdigest()[:10]
-    for other in STORES.iterdir():
+    stores = STORES / page.name
+    stores.mkdir(parents=True, exist_ok=True)
+    kept = stores / digest.hexdigest()[:10]
+    for other in stores.iterdir():
         if other != kept:
             shutil.rmtree(other)
     return kept
 
 
-def _head() -> Iterator[str]:
-    calibration = load_calibration()
-    yield "<!-- Made by `make results-containers`; edit lab/experiments, not this file. -->"
-    yield "# Containers: the source's evaluation on the twin"
+def _head(page: Page) -> Iterator[str]:
+    calibration = page.calibration()
+    yield f"<!-- Made by `make results-{page.name}`; edit lab/experiments, not this file. -->"
+    yield f"# {page.title}"
     yield (
-        f"Compared with: {source()}. Every figure of ours is from the request-level twin with its declared "
-        "defaults: nothing was tuned to the source's figures, and the applications' CPU demands are our "
-        "assumption (docs/reference/apps.md). The machine imitated is calibration "
-        f"`{calibration.name}` of {calibration.date}: {calibration.kernel}; {calibration.cpu}."
+        f"Compared with: {source(next(iter(page.experiments)))}. {page.intro} The machine imitated is "
+        f"calibration `{calibration.name}` of {calibration.date}: {calibration.kernel}; {calibration.cpu}."
     )
     yield f"**When a figure counts as reproduced.** {RULE} The rule was fixed before the first result."
 

@@ -77,7 +77,7 @@ METRICS: tuple[Metric, ...] = (
     _metric(
         "job_s", "Job time", "s", 1, "lower", "Of training: until all iterations are done, saves included."
     ),
-    _metric("deaths", "Deaths", "1", 0, "lower", "Of training: how often the job died."),
+    _metric("deaths", "Deaths", "1", 0, "lower", "Of training and fleets: how often the job died."),
     _metric(
         "stuck_s",
         "Longest standstill",
@@ -120,5 +120,26 @@ METRICS: tuple[Metric, ...] = (
         0,
         "lower",
         "Of sends: packets that were sent again.",
+    ),
+    _metric(
+        "effective_share",
+        "Effective training time",
+        "1",
+        4,
+        "higher",
+        "Of fleets: share of the time that was training that was kept, at the pace of a healthy fleet.",
+    ),
+    _metric("lost_gpu_h", "Lost GPU-hours", "h", 0, "lower", "Of fleets: GPU-hours that were not that."),
+    _metric("lost_cost", "Lost money", "USD", 0, "lower", "Of fleets: lost GPU-hours at their price."),
+    _metric(
+        "edge_faults", "Edge faults", "1", 0, "lower", "Of fleets: faults of cables, ports and adapters."
+    ),
+    _metric(
+        "checkpoint_interval_s",
+        "Checkpoint interval",
+        "s",
+        0,
+        "higher",
+        "Of fleets: work between two saves, given or Daly's optimum.",
     ),
 )

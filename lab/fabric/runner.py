@@ -58,6 +58,8 @@ def about(given: FabricInput) -> str:
     """The fabric and its faults in a line."""
     edge = given.topology
     spines = f", {edge.spines} spines" if edge.spines else ""
+    if given.fleet is not None:
+        return f"{given.fleet.gpus:,} GPUs for {given.fleet.days:g} days, faults as in Llama 3's fleet"
     fabric = f"{edge.hosts:,} hosts with {edge.uplinks} uplinks at {edge.tors} ToRs{spines}"
     faults = given.faults
     if faults.kind == "none":
@@ -81,11 +83,15 @@ def _measured(where: World) -> Measured:
         from lab.fabric import training
 
         return training.measure(where, where.asked.training)
+    if where.asked.fleet is not None:
+        from lab.fabric import fleet
+
+        return fleet.measure(where, where.asked.fleet)
     raise InvariantError("a fabric scenario without a measure")
 
 
 def _of_fabric(where: World) -> dict[str, float]:
-    if where.scheme not in OVERLAYS:
+    if where.scheme not in OVERLAYS or where.asked.fleet is not None:
         return {}
     timers, stalls = where.fabric.timers, where.fabric.control.stalls
     per_host = false_downs_per_hour(timers, stalls, where.topology.uplinks)

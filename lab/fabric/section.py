@@ -14,7 +14,7 @@ from lab.fabric.calibration import Replaced, check
 from lab.services.section import Section
 from twinbed import ScenarioError
 
-MEASURES = ("sends", "collective", "training")
+MEASURES = ("sends", "collective", "training", "fleet")
 """The sections that say what is measured; every fabric scenario has one of them."""
 
 
@@ -104,8 +104,41 @@ class TrainingInput(Section):
         return self
 
 
+class FleetInput(Section):
+    """A synchronous job on a whole fleet of hosts with 8 GPUs, each with an adapter of its own, for days.
+
+    Parts fail as often as in Llama 3's fleet; faults and topology of the scenario have no part in it, but
+    whether faults are silent.
+    """
+
+    gpus: int = Field(default=16_384, ge=16, le=131_072, multiple_of=8)
+    days: PositiveFloat = Field(default=54.0, le=366.0)
+    iteration_s: PositiveFloat = Field(
+        default=6.2,
+        description="405 G parameters, 16 Mi tokens, 400 TFLOP/s of each of 16,384 GPUs.",
+    )
+    degraded_iteration_s: PositiveFloat = Field(
+        default=6.2,
+        description="While an adapter has one of two uplinks: by default as without a scheme, where one is "
+        "all that there is.",
+    )
+    jitter_cv: NonNegativeFloat = Field(default=0.02, description="An assumption.")
+    flows: PositiveInt = Field(default=4, description="Connections of an adapter in each direction.")
+    repair_s: PositiveFloat = Field(default=14_400.0, description="Until a part works again. An assumption.")
+    spares: int = Field(default=64, ge=0, description="Hosts that can take a dead one's place.")
+    checkpoint_interval_s: PositiveFloat | None = Field(
+        default=None, description="Of work between two saves; null: Daly's optimum for the scheme's deaths."
+    )
+    save_s: NonNegativeFloat = Field(default=20.0, description="An assumption.")
+    init_s: NonNegativeFloat = Field(
+        default=600.0, description="From starting anew to computing. An assumption."
+    )
+    price_gpu_hour: NonNegativeFloat = Field(default=2.0, description="USD. An assumption.")
+
+
 class FabricInput(Section):
-    """A fabric, its faults, and what is measured: exactly one of sends, collective, training."""
+    """A fabric, its faults, and what is measured: exactly one of sends, collective, training,
+    fleet."""
 
     topology: TopologyInput = TopologyInput()
     faults: FaultsInput = FaultsInput()
@@ -116,6 +149,7 @@ class FabricInput(Section):
     sends: SendsInput | None = None
     collective: CollectiveInput | None = None
     training: TrainingInput | None = None
+    fleet: FleetInput | None = None
 
     @model_validator(mode="after")
     def _one_measure(self) -> FabricInput:

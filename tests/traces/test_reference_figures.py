@@ -61,7 +61,8 @@ def test_the_same_figure_twice_is_refused():
 
 def test_the_shipped_file_has_figures_of_all_eight_experiments():
     assert {figure.experiment for figure in reference_figures()} == {f"E{n}" for n in range(1, 9)}
-    assert "Escra" in source()
+    assert "Escra" in source("E2")
+    assert "THORN" in source("T4")
 
 
 def test_the_headline_figures_are_those_of_the_specification():

@@ -8,6 +8,7 @@ import pytest
 from lab.experiments.catalogue import EXPERIMENTS, experiment
 from lab.experiments.evaluate import SCENARIOS, cases_of, scenario_of
 from lab.experiments.sensitivity import changed
+from lab.fabric.metrics import METRICS as FABRIC_METRICS
 from lab.metrics import METRICS
 from lab.scenario import expand
 from traces.reference import reference_figures
@@ -46,7 +47,7 @@ def test_the_scenario_is_there_with_five_seeds(each):
 @ALL
 def test_every_figure_is_of_runs_that_the_scenario_has(each):
     scenario = scenario_of(each, [0])
-    metrics = dict.fromkeys((metric.key for metric in METRICS), 2.0)
+    metrics = dict.fromkeys((metric.key for metric in (*METRICS, *FABRIC_METRICS)), 2.0)
     runs = [
         SimpleNamespace(policy=spec.policy.text, seed=spec.seed, metrics=metrics) for spec in expand(scenario)
     ]

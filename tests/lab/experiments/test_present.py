@@ -14,7 +14,7 @@ from lab.experiments.evaluate import assess
 from lab.experiments.measures import Pick, mean
 from lab.experiments.model import Figure
 from lab.experiments.page import document
-from lab.experiments.results import Reported
+from lab.experiments.results import PAGES, Reported
 from lab.experiments.results import document as results
 from lab.experiments.sensitivity import Moved
 from lab.formats import grid, markdown
@@ -101,7 +101,10 @@ def test_the_same_evaluation_gives_the_same_chart():
 
 
 def test_the_results_have_each_experiment_with_the_command_that_prints_it():
-    text = results([Reported(beside(), [Moved("as declared", {"follows_s": 2.0})]), Reported(apart(), [])])
+    text = results(
+        PAGES["containers"],
+        [Reported(beside(), [Moved("as declared", {"follows_s": 2.0})]), Reported(apart(), [])],
+    )
     assert "| E1: A tiny experiment | 1 | 0 | 0 | 1 | 0 |" in text
     assert "`twinbed report --experiment E1`" in text
     assert "`twinbed report --experiment E1 --sensitivity`" in text

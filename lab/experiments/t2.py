@@ -1,0 +1,58 @@
+"""T2: 150 epochs of ResNet101 with faults. For: the definition. Source: section 3.5.2.1, figure 3.5."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lab.experiments.fabric_assumptions import ACK_2_14, ACK_2_20, EDGE
+from lab.experiments.measures import Pick, change, mean, scaled
+from lab.experiments.model import Experiment, Figure, Measure
+
+_KIND, _AT = "fabric.faults.kind", "fabric.faults.at_s"
+_SINGLE = {_KIND: "single", _AT: 7990}
+_MANY = {_KIND: "round_robin"}
+_QUIET = {_KIND: "none"}
+
+
+def _slower(scheme: str, where: Mapping[str, Any]) -> Measure:
+    return change("job_s", Pick(scheme, where), Pick("none", _QUIET))
+
+
+T2 = Experiment(
+    name="T2",
+    title="150 epochs of ResNet101 with faults",
+    scenario="T2.yaml",
+    method=(
+        "Data parallel on 4 hosts; an iteration is as long as the source's epoch of 80 s makes it with 98 of "
+        "them (an input). Without a scheme a fault of the one path ends the job once its queue pairs give "
+        "up; it starts again from its last save when the port is back. The single fault strikes 10 s before "
+        "a save, the source's case. Many faults: a port down 20 s of every 40 s, port by port. A job is "
+        "watched for twice the time that it needs."
+    ),
+    figures=(
+        Figure(
+            "many_thorn", "Job time, THORN with many faults against none", "%", 2, _slower("thorn", _MANY)
+        ),
+        Figure(
+            "single_stuck",
+            "Standstill after a single fault, checkpoints alone",
+            "s",
+            0,
+            mean("stuck_s", Pick("none", _SINGLE)),
+        ),
+        Figure(
+            "many_kept",
+            "Work done with many faults, checkpoints alone",
+            "%",
+            1,
+            scaled(100, mean("kept_share", Pick("none", _MANY))),
+        ),
+        Figure("quiet_thorn", "Job time, THORN without faults", "%", 2, _slower("thorn", _QUIET)),
+        Figure("single_thorn", "Job time, THORN with a single fault", "%", 2, _slower("thorn", _SINGLE)),
+        Figure("many_bond", "Job time, bond with many faults", "%", 2, _slower("bond", _MANY)),
+        Figure("many_reroute", "Job time, rerouting with many faults", "%", 2, _slower("reroute", _MANY)),
+        Figure("single_none", "Job time, checkpoints with a single fault", "%", 2, _slower("none", _SINGLE)),
+    ),
+    sensitivity=(*EDGE, ACK_2_14, ACK_2_20),
+)

@@ -1,0 +1,46 @@
+"""T3: iterations of GPT-2 with faults all the time. For: the definition. Source: figure 3.6."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from lab.experiments.fabric_assumptions import ACK_2_14, ACK_2_20, EDGE, SIGNAL
+from lab.experiments.measures import Pick, change, difference, mean, scaled
+from lab.experiments.model import Experiment, Figure
+
+_JOBS: dict[str, tuple[str, dict[str, Any]]] = {
+    "dp": ("Data parallel", {"fabric.training.data": 4}),
+    "pp": ("Pipeline parallel", {"fabric.training.pipeline": 4}),
+    "pp_tp": ("Pipeline and tensor parallel", {"fabric.training.tensor": 2}),
+}
+_FAULTS = "fabric.faults.kind"
+
+
+def _figures(key: str, title: str, where: Mapping[str, Any]) -> Iterator[Figure]:
+    with_faults = Pick("thorn", {**where, _FAULTS: "round_robin"})
+    without = Pick("thorn", {**where, _FAULTS: "none"})
+    for share in (90, 95):
+        metric = f"iteration_p{share}_s"
+        added = scaled(1000, difference(metric, with_faults, without))
+        yield Figure(f"{key}_p{share}_ms", f"{title}: added at p{share}", "ms", 1, added)
+        percent = change(metric, with_faults, without)
+        yield Figure(f"{key}_p{share}", f"{title}: added at p{share}", "%", 1, percent)
+    usual = scaled(1000, mean("iteration_p50_s", without))
+    yield Figure(f"{key}_usual", f"{title}: iteration without faults", "ms", 0, usual, detail=True)
+
+
+T3 = Experiment(
+    name="T3",
+    title="Iterations of GPT-2 with faults all the time",
+    scenario="T3.yaml",
+    method=(
+        "GPT-2 (124 M parameters, 12 layers) on 4 hosts with a GPU each: 4 replicas, 4 stages, or 2 stages "
+        "of 2 GPUs. Assumed, as the source gives no batch: 192 sequences of 1,024 tokens an iteration in "
+        "micro-batches of 12, and 60 TFLOP/s sustained. Neighbours have one flow each way. Means of 10 "
+        "iterations, as the source's; with faults against without, both with THORN."
+    ),
+    figures=tuple(figure for key, about in _JOBS.items() for figure in _figures(key, *about)),
+    sensitivity=(*EDGE, ACK_2_14, ACK_2_20, SIGNAL),
+    sensitivity_part=("policies=[thorn]",),
+)
