@@ -49,7 +49,7 @@ def test_what_is_left_of_the_latency_is_the_network(ran):
     assert np.median(fit.beyond_cpu_s(ran, TRUE, CORES)) == pytest.approx(TRUE.network_s, rel=0.02)
 
 
-def test_no_container_is_asked_never_and_none_by_itself_alone():
+def test_every_service_is_visited():
     compiled = compile_graph(subject.application())
     assert (visits_per_request(compiled) > 0).all()
     assert len(compiled.names) == 12
