@@ -18,14 +18,17 @@ from lab.labels import conditions, labels
 from lab.metrics import METRICS
 from lab.page import bullets, facts_list, figure, page, section, table
 from lab.store import Run
+from twinbed import StoreError
 
 
 def document(runs: Sequence[Run]) -> str:
     """The whole page as text. The same runs give the same page.
 
-    Raises StoreError for no runs, a run given twice, or tables that cannot be read.
+    Raises StoreError for no runs, a run given twice, runs of fabrics, or tables that cannot be read.
     """
     result = as_result(runs)
+    if runs[0].of_fabric:
+        raise StoreError(f"run {runs[0].id} is of a fabric, which has no report; compare shows its figures")
     head = runs[0].manifest
     names = list(dict.fromkeys(str(run.manifest["name"]) for run in runs))
     title = head["title"] if head["title"] and len(names) == 1 else ", ".join(names)

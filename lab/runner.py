@@ -82,7 +82,8 @@ def run_scenario(
 ) -> list[Run]:
     """All runs of a scenario, in `expand` order. Runs finished before a failure stay in the store.
 
-    jobs: processes at work at once (default: this process's CPUs); runs that differ in the policy alone are
+    jobs: processes at work at once (default: this process's CPUs; of fabrics one, whose runs are mostly
+    shorter than a process takes to start); runs that differ in the policy alone are
     made one after another, by one of them, and a single such group by this process. fresh: False opens a run
     that the store has already instead of simulating it again.
     """
@@ -91,7 +92,8 @@ def run_scenario(
     for index, spec in enumerate(specs):
         groups.setdefault((spec.variant, spec.seed), []).append(index)
     units = [_Unit(tuple(specs[index] for index in group), store.root, fresh) for group in groups.values()]
-    workers = min(cores() if jobs is None else jobs, len(units))
+    usual = cores() if scenario.fabric is None else 1
+    workers = min(usual if jobs is None else jobs, len(units))
     if workers > 1:
         found = run_units(_run_alone, units, workers, progress)
     else:

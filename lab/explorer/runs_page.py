@@ -14,10 +14,12 @@ import pandas as pd
 import streamlit as st
 
 from lab.charts.palette import title
+from lab.compare import as_result
 from lab.explorer import progress, results, services_results
 from lab.explorer.selection import MAX_POLICIES
+from lab.formats import grid
 from lab.metrics import METRICS
-from lab.store import RunStore
+from lab.store import Run, RunStore
 from twinbed import StoreError
 
 _COLUMNS = ("mean_reserved_cores", "throttled_share", "lateness_p99_s", "oom_kills", "restarts", "cost")
@@ -63,7 +65,9 @@ def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _table(found: pd.DataFrame) -> list[str]:
     """The runs, newest first; ids of those that are ticked."""
-    shown = found[["name", "policy", "seed", "created_at", *_COLUMNS, "id"]].assign(
+    # A store with nothing but fabrics has no column of containers' figures.
+    columns = [each for each in _COLUMNS if each in found]
+    shown = found[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
         created_at=pd.to_datetime(found["created_at"])
     )
     config = {
@@ -147,10 +151,18 @@ def _compare(store: RunStore, picked: list[str]) -> None:
             runs.append(store.open(run_id))
         except StoreError as error:
             st.error(str(error))
-    if runs and all("requests" in run.tables for run in runs):
+    if any(run.of_fabric for run in runs):
+        _fabrics(runs)
+    elif runs and all("requests" in run.tables for run in runs):
         services_results.show(runs)
     elif runs:
         results.show(runs)
+
+
+def _fabrics(runs: list[Run]) -> None:
+    """Runs of fabrics as a table; one of containers among them is an error, said on the page."""
+    header, _, lines = grid(as_result(runs))
+    st.dataframe(pd.DataFrame(lines, columns=["Figure", *header[1:]]), hide_index=True)
 
 
 def _runs(count: int) -> str:

@@ -4,10 +4,12 @@ import math
 
 import pytest
 from sample_fabric import SENDS
+from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
 from lab.cli.main import app
 from lab.compare import as_result
+from lab.report import document
 from lab.runner import run_scenario
 from lab.scenario import build, with_overrides
 from lab.store import RunStore
@@ -144,3 +146,39 @@ def test_a_job_goes_on_through_faults_or_falls_back_to_its_last_save(tmp_path):
     assert back.metrics["deaths"] == 1
     assert back.metrics["stuck_s"] == pytest.approx(20 + 7 + 45, abs=0.1)
     assert back.metrics["job_s"] - through.metrics["job_s"] == pytest.approx(72, abs=2)
+
+
+@pytest.mark.slow
+def test_two_uplinks_spare_a_fleet_the_deaths_by_cables(tmp_path):
+    fleet = {"gpus": 1024, "days": 200.0}
+    raw = {"name": "fleet", "fabric": {"fleet": fleet}, "policies": ["none", "thorn"]}
+    alone, thorn = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    assert 0 < thorn.metrics["deaths"] < alone.metrics["deaths"]
+    assert thorn.metrics["effective_share"] > alone.metrics["effective_share"]
+    lost_h = (1 - thorn.metrics["effective_share"]) * 1024 * 200 * 24
+    assert thorn.metrics["lost_gpu_h"] == pytest.approx(lost_h)
+    assert set(thorn.frame("series")["cause"]) <= {"cable", "adapter", "host"}
+
+
+@pytest.mark.slow
+def test_there_is_no_report_of_a_fabric(sends):
+    with pytest.raises(StoreError, match="compare shows its figures"):
+        document(sends[1][:1])
+
+
+@pytest.mark.slow
+def test_the_page_runs_compares_them(sends, monkeypatch):
+    store, runs = sends
+    monkeypatch.setenv("TWINBED_STORE", str(store.root))
+
+    def page() -> None:
+        from lab.explorer import runs_page
+
+        runs_page.page()
+
+    shown = AppTest.from_function(page, default_timeout=60)
+    shown.query_params["runs"] = [runs[0].id, runs[1].id]
+    shown.run()
+    assert not shown.exception
+    assert not shown.error
+    assert "Latency p99.9 (s)" in list(shown.dataframe[-1].value["Figure"])
