@@ -17,6 +17,7 @@ import numpy as np
 import simpy
 
 from twin.fabric.delays import draw
+from twin.fabric.edge import cut, working
 from twin.fabric.fleet_model import Bill, Cause, FleetOutcome, FleetSpec
 from twin.fabric.iterations import BOOK, DOWN, ITERATE, KEPT, advance, begin, keep, lose, meet
 from twin.fabric.model import FaultKind, Flags, Floats, Whole
@@ -151,23 +152,21 @@ class _Fleet:
         return np.array([row]), hit[None]
 
     def _cut(self, rows: Whole, hit: Flags, until_s: float) -> Floats:
-        """Takes the uplinks `hit` of `rows` away until until_s; float64[2], how long packets are lost by the
-        attachment that loses the most."""
-        now_s = self.env.now
-        lived: Flags = self.up_again_s[rows] <= now_s
-        lost: Flags = hit & lived
-        self.up_again_s[rows] = np.where(
-            hit, np.maximum(self.up_again_s[rows], until_s), self.up_again_s[rows]
-        )
+        """float64[2]: how long OUT and IN are lost by taking uplinks away until until_s."""
+        spec = self.spec
         self._troubled.update(rows.tolist())
-        drawn_s = self.spec.gaps_s[self._meetings.integers(len(self.spec.gaps_s), size=len(rows))]
-        share = lost.sum(axis=1) / np.maximum(lived.sum(axis=1), 1)
-        missed = self._meetings.random((len(rows), 2)) < (1 - share[:, None]) ** self.spec.flows
-        gap_s = np.where(missed, 0.0, np.minimum(drawn_s, until_s - now_s))
-        # Without another uplink there is nothing to wait for but the first repair.
-        repaired_s = self.up_again_s[rows].min(axis=1)[:, None] - now_s
-        gap_s = np.where(repaired_s > 0, repaired_s, gap_s)
-        return np.asarray(np.where(lost.any(axis=1, keepdims=True), gap_s, 0.0).max(axis=0))
+        return np.array(
+            cut(
+                self.up_again_s,
+                rows,
+                hit,
+                self.env.now,
+                until_s,
+                spec.gaps_s,
+                spec.flows,
+                self._meetings,
+            )
+        )
 
     def _swap(self, rows: Whole, hit: Flags, repair_s: float) -> float:
         """Plans a start with spares in the place of hosts that live on without the uplinks `hit` of `rows`.
@@ -248,7 +247,7 @@ class _Fleet:
     def _iteration_s(self) -> float:
         """An iteration's length with the uplinks that work now."""
         rows = np.fromiter(self._troubled, np.int64, len(self._troubled))
-        live = (self.up_again_s[rows] <= self.env.now).sum(axis=1)
+        live = working(self.up_again_s, rows, self.env.now)
         self._troubled.difference_update(rows[live == self.spec.topology.uplinks].tolist())
         fewest = int(live.min(initial=self.spec.topology.uplinks))
         return float(self.spec.iteration_s[max(fewest, 1)])
