@@ -105,10 +105,10 @@ class ControlLoop:
 
     def run(self, until_ns: int | None, on_row: Callable[[], bool]) -> None:
         """Serves until `until_ns`, or until `on_row`, called after each row, says no, or all have ended."""
-        going = True
-        while going and (until_ns is None or time.monotonic_ns() < until_ns) and self._anyone():
+        going = self._anyone()
+        while going and (until_ns is None or time.monotonic_ns() < until_ns):
             if self._turn(until_ns or NEVER_NS):
-                going = on_row()
+                going = on_row() and self._anyone()
 
     def close(self) -> None:
         """Ends the loop's own parts; the containers run on. Idempotent."""
