@@ -319,9 +319,10 @@ def test_what_was_used_is_what_was_done(pooled: tuple[Escra, Ran]) -> None:
 @pytest.mark.parametrize("policy", ["static", "autopilot", "autothrottle"])
 def test_policies_run_unchanged(backend: Backend, policy: str) -> None:
     # A limit made of what a process holds that has not grown yet is its death.
-    interval_s = backend.periods(5) * PERIOD_S
-    parameters = {"autopilot": {"update_interval_s": interval_s, "sample_interval_s": 0.1}}.get(policy, {})
-    load = workload(np.tile([0.1, 0.3], (backend.periods(12), 1)), omega=2.0)
+    periods = backend.periods(5)
+    intervals = {"update_interval_s": periods * PERIOD_S, "sample_interval_s": PERIOD_S}
+    parameters = intervals if policy == "autopilot" else {}
+    load = workload(np.tile([0.1, 0.3], (periods + 7, 1)), omega=2.0)
     ran = backend.run(load, make(policy, parameters))
 
     assert ran.series.up.all()
