@@ -8,10 +8,19 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from testbed.containers.interrupts import Interrupts
+
+
+@pytest.fixture(autouse=True)
+def _as_in_the_foreground() -> Iterator[None]:
+    """What a shell starts in the background ignores Ctrl-C, and so do its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
