@@ -73,17 +73,19 @@ def test_a_command_that_fails_is_started_again_later_and_later(cgroups: None, tm
 
 
 class RestartsOnce:
-    """Escra that restarts everybody in the first period that is reported."""
+    """Escra that restarts everybody once, as soon as a file is there."""
 
-    def __init__(self) -> None:
-        self._inner, self._left = escra(), 1
+    def __init__(self, file: Path) -> None:
+        self._inner, self._file, self._done = escra(), file, False
 
     def __getattr__(self, name: str):
         return getattr(self._inner, name)
 
     def on_period(self, stats: PeriodStats) -> Decision:
-        self._left -= 1
-        return Decision(restart=stats.ids) if self._left == 0 else NOTHING
+        if self._done or not self._file.exists():
+            return NOTHING
+        self._done = True
+        return Decision(restart=stats.ids)
 
 
 @pytest.mark.slow
@@ -102,7 +104,7 @@ def test_a_command_is_asked_to_end_before_it_is_restarted_for_new_limits(
         "note_end",
         lambda self, code, note=Container.note_end: (ends.append(code), note(self, code)),
     )
-    observed = control([Managed(spec)], APP, RestartsOnce(), Settings(duration_s=20))
+    observed = control([Managed(spec)], APP, RestartsOnce(tmp_path / "first"), Settings(duration_s=20))
 
     assert ends == [code, 0]
     assert (tmp_path / "asked").exists() == (code == 0)
