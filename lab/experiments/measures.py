@@ -51,7 +51,7 @@ def change(metric: str, of: Pick, against: Pick) -> Measure:
     """Percent by which a metric with `of` differs from that with `against`, mean over what else was varied.
 
     Each run is compared with the one run that differs in nothing but what the picks name. Pairs without a
-    change (no value, or zero to compare with) are left out.
+    change (no value, none or zero to compare with) are left out.
     """
     return lambda cases: _mean(_changes(metric, of, against, cases))
 
@@ -91,7 +91,7 @@ def _changes(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> lis
 def _pairs(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> list[tuple[float, float]]:
     named = {*of.where, *against.where}
     base = {_rest(case, named): case.metric(metric) for case in against.of(cases)}
-    return [(case.metric(metric), base[_rest(case, named)] or np.nan) for case in of.of(cases)]
+    return [(case.metric(metric), base.get(_rest(case, named), np.nan) or np.nan) for case in of.of(cases)]
 
 
 def _rest(case: Case, named: set[str]) -> tuple[tuple[str, str], ...]:

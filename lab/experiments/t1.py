@@ -54,6 +54,13 @@ T1 = Experiment(
             for key, (title, where) in _JOBS.items()
         ),
     ),
+    discussion=(
+        "Not a test of the twin alone: start and epoch are inputs. Beyond them it adds the repair of the "
+        "port, 10 s, which is longer than the 8.6 s in which queue pairs give up; so neither their timeout "
+        "nor their retries move it, as long as they do give up. With NCCL's newer timeout (2^20) they "
+        "outlive the repair, and the job does not die at all. The source's sum is the least that a death "
+        "can cost.",
+    ),
     sensitivity=(
         Change("ACK timeout 2^14", of_scenario=_values(queue_pair={"timeout": 14.0})),
         Change("ACK timeout 2^20", of_scenario=_values(queue_pair={"timeout": 20.0})),

@@ -34,6 +34,13 @@ T5 = Experiment(
             "failed_none", "Queue pairs lost without a scheme", "1", 1, mean("failed", Pick("none", _FAULT))
         ),
     ),
+    discussion=(
+        "Sends follow one another, so a fault meets exactly one of them: p99 cannot move, and p99.9 of "
+        "1,000 is that one. It follows from the protocol alone. How long that one takes follows from the "
+        "whole ACK timeouts that fit into the time without a path; as printed it is half of a round, as "
+        "ib_send_lat does. Where the path is lost for longer than the retries last (BFD 3×300 ms at 2^14, a "
+        "bond, no scheme) the queue pair is in error and the series ends.",
+    ),
     sensitivity=(*EDGE, ACK_2_18, ACK_2_20, *LINK, SIGNAL),
     sensitivity_part=("policies=[thorn]",),
 )
