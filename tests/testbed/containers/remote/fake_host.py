@@ -134,10 +134,13 @@ class FakePlace:
 
 
 class FakeSource:
-    """Reports every container once a period; use_cores: what each used, by the group's name."""
+    """Reports every container once a period, and who is gone. use_cores: what each used, by group's name."""
 
     descriptor = -1
-    gone = np.empty(0, np.int64)
+
+    @property
+    def gone(self) -> np.ndarray:
+        return np.array([number for number, each in self.groups.items() if each.gone], np.int64)
 
     def __init__(self, use_cores: dict[str, float], period_ns: int = PERIOD_NS) -> None:
         self.use_cores = use_cores
