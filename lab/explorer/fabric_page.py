@@ -1,0 +1,139 @@
+"""The page "Fabric": break a link, see what follows to the millisecond, and what BFD's timers cost.
+
+For: this page. Not for: the fault's events (twin.fabric.timeline) or the charts (lab.charts.fabric). Nothing
+is stored: a fault takes well under a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from lab.charts import fabric as charts
+from lab.fabric.calibration import Fabric, fabric, load_calibration
+from twin.fabric.bfd import false_downs_per_hour
+from twin.fabric.failover import gap_samples
+from twin.fabric.model import BfdTimers, Fault, FaultKind, Scheme, Topology
+from twin.fabric.timeline import timeline
+from twin.fabric.topology import dual_tor
+
+_BEFORE_S = 1.0
+"""Sessions run for so long before the fault."""
+_DOWN_S = 5.0
+_SAMPLES = 400
+_INTERVALS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    scheme: Scheme
+    topology: Topology
+    fault: Fault
+    fabric: Fabric
+
+
+def page() -> None:
+    """Draws the page."""
+    st.title("Fabric", anchor=False)
+    with st.sidebar:
+        chosen = _choose()
+    st.altair_chart(charts.edge(*_drawn(chosen.topology, chosen.fault)))
+    _timeline(chosen)
+    _timers(chosen)
+
+
+def _choose() -> _Chosen:
+    hosts = int(st.number_input("Hosts", 2, 16, 4, key="fabric_hosts"))
+    schemes = [Scheme.THORN, Scheme.THORN_SOFTWARE, Scheme.BOND, Scheme.REROUTE]
+    scheme = st.selectbox("Scheme", schemes, key="fabric_scheme")
+    host = int(st.number_input("Host at the fault", 0, hosts - 1, 0, key="fabric_host"))
+    uplink = int(st.number_input("Its uplink", 0, 1, 0, key="fabric_uplink"))
+    silent = st.checkbox("Silent: nobody gets a carrier signal", value=True, key="fabric_silent")
+    usual = fabric(load_calibration(), {})
+    interval_ms = st.slider(
+        "BFD interval (ms)", 10, 300, round(1000 * usual.timers.interval_s), 5, key="fabric_interval"
+    )
+    multiplier = st.slider("BFD multiplier", 2, 10, usual.timers.multiplier, key="fabric_multiplier")
+    hold_ms = st.slider("BGP hold (ms)", 0, 200, round(1000 * usual.control.hold_s), 5, key="fabric_hold")
+    changed = replace(
+        usual,
+        timers=BfdTimers(interval_ms / 1000, multiplier),
+        control=replace(usual.control, hold_s=hold_ms / 1000),
+    )
+    topology = dual_tor(hosts, rate_bps=usual.rate_bps, delay_s=usual.delay_s)
+    fault = Fault(FaultKind.PORT, _BEFORE_S, _DOWN_S, host, uplink, silent=silent)
+    return _Chosen(scheme, topology, fault, changed)
+
+
+def _drawn(topology: Topology, fault: Fault) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Links and nodes, by place."""
+    at = np.linspace(0.0, 1.0, topology.hosts)
+    above = np.linspace(0.25, 0.75, topology.tors)
+    links = [
+        {
+            "x": at[host],
+            "y": 0.0,
+            "x2": above[tor],
+            "y2": 1.0,
+            "state": "broken" if (host, uplink) == (fault.host, fault.uplink) else "works",
+        }
+        for (host, uplink), tor in np.ndenumerate(topology.tor_of)
+    ]
+    nodes = [{"x": x, "y": 0.0, "name": f"host {host}"} for host, x in enumerate(at)]
+    nodes += [{"x": x, "y": 1.0, "name": f"ToR {tor}"} for tor, x in enumerate(above)]
+    return pd.DataFrame(links), pd.DataFrame(nodes)
+
+
+def _timeline(chosen: _Chosen) -> None:
+    given = chosen.fabric
+    found = timeline(
+        chosen.topology,
+        chosen.fault,
+        chosen.scheme,
+        given.control,
+        given.timers,
+        np.random.SeedSequence(0),
+        bond=given.bond,
+        reroute=given.reroute,
+    )
+    rows = pd.DataFrame(
+        {
+            "ms after the fault": np.round(1000 * (found.at_s - chosen.fault.at_s), 1),
+            "where": found.where,
+            "step": [str(each) for each in found.step],
+            "what": found.what,
+        }
+    )
+    st.subheader("What follows", anchor=False)
+    st.dataframe(rows, hide_index=True)
+
+
+def _timers(chosen: _Chosen) -> None:
+    """The longer the detection, the more is lost; the shorter, the more sessions go down without a fault."""
+    st.subheader("BFD's two sides", anchor=False)
+    if chosen.scheme not in (Scheme.THORN, Scheme.THORN_SOFTWARE):
+        st.markdown("Only the overlay's routing uses BFD.")
+        return
+    control, timers = chosen.fabric.control, chosen.fabric.timers
+    rows = []
+    for interval_s in sorted({*_INTERVALS_S, timers.interval_s}):
+        each = replace(timers, interval_s=interval_s)
+        gaps = gap_samples(chosen.scheme, control, each, True, _SAMPLES, np.random.SeedSequence(0))
+        sessions = chosen.topology.uplinks
+        rows.append(
+            {
+                "detection_ms": 1000 * each.detection_s,
+                "gap_ms": 1000 * float(np.median(gaps.max(axis=1))),
+                "false_downs_per_h": chosen.topology.hosts
+                * false_downs_per_hour(each, control.stalls, sessions),
+                "chosen": interval_s == timers.interval_s,
+            }
+        )
+    st.altair_chart(charts.two_sides(pd.DataFrame(rows)))
+    st.caption(
+        "Silent faults; the worse of both directions. Stalls of the machine as measured on the testbed: see "
+        "the calibration's [stalls]."
+    )
