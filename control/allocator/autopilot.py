@@ -35,7 +35,7 @@ from control.allocator.model import (
 )
 from control.allocator.roster import Roster
 from control.allocator.sampled import SampledPolicy
-from control.allocator.settings import check, parameter
+from control.settings import check, parameter
 from twinbed import ScenarioError
 
 Slots = NDArray[np.int64]

@@ -41,8 +41,8 @@ from control.allocator.model import (
 )
 from control.allocator.ports import ReclaimRule
 from control.allocator.roster import Index
-from control.allocator.settings import check, parameter
 from control.allocator.usage import Interval
+from control.settings import check, parameter
 from twinbed import ScenarioError
 
 

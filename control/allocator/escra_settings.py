@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from control.allocator.model import PAGE_BYTES
-from control.allocator.settings import check, parameter
 from control.allocator.windows import MAX_LENGTH
+from control.settings import check, parameter
 from twinbed import ScenarioError
 
 MIB = 1 << 20

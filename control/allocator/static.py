@@ -31,7 +31,7 @@ from control.allocator.model import (
     slot,
 )
 from control.allocator.roster import Roster
-from control.allocator.settings import check, parameter
+from control.settings import check, parameter
 from twinbed import ScenarioError
 
 _PERIOD_S = 0.1

@@ -48,7 +48,7 @@ from control.allocator.model import (
 )
 from control.allocator.roster import Roster
 from control.allocator.sampled import SampledPolicy
-from control.allocator.settings import check, parameter
+from control.settings import check, parameter
 
 Slots = NDArray[np.int64]
 

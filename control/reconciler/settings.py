@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from control.allocator.settings import check, parameter
+from control.settings import check, parameter
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Policy parameters: each with a unit, a default, a range and the reason for the default.
+"""Parameters of what decides: each with a unit, a default, a range and the reason for the default.
 
-A policy's settings are a frozen dataclass whose fields are made by `parameter`; `check` enforces the
+Settings are a frozen dataclass whose fields are made by `parameter`; `check` enforces the
 ranges, and the command line and the documentation print the metadata.
 """
 
@@ -20,8 +20,8 @@ def parameter(
     return field(default=default, metadata={"unit": unit, "why": why, "low": low, "high": high})
 
 
-def check(policy: str, settings: Any) -> None:
-    """Raises ScenarioError naming `policy.key` for the first value out of its range or not finite."""
+def check(name: str, settings: Any) -> None:
+    """Raises ScenarioError naming `name.key` for the first value out of its range or not finite."""
     for spec in fields(settings):
         value = getattr(settings, spec.name)
         values = value if isinstance(value, tuple) else (value,)
@@ -32,5 +32,5 @@ def check(policy: str, settings: Any) -> None:
             if not isfinite(one) or (low is not None and one < low) or (high is not None and one > high):
                 unit = spec.metadata.get("unit", "")
                 raise ScenarioError(
-                    f"{policy}.{spec.name}: {one} {unit} is outside [{low}, {high}]".replace("None", "any")
+                    f"{name}.{spec.name}: {one} {unit} is outside [{low}, {high}]".replace("None", "any")
                 )
