@@ -50,3 +50,22 @@ def two_sides(frame: pd.DataFrame) -> alt.HConcatChart:
         mark = base.transform_filter("datum.chosen").mark_point(size=120, filled=True, color=_BROKEN)
         panels.append(alt.LayerChart(layer=[base.mark_line(color="#0072b2"), mark]))
     return alt.hconcat(*panels)
+
+
+def fleets(frame: pd.DataFrame) -> alt.Chart:
+    """Effective training time over sizes. Columns: gpus, scheme, effective (0..1); a row per run."""
+    chart: alt.Chart = (
+        alt.Chart(frame, height=260)
+        .mark_line(point=True)
+        .encode(
+            x=alt.X("gpus:Q", title="GPUs", scale=alt.Scale(type="log")),
+            y=alt.Y(
+                "mean(effective):Q",
+                title="Effective training time",
+                axis=alt.Axis(format="%"),
+                scale=alt.Scale(zero=False),
+            ),
+            color=alt.Color("scheme:N", title=None, legend=alt.Legend(orient="top")),
+        )
+    )
+    return chart

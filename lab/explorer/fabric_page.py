@@ -1,7 +1,7 @@
 """The page "Fabric": break a link, see what follows to the millisecond, and what BFD's timers cost.
 
-For: this page. Not for: the fault's events (twin.fabric.timeline) or the charts (lab.charts.fabric). Nothing
-is stored: a fault takes well under a second.
+For: this page. Not for: the fault's events (twin.fabric.timeline) or the charts (lab.charts.fabric). A fault
+takes well under a second and is not stored; fleets take longer, and are shown from the store.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import streamlit as st
 
 from lab.charts import fabric as charts
 from lab.fabric.calibration import Fabric, fabric, load_calibration
+from lab.store import RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.failover import gap_samples
 from twin.fabric.model import BfdTimers, Fault, FaultKind, Scheme, Topology
+from twin.fabric.rdma import stall_s
 from twin.fabric.timeline import timeline
 from twin.fabric.topology import dual_tor
 
@@ -43,6 +45,7 @@ def page() -> None:
     st.altair_chart(charts.edge(*_drawn(chosen.topology, chosen.fault)))
     _timeline(chosen)
     _timers(chosen)
+    _fleets()
 
 
 def _choose() -> _Chosen:
@@ -109,6 +112,25 @@ def _timeline(chosen: _Chosen) -> None:
     )
     st.subheader("What follows", anchor=False)
     st.dataframe(rows, hide_index=True)
+    gaps = gap_samples(
+        chosen.scheme,
+        given.control,
+        given.timers,
+        chosen.fault.silent,
+        _SAMPLES,
+        np.random.SeedSequence(0),
+        bond=given.bond,
+        reroute=given.reroute,
+        down_s=_DOWN_S,
+    )
+    out_s, in_s = np.median(gaps, axis=0)
+    resumed_s = float(stall_s(given.queue_pair, max(out_s, in_s), rate_bps=given.rate_bps))
+    again = f"sends again after {1000 * resumed_s:,.0f} ms" if np.isfinite(resumed_s) else "gives up"
+    st.caption(
+        f"Packets are lost for {1000 * out_s:,.0f} ms out of the host and {1000 * in_s:,.0f} ms towards it "
+        f"(medians of {_SAMPLES} such faults, {_DOWN_S:g} s long). A busy queue pair with an ACK timeout of "
+        f"{1000 * given.queue_pair.ack_timeout_s:,.0f} ms {again}."
+    )
 
 
 def _timers(chosen: _Chosen) -> None:
@@ -137,3 +159,24 @@ def _timers(chosen: _Chosen) -> None:
         "Silent faults; the worse of both directions. Stalls of the machine as measured on the testbed: see "
         "the calibration's [stalls]."
     )
+
+
+def _fleets() -> None:
+    """What stored runs say of whole fleets."""
+    st.subheader("Fleets", anchor=False)
+    store = RunStore()
+    opened = [store.open(run_id) for run_id in store.ids()]
+    rows = [
+        {
+            "gpus": run.manifest["spec"]["fabric"]["fleet"]["gpus"],
+            "scheme": run.policy,
+            "effective": run.metrics["effective_share"],
+        }
+        for run in opened
+        if run.of_fabric and run.manifest["spec"]["fabric"]["fleet"]
+    ]
+    if not rows:
+        st.markdown("No fleet is stored yet; this takes a few minutes:")
+        st.code("twinbed run scenarios/fleet.yaml", language="sh")
+        return
+    st.altair_chart(charts.fleets(pd.DataFrame(rows)))

@@ -7,7 +7,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def opened() -> AppTest:
+def opened(sends, monkeypatch) -> AppTest:
+    monkeypatch.setenv("TWINBED_STORE", str(sends[0].root))
+
     def page() -> None:
         from lab.explorer import fabric_page
 
@@ -26,6 +28,8 @@ def test_a_fault_is_followed_until_routes_are_installed(opened):
     steps = set(opened.dataframe[0].value["step"])
     assert {"broken", "detected", "selected", "installed", "repaired"} <= steps
     assert 200 < installed_ms(opened) < 500
+    assert "sends again after" in opened.caption[0].value
+    assert "twinbed run scenarios/fleet.yaml" in opened.code[0].value
 
 
 def test_shorter_timers_are_faster(opened):
