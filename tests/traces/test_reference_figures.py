@@ -59,8 +59,11 @@ def test_the_same_figure_twice_is_refused():
         parse(written(ENTRY, ENTRY))
 
 
-def test_the_shipped_file_has_figures_of_all_eight_experiments():
-    assert {figure.experiment for figure in reference_figures()} == {f"E{n}" for n in range(1, 9)}
+def test_the_shipped_files_have_figures_of_all_experiments():
+    assert {figure.experiment for figure in reference_figures()} == {
+        *(f"E{n}" for n in range(1, 9)),
+        *(f"T{n}" for n in range(1, 6)),
+    }
     assert "Escra" in source("E2")
     assert "THORN" in source("T4")
 
