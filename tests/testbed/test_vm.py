@@ -141,16 +141,19 @@ def test_a_command_that_does_not_exist_is_said(vm: Vm) -> None:
 
 @pytest.mark.vm
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_hooks_cgroup_v2_and_the_contract_work_inside(vm: Vm, capsys: pytest.CaptureFixture[str]) -> None:
-    """One pytest for all, because Python takes long to start under emulation."""
+@pytest.mark.timeout(600)
+def test_hooks_and_cgroup_v2_work_inside(vm: Vm, capsys: pytest.CaptureFixture[str]) -> None:
+    """One pytest for all, because Python takes long to start under emulation.
+
+    Without the contract and the thousand traps, which take minutes there: `python -m testbed.vm -- …`.
+    """
     object_file()
     root = Path(__file__).parents[2]
-    selection = ["-v", "-ra", "-m", "root", *(str(root / each) for each in INSIDE)]
+    selection = ["-v", "-ra", "-m", "root", "-k", "not thousand", *(str(root / each) for each in INSIDE)]
     with capsys.disabled():
         done = vm.run(
             [sys.executable, "-m", "pytest", "-ppytest_timeout", "-pno:cacheprovider", *selection],
-            900,
+            420,
             cwd=root,
             env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"},
             on_output=show,
