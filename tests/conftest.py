@@ -11,6 +11,20 @@ import pytest
 from testbed.containers import hooks
 from testbed.vm import Vm, available
 
+REAL = ("contract", "faults", "kernel", "testbed", "lab/real", "lab/calibrating")
+"""Where tests run on the machine's own kernel and clock, which others use, too."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What runs on the real machine is tried once more when it fails, and the summary tells of it (RERUN):
+    such a machine may stand still for longer than any deadline that is of use. Nothing else is."""
+    here = Path(__file__).parent
+    folders = [here / each for each in REAL]
+    for item in items:
+        kinds = {"root", "browser", "vm"} & {mark.name for mark in item.iter_markers()}
+        if kinds or any(item.path.is_relative_to(each) for each in folders):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
 
 @pytest.fixture(scope="session")
 def public_data() -> Callable[[str], Path]:
