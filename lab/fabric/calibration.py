@@ -20,7 +20,7 @@ DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _DELAYS = ("carrier_s", "message_s", "route_s", "rule_s", "session_up_s")
 UNITS: Mapping[str, Mapping[str, str]] = {
     "control": dict.fromkeys(("hold_s", *_DELAYS), "s"),
-    "stalls": {"per_s": "1/s", "floor_s": "s", "shape": "exponent"},
+    "stalls": {"per_s": "1/s", "floor_s": "s", "excess_s": "s"},
     "bfd": {"interval_s": "s", "multiplier": "packets"},
     "bond": {"miimon_s": "s", "lacp_s": "s"},
     "reroute": {"timeout_s": "s", "rebuild_s": "s"},

@@ -103,13 +103,13 @@ def isolations_per_hour(timers: BfdTimers, stalls: Stalls, uplinks: int) -> floa
 def _stalls_that_reach(timers: BfdTimers, stalls: Stalls, others: int) -> float:
     """Stalls per hour that bring down a session and `others` besides: the one that last heard decides."""
     check_timers(timers)
-    if not (stalls.per_s >= 0.0 and stalls.floor_s > 0.0 and stalls.shape > 0.0):
-        raise ScenarioError(f"stalls: {stalls}: per_s of zero or more, floor_s and shape above zero")
+    if not (stalls.per_s >= 0.0 and stalls.floor_s > 0.0 and stalls.excess_s > 0.0):
+        raise ScenarioError(f"stalls: {stalls}: per_s of zero or more, floor_s and excess_s above zero")
     least, greatest = spacing(timers.multiplier)
     age_s = np.linspace(0.0, greatest * timers.interval_s, _STEPS + 1)
     # Of a session's two ends the one counts that has heard nothing for longer: F².
     below = 1 - (1 - _silence_below(age_s / timers.interval_s, least, greatest) ** 2) ** (1 + others)
-    longer = np.maximum((timers.detection_s - age_s) / stalls.floor_s, 1.0) ** -stalls.shape
+    longer = np.exp(np.minimum((stalls.floor_s + age_s - timers.detection_s) / stalls.excess_s, 0.0))
     share = float(np.sum((longer[1:] + longer[:-1]) / 2 * np.diff(below)))
     return _SECONDS_PER_HOUR * stalls.per_s * share
 

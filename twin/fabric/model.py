@@ -127,12 +127,13 @@ class Delay:
 class Stalls:
     """Times in which a machine runs nobody, so that BFD falls silent without a fault.
 
-    per_s: how many longer than floor_s begin in a second; their length is Pareto beyond floor_s with `shape`.
+    per_s: how many longer than floor_s begin in a second; excess_s: by how much, on average. (Exponential: it
+    is what 59 of more than 50 ms, 18 of more than 100 ms and none of more than 222 ms look like.)
     """
 
     per_s: float
     floor_s: float
-    shape: float
+    excess_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ CONTROL = ControlPlane(
     route_s=Delay(0.001, 0.002),
     rule_s=Delay(0.005, 0.01),
     session_up_s=Delay(1.8, 2.3),
-    stalls=Stalls(per_s=0.04, floor_s=0.05, shape=1.7),
+    stalls=Stalls(per_s=0.04, floor_s=0.05, excess_s=0.04),
 )
 
 

@@ -35,14 +35,14 @@ def test_with_multiplier_one_packets_never_come_as_late_as_the_interval():
 def stalled(timers, stalls, sessions, hours, random):
     """bool[stalls, sessions], what each stall brings down, drawn one by one."""
     count = random.poisson(stalls.per_s * 3600 * hours)
-    length = stalls.floor_s * (1 - random.random(count)) ** (-1 / stalls.shape)
+    length = stalls.floor_s + stalls.excess_s * random.standard_exponential(count)
     age = silence_s(timers, count * sessions * 2, random).reshape(count, sessions, 2).max(axis=2)
     return age + length[:, None] > timers.detection_s
 
 
 @pytest.mark.parametrize("timers", [BfdTimers(0.05, 3), BfdTimers(0.02, 3), BfdTimers(0.1, 3)])
 def test_false_downs_are_as_many_as_stalls_bring_when_drawn_one_by_one(timers):
-    stalls, hours = Stalls(per_s=0.04, floor_s=0.05, shape=1.7), 1000
+    stalls, hours = Stalls(per_s=0.04, floor_s=0.05, excess_s=0.04), 4000
     down = stalled(timers, stalls, 4, hours, np.random.default_rng(4))
     assert false_downs_per_hour(timers, stalls, 4) == pytest.approx(down.sum() / hours, rel=0.02)
     isolated = down[:, :2].all(axis=1).sum() / hours
@@ -51,12 +51,12 @@ def test_false_downs_are_as_many_as_stalls_bring_when_drawn_one_by_one(timers):
 
 
 def test_longer_detection_is_wrong_less_often_and_no_stall_is_never_wrong():
-    stalls = Stalls(per_s=0.04, floor_s=0.05, shape=1.7)
+    stalls = Stalls(per_s=0.04, floor_s=0.05, excess_s=0.04)
     rates = [false_downs_per_hour(BfdTimers(0.05, multiplier), stalls, 1) for multiplier in range(1, 8)]
     assert rates == sorted(rates, reverse=True)
     # Stalls longer than the detection time bring every session down: 144 an hour.
     assert false_downs_per_hour(BfdTimers(0.01, 3), stalls, 2) == pytest.approx(2 * 144.0)
-    assert false_downs_per_hour(BfdTimers(), Stalls(0.0, 0.05, 1.7), 4) == 0.0
+    assert false_downs_per_hour(BfdTimers(), Stalls(0.0, 0.05, 0.04), 4) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -74,5 +74,5 @@ def test_timers_that_the_protocol_does_not_have_are_refused(timers, message):
 
 
 def test_stalls_that_are_none_are_refused():
-    with pytest.raises(ScenarioError, match="shape"):
+    with pytest.raises(ScenarioError, match="excess_s"):
         false_downs_per_hour(BfdTimers(), Stalls(1.0, 0.05, 0.0), 1)
