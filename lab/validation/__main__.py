@@ -23,7 +23,14 @@ from twinbed import TwinbedError
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "results" / "fidelity-containers.md"
 STORES = ROOT / "build" / "fidelity"
-_CODE = ("control", "testbed/containers", "twin", "lab/real", "lab/services", "scenarios/apps")
+_CODE = (
+    "control/allocator",
+    "testbed/containers",
+    "twin/containers",
+    "lab/real",
+    "lab/services",
+    "scenarios/apps",
+)
 """What a run depends on besides the scenario and the calibration, which are in the run's id."""
 
 
