@@ -35,7 +35,7 @@ TABLES = ("summary", "containers", "events", "periods")
 """Tables that every run of containers has."""
 FABRIC_TABLES = ("summary",)
 """Tables that every run of a fabric has."""
-OPTIONAL_TABLES = ("requests", "outages", "series")
+OPTIONAL_TABLES = ("requests", "outages", "series", "accuracy")
 """Tables of some runs only: there are requests where there are clients, and the rest is of fabrics."""
 _TEMPORARY = re.compile(r"^\.(?P<kind>new|old)-(?P<pid>\d+)-[0-9a-f]+-(?P<id>.+)$")
 _LIST_COLUMNS = ("id", "name", "policy", "seed", "created_at")

@@ -21,11 +21,16 @@ class Measured:
 
 
 def of_outages(
-    outages: Outages, metrics: Mapping[str, float], series: Mapping[str, Floats], notes: tuple[str, ...] = ()
+    outages: Outages,
+    metrics: Mapping[str, float],
+    series: Mapping[str, Floats],
+    more: Mapping[str, Mapping[str, Floats]] | None = None,
 ) -> Measured:
-    """A measurement with its outages, as a table and as figures, and its series over time."""
+    """A measurement with its outages, as a table and as figures, its series over time, and more tables."""
     found = dict(metrics) | {"outages": float(len(outages.fault))}
     if len(outages.fault):
         found |= {"gap_p50_s": float(np.median(outages.gap_s)), "gap_max_s": float(outages.gap_s.max())}
     columns = {each.name: pa.array(getattr(outages, each.name)) for each in fields(outages)}
-    return Measured(found, {"outages": pa.table(columns), "series": pa.table(dict(series))}, notes)
+    tables = {"series": series} | dict(more or {})
+    plain = {name: pa.table(dict(values)) for name, values in tables.items()}
+    return Measured(found, {"outages": pa.table(columns), **plain})

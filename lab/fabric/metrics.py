@@ -87,6 +87,22 @@ METRICS: tuple[Metric, ...] = (
         "Of training that died: the longest time in which it came no further than it had been before.",
     ),
     _metric(
+        "accuracy",
+        "Accuracy",
+        "1",
+        4,
+        "higher",
+        "Of training with `epochs`: the best so far at the time at which the undisturbed job ends.",
+    ),
+    _metric(
+        "flat_s",
+        "Longest flat line",
+        "s",
+        1,
+        "lower",
+        "Of training with `epochs`: the longest time without an epoch that is done for the first time.",
+    ),
+    _metric(
         "kept_share",
         "Work done",
         "1",

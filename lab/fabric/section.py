@@ -93,6 +93,11 @@ class TrainingInput(Section):
     pipeline: PositiveInt = 1
     tensor: PositiveInt = 1
     iterations: int = Field(default=1000, ge=1, le=10_000_000)
+    epochs: PositiveInt | None = Field(
+        default=None,
+        description="That the iterations are, in equal parts: accuracy over time is then that of the "
+        "training that ships (a small CNN, 150 epochs), stretched to this job's times.",
+    )
     average: PositiveInt = Field(default=1, description="Iterations in a row whose mean is one value.")
     jitter_cv: NonNegativeFloat = Field(default=0.0, description="Coefficient of variation of iterations.")
     checkpoint: CheckpointInput | None = Field(default=None, description="null: a job that dies is lost.")
@@ -101,6 +106,8 @@ class TrainingInput(Section):
     def _enough(self) -> TrainingInput:
         if self.average > self.iterations:
             raise ValueError(f"average is {self.average}, more than the {self.iterations} iterations")
+        if self.epochs is not None and self.iterations % self.epochs:
+            raise ValueError(f"{self.iterations} iterations are not {self.epochs} epochs of equal length")
         return self
 
 

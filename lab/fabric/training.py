@@ -7,12 +7,15 @@ ends, and starts again from its last save as soon as the lost path is back.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from lab.fabric import curve
 from lab.fabric.measured import Measured, of_outages
 from lab.fabric.section import TrainingInput
 from lab.fabric.world import World, outages_on, plan
-from twin.fabric import checkpoints, jobs
+from twin.fabric import checkpoints, jobs, training_curve
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.jobs import Cluster, Job
 from twin.fabric.model import Floats, Outages, Scheme
@@ -26,10 +29,15 @@ _WATCHED = 2.0
 
 def measure(world: World, asked: TrainingInput) -> Measured:
     """The job on the first hosts, a GPU each, its neighbours joined by a flow each."""
-    job = Job(**asked.model_dump(exclude={"iterations", "average", "jitter_cv", "checkpoint"}))
+    job = Job(**asked.model_dump(exclude={"iterations", "epochs", "average", "jitter_cv", "checkpoint"}))
     if job.gpus > world.topology.hosts:
         raise ScenarioError(
             f"fabric.training: {job.gpus} GPUs on {world.topology.hosts} hosts: give more hosts"
+        )
+    recorded = len(curve.accuracy()) - 1
+    if asked.epochs is not None and asked.epochs > recorded:
+        raise ScenarioError(
+            f"fabric.training.epochs: {asked.epochs} are more than the {recorded} that were recorded"
         )
     rate_bps = goodput_bps(world.topology.rate_bps, world.fabric.queue_pair.mtu_bytes, world.scheme)
     cluster = Cluster(1, rate_bps, world.fabric.alpha_s, rate_bps, world.fabric.alpha_s)
@@ -40,9 +48,13 @@ def measure(world: World, asked: TrainingInput) -> Measured:
     transport = _transport(world)
     fatal = np.isinf(transport.stall_s(lost[:, 1] - lost[:, 0]))
     if fatal.any():
-        found = _dying(world, asked, asked.iterations * usual_s, lost[fatal], until_s)
+        found, corners = _dying(world, asked, asked.iterations * usual_s, lost[fatal], until_s)
+        learnt = _learnt(asked, usual_s, *corners) if corners is not None else _Learnt({}, {})
         return of_outages(
-            outages, found, {"at_s": lost[fatal, 0], "duration_s": lost[fatal, 1] - lost[fatal, 0]}
+            outages,
+            found | learnt.metrics,
+            {"at_s": lost[fatal, 0], "duration_s": lost[fatal, 1] - lost[fatal, 0]},
+            learnt.tables,
         )
     run = jobs.series(
         job,
@@ -65,8 +77,39 @@ def measure(world: World, asked: TrainingInput) -> Measured:
         "kept_share": 1.0,
         **{f"iteration_p{share}_s": float(np.quantile(values, share / 100)) for share in (50, 90, 95)},
     }
-    at_s = np.cumsum(run.duration_s) - run.duration_s
-    return of_outages(outages, metrics, {"at_s": at_s, "duration_s": run.duration_s})
+    end_s = np.concatenate([[0.0], np.cumsum(run.duration_s)])
+    done_s = np.linspace(0.0, asked.iterations * usual_s, len(end_s))
+    learnt = _learnt(asked, usual_s, end_s, done_s)
+    return of_outages(
+        outages, metrics | learnt.metrics, {"at_s": end_s[:-1], "duration_s": run.duration_s}, learnt.tables
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """What accuracy over time adds to a run: figures, and a table of it."""
+
+    metrics: dict[str, float]
+    tables: dict[str, dict[str, Floats]]
+
+
+def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) -> _Learnt:
+    """The shipped training's accuracy at this job's times; at_s, done_s: corners of its work over time."""
+    if asked.epochs is None:
+        return _Learnt({}, {})
+    work_s = asked.iterations * usual_s
+    accuracy = curve.accuracy()[: asked.epochs + 1]
+    ends_s = training_curve.epoch_ends_s(asked.epochs, work_s / asked.epochs, at_s, done_s)
+    # Where it would be at work_s to the bit, it has arrived.
+    now = np.array([work_s * (1 + 1e-9)])
+    done = np.isfinite(ends_s)
+    return _Learnt(
+        {
+            "accuracy": float(training_curve.accuracy_at(accuracy, ends_s, now)[0]),
+            "flat_s": training_curve.flat_s(ends_s) if done.all() else np.nan,
+        },
+        {"accuracy": {"at_s": ends_s[done], "accuracy": np.maximum.accumulate(accuracy)[1:][done]}},
+    )
 
 
 def _lost(world: World, job: Job, outages: Outages) -> Floats:
@@ -97,23 +140,26 @@ def _transport(world: World) -> Transport:
 
 def _dying(
     world: World, asked: TrainingInput, work_s: float, fatal: Floats, until_s: float
-) -> dict[str, float]:
-    """Figures of a job that dies of each of these outages, and is back when the path is."""
+) -> tuple[dict[str, float], tuple[Floats, Floats] | None]:
+    """Figures of a job that dies of each of these outages, and is back when the path is; and the corners of
+    its work over time, if it saves."""
     given = asked.checkpoint
     if given is None:
-        return {"failed": 1.0, "deaths": 1.0, "kept_share": 0.0}
+        return {"failed": 1.0, "deaths": 1.0, "kept_share": 0.0}, None
     pair = world.fabric.queue_pair
     noticed_s = (pair.retry_count + 1) * pair.ack_timeout_s
     saving = Checkpointing(given.interval_s, given.save_s, noticed_s, given.init_s)
     lives = checkpoints.run(saving, work_s, fatal[:, 0], fatal[:, 1], until_s=until_s)
     kept_s = float(lives.from_s[-1] + lives.kept_s[-1])
-    return {
+    corners = checkpoints.progress(saving, lives)
+    metrics = {
         "failed": float(not lives.finished),
         "deaths": float(len(lives.begin_s) - lives.finished),
         "job_s": lives.end_of_job_s if lives.finished else np.nan,
         "kept_share": kept_s / work_s,
-        "stuck_s": _stuck_s(*checkpoints.progress(saving, lives)),
+        "stuck_s": _stuck_s(*corners),
     }
+    return metrics, corners
 
 
 def _stuck_s(at_s: Floats, done_s: Floats) -> float:

@@ -134,6 +134,7 @@ def test_a_job_goes_on_through_faults_or_falls_back_to_its_last_save(tmp_path):
                 "micro_batch_s": 1.0,
                 "data": 2,
                 "iterations": 300,
+                "epochs": 30,
                 "checkpoint": {"interval_s": 50.0, "save_s": 0.0, "init_s": 7.0},
             },
         },
@@ -146,6 +147,23 @@ def test_a_job_goes_on_through_faults_or_falls_back_to_its_last_save(tmp_path):
     assert back.metrics["deaths"] == 1
     assert back.metrics["stuck_s"] == pytest.approx(20 + 7 + 45, abs=0.1)
     assert back.metrics["job_s"] - through.metrics["job_s"] == pytest.approx(72, abs=2)
+    # An epoch of 10 s ended 5 s before the fault: nothing new is learnt until the next one is done.
+    assert back.metrics["flat_s"] == pytest.approx(72 + 10, abs=0.1)
+    assert through.metrics["accuracy"] >= back.metrics["accuracy"] > 0.1
+    learnt = [run.frame("accuracy") for run in (through, back)]
+    assert [len(each) for each in learnt] == [30, 30]
+    assert learnt[0]["accuracy"].tolist() == learnt[1]["accuracy"].tolist()
+    assert (learnt[0]["at_s"] <= learnt[1]["at_s"] + 0.1).all()
+
+
+def test_epochs_are_equal_parts_and_were_recorded(tmp_path):
+    training = {"parameters": 1e6, "micro_batch_s": 1.0, "data": 2, "iterations": 300, "epochs": 70}
+    raw = {"name": "job", "fabric": {"faults": {"kind": "none"}, "training": training}, "policies": ["none"]}
+    with pytest.raises(ScenarioError, match="300 iterations are not 70 epochs"):
+        build(raw)
+    asked = build(raw | {"fabric": {"training": training | {"epochs": 300}}})
+    with pytest.raises(ScenarioError, match="300 are more than the 150 that were recorded"):
+        run_scenario(asked, RunStore(tmp_path), jobs=1)
 
 
 @pytest.mark.slow
