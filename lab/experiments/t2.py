@@ -66,6 +66,13 @@ T2 = Experiment(
         ),
         Figure("quiet_thorn", "Job time, THORN without faults", "%", 2, _slower("thorn", _QUIET)),
         Figure("single_thorn", "Job time, THORN with a single fault", "%", 2, _slower("thorn", _SINGLE)),
+        Figure(
+            "many_software",
+            "Job time, THORN in software with many faults",
+            "%",
+            2,
+            _slower("thorn-software", _MANY),
+        ),
         Figure("many_bond", "Job time, bond with many faults", "%", 2, _slower("bond", _MANY)),
         Figure("many_reroute", "Job time, rerouting with many faults", "%", 2, _slower("reroute", _MANY)),
         Figure("single_none", "Job time, checkpoints with a single fault", "%", 2, _slower("none", _SINGLE)),

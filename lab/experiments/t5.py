@@ -29,6 +29,13 @@ T5 = Experiment(
         Figure("longest_ms", "Longest latency", "ms", 1, scaled(1000, mean("latency_max_s", _THORN))),
         Figure("gap_ms", "Packets lost for", "ms", 1, scaled(1000, mean("gap_max_s", _THORN))),
         Figure("late", "Messages delayed", "1", 1, mean("late_messages", _THORN)),
+        Figure(
+            "software",
+            "Latency p50 without faults, THORN in software against offloaded",
+            "%",
+            0,
+            change("latency_p50_s", Pick("thorn-software", _NONE), Pick("thorn", _NONE)),
+        ),
         Figure("failed_bond", "Queue pairs lost with a bond", "1", 1, mean("failed", Pick("bond", _FAULT))),
         Figure(
             "failed_none", "Queue pairs lost without a scheme", "1", 1, mean("failed", Pick("none", _FAULT))

@@ -25,6 +25,7 @@ UNITS: Mapping[str, Mapping[str, str]] = {
     "bond": {"miimon_s": "s", "lacp_s": "s"},
     "reroute": {"timeout_s": "s", "rebuild_s": "s"},
     "link": {"rate_bps": "bit/s", "delay_s": "s"},
+    "software": {"rate_bps": "bit/s", "delay_s": "s"},
     "collective": {"alpha_s": "s"},
     "queue_pair": {"timeout": "exponent", "retry_count": "retries", "mtu_bytes": "B", "window": "packets"},
 }
@@ -36,7 +37,8 @@ Replaced = Mapping[str, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """All that the twin takes from a calibration. rate_bps, delay_s: of an edge link, one way; alpha_s: of a
+    """All that the twin takes from a calibration. rate_bps, delay_s: of an edge link, one way;
+    software_rate_bps, software_delay_s: of a host whose kernel does the overlay, one way; alpha_s: of a
     collective's step."""
 
     control: ControlPlane
@@ -46,6 +48,8 @@ class Fabric:
     queue_pair: QueuePair
     rate_bps: float
     delay_s: float
+    software_rate_bps: float
+    software_delay_s: float
     alpha_s: float
 
 
@@ -106,6 +110,8 @@ def fabric(calibration: Calibration, replaced: Replaced) -> Fabric:
         queue_pair=QueuePair(**pair),
         rate_bps=numbers["link.rate_bps"],
         delay_s=numbers["link.delay_s"],
+        software_rate_bps=numbers["software.rate_bps"],
+        software_delay_s=numbers["software.delay_s"],
         alpha_s=numbers["collective.alpha_s"],
     )
 

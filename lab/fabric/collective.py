@@ -18,7 +18,7 @@ _GBIT = 1e9
 def measure(world: World, asked: CollectiveInput) -> Measured:
     """The operation again and again on all hosts, one flow from each host to each other that it sends to."""
     kind, ranks, fabric = Collective(asked.operation), world.topology.hosts, world.fabric
-    rate_bps = goodput_bps(world.topology.rate_bps, fabric.queue_pair.mtu_bytes, world.scheme)
+    rate_bps = goodput_bps(world.rate_bps, fabric.queue_pair.mtu_bytes, world.scheme)
     alone_s = float(time_s(kind, asked.message_bytes, ranks, fabric.alpha_s, rate_bps))
     faults = plan(world.asked.faults, world.topology, asked.repeats * alone_s)
     outages = world.outages(faults)

@@ -24,12 +24,12 @@ def measure(world: World, asked: SendsInput) -> Measured:
         asked.message_bytes
         + -(-asked.message_bytes // world.fabric.queue_pair.mtu_bytes) * world.header_bytes
     )
-    undisturbed_s = 2 * asked.messages * (wire_bytes * 8 / world.topology.rate_bps + world.rtt_s(*_THERE) / 2)
+    undisturbed_s = 2 * asked.messages * (wire_bytes * 8 / world.rate_bps + world.rtt_s(*_THERE) / 2)
     faults = plan(world.asked.faults, world.topology, undisturbed_s, uplink=int(there[0]))
     outages = world.outages(faults, np.array([_THERE, _BACK]))
     series = rdma.ping_pong(
         world.fabric.queue_pair,
-        rate_bps=world.topology.rate_bps,
+        rate_bps=world.rate_bps,
         rtt_s=world.rtt_s(*_THERE),
         rounds=asked.messages,
         message_bytes=asked.message_bytes,

@@ -39,7 +39,7 @@ def measure(world: World, asked: TrainingInput) -> Measured:
         raise ScenarioError(
             f"fabric.training.epochs: {asked.epochs} are more than the {recorded} that were recorded"
         )
-    rate_bps = goodput_bps(world.topology.rate_bps, world.fabric.queue_pair.mtu_bytes, world.scheme)
+    rate_bps = goodput_bps(world.rate_bps, world.fabric.queue_pair.mtu_bytes, world.scheme)
     cluster = Cluster(1, rate_bps, world.fabric.alpha_s, rate_bps, world.fabric.alpha_s)
     usual_s = jobs.iteration_s(job, cluster)
     until_s = _WATCHED * asked.iterations * usual_s
@@ -135,7 +135,7 @@ def _lost(world: World, job: Job, outages: Outages) -> Floats:
 def _transport(world: World) -> Transport:
     if world.scheme is Scheme.REROUTE:
         return Reconnecting()
-    return Rdma(world.fabric.queue_pair, rtt_s=world.rtt_s(0, 1), rate_bps=world.topology.rate_bps)
+    return Rdma(world.fabric.queue_pair, rtt_s=world.rtt_s(0, 1), rate_bps=world.rate_bps)
 
 
 def _dying(

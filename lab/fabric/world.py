@@ -39,11 +39,22 @@ class World:
         """On the wire besides a packet's payload, the overlay's own included."""
         return wire_bytes(0, self.scheme)
 
+    @property
+    def rate_bps(self) -> float:
+        """Of a host's uplink, or of its kernel where that does the overlay and is slower."""
+        rate_bps = self.topology.rate_bps
+        return min(rate_bps, self.fabric.software_rate_bps) if self._in_software else rate_bps
+
     def rtt_s(self, source: int, destination: int) -> float:
         """Propagation there and back between two hosts."""
         shared = np.intersect1d(self.topology.tor_of[source], self.topology.tor_of[destination]).size
         spine_s = 0.0 if shared else self.topology.spine_delay_s
-        return 4 * (self.topology.delay_s + spine_s)
+        host_s = self.fabric.software_delay_s if self._in_software else 0.0
+        return 4 * (self.topology.delay_s + spine_s + host_s)
+
+    @property
+    def _in_software(self) -> bool:
+        return self.scheme is Scheme.THORN_SOFTWARE
 
     def path(self, source: int, destination: int, random: np.random.Generator) -> Whole:
         """int64[3], as ecmp.paths: the path that a flow's hash picks, as good as at random; without a scheme

@@ -200,3 +200,12 @@ def test_the_page_runs_compares_them(sends, monkeypatch):
     assert not shown.exception
     assert not shown.error
     assert "Latency p99.9 (s)" in list(shown.dataframe[-1].value["Figure"])
+
+
+@pytest.mark.slow
+def test_an_overlay_in_the_hosts_kernel_is_slower_than_one_on_the_adapter(tmp_path):
+    changes = ["policies=[thorn, thorn-software]", "seeds=[0]", "fabric.faults.kind=none"]
+    asked = with_overrides(build(SENDS), [*changes, "fabric.sends.message_bytes=8388608"])
+    offloaded, software = run_scenario(asked, RunStore(tmp_path), jobs=1)
+    slower = software.metrics["latency_p50_s"] / offloaded.metrics["latency_p50_s"]
+    assert slower == pytest.approx(100 / 13, rel=0.02)
