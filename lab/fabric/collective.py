@@ -20,7 +20,7 @@ def measure(world: World, asked: CollectiveInput) -> Measured:
     kind, ranks, fabric = Collective(asked.operation), world.topology.hosts, world.fabric
     rate_bps = goodput_bps(world.rate_bps, fabric.queue_pair.mtu_bytes, world.scheme)
     alone_s = float(time_s(kind, asked.message_bytes, ranks, fabric.alpha_s, rate_bps))
-    faults = plan(world.asked.faults, world.topology, asked.repeats * alone_s)
+    faults = plan(world, asked.repeats * alone_s)
     outages = world.outages(faults)
     random = np.random.default_rng(world.measure)
     found = interruption.series(

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lab.fabric.measured import Measured
 from lab.fabric.metrics import METRICS
-from lab.fabric.section import FabricInput
+from lab.fabric.section import FabricInput, FaultsInput
 from lab.fabric.world import World, world
 from lab.identity import asked, identified
 from lab.scenario import RunSpec
@@ -61,13 +61,25 @@ def about(given: FabricInput) -> str:
     if given.fleet is not None:
         return f"{given.fleet.gpus:,} GPUs for {given.fleet.days:g} days, faults as in Llama 3's fleet"
     fabric = f"{edge.hosts:,} hosts with {edge.uplinks} uplinks at {edge.tors} ToRs{spines}"
-    faults = given.faults
-    if faults.kind == "none":
-        return f"{fabric}; no faults"
+    return f"{fabric}; {_about(given.faults)}"
+
+
+def _about(faults: FaultsInput) -> str:
     silent = "silent " if faults.silent else ""
-    if faults.kind == "single":
-        return f"{fabric}; one {silent}fault of a {faults.what}"
-    return f"{fabric}; {silent}port faults in turn, {faults.down_s:g} s down and {faults.up_s:g} s up"
+    cycle = f"{faults.down_s:g} s down and {faults.up_s:g} s up"
+    match faults.kind:
+        case "none":
+            return "no faults"
+        case "single":
+            way = {None: "", "out": ", of what it sends", "in": ", of what it receives"}[faults.one_way]
+            return f"one {silent}fault of a {faults.what}{way}"
+        case "flapping":
+            return f"a port that flaps, {silent}{cycle}"
+        case "random":
+            often = ", ".join(f"{what} {rate:g}" for what, rate in faults.per_day.items())
+            return f"random {silent}faults, a day and device: {often}"
+        case "round_robin":
+            return f"{silent}port faults in turn, {cycle}"
 
 
 def _measured(where: World) -> Measured:

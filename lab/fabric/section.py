@@ -34,23 +34,43 @@ class TopologyInput(Section):
     hosts: int = Field(default=5, ge=2, le=100_000)
     tors: PositiveInt = 2
     uplinks: PositiveInt = Field(default=2, description="Of each host, to as many different ToRs.")
+    nics: PositiveInt = Field(
+        default=1, description="Adapters of each host, which its uplinks are spread over."
+    )
     spines: int = Field(default=0, ge=0, description="Switches that connect all ToRs; 0: none.")
 
 
 class FaultsInput(Section):
     """What breaks at the edge, and when."""
 
-    kind: Literal["none", "single", "round_robin"] = Field(
+    kind: Literal["none", "single", "round_robin", "flapping", "random"] = Field(
         default="round_robin",
-        description="`single`: once; `round_robin`: again and again, port by port; `none`: nothing.",
+        description="`single`: once; `round_robin`: again and again, port by port; `flapping`: one port, "
+        "again and again; `random`: all devices, at the rates of per_day; `none`: nothing.",
     )
-    what: Literal["port", "link", "nic", "tor"] = "port"
+    what: Literal["port", "link", "nic", "tor"] = Field(default="port", description="Of a single fault.")
+    host: int = Field(default=0, ge=0, description="Of a single fault, or of the port that flaps.")
+    uplink: int | None = Field(
+        default=None, ge=0, description="The same; null: the one that what is measured takes."
+    )
+    one_way: Literal["out", "in"] | None = Field(
+        default=None, description="Of a single fault: only what the host sends, or receives, is lost."
+    )
+    per_day: dict[Literal["port", "link", "nic", "tor"], NonNegativeFloat] = Field(
+        default_factory=dict, description="Of random faults: how often each single device fails in a day."
+    )
     silent: bool = Field(default=True, description="Nobody gets a carrier signal.")
     at_s: PositiveFloat | None = Field(
         default=None, description="When the first one begins; else in the middle (single) or after up_s."
     )
     down_s: PositiveFloat = 20.0
-    up_s: PositiveFloat = Field(default=20.0, description="Between two of a round.")
+    up_s: PositiveFloat = Field(default=20.0, description="Between two of a round, or of a port that flaps.")
+
+    @model_validator(mode="after")
+    def _rates_of_random_ones(self) -> FaultsInput:
+        if (self.kind == "random") != bool(self.per_day):
+            raise ValueError("per_day is for random faults, and they need it: `per_day: {port: 0.1}`")
+        return self
 
 
 class SendsInput(Section):

@@ -25,7 +25,7 @@ def measure(world: World, asked: SendsInput) -> Measured:
         + -(-asked.message_bytes // world.fabric.queue_pair.mtu_bytes) * world.header_bytes
     )
     undisturbed_s = 2 * asked.messages * (wire_bytes * 8 / world.rate_bps + world.rtt_s(*_THERE) / 2)
-    faults = plan(world.asked.faults, world.topology, undisturbed_s, uplink=int(there[0]))
+    faults = plan(world, undisturbed_s, uplink=int(there[0]))
     outages = world.outages(faults, np.array([_THERE, _BACK]))
     series = rdma.ping_pong(
         world.fabric.queue_pair,

@@ -43,7 +43,7 @@ def measure(world: World, asked: TrainingInput) -> Measured:
     cluster = Cluster(1, rate_bps, world.fabric.alpha_s, rate_bps, world.fabric.alpha_s)
     usual_s = jobs.iteration_s(job, cluster)
     until_s = _WATCHED * asked.iterations * usual_s
-    outages = world.outages(plan(world.asked.faults, world.topology, until_s))
+    outages = world.outages(plan(world, until_s))
     lost = _lost(world, job, outages)
     transport = _transport(world)
     fatal = np.isinf(transport.stall_s(lost[:, 1] - lost[:, 0]))

@@ -5,7 +5,7 @@ For: what every measure needs. Not for: the measures (sends.py, collective.py, â
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,11 +15,13 @@ from lab.fabric.section import FabricInput, FaultsInput
 from lab.scenario import RunSpec
 from twin.fabric.ecmp import paths
 from twin.fabric.failover import failover
-from twin.fabric.faults import round_robin
-from twin.fabric.model import Fault, FaultKind, Floats, Outages, Scheme, Topology, Whole
+from twin.fabric.faults import EdgeRates, check_faults, flapping, random_edge, round_robin
+from twin.fabric.model import Delay, Direction, Fault, FaultKind, Floats, Outages, Scheme, Topology, Whole
 from twin.fabric.overlay import wire_bytes
 from twin.fabric.topology import check, dual_tor
 from twinbed import InvariantError
+
+_DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ def world(spec: RunSpec) -> World:
         rate_bps=fabric.rate_bps,
         delay_s=fabric.delay_s,
         spines=given.spines,
+        nics=given.nics,
     )
     scheme = Scheme(spec.policy.name)
     check(topology, scheme)
@@ -99,18 +102,33 @@ def world(spec: RunSpec) -> World:
     return World(asked, scheme, fabric, topology, network, measure)
 
 
-def plan(faults: FaultsInput, topology: Topology, lasts_s: float, *, uplink: int = 0) -> list[Fault]:
-    """The faults of a measurement that lasts so long; a single one is at host 0, on `uplink`."""
+def plan(world: World, lasts_s: float, *, uplink: int = 0) -> list[Fault]:
+    """The faults of a measurement that lasts so long and takes `uplink`. Raises ScenarioError for a place
+    that does not exist."""
+    faults, topology = world.asked.faults, world.topology
+    first_s = faults.up_s if faults.at_s is None else faults.at_s
+    uplink = uplink if faults.uplink is None else faults.uplink
     match faults.kind:
         case "none":
             return []
         case "single":
-            at_s = lasts_s / 2 if faults.at_s is None else faults.at_s
-            kind = FaultKind(faults.what)
-            tor = int(topology.tor_of[0, uplink])
-            return [Fault(kind, at_s, faults.down_s, 0, uplink, tor, faults.silent)]
+            return [_single(faults, topology, lasts_s / 2 if faults.at_s is None else faults.at_s, uplink)]
+        case "flapping":
+            return flapping(
+                len(np.arange(first_s, lasts_s, faults.down_s + faults.up_s)),
+                at_s=first_s,
+                down_s=faults.down_s,
+                up_s=faults.up_s,
+                host=faults.host,
+                uplink=uplink,
+                silent=faults.silent,
+            )
+        case "random":
+            rates = {f"{what}_per_s": often / _DAY_S for what, often in faults.per_day.items()}
+            repair = Delay(faults.down_s, faults.down_s)
+            edge = EdgeRates(repair, **rates, silent_share=float(faults.silent))
+            return random_edge(topology, lasts_s, edge, world.network.spawn(1)[0])
         case "round_robin":
-            first_s = faults.up_s if faults.at_s is None else faults.at_s
             return round_robin(
                 topology,
                 lasts_s,
@@ -119,6 +137,20 @@ def plan(faults: FaultsInput, topology: Topology, lasts_s: float, *, uplink: int
                 first_s=first_s,
                 silent=faults.silent,
             )
+
+
+def _single(faults: FaultsInput, topology: Topology, at_s: float, uplink: int) -> Fault:
+    fault = Fault(
+        FaultKind(faults.what),
+        at_s,
+        faults.down_s,
+        faults.host,
+        uplink,
+        silent=faults.silent,
+        one_way=None if faults.one_way is None else Direction[faults.one_way.upper()],
+    )
+    check_faults(topology, [replace(fault, kind=FaultKind.PORT)])
+    return replace(fault, tor=int(topology.tor_of[faults.host, uplink]))
 
 
 def outages_on(outages: Outages, source: int, destination: int, path: Whole) -> Floats:

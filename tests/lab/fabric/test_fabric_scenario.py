@@ -2,8 +2,9 @@
 
 import pytest
 
-from lab.fabric import calibration
+from lab.fabric import calibration, world
 from lab.scenario import build, expand, with_overrides
+from twin.fabric.model import Direction
 from twinbed import ScenarioError
 
 MINIMAL = {"name": "edge", "fabric": {"sends": {"messages": 10, "message_bytes": 100_000}}}
@@ -28,6 +29,8 @@ def test_its_policies_are_schemes_and_all_of_them_by_default():
         (asked(values={"control": {"hold": 0.0}}), "did you mean 'control.hold_s'"),
         (asked(values={"bfd": {"interval_s": -1.0}}), "greater than or equal to 0"),
         (asked(faults={"kind": "sometimes"}), "fabric.faults.kind"),
+        (asked(faults={"kind": "random"}), "per_day is for random faults, and they need it"),
+        (asked(faults={"kind": "single", "per_day": {"port": 1.0}}), "per_day is for random faults"),
         (
             {"name": "x", "trace": {"source": "y"}, "policies": ["thorn"]},
             "thorn is for scenarios with a fabric",
@@ -80,3 +83,37 @@ def test_a_wrong_calibration_is_refused_with_file_and_key(tmp_path, old, new, sa
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(ScenarioError, match=said):
         calibration.load_calibration(path)
+
+
+def planned(lasts_s=100.0, **faults):
+    (spec,) = expand(build(asked(faults=faults) | {"policies": ["thorn"]}))
+    return world.plan(world.world(spec), lasts_s)
+
+
+def test_faults_are_planned_as_they_are_asked_for():
+    assert planned(kind="none") == []
+    (one,) = planned(kind="single", what="tor", uplink=1, host=2)
+    assert (one.kind, one.at_s, one.tor) == ("tor", 50.0, 1)
+    (one,) = planned(kind="single", host=1, one_way="in")
+    assert (one.host, one.uplink, one.one_way) == (1, 0, Direction.IN)
+    flaps = planned(kind="flapping", host=3, uplink=1, down_s=1.0, up_s=9.0)
+    assert [each.at_s for each in flaps] == [9.0 + 10 * turn for turn in range(10)]
+    assert {(each.host, each.uplink) for each in flaps} == {(3, 1)}
+    often = {"port": 864.0, "tor": 86.4}
+    drawn = planned(lasts_s=10_000.0, kind="random", per_day=often, down_s=2.0)
+    # 10 ports at one fault in 100 s, 2 ToRs at one in 1,000 s.
+    assert sum(each.kind == "port" for each in drawn) == pytest.approx(1000, abs=150)
+    assert sum(each.kind == "tor" for each in drawn) == pytest.approx(20, abs=15)
+    assert planned(lasts_s=10_000.0, kind="random", per_day=often, down_s=2.0) == drawn
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ({"kind": "single", "host": 9}, "host: 9 does not exist: 0 to 4 do"),
+        ({"kind": "single", "uplink": 2}, "uplink: host 0 has no link 2"),
+    ],
+)
+def test_a_fault_of_what_is_not_there_is_refused(faults, said):
+    with pytest.raises(ScenarioError, match=said):
+        planned(**faults)
