@@ -1,34 +1,11 @@
 """The command line called in this process, on a store of its own."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from cli_calls import Ended, Twinbed
 
 from lab.cli.main import call
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a call ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def refused(self) -> str:
-        """The one line of a call that could not be carried out; fails if it was anything else."""
-        assert self.code == 2
-        assert self.out == ""
-        assert self.err.startswith("twinbed: ")
-        assert self.err.count("\n") == 1
-        assert self.err.endswith("\n")
-        return self.err.removeprefix("twinbed: ").rstrip("\n")
-
-
-Twinbed = Callable[..., Ended]
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import csv
 import json
 
 import pytest
-from conftest import Twinbed
+from cli_calls import Twinbed
 
 from testbed.containers import cgroups, doctor, leftovers
 from testbed.containers.doctor import Finding
