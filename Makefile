@@ -21,7 +21,7 @@ help:
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
-  'make results-fabric   run the experiments T1-T5 and of fleets, and write docs/results/fabric.md' \
+  'make results-fabric   run the experiments T1-T5 and of fleets, and write docs/results/fabric.md (TWINBED_DATA=folder: beside public data, too)' \
 	  'make results-fidelity-containers   the twin against this machine (root; about 48 minutes; PART=step …)' \
 	  'make clean      remove the environment and everything made by tests and builds'
 

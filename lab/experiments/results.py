@@ -8,6 +8,7 @@ the runs alone; one figure of E7 is this machine's time.
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import sys
 import time
@@ -23,6 +24,7 @@ from lab.experiments.evaluate import Evaluation, evaluate
 from lab.experiments.model import Experiment
 from lab.experiments.sensitivity import Moved
 from lab.experiments.verdict import RULE, Verdict
+from lab.fabric import beside_data
 from lab.fabric.calibration import load_calibration as load_fabric
 from lab.files import write_whole
 from lab.formats import markdown
@@ -39,7 +41,8 @@ STORES = ROOT / "build" / "results"
 @dataclass(frozen=True, slots=True)
 class Page:
     """name: of the file and the make target; intro: what all figures of ours come from; code: files and
-    folders that a run's figures depend on besides the scenario, which is in the run's id."""
+    folders that a run's figures depend on besides the scenario, which is in the run's id; more: what the page
+    ends with, of the folder of public data sets (None: there is none)."""
 
     name: str
     title: str
@@ -47,6 +50,7 @@ class Page:
     intro: str
     calibration: Callable[[], Calibration]
     code: tuple[str, ...]
+    more: Callable[[Path | None], Iterator[str]] | None = None
 
 
 PAGES = {
@@ -71,6 +75,7 @@ PAGES = {
             "tuned to the source's figures.",
             load_fabric,
             ("twin/fabric", "lab/fabric"),
+            beside_data.section,
         ),
     )
 }
@@ -89,6 +94,9 @@ def document(page: Page, reported: Sequence[Reported]) -> str:
     parts = [*_head(page), *_summary(reported), *_not_reproduced(reported)]
     for each in reported:
         parts += _experiment(each)
+    if page.more is not None:
+        given = os.environ.get("TWINBED_DATA")
+        parts += page.more(None if given is None else Path(given))
     return "\n\n".join(parts) + "\n"
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.fabric.beside_data import section
 from lab.fabric.iteration_data import Prediction, megatron, minibatches, pollux
 
 Data = Callable[[str], Path]
@@ -40,3 +41,11 @@ def test_the_slowest_of_ten_workers_from_their_spread(public_data: Data) -> None
     found = minibatches(public_data("alibaba_minibatch_time"))
     assert len(found) == 3
     assert max(abs(each.error) for each in found) < 0.1
+
+
+@pytest.mark.slow
+def test_the_page_s_part_names_every_case_or_says_how_to_make_it(public_data: Data) -> None:
+    assert "TWINBED_DATA" in "".join(section(None))
+    text = "\n".join(section(public_data("bigscience_ddl").parent))
+    assert text.count("a stage per node") == 4
+    assert "| bert |" in text
