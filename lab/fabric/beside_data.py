@@ -26,9 +26,9 @@ def section(data: Path | None) -> Iterator[str]:
         return
     yield (
         "What is predicted was left out of every fit, and no fit is used anywhere else: of BigScience the "
-        "GPUs' pace is from the other node counts, of Pollux the network is from fewer than 16 nodes, of Alibaba "
-        "the workers' spread is from every other iteration. Seconds; of Alibaba the slowest worker over the "
-        "mean one."
+        "GPUs' pace is from the other node counts, of Pollux the network is from fewer than 16 nodes, of "
+        "Alibaba the workers' spread is from every other iteration. Seconds; of Alibaba the slowest worker "
+        "over the mean one."
     )
     for name, folder in there.items():
         found = _SETS[name](folder)
