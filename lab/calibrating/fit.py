@@ -57,13 +57,28 @@ def fit(ran: Ran, start: Program, cores: float, taus_s: Sequence[float] = TAUS_S
     return min(tried, key=lambda each: float(np.square(each.error).sum()))
 
 
-def beyond_cpu_s(ran: Ran, costs: Program, cores: float) -> Floats:
-    """float64[answers to requests that made calls]: latency that the twin does not explain by CPU, per call
-    that was waited for."""
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Latency that no CPU explains. call_s: of each call that is waited for; client_s: of the client's own
+    request; n: answers that it is from."""
+
+    call_s: float
+    client_s: float
+    n: int
+
+
+def way(ran: Ran, costs: Program, cores: float) -> Way:
+    """Latency beyond what the twin has without a network: the line through the medians of the kinds that make
+    their calls one after another, by how many they wait for."""
     log = simulated(ran.asked, replace(costs, network_s=0.0), cores)[1]
+    beyond_s = ran.latency_s - log.latency_s
     waited = subject.hops()[ran.asked.arrivals.kind]
-    counts = (waited > 0) & np.isfinite(ran.latency_s) & np.isfinite(log.latency_s)
-    return np.asarray((ran.latency_s - log.latency_s)[counts] / waited[counts], np.float64)
+    hops = np.unique(waited[np.isfinite(waited)])
+    of_hops = [beyond_s[(waited == count) & np.isfinite(beyond_s)] for count in hops]
+    weights = np.sqrt([len(each) for each in of_hops])
+    line = np.stack([hops, np.ones_like(hops)], axis=1) * weights[:, None]
+    (call_s, client_s), _ = nnls(line, [np.median(each) for each in of_hops] * weights)
+    return Way(float(call_s), float(client_s), sum(map(len, of_hops)))
 
 
 def used(usage_cores: Floats, rate: Index) -> Floats:

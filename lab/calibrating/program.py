@@ -15,7 +15,7 @@ import numpy as np
 from control.allocator import make
 from control.allocator.model import Application
 from lab.calibrating import fit, subject
-from lab.calibrating.figures import distribution, per_request
+from lab.calibrating.figures import per_request
 from lab.calibration import Program, Value
 from lab.services.program import service_app
 from testbed.containers import loop, ownership
@@ -35,6 +35,7 @@ _SHORT = 0.1
 _FITTED = ("visit_s", "stage_s", "call_s", "dilation", "wake_s", "wake_tau_s")
 _UNITS = {"dilation": "ratio"}
 """Of those that are not seconds."""
+_WAY = "measured: latency beyond what the fitted twin has without a network"
 _IDLE_ROWS = 3
 _LEAST_ANSWERED = 0.95
 
@@ -61,23 +62,21 @@ def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
     cores = float(os.cpu_count() or 1)
     start = replace(_START, loop_cores=observed.times.own_cores, client_request_s=client_s)
     found = fit.fit(ran, start, cores)
+    way = fit.way(ran, found.program, cores)
     n = counts[1]
     costs = {name: Value(getattr(found.program, name), _UNITS.get(name, "s"), _SOURCE, n) for name in _FITTED}
     memory = idle.series.memory_bytes[:_IDLE_ROWS]
     return Measured(
         costs
         | {
-            "network_s": distribution(
-                np.maximum(fit.beyond_cpu_s(ran, found.program, cores), 0.0),
-                "s",
-                "measured: latency beyond what the fitted twin has without a network, per call waited for",
-            ),
+            "network_s": Value(way.call_s, "s", f"{_WAY}, per call waited for", way.n),
             "base_bytes": Value(
                 float(np.median(memory)), "B", "measured: memory of the idle process", int(memory.size)
             ),
             "client_request_s": Value(client_s, "s", _CLIENT, sum(counts)),
         },
-        dict(_residuals(found)),
+        dict(_residuals(found))
+        | {"client_way_s": Value(way.client_s, "s", f"{_WAY}, of a request that makes no calls", way.n)},
     )
 
 

@@ -125,5 +125,11 @@ def workload(asked: Schedule, costs: Program, cores: float) -> RequestWorkload:
 
 
 def hops() -> Floats:
-    """float64[R]: how many calls a request of each kind waits for one after another."""
-    return np.array([float(len(calls)) for _, _, calls in _CALLERS.values()])
+    """float64[R]: how many calls a request of each kind waits for one after another; NaN where it makes some
+    at once, whose answers wait for each other."""
+    return np.array(
+        [
+            np.nan if any(isinstance(call, list) for call in calls) else float(len(calls))
+            for _, _, calls in _CALLERS.values()
+        ]
+    )

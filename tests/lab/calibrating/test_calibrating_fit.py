@@ -44,9 +44,12 @@ def test_costs_are_found_in_the_cpu_that_they_make(ran):
     assert np.abs(found.error).max() < 1e-3
 
 
-def test_what_is_left_of_the_latency_is_the_network(ran):
-    # Its delay moves visits a little in time, and so who shares a CPU with whom.
-    assert np.median(fit.beyond_cpu_s(ran, TRUE, CORES)) == pytest.approx(TRUE.network_s, rel=0.02)
+def test_what_is_left_of_the_latency_is_the_network_and_the_clients_way(ran):
+    later = replace(ran, latency_s=ran.latency_s + 0.0003)
+    found = fit.way(later, TRUE, CORES)
+    # A network's delay moves visits a little in time, and so who shares a CPU with whom.
+    assert found.call_s == pytest.approx(TRUE.network_s, rel=0.05)
+    assert found.client_s == pytest.approx(0.0003, rel=0.05)
 
 
 def test_every_service_is_visited():
