@@ -60,6 +60,17 @@ LLAMA3 = FaultCounts(
 )
 """The job had one path per GPU: every fault of it was an interruption, and every interruption is counted."""
 
+STEPFUN = FaultCounts(
+    source="StepFun, 400 GPU servers for 348 days (InfiniteHBD-Trace), tests and changes left out; eight "
+    "GPUs a server is an assumption",
+    gpus=3_200,
+    duration_s=348 * DAY_S,
+    counts={"link": 33, "nic": 16, "other": 287},
+)
+"""What `read_stepfun` counts in that trace; how long each fault lasted is in the trace alone."""
+
+FLEETS: Mapping[str, FaultCounts] = {"llama3": LLAMA3, "stepfun": STEPFUN}
+
 
 def per_gpu_s(counts: FaultCounts, part: Part) -> float:
     """Faults per second of one GPU's share: of its attachment (link, nic), of its part of a host (other)."""

@@ -12,6 +12,7 @@ from lab.experiments.e5 import E5
 from lab.experiments.e6 import E6
 from lab.experiments.e7 import E7
 from lab.experiments.fleet import FLEET
+from lab.experiments.intervals import INTERVALS
 from lab.experiments.model import Experiment
 from lab.experiments.profiling import PROFILING
 from lab.experiments.t1 import T1
@@ -25,7 +26,7 @@ from twinbed import ScenarioError
 CONTAINERS: dict[str, Experiment] = {
     each.name: each for each in (E1, E2, E3, E4, E5, E6, E7, E8, PROFILING, BEYOND, DELAY, LOSS)
 }
-FABRIC: dict[str, Experiment] = {each.name: each for each in (T1, T2, T3, T4, T5, FLEET)}
+FABRIC: dict[str, Experiment] = {each.name: each for each in (T1, T2, T3, T4, T5, FLEET, INTERVALS)}
 EXPERIMENTS = CONTAINERS | FABRIC
 
 

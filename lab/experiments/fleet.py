@@ -55,6 +55,7 @@ FLEET = Experiment(
         Change("save every hour", ("fabric.fleet.checkpoint_interval_s=3600.0",)),
         Change("save every 10 min", ("fabric.fleet.checkpoint_interval_s=600.0",)),
         Change("degraded 7.2 s", ("fabric.fleet.degraded_iteration_s=7.2",)),
+        Change("StepFun's faults", ("fabric.fleet.rates=stepfun",)),
         Change("no spares", ("fabric.fleet.spares=0",)),
     ),
     sensitivity_part=("vary.fabric.fleet.gpus=[16384]",),

@@ -1,7 +1,7 @@
 """A training fleet for weeks: what faults of its edge and hosts leave of its time, and what that costs.
 
 For: the measure behind the fleet's economics. Not for: the fleet itself (twin.fabric.fleet). How often parts
-fail is Llama 3's (traces.fault_rates); how long a path is lost comes from the same failover as every other
+fail is published (traces.fault_rates); how long a path is lost comes from the same failover as every other
 measure's.
 """
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 from lab.fabric.measured import Measured
 from lab.fabric.section import FleetInput
 from lab.fabric.world import World
-from traces.fault_rates import LLAMA3, per_gpu_s
+from traces.fault_rates import FLEETS, per_gpu_s
 from twin.fabric.checkpoints import Checkpointing, daly_s
 from twin.fabric.failover import gap_samples
 from twin.fabric.fleet import simulate
@@ -67,7 +67,7 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
         spines=1,
     )
     repair = Delay(asked.repair_s, asked.repair_s)
-    link, nic, host = (per_gpu_s(LLAMA3, part) for part in ("link", "nic", "other"))
+    link, nic, host = (per_gpu_s(FLEETS[asked.rates], part) for part in ("link", "nic", "other"))
     causes = (
         Cause("cable", FaultKind.LINK, link, repair),
         Cause("adapter", FaultKind.NIC, nic, repair, swap=True),

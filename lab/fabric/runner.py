@@ -59,7 +59,8 @@ def about(given: FabricInput) -> str:
     edge = given.topology
     spines = f", {edge.spines} spines" if edge.spines else ""
     if given.fleet is not None:
-        return f"{given.fleet.gpus:,} GPUs for {given.fleet.days:g} days, faults as in Llama 3's fleet"
+        whose = {"llama3": "Llama 3's", "stepfun": "StepFun's"}[given.fleet.rates]
+        return f"{given.fleet.gpus:,} GPUs for {given.fleet.days:g} days, faults as in {whose} fleet"
     fabric = f"{edge.hosts:,} hosts with {edge.uplinks} uplinks at {edge.tors} ToRs{spines}"
     return f"{fabric}; {_about(given.faults)}"
 

@@ -134,12 +134,14 @@ class TrainingInput(Section):
 class FleetInput(Section):
     """A synchronous job on a whole fleet of hosts with 8 GPUs, each with an adapter of its own, for days.
 
-    Parts fail as often as in Llama 3's fleet; faults and topology of the scenario have no part in it, but
-    whether faults are silent.
+    Faults and topology of the scenario have no part in it, but whether faults are silent.
     """
 
     gpus: int = Field(default=16_384, ge=16, le=131_072, multiple_of=8)
     days: PositiveFloat = Field(default=54.0, le=366.0)
+    rates: Literal["llama3", "stepfun"] = Field(
+        default="llama3", description="Whose parts fail as often: traces/fault_rates.py has both sources."
+    )
     iteration_s: PositiveFloat = Field(
         default=6.2,
         description="405 G parameters, 16 Mi tokens, 400 TFLOP/s of each of 16,384 GPUs.",

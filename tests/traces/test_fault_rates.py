@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from traces.fault_rates import LLAMA3, NO_FAULT, PARTS, per_gpu_s, read_stepfun
+from traces.fault_rates import LLAMA3, NO_FAULT, PARTS, STEPFUN, per_gpu_s, read_stepfun
 from twinbed import TraceError
 
 HEADER = "node,event_time_days,event,level,fault_class,desc\n"
@@ -61,6 +61,7 @@ def test_stepfun_s_trace_as_published(public_data: Callable[[str], Path]) -> Non
     raw = pd.read_csv(folder / "fault_events.csv")
     starts = raw[(raw["event"] == "fault_start") & ~raw["fault_class"].isin(NO_FAULT)]
     assert sum(found.counts.values()) == len(starts)
-    assert (found.counts["link"], found.counts["nic"]) == (33, 16)
+    assert found.counts == STEPFUN.counts
+    assert (found.gpus, found.duration_s) == (STEPFUN.gpus, STEPFUN.duration_s)
     assert {part: len(found.repair_s[part]) for part in ("link", "nic")} == {"link": 33, "nic": 16}
     assert all(np.all(found.repair_s[part] >= 0) for part in PARTS)
