@@ -29,9 +29,9 @@ INTERVALS = Experiment(
     ),
     figures=tuple(figure for interval_s in INTERVALS_S for figure in _figures(interval_s)),
     discussion=(
-        "Of the intervals tried Daly's is the best, with a scheme and without; 300 s or 1,800 s cost 1.5 to 3 "
-        "points of the time. What THORN saves grows with the interval, since each death that it spares would "
-        "have lost half of one.",
+        "Of the intervals tried Daly's is the best, with a scheme and without; 300 s or 1,800 s cost 1.5 to "
+        "3 points of the time. What THORN saves grows with the interval, since each death that it spares "
+        "would have lost half of one.",
     ),
     curve="Work between two saves",
 )
