@@ -150,6 +150,9 @@ class Agent:
             return str(error), self.connected
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name.lower()}, {error.details() or 'no reason given'}", self.connected
+        except asyncio.InvalidStateError:
+            # Who writes to a call that has just ended is told so, and not why.
+            return "the connection ended", self.connected
         finally:
             self.connected, self._welcome = False, None
             for each in tasks:

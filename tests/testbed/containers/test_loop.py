@@ -114,10 +114,19 @@ def test_a_command_is_asked_to_end_before_it_is_restarted_for_new_limits(
 @pytest.mark.slow
 def test_a_process_that_somebody_kills_is_a_kill_and_comes_back(cgroups: None, tmp_path: Path) -> None:
     pid = tmp_path / "pid"
-    killer = threading.Timer(0.6, lambda: os.kill(int(pid.read_text()), signal.SIGKILL))
+
+    def kill() -> None:
+        deadline = time.monotonic() + 20.0
+        while not (pid.exists() and pid.read_text().strip()):
+            assert time.monotonic() < deadline, "it never began"
+            time.sleep(0.01)
+        time.sleep(0.3)
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
     killer.start()
     observed = control(
-        [shell("a", f"echo $$ > {pid}; exec sleep 60")], APP, escra(), Settings(duration_s=1.5)
+        [shell("a", f"echo $$ > {pid}; exec sleep 60")], APP, escra(), Settings(duration_s=3.0)
     )
     killer.join()
 
