@@ -18,7 +18,6 @@ from testbed.vm import NOT_STARTED, TIMED_OUT, Vm
 from twinbed import BackendError
 
 INSIDE = (
-    "tests/contract/test_carrying_out_decisions.py",
     "tests/kernel/test_loader.py",
     "tests/testbed/containers/test_hooks.py",
     "tests/testbed/containers/test_limits.py",
