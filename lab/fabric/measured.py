@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ class Measured:
 
     metrics: Mapping[str, float]
     tables: Mapping[str, pa.Table]
-    notes: tuple[str, ...] = field(default=())
 
 
 def of_outages(

@@ -43,7 +43,7 @@ def run_one(
             "backend": "twin",
             "inputs": [],
             "about": about(where.asked),
-            "notes": list(measured.notes),
+            "notes": [],
             "metrics": {each.key: _plain(metrics.get(each.key, np.nan)) for each in METRICS},
             "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "wall_s": round(time.perf_counter() - began, 3),
