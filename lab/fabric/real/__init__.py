@@ -1,0 +1,1 @@
+"""The fabric measured on this machine: calibration, validation and their pages."""

@@ -1,0 +1,1 @@
+"""Instance types and prices, each with its source and date."""
