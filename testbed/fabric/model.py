@@ -1,4 +1,4 @@
-"""The real fabric's vocabulary: what is asked for (Plan), what is up (Fabric), and what can be broken (Fault).
+"""The real fabric's vocabulary: what is asked for (Plan), what is up (Fabric), what can be broken (Fault).
 
 For: every module of the testbed's fabric and those who measure on it. Not for: making any of it (up.py) nor
 breaking it (faults.py). The words are those of the twin's fabric. Times are seconds, rates bits per second.
@@ -86,7 +86,7 @@ class Plan:
     rto_min_s: float | None = None
 
     def __post_init__(self) -> None:
-        # `run-…` would be taken for a container's network (testbed.ownership).
+        # `run-…` would be taken for a container's network (testbed.containers.ownership).
         if not _NAME.fullmatch(self.name) or len(self.name) > LONGEST_NAME or self.name.startswith("run-"):
             raise ScenarioError(
                 f"name: {self.name!r} cannot name a fabric: take 1 to {LONGEST_NAME} of a-z, 0-9 and single "
@@ -132,7 +132,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """loopback: IPv4, its tunnel endpoint; bridge, tunnel: devices, the tunnel a VXLAN device in the bridge."""
+    """loopback: IPv4, its tunnel endpoint; bridge, tunnel: devices, the latter VXLAN and in the former."""
 
     namespace: str
     index: int
@@ -146,7 +146,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Tor:
-    """ports: devices, by the host's index; addresses: IPv4 of each; router_id: IPv4, no address of its own."""
+    """ports: devices, by the host's index; addresses: IPv4 of each; router_id: in the form of one."""
 
     namespace: str
     index: int
@@ -179,8 +179,8 @@ class Fabric:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """Something that is broken. host, uplink: where, for PORT and LINK; tor: for TOR; for DAEMONS one of host
-    and tor. silent: TOR's ports drop instead of losing their carrier. one_way: only that direction is lost, of
-    PORT (None: both). daemons: which are killed, for DAEMONS."""
+    and tor. silent: TOR's ports drop instead of losing their carrier. one_way: only that direction is lost,
+    of PORT (None: both). daemons: which are killed, for DAEMONS."""
 
     kind: FaultKind
     host: int = -1

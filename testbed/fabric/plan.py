@@ -1,0 +1,74 @@
+"""From a plan to the fabric's parts: names, addresses and AS numbers, all derived and none looked up.
+
+For: knowing a fabric before it is there, and again when it is. Not for: making it (up.py). Every namespace is
+`tb-<plan's name>-…`; addresses lie inside of them alone, so that fabrics side by side may have the same ones.
+"""
+
+from __future__ import annotations
+
+from testbed.fabric.model import Endpoint, Fabric, Host, Plan, Tor, Uplink
+from testbed.fabric.ownership import namespace
+
+_FIRST_HOST_ASN, _FIRST_TOR_ASN = 65_100, 64_512
+"""Private ones (RFC 6996), of two octets so that route targets derived from them are not cut off."""
+
+OVERLAY_PREFIX_LENGTH = 16
+UPLINK_PREFIX_LENGTH = 31
+
+TUNNEL_OVERHEAD_BYTES = 50
+"""What VXLAN adds to a packet: Ethernet 14, VXLAN 8, UDP 8, IPv4 20."""
+
+
+def fabric_of(plan: Plan) -> Fabric:
+    """The parts of a fabric."""
+    hosts = tuple(_host(plan, index) for index in range(plan.hosts))
+    return Fabric(plan, hosts, tuple(_tor(plan, index) for index in range(plan.tors)))
+
+
+def _host(plan: Plan, index: int) -> Host:
+    uplinks = tuple(
+        Uplink(f"tor{tor}", _uplink_address(tor, index, 1), _uplink_address(tor, index, 0), tor, _port(index))
+        for tor in range(plan.tors)
+    )
+    return Host(
+        namespace(plan.name, f"h{index}"),
+        index,
+        _FIRST_HOST_ASN + index,
+        f"10.255.0.{index + 1}",
+        uplinks,
+        f"br{plan.vni}",
+        f"vx{plan.vni}",
+        tuple(_endpoint(plan, index, number) for number in range(plan.endpoints)),
+    )
+
+
+def _endpoint(plan: Plan, host: int, number: int) -> Endpoint:
+    return Endpoint(
+        namespace(plan.name, f"h{host}e{number}"),
+        "eth0",
+        f"vf{number}",
+        f"10.0.{host + 1}.{number + 1}",
+        OVERLAY_PREFIX_LENGTH,
+        f"02:00:00:00:{host:02x}:{number + 1:02x}",
+    )
+
+
+def _tor(plan: Plan, index: int) -> Tor:
+    return Tor(
+        namespace(plan.name, f"t{index}"),
+        index,
+        _FIRST_TOR_ASN + index,
+        f"10.254.0.{index + 1}",
+        tuple(_port(host) for host in range(plan.hosts)),
+        tuple(_uplink_address(index, host, 0) for host in range(plan.hosts)),
+    )
+
+
+def _port(host: int) -> str:
+    return f"host{host}"
+
+
+def _uplink_address(tor: int, host: int, end: int) -> str:
+    """end: 0 the ToR's, 1 the host's (RFC 3021: both addresses of a /31 are hosts')."""
+    number = 2 * host + end
+    return f"172.{16 + tor}.{number // 256}.{number % 256}"
