@@ -6,6 +6,7 @@ import altair as alt
 import pandas as pd
 
 _WORKS, _BROKEN = "#8c959f", "#d55e00"
+_MIDDLE = 0.5
 
 
 def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
@@ -31,17 +32,24 @@ def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
             ),
         )
     )
-    points = (
-        alt.Chart(nodes).mark_square(size=260, opacity=1, color="#0072b2").encode(x=x, y=y, tooltip="name:N")
-    )
-    return alt.LayerChart(layer=[lines, points], height=200)
+    placed = alt.Chart(nodes).encode(x=x, y=y, tooltip="name:N")
+    points = placed.mark_square(size=260, opacity=1, color="#0072b2")
+    above = alt.datum.y > _MIDDLE
+    names = [
+        placed.transform_filter(rows).mark_text(dy=away, fontSize=12).encode(text="name:N")
+        for rows, away in ((above, -18), (~above, 20))
+    ]
+    return alt.LayerChart(layer=[lines, points, *names], height=200)
 
 
-def two_sides(frame: pd.DataFrame) -> alt.HConcatChart:
-    """What short and long timers cost. Columns: detection_ms, gap_ms, false_downs_per_h, chosen (marked)."""
+def two_sides(frame: pd.DataFrame) -> tuple[alt.LayerChart, ...]:
+    """What short and long timers cost: the loss, the false downs.
+
+    Columns: detection_ms, gap_ms, false_downs_per_h, chosen (marked).
+    """
     panels = []
     for key, title in (
-        ("gap_ms", "Packets lost for, median (ms)"),
+        ("gap_ms", "Packets lost for (ms)"),
         ("false_downs_per_h", "False downs (1/h)"),
     ):
         base = alt.Chart(frame, height=220).encode(
@@ -49,23 +57,34 @@ def two_sides(frame: pd.DataFrame) -> alt.HConcatChart:
         )
         mark = base.transform_filter("datum.chosen").mark_point(size=120, filled=True, color=_BROKEN)
         panels.append(alt.LayerChart(layer=[base.mark_line(color="#0072b2"), mark]))
-    return alt.hconcat(*panels)
+    return tuple(panels)
 
 
-def fleets(frame: pd.DataFrame) -> alt.Chart:
-    """Effective training time over sizes. Columns: gpus, scheme, effective (0..1); a row per run."""
-    chart: alt.Chart = (
-        alt.Chart(frame, height=260)
+def fleets(frame: pd.DataFrame) -> tuple[alt.Chart, ...]:
+    """Two panels over sizes: how much a fleet trains, and what a scheme saves against none.
+
+    Columns: gpus, scheme, effective (0..1), lost_cost, saved_cost (USD; NaN: nothing to compare with).
+    """
+    return tuple(
+        alt.Chart(frame[frame[key].notna()], height=260)
         .mark_line(point=True)
         .encode(
             x=alt.X("gpus:Q", title="GPUs", scale=alt.Scale(type="log")),
-            y=alt.Y(
-                "mean(effective):Q",
-                title="Effective training time",
-                axis=alt.Axis(format="%"),
-                scale=alt.Scale(zero=False),
+            y=alt.Y(f"mean({key}):Q", title=title, axis=alt.Axis(format=form), scale=alt.Scale(zero=False)),
+            color=alt.Color(
+                "scheme:N",
+                title=None,
+                scale=alt.Scale(domain=sorted(frame["scheme"].unique())),
+                legend=alt.Legend(orient="top"),
             ),
-            color=alt.Color("scheme:N", title=None, legend=alt.Legend(orient="top")),
+            tooltip=[
+                "scheme:N",
+                "gpus:Q",
+                alt.Tooltip("mean(lost_cost):Q", title="lost (USD)", format=",.0f"),
+            ],
+        )
+        for key, title, form in (
+            ("effective", "Effective training time", "%"),
+            ("saved_cost", "Saved by it (USD)", "~s"),
         )
     )
-    return chart

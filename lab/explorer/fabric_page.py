@@ -21,6 +21,7 @@ from twin.fabric.model import BfdTimers, Fault, FaultKind, Scheme, Topology
 from twin.fabric.rdma import stall_s
 from twin.fabric.timeline import timeline
 from twin.fabric.topology import dual_tor
+from twin.fabric.transfers import with_queue_pairs
 
 _BEFORE_S = 1.0
 """Sessions run for so long before the fault."""
@@ -102,6 +103,7 @@ def _timeline(chosen: _Chosen) -> None:
         bond=given.bond,
         reroute=given.reroute,
     )
+    found = with_queue_pairs(found, chosen.fault, given.queue_pair, rate_bps=given.rate_bps)
     rows = pd.DataFrame(
         {
             "ms after the fault": np.round(1000 * (found.at_s - chosen.fault.at_s), 1),
@@ -154,10 +156,11 @@ def _timers(chosen: _Chosen) -> None:
                 "chosen": interval_s == timers.interval_s,
             }
         )
-    st.altair_chart(charts.two_sides(pd.DataFrame(rows)))
+    for place, panel in zip(st.columns(2), charts.two_sides(pd.DataFrame(rows)), strict=True):
+        place.altair_chart(panel)
     st.caption(
-        "Silent faults; the worse of both directions. Stalls of the machine as measured on the testbed: see "
-        "the calibration's [stalls]."
+        "Silent faults; the median of the worse of both directions. Stalls of the machine as measured on the "
+        "testbed: see the calibration's [stalls]."
     )
 
 
@@ -170,7 +173,10 @@ def _fleets() -> None:
         {
             "gpus": run.manifest["spec"]["fabric"]["fleet"]["gpus"],
             "scheme": run.policy,
+            "seed": run.manifest["seed"],
+            "days": run.manifest["spec"]["fabric"]["fleet"]["days"],
             "effective": run.metrics["effective_share"],
+            "lost_cost": run.metrics["lost_cost"],
         }
         for run in opened
         if run.of_fabric and run.manifest["spec"]["fabric"]["fleet"]
@@ -179,4 +185,14 @@ def _fleets() -> None:
         st.markdown("No fleet is stored yet; this takes a few minutes:")
         st.code("twinbed run scenarios/fleet.yaml", language="sh")
         return
-    st.altair_chart(charts.fleets(pd.DataFrame(rows)))
+    for place, panel in zip(st.columns(2), charts.fleets(_beside_none(pd.DataFrame(rows))), strict=True):
+        place.altair_chart(panel)
+
+
+def _beside_none(frame: pd.DataFrame) -> pd.DataFrame:
+    """With what each run saved against no scheme: the same fleet, days and seed (mean, if run twice)."""
+    same = ["gpus", "days", "seed"]
+    alone = frame[frame["scheme"] == Scheme.NONE].groupby(same)["lost_cost"].mean().rename("alone")
+    beside = frame.join(alone, on=same)
+    saved = (beside["alone"] - beside["lost_cost"]).where(beside["scheme"] != Scheme.NONE)
+    return beside.assign(saved_cost=saved)

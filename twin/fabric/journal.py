@@ -13,7 +13,8 @@ NO_CAUSE = -1
 
 
 class Step(StrEnum):
-    """What a row says: of the fault, of a session, of routing, of the kernel, of a job's library."""
+    """What a row says: of the fault, of a session, of routing, of the kernel, of queue pairs, of a job's
+    library."""
 
     BROKEN = "broken"
     DETECTED = "detected"
@@ -22,6 +23,9 @@ class Step(StrEnum):
     TOLD = "told"
     INSTALLED = "installed"
     RECONCILED = "reconciled"
+    RETRANSMITTED = "retransmitted"
+    RESUMED = "resumed"
+    FAILED = "failed"
     REPAIRED = "repaired"
     SESSION_UP = "session up"
     USED_AGAIN = "used again"
