@@ -1,8 +1,8 @@
 """Whose is it? The marks that everything of a fabric carries, and what carries them on this machine.
 
 For: finding all that is a fabric's, though the process that made it was killed and its file may be gone. Not
-for: removing it (leftovers.py). Namespaces and FRR's directories are named `tb-<fabric>-<part>`, devices lie in
-these namespaces only, and processes run in them or have the fabric's name in their environment.
+for: removing it (leftovers.py). Namespaces and FRR's directories are named `tb-<fabric>-<part>`, devices lie
+in these namespaces only, and processes run in them or have the fabric's name in their environment.
 """
 
 from __future__ import annotations
@@ -84,7 +84,8 @@ def inodes_of(places: Iterable[Path]) -> set[tuple[int, int]]:
 
 
 def _process_ids() -> list[int]:
-    return [int(each) for each in os.listdir("/proc") if each.isdecimal() and int(each) != os.getpid()]
+    found = (each.name for each in Path("/proc").iterdir())
+    return [int(each) for each in found if each.isdecimal() and int(each) != os.getpid()]
 
 
 def _network(pid: int) -> tuple[int, int] | None:

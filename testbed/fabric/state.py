@@ -1,0 +1,105 @@
+"""What is written down about a fabric: its plan and whose it is, in /run/twinbed/fabric/<name>/fabric.json.
+
+For: finding a fabric again from another process. Not for: removing one, for which its marks are enough
+(ownership.py). The file is written before anything is made and removed last.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from testbed.containers.ownership import RUN_ROOT, is_alive, process_of
+from testbed.fabric.model import BfdTimers, Plan
+from testbed.fabric.ownership import STATE_ROOT, state_folder
+from twinbed import BackendError, ScenarioError
+
+_FILE = "fabric.json"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """owner: a run (testbed.containers.ownership): of the process that made it, or a lasting one."""
+
+    plan: Plan
+    owner: str
+
+    @property
+    def alive(self) -> bool:
+        """Whether its owner still is: otherwise it is left over."""
+        return is_alive(self.owner)
+
+    @property
+    def pid(self) -> int | None:
+        """The owner's process; None for a fabric that outlives it."""
+        return process_of(self.owner)
+
+
+def claim(state: State) -> None:
+    """Takes the name. Raises BackendError when somebody has it or nothing can be written."""
+    folder = state_folder(state.plan.name)
+    try:
+        STATE_ROOT.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        raise BackendError(taken(state.plan.name)) from None
+    except OSError as error:
+        raise BackendError(f"{folder}: cannot be made ({error.strerror}); run as root") from error
+    write(state)
+
+
+def write(state: State) -> None:
+    """Replaces what is written, at once or not at all."""
+    path = state_folder(state.plan.name) / _FILE
+    new = path.with_suffix(".new")
+    try:
+        new.write_text(json.dumps({"owner": state.owner, "plan": asdict(state.plan)}, indent=1))
+        new.rename(path)
+    except OSError as error:
+        raise BackendError(f"{path}: cannot be written ({error.strerror}); run as root") from error
+
+
+def read(name: str) -> State:
+    """Raises BackendError where nothing (whole) is written of a fabric of that name."""
+    path = state_folder(name) / _FILE
+    try:
+        found = json.loads(path.read_text())
+        plan = {**found["plan"], "bfd": BfdTimers(**found["plan"]["bfd"])}
+        return State(Plan(**plan), found["owner"])
+    except PermissionError as error:
+        raise BackendError(f"{path}: cannot be read ({error.strerror}); run as root") from error
+    except FileNotFoundError:
+        raise BackendError(
+            f"no fabric {name} is up; twinbed testbed up --name {name} makes it, "
+            "twinbed testbed status lists what is there"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError, ScenarioError) as error:
+        raise BackendError(f"{path}: not to be understood ({error}); twinbed testbed down {name}") from error
+
+
+def forget(name: str) -> None:
+    """Removes the file, and its folders when they are empty."""
+    folder = state_folder(name)
+    for each in _listed(folder):
+        with suppress(OSError):
+            each.unlink()
+    for each in (folder, STATE_ROOT, RUN_ROOT):
+        with suppress(OSError):
+            each.rmdir()
+
+
+def taken(name: str) -> str:
+    """What is said to somebody who wants a name that is in use."""
+    return (
+        f"a fabric {name} is up already; take another name (--name), "
+        f"or remove it first: twinbed testbed down {name}"
+    )
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
