@@ -1,0 +1,1 @@
+"""Unmodified applications on the fabric's endpoints, through faults; and the packets on the wire."""

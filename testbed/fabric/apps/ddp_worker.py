@@ -1,0 +1,162 @@
+"""One process of a data-parallel training, PyTorch DDP over gloo: `python -m ….ddp_worker SPEC`.
+
+For: being started by training.py, one in each application's namespace. Not for: a good model. Batches are
+made from (seed, rank, iteration) alone and one thread computes them, so that a job computes the same to the
+bit whenever it runs, also from a checkpoint on. Exit codes: 0 all iterations done, 3 the group failed.
+
+SPEC is a JSON file of training.py's; each iteration is a line of the record, written as it ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TextIO
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+CLASSES = 10
+SIDE = 32
+GROUP_FAILED = 3
+"""Exit code: a peer is gone, or silent for longer than the group waits."""
+
+_NOISE = 4.0
+
+
+class Net(nn.Module):
+    """A convolutional network of about 270 thousand parameters: 1.1 MB of gradients per iteration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32 * (SIDE // 4) ** 2, 128),
+            nn.ReLU(),
+            nn.Linear(128, CLASSES),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits, float[batch, CLASSES], of images float[batch, 3, SIDE, SIDE]."""
+        logits: Tensor = self.layers(images)
+        return logits
+
+
+class Batches:
+    """Noisy images of CLASSES patterns; the same for the same seed, rank and iteration."""
+
+    def __init__(self, seed: int, rank: int, world: int, size: int) -> None:
+        self._patterns = torch.randn(CLASSES, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(seed))
+        self._first, self._world, self._size = (seed << 32) + 1 + rank, world, size
+
+    def batch(self, iteration: int) -> tuple[Tensor, Tensor]:
+        """Images float[size, 3, SIDE, SIDE] and labels int64[size]."""
+        generator = torch.Generator().manual_seed(self._first + iteration * self._world)
+        labels = torch.randint(CLASSES, (self._size,), generator=generator)
+        noise = torch.randn(self._size, 3, SIDE, SIDE, generator=generator)
+        return self._patterns[labels] + _NOISE * noise, labels
+
+
+def train(spec: dict[str, Any], record: TextIO) -> None:
+    """Every iteration that the spec leaves to do. Raises RuntimeError as torch does when the group fails."""
+    torch.manual_seed(spec["seed"])
+    model = DistributedDataParallel(Net())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
+    batches = Batches(spec["seed"], spec["rank"], spec["world"], spec["batch"])
+    saved = Path(spec["checkpoint"])
+    first = _resume(saved, model, optimizer)
+    _say(record, ready_ns=time.monotonic_ns(), first=first)
+    for iteration in range(first, spec["iterations"]):
+        began_ns = time.monotonic_ns()
+        images, labels = batches.batch(iteration)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(images), labels)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        ended_ns = time.monotonic_ns()
+        _say(record, iteration=iteration, began_ns=began_ns, ended_ns=ended_ns, loss=float(loss.detach()))
+        if spec["save_every"] and (iteration + 1) % spec["save_every"] == 0 and spec["rank"] == 0:
+            _save(saved, iteration + 1, model, optimizer)
+            _say(record, saved=iteration + 1, save_ns=time.monotonic_ns() - ended_ns)
+    # Nobody leaves while another still needs what it sent last.
+    dist.barrier()
+    _say(record, digest=_digest(model))
+
+
+def _resume(saved: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+    """The first iteration to do, everything set to what it was before that."""
+    if not saved.exists():
+        return 0
+    state = torch.load(saved, weights_only=True)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["done"])
+
+
+def _save(saved: Path, done: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """Whole or not at all, though the process may be ended while it writes."""
+    unfinished = saved.with_suffix(".unfinished")
+    state = {"done": done, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
+    torch.save(state, unfinished)
+    unfinished.replace(saved)
+
+
+def _digest(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for value in model.state_dict().values():
+        digest.update(value.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _say(record: TextIO, **line: object) -> None:
+    record.write(json.dumps(line) + "\n")
+    record.flush()
+
+
+def _end_with_who_started_it() -> None:
+    """Nothing is ever said on the input: it ends when who started this is no more."""
+    sys.stdin.read()
+    os._exit(1)
+
+
+def main() -> None:
+    """Exits as the module says."""
+    spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    threading.Thread(target=_end_with_who_started_it, daemon=True).start()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    code = 0
+    with Path(spec["record"]).open("w", encoding="utf-8") as record:
+        _say(record, started_ns=time.monotonic_ns())
+        try:
+            dist.init_process_group(
+                "gloo",
+                init_method=f"tcp://{spec['master']}:{spec['port']}",
+                rank=spec["rank"],
+                world_size=spec["world"],
+                timeout=timedelta(seconds=spec["timeout_s"]),
+            )
+            train(spec, record)
+        except RuntimeError as error:
+            _say(record, failed_ns=time.monotonic_ns(), error=str(error).splitlines()[0])
+            code = GROUP_FAILED
+    # A group that has failed may hold its threads for ever.
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

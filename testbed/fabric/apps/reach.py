@@ -1,0 +1,27 @@
+"""Whether one endpoint reaches another, asked as an application would.
+
+For: waiting until a path is back. Not for: how long it was gone (the probe's work).
+"""
+
+from __future__ import annotations
+
+import socket
+
+from testbed.fabric import links
+from testbed.fabric.model import Endpoint
+
+_NOBODY_LISTENS = 9
+"""TCP's discard port: the other kernel itself answers that it is closed."""
+
+
+def reaches(source: Endpoint, destination: Endpoint, *, within_s: float = 0.5) -> bool:
+    """Whether a TCP segment and its answer get through within within_s."""
+    with links.in_namespace(source.namespace), socket.socket() as asking:
+        asking.settimeout(within_s)
+        try:
+            asking.connect((destination.address, _NOBODY_LISTENS))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return True

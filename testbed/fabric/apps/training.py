@@ -1,0 +1,233 @@
+"""A data-parallel training on the fabric's endpoints: one process in each, started, watched and read.
+
+For: the same job again and again, with and without faults, its iterations' times and losses. Not for: what a
+process of it computes (ddp_worker.py), nor for starting it again after it died (restart.py). All times are
+CLOCK_MONOTONIC's, so that they compare with those of faults.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.fabric import links
+from testbed.fabric.model import Endpoint
+from twinbed import BackendError, ScenarioError
+
+Floats = NDArray[np.float64]
+Whole = NDArray[np.int64]
+
+_END_WITHIN_S = 5.0
+_WORKER = "testbed.fabric.apps.ddp_worker"
+_CHECKPOINT = "checkpoint.pt"
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A job. batch: images per process and iteration; timeout_s: how long gloo waits for a silent peer before
+    the job fails (torch's default is 1,800 s); save_every: iterations between two checkpoints (0: none).
+
+    port: of the first process's rendezvous, in its namespace. Raises ScenarioError.
+    """
+
+    iterations: int = 200
+    batch: int = 32
+    seed: int = 0
+    timeout_s: float = 60.0
+    save_every: int = 0
+    port: int = 29500
+
+    def __post_init__(self) -> None:
+        for name, least in (("iterations", 1), ("batch", 1), ("seed", 0), ("save_every", 0)):
+            if getattr(self, name) < least:
+                raise ScenarioError(f"training.{name} is {getattr(self, name)}, expected at least {least}")
+        if not self.timeout_s > 0:
+            raise ScenarioError(f"training.timeout_s is {self.timeout_s}, expected seconds above zero")
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a job's processes recorded, n iterations from `first` on.
+
+    ended_ns: int64[n], when the last process had finished each; loss: float64[ranks, n]; ready_ns: when all
+    processes could begin (0: never); save_s: float64[k], of each checkpoint; digests: of each rank's model at
+    the end, () where the job did not come to its end; errors: a line of each rank that failed.
+    """
+
+    first: int
+    ready_ns: int
+    ended_ns: Whole
+    loss: Floats
+    save_s: Floats
+    digests: tuple[str, ...]
+    errors: tuple[str, ...]
+
+    @property
+    def iteration_s(self) -> Floats:
+        """float64[n]: from the end of the one before (of the first: from ready_ns) to its own."""
+        return np.diff(self.ended_ns, prepend=self.ready_ns) * 1e-9
+
+    @property
+    def reached(self) -> int:
+        """Iterations done since the beginning of the job."""
+        return self.first + len(self.ended_ns)
+
+
+class Job(AbstractContextManager["Job"]):
+    """A job's processes; leaving the context ends those that still run."""
+
+    def __init__(self, processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
+        self._processes = tuple(processes)
+        self.folder = folder
+
+    def wait(self, within_s: float) -> bool:
+        """Whether all ended well; False as soon as one did not. Raises BackendError if neither happens."""
+        until = time.monotonic() + within_s
+        poll = select.poll()
+        pidfds = {os.pidfd_open(each.pid): each for each in self._processes if each.poll() is None}
+        try:
+            for pidfd in pidfds:
+                poll.register(pidfd, select.POLLIN)
+            left = len(pidfds)
+            while left and not any(each.returncode for each in self._processes):
+                ended = poll.poll(max(until - time.monotonic(), 0.0) * 1e3)
+                if not ended:
+                    raise BackendError(f"{self.folder}: the job has not ended within {within_s:g} s")
+                for pidfd, _ in ended:
+                    poll.unregister(pidfd)
+                    pidfds[pidfd].wait()
+                    left -= 1
+        finally:
+            for pidfd in pidfds:
+                os.close(pidfd)
+        return not any(each.returncode for each in self._processes)
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._processes:
+            end(each)
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Ends a process of ours, kindly first; one that has ended stays so."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_END_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+
+
+def start(training: Training, places: Sequence[Endpoint], folder: Path, *, attempt: int = 0) -> Job:
+    """Starts a process in each place; it goes on from the folder's checkpoint, if there is one.
+
+    attempt: the how manieth start in this folder; each has records of its own (`read`). Raises BackendError
+    where PyTorch is not installed.
+    """
+    _check_torch()
+    folder.mkdir(parents=True, exist_ok=True)
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        for rank, place in enumerate(places):
+            spec = _spec(training, places, folder, rank, attempt)
+            processes.append(_start_one(spec, place, folder / f"{_stem(attempt, rank)}.json"))
+    except BaseException:
+        for each in processes:
+            end(each)
+        raise
+    return Job(processes, folder)
+
+
+def run(training: Training, places: Sequence[Endpoint], folder: Path, *, within_s: float) -> Trained:
+    """The job from its beginning to its end. Raises BackendError if it fails or takes longer."""
+    with start(training, places, folder) as job:
+        well = job.wait(within_s)
+    trained = read(folder, len(places))
+    if not well:
+        raise BackendError(f"{folder}: the training failed: {'; '.join(trained.errors) or 'see its output'}")
+    return trained
+
+
+def read(folder: Path, ranks: int, *, attempt: int = 0) -> Trained:
+    """What a job that has ended recorded; of one that died, the iterations that all ranks finished."""
+    lines = [_lines(folder / f"{_stem(attempt, rank)}.jsonl") for rank in range(ranks)]
+    steps = [[line for line in each if "iteration" in line] for each in lines]
+    done = min(map(len, steps))
+    ready = [line for each in lines for line in each if "ready_ns" in line]
+    digests = tuple(line["digest"] for each in lines for line in each if "digest" in line)
+    return Trained(
+        first=max((line["first"] for line in ready), default=0),
+        ready_ns=max((line["ready_ns"] for line in ready), default=0) if len(ready) == ranks else 0,
+        ended_ns=np.array([[step["ended_ns"] for step in each[:done]] for each in steps], np.int64).max(
+            axis=0
+        ),
+        loss=np.array([[step["loss"] for step in each[:done]] for each in steps], np.float64),
+        save_s=np.array([line["save_ns"] for line in lines[0] if "save_ns" in line], np.float64) * 1e-9,
+        digests=digests if len(digests) == ranks else (),
+        errors=tuple(line["error"] for each in lines for line in each if "error" in line),
+    )
+
+
+def _spec(
+    training: Training, places: Sequence[Endpoint], folder: Path, rank: int, attempt: int
+) -> dict[str, Any]:
+    return {
+        "rank": rank,
+        "world": len(places),
+        "master": places[0].address,
+        "port": training.port,
+        "timeout_s": training.timeout_s,
+        "iterations": training.iterations,
+        "batch": training.batch,
+        "seed": training.seed,
+        "save_every": training.save_every,
+        "checkpoint": str(folder / _CHECKPOINT),
+        "record": str(folder / f"{_stem(attempt, rank)}.jsonl"),
+    }
+
+
+def _start_one(spec: dict[str, Any], place: Endpoint, path: Path) -> subprocess.Popen[bytes]:
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    with path.with_suffix(".log").open("wb") as log:
+        return links.popen_in(
+            place.namespace,
+            [sys.executable, "-m", _WORKER, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            environment={"GLOO_SOCKET_IFNAME": place.device},
+        )
+
+
+def _check_torch() -> None:
+    # Importing it takes seconds, and its processes do that themselves.
+    if find_spec("torch") is None:
+        raise BackendError("training needs PyTorch, which is not installed: pip install 'twinbed[cloud]'")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    # A process that was ended may have been writing: only whole lines count.
+    whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
+    return [json.loads(line) for line in whole.splitlines()]
+
+
+def _stem(attempt: int, rank: int) -> str:
+    return f"start-{attempt}-rank-{rank}"

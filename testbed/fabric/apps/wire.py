@@ -1,0 +1,181 @@
+"""The packets of the overlay as they are on the wire, taken at a host's uplink and read by Scapy.
+
+For: whether they are what VXLAN's and the host's rules say. Not for: rates or gaps: taking packets costs too
+much. Sources: RFC 7348 (VXLAN), RFC 791 (IPv4), RFC 768 (a checksum of 0 is none).
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+
+from scapy.layers.inet import IP, TCP, UDP
+from scapy.layers.l2 import Ether
+from scapy.layers.vxlan import VXLAN
+from scapy.packet import Packet, bind_layers
+
+from testbed.fabric import links
+from testbed.fabric.model import Endpoint, Host, Uplink
+
+VXLAN_PORT = 4789
+ETH_P_ALL = 3
+HEADERS_BYTES = 14 + 20 + 8 + 8
+"""What the overlay adds to an inner frame: Ethernet, IPv4, UDP, VXLAN."""
+
+_FRAME_BYTES = 65_536
+_NOBODY_LISTENS = 9
+_INSTANCE = 0x08
+"""VXLAN's I flag: the VNI is valid."""
+
+_SOURCE_PORTS = (32_768, 60_999)
+"""Where Linux takes source ports from by default (net.ipv4.ip_local_port_range); RFC 7348 recommends the
+dynamic ports, 49,152-65,535, and asks for no more."""
+
+Flow = tuple[str, str, int, int, int]
+"""Inner source and destination address, protocol, source and destination port."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a packet from one host to another at this uplink has to be. next_hop_mac: of the ToR's port."""
+
+    uplink_mac: str
+    next_hop_mac: str
+    source: Host
+    destination: Host
+    source_end: Endpoint
+    destination_end: Endpoint
+    vni: int
+    port: int = VXLAN_PORT
+
+
+@dataclass(slots=True)
+class Seen:
+    """What was found in packets of a tunnel. wrong: what is not as it has to be, each thing once.
+
+    source_ports: the outer ones of each inner flow; payloads: of the inner UDP datagrams; ttls: the outer
+    ones; fragments_refused: outer packets with DF set.
+    """
+
+    packets: int = 0
+    wrong: list[str] = field(default_factory=list)
+    source_ports: dict[Flow, set[int]] = field(default_factory=lambda: defaultdict(set))
+    payloads: list[bytes] = field(default_factory=list)
+    ttls: set[int] = field(default_factory=set)
+    fragments_refused: int = 0
+
+
+@contextmanager
+def taken(host: Host, uplink: Uplink) -> Iterator[list[bytes]]:
+    """Every frame that crosses a host's uplink during the block, both ways; the list grows meanwhile."""
+    frames: list[bytes] = []
+    over = threading.Event()
+    with links.in_namespace(host.namespace):
+        wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
+    with wire:
+        wire.bind((uplink.device, ETH_P_ALL))
+        wire.settimeout(0.05)
+        thread = threading.Thread(target=_take, args=(wire, frames, over), name="taker", daemon=True)
+        thread.start()
+        try:
+            yield frames
+        finally:
+            over.set()
+            thread.join()
+
+
+def send(source: Endpoint, destination: Endpoint, *, flows: int, each: int) -> list[bytes]:
+    """Sends datagrams, `each` from so many source ports to one port where nobody listens; their payloads."""
+    payloads = [f"flow {flow} datagram {index}".encode() for index in range(each) for flow in range(flows)]
+    with links.in_namespace(source.namespace), ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(flows)]
+        for index, payload in enumerate(payloads):
+            sockets[index % flows].sendto(payload, (destination.address, _NOBODY_LISTENS))
+    return payloads
+
+
+def wait_for(frames: Sequence[bytes], count: int, within_s: float) -> bool:
+    """Whether so many were taken in time."""
+    until = time.monotonic() + within_s
+    while len(frames) < count and time.monotonic() < until:
+        time.sleep(0.01)
+    return len(frames) >= count
+
+
+def read(frames: Sequence[bytes], expected: Expected) -> Seen:
+    """Checks all packets of the tunnel from expected's source to its destination, layer by layer."""
+    bind_layers(UDP, VXLAN, dport=expected.port)
+    seen = Seen()
+    for frame in frames:
+        packet = Ether(frame)
+        if IP in packet and UDP in packet and packet[UDP].dport == expected.port:
+            outer = packet[IP]
+            if (outer.src, outer.dst) == (expected.source.loopback, expected.destination.loopback):
+                _check(packet, len(frame), expected, seen)
+    return seen
+
+
+def _check(packet: Packet, length: int, expected: Expected, seen: Seen) -> None:
+    seen.packets += 1
+    outer, udp = packet[IP], packet[UDP]
+    if VXLAN not in packet or Ether not in packet[VXLAN]:
+        _wrong(seen, "no VXLAN header with an Ethernet frame in it")
+        return
+    vxlan, inner = packet[VXLAN], packet[VXLAN][Ether]
+    payload_bytes = length - HEADERS_BYTES
+    rules = {
+        "outer Ethernet source": (packet.src, expected.uplink_mac),
+        "outer Ethernet destination": (packet.dst, expected.next_hop_mac),
+        "outer IP length": (outer.len, length - 14),
+        "outer IP options": (outer.ihl, 5),
+        "outer IP checksum": (outer.chksum, _checksum(outer)),
+        "UDP length": (udp.len, payload_bytes + 16),
+        "UDP checksum": (udp.chksum, 0),
+        "VXLAN flags": (int(vxlan.flags), _INSTANCE),
+        "VNI": (vxlan.vni, expected.vni),
+        "VXLAN's reserved bits": ((vxlan.reserved1, vxlan.reserved2), (0, 0)),
+    }
+    if IP in inner and inner[IP].dst == expected.destination_end.address:
+        rules["inner Ethernet source"] = (inner.src, expected.source_end.mac)
+        rules["inner Ethernet destination"] = (inner.dst, expected.destination_end.mac)
+        rules["inner IP source"] = (inner[IP].src, expected.source_end.address)
+        rules["inner IP length"] = (inner[IP].len, payload_bytes - 14)
+        seen.source_ports[_flow(inner[IP])].add(udp.sport)
+        if UDP in inner[IP]:
+            seen.payloads.append(bytes(inner[IP][UDP].payload))
+    for name, (found, right) in rules.items():
+        if found != right:
+            _wrong(seen, f"{name}: {found}, expected {right}")
+    if not _SOURCE_PORTS[0] <= udp.sport <= _SOURCE_PORTS[1]:
+        _wrong(seen, f"UDP source port {udp.sport} is not one of {_SOURCE_PORTS[0]}-{_SOURCE_PORTS[1]}")
+    seen.ttls.add(outer.ttl)
+    seen.fragments_refused += bool(outer.flags.DF)
+
+
+def _flow(ip: Packet) -> Flow:
+    ports = next((ip[layer] for layer in (TCP, UDP) if layer in ip), None)
+    return ip.src, ip.dst, ip.proto, getattr(ports, "sport", 0), getattr(ports, "dport", 0)
+
+
+def _checksum(ip: Packet) -> int:
+    """What Scapy itself would write."""
+    again = ip.copy()
+    again.remove_payload()
+    del again.chksum
+    return int(IP(bytes(again)).chksum)
+
+
+def _wrong(seen: Seen, what: str) -> None:
+    if what not in seen.wrong:
+        seen.wrong.append(what)
+
+
+def _take(wire: socket.socket, frames: list[bytes], over: threading.Event) -> None:
+    while not over.is_set():
+        with suppress(TimeoutError):
+            frames.append(wire.recv(_FRAME_BYTES))
