@@ -53,6 +53,9 @@ _NEAR_STEP = 4.0
 _SUGGESTED = 0.25
 _DIGITS = 9
 """Optimistic costs that are equal to so many digits are a tie: rounding must not decide."""
+_SAME = 1e-9
+"""Relatively: extremes and usages that are as near as this are equal, for the same reason. An application
+that uses all of Ω is allocated Ω in every interval, but for the last bit of a sum in the containers' order."""
 _LEAST_RATE = 1e-3
 """Requests per second; keeps the logarithm of an idle application's rate finite."""
 
@@ -136,7 +139,7 @@ def boundary(usage_cores: Floats) -> float:
     """The usage (cores) above which a container is busy: half way between the means of the two classes of
     usage_cores (float64[n]) with the least squared distance from their means (2-means, exactly).
 
-    `EVERYONE_BUSY` where all use the same.
+    The lowest of those that are equally good; `EVERYONE_BUSY` where all use the same.
     """
     values = np.sort(usage_cores)
     count = np.arange(1, len(values))
@@ -144,15 +147,16 @@ def boundary(usage_cores: Floats) -> float:
     above = values.sum() - below
     # The squares around the means are least where those of the means, weighted, are greatest.
     between = below**2 / count + above**2 / (len(values) - count)
-    apart = values[:-1] < values[1:]
-    if not apart.any():
+    apart = np.flatnonzero(values[1:] - values[:-1] > _SAME * values[1:])
+    if apart.size == 0:
         return EVERYONE_BUSY
-    cut = int(np.argmax(np.where(apart, between, -inf)))
+    between = between[apart]
+    cut = int(apart[between >= (1.0 - _SAME) * between.max()][0])
     return float(values[: cut + 1].mean() + values[cut + 1 :].mean()) / 2
 
 
 def _normalised(values: Floats) -> Floats:
-    if values.size == 0 or values.max() == values.min():
+    if values.size == 0 or values.max() - values.min() <= _SAME * values.max():
         return np.full(len(values), 0.5)
     return np.asarray((values - values.min()) / (values.max() - values.min()), np.float64)
 

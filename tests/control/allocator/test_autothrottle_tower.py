@@ -38,6 +38,11 @@ def test_a_lone_sample_costs_the_middle_of_its_range():
         assert costs(deque([Sample(Pair(0, 0), 0.0, latency, 1.0)]), SLO_S).tolist() == [cost]
 
 
+def test_allocations_that_differ_by_rounding_cost_the_same():
+    sums = 5.0, np.nextafter(5.0, 6.0)
+    assert costs(deque(Sample(Pair(0, 0), 0.0, 0.1, cores) for cores in sums), SLO_S).tolist() == [0.5, 0.5]
+
+
 @pytest.mark.parametrize(("target", "step"), [(0.06, 0.06), (0.07, 0.06), (0.09, 0.10), (1.0, 0.30), (0, 0)])
 def test_the_first_pair_is_the_nearest_on_the_ladder(target, step):
     assert tower(busy=target, idle=0.02).targets == (step, 0.02)
@@ -148,9 +153,12 @@ def test_the_classes_part_half_way_between_their_means():
     assert boundary(np.array([3.0, 0.1, 0.2, 2.5, 0.15])) == pytest.approx((0.15 + 2.75) / 2)
     # One very busy container: 0.3 is nearer to the mean of the others, 0.15.
     assert boundary(np.array([0.1, 0.1, 0.3, 0.1, 9.0])) == pytest.approx((0.15 + 9.0) / 2)
+    # 0.1 | 0.2, 0.3 and 0.1, 0.2 | 0.3 are equally good, whatever the last bit says.
+    for middle in (0.2, np.nextafter(0.2, 0.0), np.nextafter(0.2, 1.0)):
+        assert boundary(np.array([0.1, middle, 0.3])) == pytest.approx((0.1 + 0.25) / 2)
 
 
-@pytest.mark.parametrize("usage", [[], [1.0], [0.5, 0.5, 0.5]])
+@pytest.mark.parametrize("usage", [[], [1.0], [0.5, 0.5, 0.5], [0.5, np.nextafter(0.5, 1.0)]])
 def test_without_a_difference_everyone_is_busy(usage):
     assert boundary(np.array(usage)) == EVERYONE_BUSY
 
