@@ -116,7 +116,7 @@ def restore_run(run: str) -> list[BackendError]:
     for file in files_of(run):
         problems += _put_back(_load(file))
         file.unlink(missing_ok=True)
-    ownership.forget_directory(run)
+    ownership.forget_directory(run, _FOLDER)
     return problems
 
 
@@ -153,7 +153,7 @@ class _Keeper:
     def forget(self) -> None:
         self._found = ()
         self._file.unlink(missing_ok=True)
-        ownership.forget_directory(self._run)
+        ownership.forget_directory(self._run, _FOLDER)
 
 
 def _by_controller(path: str | Path | Mapping[str, str | Path], driver: V1) -> Iterator[tuple[str, Path]]:

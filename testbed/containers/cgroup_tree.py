@@ -35,10 +35,19 @@ def whole(directories: Iterable[Path]) -> Iterator[None]:
 
 def make(directory: Path) -> None:
     """Makes the directory; another run that ends right now may remove the mark's directory under us."""
+    _make(directory, exist_ok=False)
+
+
+def make_run(run: Path) -> None:
+    """Makes `…/twinbed/<run>` unless it is there, for who makes groups in it but does not try again."""
+    _make(run, exist_ok=True)
+
+
+def _make(directory: Path, *, exist_ok: bool) -> None:
     for _ in range(3):
         try:
             directory.parent.mkdir(parents=True, exist_ok=True)
-            directory.mkdir()
+            directory.mkdir(exist_ok=exist_ok)
         except FileNotFoundError:
             continue
         except FileExistsError as error:

@@ -8,6 +8,7 @@ Everything made here lies under `twinbed/<run>/<name>`, and nothing else is ever
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -37,6 +38,7 @@ __all__ = [
     "GroupV2",
     "Usage",
     "detect",
+    "own_directories",
 ]
 
 
@@ -95,6 +97,17 @@ def detect(proc: Path = Path("/proc/self")) -> V1 | V2:
     return V1(base, tuple(dict.fromkeys(mounts)))
 
 
+def own_directories(proc: Path = Path("/proc/self")) -> set[Path]:
+    """The caller's own in every hierarchy that is mounted, v2 and those without our controllers too."""
+    own = _membership((proc / "cgroup").read_text())
+    return {
+        _below_own(place, root, own[name])
+        for kind, place, root, options in _mounts((proc / "mountinfo").read_text())
+        if kind in ("cgroup", "cgroup2")
+        for name in ({""} if kind == "cgroup2" else options) & own.keys()
+    }
+
+
 def _mounted(mountinfo: str) -> tuple[dict[str, tuple[Path, str]], list[Path], Path | None]:
     """v1: controller → (mount point, root of the mount inside the hierarchy), and where the controllers that
     we do not use are mounted (runc makes groups there, too); v2: its mount point.
@@ -104,20 +117,25 @@ def _mounted(mountinfo: str) -> tuple[dict[str, tuple[Path, str]], list[Path], P
     hierarchies: dict[str, tuple[Path, str]] = {}
     others: list[Path] = []
     unified: Path | None = None
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        root, point = before.split()[3:5]
-        kind, _, options = after.split(maxsplit=2)
-        place = Path(point.replace("\\040", " "))
+    for kind, place, root, options in _mounts(mountinfo):
         if kind == "cgroup2":
             unified = unified or place
         elif kind == "cgroup":
-            wanted = set(options.split(",")) & set(CONTROLLERS)
+            wanted = options & set(CONTROLLERS)
             for name in wanted:
                 hierarchies.setdefault(name, (place, root))
             if not wanted:
                 others.append(place)
     return hierarchies, others, unified
+
+
+def _mounts(mountinfo: str) -> Iterator[tuple[str, Path, str, set[str]]]:
+    """Of each mount: its kind, where it is, its root inside the file system, its options (proc(5))."""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        root, point = before.split()[3:5]
+        kind, _, options = after.split(maxsplit=2)
+        yield kind, Path(point.replace("\\040", " ")), root, set(options.split(","))
 
 
 def _membership(cgroup: str) -> dict[str, str]:

@@ -5,6 +5,7 @@ of none, so that a quota is written to the cgroup and not through `runc update`,
 images: the root file system is this machine's own, bound read-only. The bind mount is made in a mount
 namespace that only runc is in, so that it ends with it. runc keeps the container when its command ends, and
 its state is removed here: `runc delete` would remove the group, whose last counters are still to be read.
+Other containers of the run start meanwhile: what all share goes with the last bundle, and nothing else does.
 Sources: OCI runtime specification 1.0.2, runc(8), unshare(1).
 """
 
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from testbed.containers import cgroup_tree, ownership
+from testbed.containers.cgroups import own_directories
 from testbed.containers.container import TERMINATION_GRACE_S, ContainerSpec
 from testbed.containers.network import Endpoint
 from twinbed import BackendError, ScenarioError
@@ -122,6 +124,8 @@ class OciContainer:
         shutil.rmtree(self._state / self.id, ignore_errors=True)
         shutil.rmtree(self._bundle, ignore_errors=True)
         self._make_bundle(env)
+        for each in _elsewhere(self.group):
+            cgroup_tree.make_run(each.parent)
         return self._command_line(*self._files)
 
     @property
@@ -158,10 +162,12 @@ class OciContainer:
         shutil.rmtree(self._state / self.id, ignore_errors=True)
         places = _elsewhere(self.group)
         cgroup_tree.remove(places)
+        shutil.rmtree(self._bundle, ignore_errors=True)
+        if bundles_of(self._run):
+            return
         for each in places:
             cgroup_tree.remove_run(each.parent)
-        shutil.rmtree(self._bundle, ignore_errors=True)
-        ownership.forget_directory(self._run)
+        ownership.forget_directory(self._run, _STATE, _BUNDLES)
 
     def remove(self) -> None:
         """The same, and removes the group. Idempotent."""
@@ -253,12 +259,11 @@ def _is_running(pid: int) -> bool:
 
 def _elsewhere(group: ContainerGroup) -> list[Path]:
     """Groups that runc makes for the container in hierarchies that the group is not in: below its own, as
-    everywhere, and that is ours."""
+    everywhere, and that is ours; none in v2, which has one hierarchy."""
+    if _is_v2(group):
+        return []
     tail = group.directories[0].parts[-3:]
-    mountinfo = Path("/proc/self/mountinfo").read_text().splitlines()
-    mounts = [Path(line.split()[4]) for line in mountinfo if " - cgroup" in line]
-    own = {line.split(":", 2)[2].lstrip("/") for line in Path("/proc/self/cgroup").read_text().splitlines()}
-    places = {mount.joinpath(path, *tail) for mount in mounts for path in own}
+    places = {each.joinpath(*tail) for each in own_directories()}
     return sorted(places - set(group.directories))
 
 
@@ -307,7 +312,11 @@ def _cgroups_path(group: ContainerGroup) -> str:
     """As runc's cgroupfs manager reads it: relative to runc's own group in v1, as our groups are made; from
     the mount point in v2."""
     path = "/".join(group.directories[0].parts[-3:])
-    return f"/{path}" if len(group.directories) == 1 else path
+    return f"/{path}" if _is_v2(group) else path
+
+
+def _is_v2(group: ContainerGroup) -> bool:
+    return len(group.directories) == 1
 
 
 def _kernel_mounts() -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ RUN_ROOT = Path("/run/twinbed")
 
 _RUN = re.compile(r"run-(?P<pid>[0-9]+)-(?P<start>[0-9]+)-[0-9]+")
 _numbers = itertools.count()
+_ATTEMPTS = 3
 
 
 def new_run() -> str:
@@ -61,15 +62,20 @@ def process_of(run: str) -> int | None:
 
 
 def make_directory(run: str, *below: str) -> Path:
-    """A directory of the run's under RUN_ROOT, for root only. Raises BackendError when it cannot be made."""
+    """A directory of the run's under RUN_ROOT, for root only; another run that ends right now may remove
+    RUN_ROOT under us. Raises BackendError when it cannot be made."""
     directory = RUN_ROOT.joinpath(run, *below)
-    try:
-        for each in (*reversed(directory.parents), directory):
-            each.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise BackendError(
-            f"{directory}: cannot be made ({error.strerror}); run as root, with space left there"
-        ) from error
+    for attempt in range(_ATTEMPTS):
+        try:
+            for each in (*reversed(directory.parents), directory):
+                each.mkdir(mode=0o700, exist_ok=True)
+            break
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and attempt + 1 < _ATTEMPTS:
+                continue
+            raise BackendError(
+                f"{directory}: cannot be made ({error.strerror}); run as root, with space left there"
+            ) from error
     return directory
 
 
@@ -98,13 +104,13 @@ def temporary_directories() -> dict[str, list[Path]]:
     return found
 
 
-def forget_directory(run: str) -> None:
-    """Removes what is empty of the run's directory under RUN_ROOT."""
-    for folder, _, _ in os.walk(RUN_ROOT / run, topdown=False):
+def forget_directory(run: str, *below: str) -> None:
+    """Removes those directories of the run's, right below its own, that are empty; its own, too, and RUN_ROOT
+    when nothing is left in them. What else is empty in there is somebody's who is about to fill it."""
+    own = RUN_ROOT / run
+    for each in (*(own / name for name in below), own, RUN_ROOT):
         with suppress(OSError):
-            Path(folder).rmdir()
-    with suppress(OSError):
-        RUN_ROOT.rmdir()
+            each.rmdir()
 
 
 def runs_with_directory() -> list[str]:

@@ -146,6 +146,23 @@ def test_the_group_outlives_a_container_and_takes_the_next(start: Start) -> None
 
 
 @pytest.mark.root
+@pytest.mark.slow
+def test_a_container_starts_while_another_one_is_tidied_after(driver: V1 | V2, start: Start) -> None:
+    ended = start("true")
+    run = ended.id.rpartition("-")[0]
+    for number in range(10):
+        spec = ContainerSpec(f"next{number}", ("sh", "-c", "exit 7"))
+        container = OciContainer(spec, driver.create(run, spec.name), run)
+        try:
+            starting = subprocess.Popen(container.prepare(os.environ), stdin=subprocess.DEVNULL)
+            while starting.poll() is None:
+                ended.discard()
+            assert starting.returncode == 7, f"start {number}"
+        finally:
+            container.remove()
+
+
+@pytest.mark.root
 def test_exit_codes_pass_through(start: Start) -> None:
     container = start("sh", "-c", "exit 7")
     assert container.process is not None
