@@ -1,0 +1,59 @@
+"""A BFD control packet as one who only listens reads it.
+
+For: what the far end of a single-hop session says of itself. Not for: when its silence is a fault
+(fast_path.py). Source: RFC 5880 §4.1 (format), §6.8.6 (what is discarded); RFC 5881 §4 (port), §5 (TTL 255:
+nobody further away than the link can have sent it).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+PORT = 3784
+
+_IPV4_LEAST, _UDP, _TTL = 20, 17, 255
+_UDP_HEADER = struct.Struct("!HHHH")
+_CONTROL = struct.Struct("!BBBBIIIII")
+_VERSION = 1
+_AUTHENTICATED, _MULTIPOINT = 0x04, 0x01
+
+
+class State(IntEnum):
+    """Of the end that sent the packet."""
+
+    ADMIN_DOWN = 0
+    DOWN = 1
+    INIT = 2
+    UP = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What a packet says. source: IPv4, of the sender; interval_s: it means to send no less often;
+    multiplier: as many of its packets lost are a fault."""
+
+    source: int
+    state: State
+    multiplier: int
+    interval_s: float
+
+
+def parse(packet: bytes) -> Control | None:
+    """The BFD control packet in an IPv4 packet; None for any other, and for one that a receiver discards."""
+    if len(packet) < _IPV4_LEAST or packet[0] >> 4 != 4 or packet[9] != _UDP or packet[8] != _TTL:
+        return None
+    header = 4 * (packet[0] & 0x0F)
+    body = packet[header + _UDP_HEADER.size :]
+    if header < _IPV4_LEAST or len(body) < _CONTROL.size:
+        return None
+    if _UDP_HEADER.unpack_from(packet, header)[1] != PORT:
+        return None
+    first, flags, multiplier, length, mine, yours, interval_us, _, _ = _CONTROL.unpack_from(body)
+    state = State(flags >> 6)
+    wrong = first >> 5 != _VERSION or length != _CONTROL.size or flags & (_AUTHENTICATED | _MULTIPOINT)
+    unbound = yours == 0 and state not in (State.DOWN, State.ADMIN_DOWN)
+    if wrong or unbound or multiplier == 0 or mine == 0:
+        return None
+    return Control(int.from_bytes(packet[12:16], "big"), state, multiplier, interval_us / 1e6)

@@ -1,0 +1,249 @@
+"""Turns away from a dead uplink within BFD's detection time, and gives back once BGP has done the same.
+
+For: one host's decisions: which next hops are dead, which hosts are reached around them, what others
+are told. Not for: packets' formats (bfd.py, message.py), sockets and routes (a backend), nor tunnel rules,
+which no failover changes. Source: RFC 5880 §6.8.4 for the detection time; ADR 0019 for the rest.
+
+Rules of the house:
+1. It only takes away: a host is steered over next hops that BGP's own routes have, less the dead ones. It
+   never adds one, and never takes the last.
+2. So it is over by itself: once BGP's routes do without the dead next hop, nothing is left to take away.
+3. Nothing is for good: a dead uplink is believed again when its session is up, and at the latest after
+   `most_s`; a report holds for its lifetime.
+4. Our table is what was read, not what was asked for: a predecessor's routes go, and a lost one is made anew.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from control.fast_path.bfd import Control, State
+from control.fast_path.message import Report
+from control.fast_path.ports import (
+    ArmTimer,
+    CarrierLost,
+    Event,
+    Heard,
+    Instruction,
+    NextHops,
+    ReadRoutes,
+    Reason,
+    Release,
+    Routes,
+    RoutesChanged,
+    Started,
+    Steer,
+    Tell,
+    TimerFired,
+    Told,
+)
+from control.fast_path.settings import FastPathSettings
+from twinbed import InvariantError
+
+
+@dataclass(slots=True)
+class _Session:
+    """One uplink's, as we hear it. silent_at_s: when it has been silent for the detection time."""
+
+    up: bool = False
+    since_s: float = -math.inf
+    silent_at_s: float = math.inf
+
+
+@dataclass(slots=True)
+class _Dead:
+    """A dead uplink, not believed until until_s."""
+
+    reason: Reason
+    until_s: float
+
+
+@dataclass(slots=True)
+class _Due:
+    """Things to be done at a time. tell_s: the report, in order; read_s: the routes, which may be read again
+    from readable_s on."""
+
+    tell_s: list[float] = field(default_factory=list)
+    read_s: float = math.inf
+    readable_s: float = -math.inf
+
+
+class FastPath:
+    """One host's; one object lives from a `Started` to the process's end."""
+
+    def __init__(
+        self, host: int, tors: Sequence[int], others: Iterable[int], settings: FastPathSettings
+    ) -> None:
+        """host: our loopback; tors: which one each uplink leads to; others: loopbacks of the other hosts."""
+        self._host, self._tors, self._others = host, tuple(tors), frozenset(others) - {host}
+        self._settings = settings
+        self._sessions = tuple(_Session() for _ in self._tors)
+        self._dead: dict[int, _Dead] = {}
+        self._reports: dict[int, tuple[frozenset[int], float]] = {}
+        self._main: dict[int, frozenset[int]] = {}
+        self._steered: dict[int, frozenset[int]] = {}
+        self._due = _Due()
+        self._why_told = Reason.STARTED
+        self._started = False
+
+    @property
+    def dead(self) -> frozenset[int]:
+        """Uplinks that are not believed."""
+        return frozenset(self._dead)
+
+    @property
+    def steered(self) -> NextHops:
+        """Hosts that are reached otherwise than BGP says, and how."""
+        return dict(self._steered)
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """What to do about it, in this order. Raises InvariantError for an event that cannot be, and is then
+        as it was before."""
+        if isinstance(event, Started) == self._started:
+            raise InvariantError(f"fast path: {type(event).__name__} cannot be {'twice' * self._started}")
+        if isinstance(event, Heard | CarrierLost) and not 0 <= event.uplink < len(self._tors):
+            raise InvariantError(f"fast path: there is no uplink {event.uplink}")
+        self._started = True
+        reason, out = self._take(event)
+        steering = self._settle(reason)
+        return [*steering, *self._told_now(event.at_s), *out, *self._timer()]
+
+    def _take(self, event: Event) -> tuple[Reason, list[Instruction]]:
+        """Changes what is known; the reason for what follows, and what is to be read."""
+        match event:
+            case Started():
+                return Reason.STARTED, self._read(event.at_s, Reason.STARTED)
+            case Heard():
+                return self._heard(event.at_s, event.uplink, event.control), []
+            case CarrierLost():
+                self._sessions[event.uplink].up = False
+                return self._lose(event.at_s, event.uplink, Reason.NO_CARRIER), []
+            case Told():
+                return self._reported(event.at_s, event.report), []
+            case RoutesChanged():
+                return Reason.CHANGED, self._read(event.at_s, Reason.CHANGED)
+            case Routes():
+                return self._routes(event), []
+            case TimerFired():
+                return self._time_passed(event.at_s)
+
+    # --- what is known -------------------------------------------------------------------------------
+
+    def _heard(self, at_s: float, uplink: int, control: Control) -> Reason:
+        session = self._sessions[uplink]
+        if control.state is not State.UP:
+            was_up, session.up = session.up, False
+            # An end that is shut on purpose says so; that is no fault (RFC 5880 §6.8.16).
+            if was_up and control.state is not State.ADMIN_DOWN:
+                return self._lose(at_s, uplink, Reason.TOLD_DOWN)
+            return Reason.CHANGED
+        if not session.up:
+            session.up, session.since_s = True, at_s
+        interval_s = max(control.interval_s, self._settings.least_interval_s)
+        session.silent_at_s = at_s + control.multiplier * interval_s
+        if uplink in self._dead and at_s - session.since_s >= self._settings.steady_s:
+            return self._believe(at_s, uplink, Reason.UP_AGAIN)
+        return Reason.CHANGED
+
+    def _lose(self, at_s: float, uplink: int, reason: Reason) -> Reason:
+        if uplink not in self._dead:
+            self._dead[uplink] = _Dead(reason, at_s + self._settings.most_s)
+            self._tell(at_s, reason)
+        return reason
+
+    def _believe(self, at_s: float, uplink: int, reason: Reason) -> Reason:
+        del self._dead[uplink]
+        self._tell(at_s, reason)
+        return reason
+
+    def _reported(self, at_s: float, report: Report) -> Reason:
+        if report.sender not in self._others:
+            return Reason.REPORTED
+        if report.tors:
+            lifetime_s = min(report.lifetime_s, self._settings.lifetime_s)
+            self._reports[report.sender] = report.tors, at_s + lifetime_s
+        else:
+            self._reports.pop(report.sender, None)
+        return Reason.REPORTED
+
+    def _routes(self, event: Routes) -> Reason:
+        self._main = {host: hops for host, hops in event.main.items() if host in self._others}
+        known, self._steered = self._steered, dict(event.steered)
+        return Reason.CONFIRMED if known == self._steered else Reason.MENDED
+
+    def _time_passed(self, at_s: float) -> tuple[Reason, list[Instruction]]:
+        reason, out = Reason.PERIODIC, list[Instruction]()
+        for uplink, session in enumerate(self._sessions):
+            if session.up and session.silent_at_s <= at_s:
+                session.up = False
+                reason = self._lose(at_s, uplink, Reason.SILENT)
+        for uplink in [uplink for uplink, dead in self._dead.items() if dead.until_s <= at_s]:
+            reason = self._believe(at_s, uplink, Reason.OVER)
+        for sender in [sender for sender, (_, until_s) in self._reports.items() if until_s <= at_s]:
+            del self._reports[sender]
+            reason = Reason.EXPIRED
+        if self._due.read_s <= at_s:
+            out = self._read(at_s, Reason.PERIODIC)
+        return reason, out
+
+    # --- what follows --------------------------------------------------------------------------------
+
+    def _around(self, host: int) -> frozenset[int] | None:
+        """The uplinks to reach `host` by, where BGP's routes have a dead one and others besides."""
+        hops = self._main.get(host, frozenset())
+        tors, _ = self._reports.get(host, (frozenset[int](), 0.0))
+        alive = frozenset(hop for hop in hops if hop not in self._dead and self._tors[hop] not in tors)
+        return alive if alive and alive != hops else None
+
+    def _settle(self, reason: Reason) -> list[Instruction]:
+        """Makes our table what it should be."""
+        out: list[Instruction] = []
+        for host in sorted(self._main.keys() | self._steered.keys()):
+            wanted, there = self._around(host), self._steered.get(host)
+            if wanted == there:
+                continue
+            if wanted is not None:
+                self._steered[host] = wanted
+                out.append(Steer(host, wanted, reason))
+            else:
+                del self._steered[host]
+                out.append(Release(host, self._why_released(host, reason)))
+        return out
+
+    def _why_released(self, host: int, reason: Reason) -> Reason:
+        if reason is not Reason.CONFIRMED:
+            return reason
+        return Reason.CONFIRMED if self._main.get(host) else Reason.NO_OTHER
+
+    def _tell(self, at_s: float, reason: Reason) -> None:
+        """The report goes out, now and again; the most urgent steering comes first in `handle`."""
+        self._why_told = reason
+        self._due.tell_s = [at_s + after_s for after_s in self._settings.repeats_s]
+
+    def _told_now(self, at_s: float) -> list[Instruction]:
+        due = [one_s for one_s in self._due.tell_s if one_s <= at_s]
+        if not due:
+            return []
+        self._due.tell_s = self._due.tell_s[len(due) :]
+        if not self._due.tell_s and self._dead:
+            self._due.tell_s = [at_s + self._settings.refresh_s]
+        tors = frozenset(self._tors[uplink] for uplink in self._dead)
+        return [Tell(Report(self._host, tors, self._settings.lifetime_s), self._why_told)]
+
+    def _read(self, at_s: float, reason: Reason) -> list[Instruction]:
+        """The routes are read now, or when enough time has passed since the last reading."""
+        due = self._due
+        if at_s < due.readable_s:
+            due.read_s = min(due.read_s, due.readable_s)
+            return []
+        due.readable_s = at_s + self._settings.read_pause_s
+        due.read_s = at_s + self._settings.read_s
+        return [ReadRoutes(reason)]
+
+    def _timer(self) -> list[Instruction]:
+        due_s = [session.silent_at_s for session in self._sessions if session.up]
+        due_s += [dead.until_s for dead in self._dead.values()]
+        due_s += [until_s for _, until_s in self._reports.values()]
+        return [ArmTimer(min([*due_s, *self._due.tell_s, self._due.read_s]))]

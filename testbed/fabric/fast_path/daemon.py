@@ -1,0 +1,227 @@
+"""One host's fast path as a process: `python -m testbed.fabric.fast_path.daemon CONFIG.json`.
+
+For: the loop that hands over what was heard and carries out what is decided. Not for: the decisions
+(control.fast_path), nor starting it (processes.py). A second process waits for the first one's end and then
+empties the table, so that no route of ours outlives who looks after it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import IO, Any
+
+from control.fast_path.fast_path import FastPath
+from control.fast_path.message import Opener, Sealer
+from control.fast_path.ports import (
+    ArmTimer,
+    Event,
+    Instruction,
+    ReadRoutes,
+    Release,
+    Routes,
+    Started,
+    Steer,
+    Tell,
+    TimerFired,
+)
+from control.fast_path.settings import FastPathSettings
+from testbed.fabric.fast_path.hearing import Ear, Hearing
+from testbed.fabric.fast_path.steering import Hop, Steering
+from twinbed import BackendError, TwinbedError
+
+PORT = 7462
+"""Where hosts tell each other, on their loopbacks."""
+WINDOW_S = 5.0
+"""How far hosts' clocks may be apart."""
+
+_PRIORITY = 10
+_MCL_CURRENT = 1
+_LATE_S, _GRACE_S = 0.005, 0.002
+"""A timer that is served so late was held up with the whole machine; packets that were sent meanwhile may
+wait in the kernel behind it, and are given so long to come up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A host's fast path. uplinks: (device, gateway, ToR) each; others: loopbacks; journal: where decisions
+    are written, a line of JSON each; real_time: before everything that is not (SCHED_FIFO)."""
+
+    loopback: str
+    uplinks: tuple[tuple[str, str, int], ...]
+    others: tuple[str, ...]
+    key_file: str
+    journal: str
+    least_interval_s: float
+    real_time: bool
+
+    @classmethod
+    def read(cls, path: Path) -> Config:
+        """From a file of `processes.start`."""
+        table = json.loads(path.read_text())
+        uplinks = tuple((device, gateway, tor) for device, gateway, tor in table.pop("uplinks"))
+        return cls(uplinks=uplinks, others=tuple(table.pop("others")), **table)
+
+
+class Daemon:
+    """The loop. Everything is in the namespace of this process."""
+
+    def __init__(self, config: Config, journal: IO[str]) -> None:
+        key = Path(config.key_file).read_bytes()
+        indices = [socket.if_nametoindex(device) for device, _, _ in config.uplinks]
+        gateways = [int(IPv4Address(gateway)) for _, gateway, _ in config.uplinks]
+        others = [int(IPv4Address(each)) for each in config.others]
+        self._steering = Steering([Hop(*each) for each in zip(indices, gateways, strict=True)])
+        ears = [
+            Ear(device, index, gateway)
+            for (device, _, _), index, gateway in zip(config.uplinks, indices, gateways, strict=True)
+        ]
+        self._opener = Opener(key, others, WINDOW_S)
+        self._sealer = Sealer(key)
+        self._hearing = Hearing(ears, config.loopback, PORT, self._opener)
+        self._others = [(each, PORT) for each in config.others]
+        self._policy = FastPath(
+            int(IPv4Address(config.loopback)),
+            [tor for _, _, tor in config.uplinks],
+            others,
+            FastPathSettings(least_interval_s=config.least_interval_s),
+        )
+        self._journal = journal
+        self._at_s = 0.0
+        self._due_s = 0.0
+        self.ended = False
+
+    def run(self) -> None:
+        """Until `ended`; then nothing of ours is left."""
+        self._steering.open()
+        self._hand(Started(self._now(time.monotonic())))
+        sockets = self._hearing.sockets()
+        while not self.ended:
+            select.select(sockets, [], [], max(self._due_s - time.monotonic(), 0.0))
+            now_s = time.monotonic()
+            if now_s - self._due_s > _LATE_S:
+                time.sleep(_GRACE_S)
+            for event in self._hearing.heard():
+                self._hand(event, max(event.at_s, self._at_s))
+            if self._due_s <= now_s:
+                self._hand(TimerFired(self._now(now_s)))
+        self._steering.close()
+
+    def _now(self, at_s: float) -> float:
+        self._at_s = max(self._at_s, at_s)
+        return self._at_s
+
+    def _hand(self, event: Event, at_s: float | None = None) -> None:
+        if at_s is not None and at_s != event.at_s:
+            event = type(event)(**{**_fields(event), "at_s": at_s})
+        self._at_s = event.at_s
+        self._carry_out(event, self._policy.handle(event))
+
+    def _carry_out(self, event: Event, instructions: list[Instruction]) -> None:
+        steered = {one.host: one.uplinks for one in instructions if isinstance(one, Steer)}
+        released = [one.host for one in instructions if isinstance(one, Release)]
+        if steered or released:
+            self._steering.steer(steered, released)
+        read = False
+        for one in instructions:
+            match one:
+                case Tell():
+                    self._tell(self._sealer.seal(one.report, time.time_ns()))
+                case ArmTimer():
+                    self._due_s = one.at_s
+                case ReadRoutes():
+                    read = True
+        self._write(event, instructions)
+        if read:
+            main, ours = self._steering.read()
+            self._hand(Routes(self._now(time.monotonic()), main, ours))
+
+    def _tell(self, datagram: bytes) -> None:
+        for where in self._others:
+            # One that cannot be told now is told again, or learns it from BGP.
+            with suppress(OSError):
+                self._hearing.reports.sendto(datagram, where)
+
+    def _write(self, event: Event, instructions: list[Instruction]) -> None:
+        """What was decided, when it happened and when it was in force."""
+        done_ns = time.monotonic_ns()
+        for one in instructions:
+            if isinstance(one, Steer | Release | Tell):
+                row: dict[str, Any] = {
+                    "what": type(one).__name__.lower(),
+                    "on": type(event).__name__,
+                    "at_ns": round(event.at_s * 1e9),
+                    "done_ns": done_ns,
+                    "why": one.reason.name.lower(),
+                }
+                if isinstance(one, Steer):
+                    row["uplinks"] = sorted(one.uplinks)
+                row["host"] = str(IPv4Address(one.report.sender if isinstance(one, Tell) else one.host))
+                self._journal.write(json.dumps(row) + "\n")
+
+
+def _fields(event: Event) -> dict[str, Any]:
+    return {name: getattr(event, name) for name in event.__slots__}
+
+
+def _guard(hops: list[Hop]) -> int:
+    """Starts the process that empties the table when this one has ended, however; returns the pipe's end that
+    keeps it waiting."""
+    reading, writing = os.pipe()
+    if os.fork():
+        os.close(reading)
+        return writing
+    os.close(writing)
+    os.setsid()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    os.read(reading, 1)
+    with suppress(TwinbedError, OSError):
+        Steering(hops).close()
+    os._exit(0)
+
+
+def _before_everything() -> None:
+    """Real-time and in memory, as far as this process may; without it only the delays are longer."""
+    with suppress(OSError):
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
+    ctypes.CDLL(None).mlockall(_MCL_CURRENT)
+
+
+def main(path: Path) -> int:
+    """Runs until SIGTERM; exit code 2 with one line where it cannot."""
+    try:
+        config = Config.read(path)
+        hops = [
+            Hop(socket.if_nametoindex(device), int(IPv4Address(gateway)))
+            for device, gateway, _ in config.uplinks
+        ]
+        held = _guard(hops)
+        with Path(config.journal).open("a", buffering=1) as journal:
+            daemon = Daemon(config, journal)
+            signal.signal(signal.SIGTERM, lambda *_: setattr(daemon, "ended", True))
+            if config.real_time:
+                _before_everything()
+            gc.collect()
+            gc.freeze()
+            daemon.run()
+        os.close(held)
+    except (BackendError, OSError) as error:
+        sys.stderr.write(f"fast path: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

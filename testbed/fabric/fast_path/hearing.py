@@ -1,0 +1,161 @@
+"""What a host hears without saying anything: BFD on its uplinks, its links, its routes, the other hosts.
+
+For: the sockets of the fast path, in the namespace of the process, as events with the time at which they
+happened. Not for: what follows (control.fast_path). BFD's packets are copied to us by a packet socket with a
+filter in the kernel; bfdd goes on as if nobody listened. Source: packet(7), socket(7) (SO_TIMESTAMPNS),
+rtnetlink(7).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from control.fast_path import bfd
+from control.fast_path.message import Opener
+from control.fast_path.ports import CarrierLost, Event, Heard, RoutesChanged, Told
+
+_ETH_P_IP = 0x0800
+_SO_ATTACH_FILTER, _SO_TIMESTAMPNS = 26, 35
+_GROUPS = 0x1 | 0x40
+"""RTMGRP_LINK and RTMGRP_IPV4_ROUTE."""
+_NEW_LINK, _NEW_ROUTE, _DELETE_ROUTE = 16, 24, 25
+_LOWER_UP = 0x10000
+_HEADER, _LINK, _ROUTE_TABLE = struct.Struct("=IHHII"), struct.Struct("=BBHiII"), 4
+_MAIN = 254
+_TIMESPEC = struct.Struct("=qq")
+_LONGEST_BYTES, _NETLINK_BYTES = 2048, 1 << 18
+_MOST_AT_ONCE = 256
+"""Datagrams of a socket that are read before the others are looked at."""
+_NETWORK_CONTROL = 0xC0
+"""The class of BFD and BGP themselves (DSCP CS6)."""
+
+# ldb [9]; is it UDP?; ldx the header's length; ldh its destination port; is it BFD's?; all of it, or nothing.
+_FILTER = (
+    (0x30, 0, 0, 9),
+    (0x15, 0, 4, 17),
+    (0xB1, 0, 0, 0),
+    (0x48, 0, 0, 2),
+    (0x15, 0, 1, bfd.PORT),
+    (0x06, 0, 0, _LONGEST_BYTES),
+    (0x06, 0, 0, 0),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Ear:
+    """An uplink to listen on. gateway: IPv4, the only one that is believed there."""
+
+    device: str
+    index: int
+    gateway: int
+
+
+class Hearing:
+    """The sockets. address, port: where the other hosts' reports come in."""
+
+    def __init__(self, ears: Sequence[Ear], address: str, port: int, opener: Opener) -> None:
+        self._ears = tuple(ears)
+        self._uplink_of = {ear.index: uplink for uplink, ear in enumerate(ears)}
+        self._packets = [_packet_socket(ear.device) for ear in ears]
+        self._opener = opener
+        self._monitor = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        self._monitor.bind((0, _GROUPS))
+        self._monitor.setblocking(False)
+        self.reports = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.reports.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, _NETWORK_CONTROL)
+        self.reports.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        self.reports.bind((address, port))
+        self.reports.setblocking(False)
+
+    def sockets(self) -> list[socket.socket]:
+        """All that may have something to say."""
+        return [*self._packets, self._monitor, self.reports]
+
+    def heard(self) -> list[Event]:
+        """Everything that waits, in the order in which it happened; at_s on CLOCK_MONOTONIC."""
+        offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
+        events: list[Event] = []
+        for uplink, ear in enumerate(self._ears):
+            for at_ns, packet in _waiting(self._packets[uplink]):
+                control = bfd.parse(packet)
+                if control is not None and control.source == ear.gateway:
+                    events.append(Heard((at_ns - offset_ns) / 1e9, uplink, control))
+        for at_ns, datagram in _waiting(self.reports):
+            report = self._opener.open(datagram, time.time_ns())
+            if report is not None:
+                events.append(Told((at_ns - offset_ns) / 1e9, report))
+        events += self._announced()
+        return sorted(events, key=lambda event: event.at_s)
+
+    def _announced(self) -> Iterator[Event]:
+        """What the kernel said of links and routes; many changes of routes are one."""
+        changed = False
+        for _ in range(_MOST_AT_ONCE):
+            try:
+                received = self._monitor.recv(_NETLINK_BYTES)
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
+                changed = True
+                continue
+            for kind, body in _messages(received):
+                if kind in (_NEW_ROUTE, _DELETE_ROUTE):
+                    changed |= body[_ROUTE_TABLE] == _MAIN
+                elif kind == _NEW_LINK:
+                    _, _, _, index, flags, _ = _LINK.unpack_from(body)
+                    if index in self._uplink_of and not flags & _LOWER_UP:
+                        yield CarrierLost(time.monotonic(), self._uplink_of[index])
+        if changed:
+            yield RoutesChanged(time.monotonic())
+
+
+def _packet_socket(device: str) -> socket.socket:
+    """Copies of the BFD packets that come in on a device."""
+    made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+    program = b"".join(struct.pack("=HBBI", *each) for each in _FILTER)
+    held = ctypes.create_string_buffer(program)
+    made.setsockopt(
+        socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_FILTER), ctypes.addressof(held))
+    )
+    made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    # The filter is there before the first packet is.
+    made.bind((device, _ETH_P_IP))
+    made.setblocking(False)
+    return made
+
+
+def _waiting(source: socket.socket) -> Iterator[tuple[int, bytes]]:
+    """(arrival on CLOCK_REALTIME in ns, datagram) of each that waits."""
+    for _ in range(_MOST_AT_ONCE):
+        try:
+            datagram, ancillary, _, _ = source.recvmsg(_LONGEST_BYTES, socket.CMSG_SPACE(_TIMESPEC.size))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            # A device that goes down says so once, and a host that is not there sends ICMP.
+            if error.errno not in (errno.ENETDOWN, errno.ECONNREFUSED, errno.EHOSTUNREACH):
+                raise
+            continue
+        at_ns = time.time_ns()
+        for _, kind, value in ancillary:
+            if kind == _SO_TIMESTAMPNS:
+                seconds, nanoseconds = _TIMESPEC.unpack(value[: _TIMESPEC.size])
+                at_ns = seconds * 1_000_000_000 + nanoseconds
+        yield at_ns, datagram
+
+
+def _messages(received: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(received) >= _HEADER.size:
+        length, kind, _, _, _ = _HEADER.unpack_from(received)
+        if length < _HEADER.size:
+            return
+        yield kind, received[_HEADER.size : length]
+        received = received[(length + 3) & ~3 :]

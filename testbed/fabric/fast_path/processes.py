@@ -1,0 +1,104 @@
+"""A fabric's fast paths, started and ended: one process at each host, one key for all.
+
+For: those who want a fabric to have it. Not for: what it does (daemon.py). Its files are the fabric's own and
+go with it, and so do the processes, which carry its mark.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from testbed.fabric.fast_path.daemon import Config
+from testbed.fabric.fast_path.steering import RULE_PRIORITY
+from testbed.fabric.links import popen_in, run_in
+from testbed.fabric.model import Fabric, Host
+from testbed.fabric.ownership import state_folder
+from twinbed import BackendError
+
+_KEY_BYTES = 32
+_START_S, _END_S, _POLL_S = 10.0, 3.0, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A host's fast path. journal: its decisions, a line of JSON each, as daemon.py writes them."""
+
+    host: Host
+    process: subprocess.Popen[bytes]
+    journal: Path
+
+
+def start(fabric: Fabric) -> tuple[Running, ...]:
+    """At every host; they are at work when this returns. Raises BackendError where one is not."""
+    folder = state_folder(fabric.plan.name)
+    key = folder / "fast_path.key"
+    if not key.exists():
+        key.touch(0o600)
+        key.write_bytes(secrets.token_bytes(_KEY_BYTES))
+    running: list[Running] = []
+    try:
+        for host in fabric.hosts:
+            running.append(_start(fabric, host, folder, key))  # noqa: PERF401  (stop must know it)
+        for each in running:
+            _wait_at_work(each)
+    except BaseException:
+        stop(running)
+        raise
+    return tuple(running)
+
+
+def stop(running: Sequence[Running]) -> None:
+    """Ends them; their tables are empty then."""
+    for each in running:
+        each.process.send_signal(signal.SIGTERM)
+    for each in running:
+        try:
+            each.process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            each.process.kill()
+            each.process.wait()
+
+
+def _start(fabric: Fabric, host: Host, folder: Path, key: Path) -> Running:
+    plan, name = fabric.plan, f"fast_path-h{host.index}"
+    config = Config(
+        loopback=host.loopback,
+        uplinks=tuple((each.device, each.gateway, each.tor) for each in host.uplinks),
+        others=tuple(each.loopback for each in fabric.hosts if each is not host),
+        key_file=str(key),
+        journal=str(folder / f"{name}.log"),
+        least_interval_s=plan.bfd.interval_s,
+        real_time=plan.real_time and not plan.stock,
+    )
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(asdict(config)))
+    process = popen_in(
+        host.namespace,
+        [sys.executable, "-m", "testbed.fabric.fast_path.daemon", str(path)],
+        stderr=subprocess.PIPE,
+    )
+    return Running(host, process, Path(config.journal))
+
+
+def _wait_at_work(running: Running) -> None:
+    """It is when its table is asked."""
+    deadline = time.monotonic() + _START_S
+    while str(RULE_PRIORITY) not in run_in(running.host.namespace, ("ip", "rule", "show")).stdout:
+        if running.process.poll() is not None:
+            assert running.process.stderr is not None
+            said = running.process.stderr.read().decode(errors="replace").strip() or "it has ended"
+            raise BackendError(f"fast path of {running.host.namespace} does not start: {said}")
+        if time.monotonic() > deadline:
+            raise BackendError(
+                f"fast path of {running.host.namespace}: not at work after {_START_S:g} s; "
+                "is the machine busy?"
+            )
+        time.sleep(_POLL_S)

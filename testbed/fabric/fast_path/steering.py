@@ -1,0 +1,206 @@
+"""Routes in a table of our own, which is asked before the main one; and what both tables say.
+
+For: carrying out the fast path's Steer, Release and ReadRoutes in the namespace of the process. Not for: when
+(control.fast_path). Spoken over a plain netlink socket, because a route must be in force within a fraction of
+a millisecond, however many. Source: rtnetlink(7), linux/rtnetlink.h, linux/fib_rules.h.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from control.fast_path.ports import NextHops
+from twinbed import BackendError
+
+TABLE = 0x7462
+"""Our routes' table (the bytes say tb)."""
+RULE_PRIORITY = 1000
+"""Of the rule that asks it: after the addresses of this host (0), before the main table (32766)."""
+PROTOCOL = 0x74
+"""Who made our routes and the rule, for those who list them."""
+
+_MAIN, _UNSPECIFIED_TABLE = 254, 0
+_NEW_ROUTE, _DELETE_ROUTE, _GET_ROUTE, _NEW_RULE, _DELETE_RULE = 24, 25, 26, 32, 33
+_REQUEST, _ACK, _DUMP, _REPLACE, _EXCLUDE, _CREATE = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400
+_ERROR, _DONE = 2, 3
+_DESTINATION, _OUT, _GATEWAY, _MULTIPATH, _TABLE = 1, 4, 5, 9, 15
+_RULE_PRIORITY, _RULE_TABLE, _RULE_PROTOCOL, _RULE_TO_TABLE = 6, 15, 21, 1
+_UNICAST, _HOST_BITS = 1, 32
+_HEADER, _ROUTE = struct.Struct("=IHHII"), struct.Struct("=BBBBBBBBI")
+_ATTRIBUTE, _NEXT_HOP, _WORD = struct.Struct("=HH"), struct.Struct("=HBBi"), struct.Struct("=I")
+_RECEIVE_BYTES = 1 << 20
+_ANSWER_S = 2.0
+_BATCH = 100
+"""Routes in a message to the kernel: their answers must fit the socket's buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """An uplink as routes name it. index: of its device; gateway: IPv4."""
+
+    index: int
+    gateway: int
+
+
+class Steering:
+    """Our table in the namespace that this thread is in. hops: by uplink.
+
+    Raises BackendError for what the kernel refuses, naming the cure.
+    """
+
+    def __init__(self, hops: Sequence[Hop]) -> None:
+        self._hops = tuple(hops)
+        self._uplink_of = {hop.index: uplink for uplink, hop in enumerate(hops)}
+        self._socket = _netlink()
+        self._sequence = 0
+        self._codes: list[int] = []
+
+    def open(self) -> None:
+        """Our table is asked from now on; one that is asked already is no failure."""
+        self._ask([(_NEW_RULE, _CREATE | _EXCLUDE, _rule())], {errno.EEXIST})
+
+    def close(self) -> None:
+        """Nothing of ours is left; once more is no failure."""
+        self.steer({}, self.read()[1])
+        self._ask([(_DELETE_RULE, 0, _rule())], {errno.ENOENT, errno.EAFNOSUPPORT})
+        self._socket.close()
+
+    def steer(self, steered: Mapping[int, Iterable[int]], released: Iterable[int]) -> None:
+        """Reaches hosts by the given uplinks (host → uplinks), and others as the main table says."""
+        made = [(_NEW_ROUTE, _CREATE | _REPLACE, self._route(host, hops)) for host, hops in steered.items()]
+        made += [(_DELETE_ROUTE, 0, self._route(host, ())) for host in released]
+        for begin in range(0, len(made), _BATCH):
+            # A route that is gone already is what was wanted.
+            self._ask(made[begin : begin + _BATCH], {errno.ESRCH})
+
+    def read(self) -> tuple[NextHops, NextHops]:
+        """(main, ours): by which uplinks hosts are reached, by the main table and by ours."""
+        main: dict[int, frozenset[int]] = {}
+        ours: dict[int, frozenset[int]] = {}
+        self._sequence += 1
+        body = _ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
+        self._socket.send(_message(_GET_ROUTE, _DUMP, self._sequence, body))
+        for kind, body in self._answers(self._sequence):
+            if kind == _NEW_ROUTE:
+                self._take(body, main, ours)
+        return main, ours
+
+    def _take(self, body: bytes, main: dict[int, frozenset[int]], ours: dict[int, frozenset[int]]) -> None:
+        _, bits, _, _, table, _, _, kind, _ = _ROUTE.unpack_from(body)
+        found = dict(_attributes(body[_ROUTE.size :]))
+        table = _WORD.unpack(found[_TABLE])[0] if _TABLE in found else table
+        if kind != _UNICAST or bits != _HOST_BITS or table not in (_MAIN, TABLE) or _DESTINATION not in found:
+            return
+        indices = [index for index in _devices(found) if index in self._uplink_of]
+        host = int.from_bytes(found[_DESTINATION], "big")
+        (main if table == _MAIN else ours)[host] = frozenset(self._uplink_of[index] for index in indices)
+
+    def _route(self, host: int, uplinks: Iterable[int]) -> bytes:
+        body = _ROUTE.pack(
+            socket.AF_INET, _HOST_BITS, 0, 0, _UNSPECIFIED_TABLE, PROTOCOL, 0, _UNICAST if uplinks else 0, 0
+        )
+        body += _attribute(_DESTINATION, host.to_bytes(4, "big")) + _attribute(_TABLE, _WORD.pack(TABLE))
+        if not uplinks:
+            return body
+        hops = b""
+        for uplink in sorted(uplinks):
+            hop = self._hops[uplink]
+            gateway = _attribute(_GATEWAY, hop.gateway.to_bytes(4, "big"))
+            hops += _NEXT_HOP.pack(_NEXT_HOP.size + len(gateway), 0, 0, hop.index) + gateway
+        return body + _attribute(_MULTIPATH, hops)
+
+    def _ask(self, asked: Sequence[tuple[int, int, bytes]], allowed: set[int]) -> None:
+        """Everything in one message to the kernel, and an answer to each; BackendError for a refusal."""
+        whole = b""
+        for kind, flags, body in asked:
+            self._sequence += 1
+            whole += _message(kind, flags | _ACK, self._sequence, body)
+        if whole:
+            self._socket.send(whole)
+        refused = 0
+        for _ in asked:
+            code = self._answer()
+            refused = code if code and code not in allowed else refused
+        if refused:
+            raise BackendError(f"fast path: routes: {os.strerror(refused)}; run as root")
+
+    def _answer(self) -> int:
+        """The next acknowledgement's error number, 0 for success."""
+        while not self._codes:
+            self._codes = [
+                -struct.unpack_from("=i", body)[0]
+                for kind, _, body in _messages(self._receive())
+                if kind == _ERROR
+            ]
+        return self._codes.pop(0)
+
+    def _answers(self, sequence: int) -> Iterator[tuple[int, bytes]]:
+        while True:
+            for kind, number, body in _messages(self._receive()):
+                if number != sequence:
+                    continue
+                if kind in (_DONE, _ERROR):
+                    return
+                yield kind, body
+
+    def _receive(self) -> bytes:
+        try:
+            return self._socket.recv(_RECEIVE_BYTES)
+        except TimeoutError as error:
+            raise BackendError("fast path: the kernel does not answer about routes; start it anew") from error
+
+
+def _devices(found: Mapping[int, bytes]) -> Iterator[int]:
+    if _OUT in found:
+        yield struct.unpack("=i", found[_OUT])[0]
+    hops = found.get(_MULTIPATH, b"")
+    while len(hops) >= _NEXT_HOP.size:
+        length, _, _, index = _NEXT_HOP.unpack_from(hops)
+        yield index
+        hops = hops[max(length, _NEXT_HOP.size) :]
+
+
+def _netlink() -> socket.socket:
+    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    made.bind((0, 0))
+    made.settimeout(_ANSWER_S)
+    return made
+
+
+def _rule() -> bytes:
+    body = _ROUTE.pack(socket.AF_INET, 0, 0, 0, _UNSPECIFIED_TABLE, 0, 0, _RULE_TO_TABLE, 0)
+    body += _attribute(_RULE_PRIORITY, _WORD.pack(RULE_PRIORITY)) + _attribute(_RULE_TABLE, _WORD.pack(TABLE))
+    return body + _attribute(_RULE_PROTOCOL, bytes([PROTOCOL]))
+
+
+def _message(kind: int, flags: int, sequence: int, body: bytes) -> bytes:
+    padded = body + bytes(-len(body) % 4)
+    return _HEADER.pack(_HEADER.size + len(body), kind, _REQUEST | flags, sequence, 0) + padded
+
+
+def _attribute(kind: int, value: bytes) -> bytes:
+    return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) % 4)
+
+
+def _messages(received: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """(kind, sequence, body) of each."""
+    while len(received) >= _HEADER.size:
+        length, kind, _, sequence, _ = _HEADER.unpack_from(received)
+        if length < _HEADER.size:
+            return
+        yield kind, sequence, received[_HEADER.size : length]
+        received = received[(length + 3) & ~3 :]
+
+
+def _attributes(body: bytes) -> Iterator[tuple[int, bytes]]:
+    while len(body) >= _ATTRIBUTE.size:
+        length, kind = _ATTRIBUTE.unpack_from(body)
+        if length < _ATTRIBUTE.size:
+            return
+        yield kind & 0x3FFF, body[_ATTRIBUTE.size : length]
+        body = body[(length + 3) & ~3 :]

@@ -1,0 +1,100 @@
+"""Stalls of the whole machine: times in which nobody ran, so that what is measured then is not the fabric's.
+
+For: a process with real-time priority on every CPU, which notes when it was woken too late. Not for: what a
+stall does to a measurement (lab.fabric.real). `python -m testbed.fabric.sentinel OUT SECONDS-OF-A-STALL`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from twinbed import BackendError
+
+FLOOR_S = 0.02
+"""From this length on a stall is noted."""
+
+_NAP_S = 0.002
+_PRIORITY = 90
+_START_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stall:
+    """A CPU ran nobody of ours from begin_ns to end_ns (CLOCK_MONOTONIC)."""
+
+    cpu: int
+    begin_ns: int
+    end_ns: int
+
+
+@contextmanager
+def sentinel(out: Path, floor_s: float = FLOOR_S) -> Iterator[None]:
+    """Watches every CPU of this process while the block runs; `read(out)` has the stalls.
+
+    Raises BackendError where it cannot have real-time priority: a stall would be anybody's.
+    """
+    out.write_text("")
+    command = [sys.executable, "-m", "testbed.fabric.sentinel", str(out), str(floor_s)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if process.stdout.readline() != b"ready\n":
+            raise BackendError(f"sentinel: {process.stderr.read().decode().strip() or 'does not start'}")
+        yield
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate()
+
+
+def read(path: Path) -> list[Stall]:
+    """What was noted, in the order of its ends; a line that is not whole yet is left out."""
+    return [Stall(*map(int, line.split())) for line in path.read_text().splitlines() if line.count(" ") == 2]
+
+
+def _watch(cpu: int, out: int, floor_ns: int) -> None:
+    os.sched_setaffinity(0, {cpu})
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
+    before_ns = time.monotonic_ns()
+    while True:
+        time.sleep(_NAP_S)
+        now_ns = time.monotonic_ns()
+        if now_ns - before_ns >= floor_ns:
+            os.write(out, f"{cpu} {before_ns} {now_ns}\n".encode())
+        before_ns = now_ns
+
+
+def main(out: str, floor_s: str) -> int:
+    """Watches until SIGTERM."""
+    file = os.open(out, os.O_WRONLY | os.O_APPEND)
+    children = []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                _watch(cpu, file, round(float(floor_s) * 1e9))
+            except PermissionError:
+                sys.stderr.write("needs real-time priority (SCHED_FIFO); run as root\n")
+            os._exit(2)
+        children.append(pid)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
+    ended = signal.sigwait({signal.SIGTERM, signal.SIGCHLD})
+    for pid in children:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return 0 if ended == signal.SIGTERM else 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
