@@ -1,7 +1,8 @@
-"""Compiles the BPF programs to one relocatable object, once per source and compiler.
+"""Compiles BPF programs to a relocatable object, once per source and compiler.
 
-For: having the object that loader.py loads. Not for: loading it. The object fits every kernel with BTF
-(CO-RE), so it may be built elsewhere than it runs; it is kept in the user's cache, never in the project.
+For: having the objects that loader.py and tunnel.py load. Not for: loading them. An object fits every kernel
+with BTF (CO-RE), so it may be built elsewhere than it runs; it is kept in the user's cache, never in the
+project.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from twinbed import BackendError
 
 SOURCE = Path(__file__).with_name("containers.bpf.c")
+TUNNEL_SOURCE = Path(__file__).with_name("tunnel.bpf.c")
 
 _COMPILERS = ("clang", "clang-14")
 _FLAGS = ("-O2", "-g", "-Wall", "-Werror", "-target", "bpf")
@@ -22,23 +24,25 @@ _TIMEOUT_S = 300
 _CURE = "make system-vm"
 
 
-def object_file(cache: Path | None = None) -> Path:
-    """The compiled programs, compiled now if they were not yet. cache: default ~/.cache/twinbed.
+def object_file(cache: Path | None = None, source: Path | None = None) -> Path:
+    """The compiled programs, compiled now if they were not yet. cache: default ~/.cache/twinbed; source:
+    default SOURCE.
 
     Raises BackendError where there is no compiler or it refuses.
     """
+    source = source or SOURCE
     folder = (cache or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "twinbed") / "bpf"
-    digest = hashlib.sha256(SOURCE.read_bytes() + " ".join(_command()).encode()).hexdigest()[:16]
-    built = folder / f"containers-{digest}.o"
+    digest = hashlib.sha256(source.read_bytes() + " ".join(_command()).encode()).hexdigest()[:16]
+    built = folder / f"{source.name.partition('.')[0]}-{digest}.o"
     if built.exists():
         return built
     compiler = next((found for each in _COMPILERS if (found := shutil.which(each))), None)
     if compiler is None:
-        raise BackendError(f"{SOURCE.name}: no clang to compile it with; install it: {_CURE}")
+        raise BackendError(f"{source.name}: no clang to compile it with; install it: {_CURE}")
     folder.mkdir(parents=True, exist_ok=True)
     partial = folder / f".{built.name}.{os.getpid()}"
     try:
-        _compile([compiler, *_command(), "-c", str(SOURCE), "-o", str(partial)])
+        _compile(source, [compiler, *_command(), "-c", str(source), "-o", str(partial)])
         partial.replace(built)
     finally:
         partial.unlink(missing_ok=True)
@@ -52,8 +56,8 @@ def _command() -> list[str]:
     return [*_FLAGS, f"-D__TARGET_ARCH_{architecture}", f"-I/usr/include/{machine}-linux-gnu"]
 
 
-def _compile(command: list[str]) -> None:
+def _compile(source: Path, command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr.strip())
-        raise BackendError(f"{SOURCE.name}: clang refused it ({first}); headers missing? {_CURE}")
+        raise BackendError(f"{source.name}: clang refused it ({first}); headers missing? {_CURE}")

@@ -1,7 +1,7 @@
 """The few functions of libbpf that loading and reading need, through ctypes.
 
-For: loader.py. Not for: anyone else. Source: libbpf 1.x, bpf.h and libbpf.h; include/uapi/linux/bpf.h for
-`bpf_prog_info`.
+For: loader.py and tunnel.py. Not for: anyone else. Source: libbpf 1.x, bpf.h and libbpf.h;
+include/uapi/linux/bpf.h for `bpf_prog_info` and `bpf_map_info`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,29 @@ class ProgramInfo(Structure):
     """struct bpf_prog_info up to run_cnt; the offsets are the kernel's interface."""
 
     _fields_ = (
-        ("before", ctypes.c_ubyte * 192),
+        ("kind", c_uint32),
+        ("id", c_uint32),
+        ("instructions", ctypes.c_ubyte * 44),
+        ("nr_map_ids", c_uint32),
+        ("map_ids", c_uint64),
+        ("name", ctypes.c_char * 16),
+        ("between", ctypes.c_ubyte * 112),
         ("run_time_ns", c_uint64),
         ("run_cnt", c_uint64),
+    )
+
+
+class MapInfo(Structure):
+    """struct bpf_map_info up to name."""
+
+    _fields_ = (
+        ("kind", c_uint32),
+        ("id", c_uint32),
+        ("key_size", c_uint32),
+        ("value_size", c_uint32),
+        ("max_entries", c_uint32),
+        ("map_flags", c_uint32),
+        ("name", ctypes.c_char * 16),
     )
 
 
@@ -45,7 +65,9 @@ _FUNCTIONS = {
     "bpf_object__load": (c_int, [c_void_p]),
     "bpf_object__close": (None, [c_void_p]),
     "bpf_object__next_program": (c_void_p, [c_void_p, c_void_p]),
+    "bpf_object__find_map_by_name": (c_void_p, [c_void_p, c_char_p]),
     "bpf_object__find_map_fd_by_name": (c_int, [c_void_p, c_char_p]),
+    "bpf_map__set_max_entries": (c_int, [c_void_p, c_uint32]),
     "bpf_program__name": (c_char_p, [c_void_p]),
     "bpf_program__fd": (c_int, [c_void_p]),
     "bpf_program__attach": (c_void_p, [c_void_p]),
@@ -58,6 +80,11 @@ _FUNCTIONS = {
     "bpf_map_update_elem": (c_int, [c_int, c_void_p, c_void_p, c_uint64]),
     "bpf_map_delete_elem": (c_int, [c_int, c_void_p]),
     "bpf_map_lookup_elem": (c_int, [c_int, c_void_p, c_void_p]),
+    "bpf_map_lookup_batch": (c_int, [c_int, *[c_void_p] * 4, POINTER(c_uint32), c_void_p]),
+    "bpf_map_update_batch": (c_int, [c_int, c_void_p, c_void_p, POINTER(c_uint32), c_void_p]),
+    "bpf_map_delete_batch": (c_int, [c_int, c_void_p, POINTER(c_uint32), c_void_p]),
+    "bpf_prog_get_fd_by_id": (c_int, [c_uint32]),
+    "bpf_map_get_fd_by_id": (c_int, [c_uint32]),
     "bpf_enable_stats": (c_int, [c_int]),
     "bpf_obj_get_info_by_fd": (c_int, [c_int, c_void_p, POINTER(c_uint32)]),
     "libbpf_set_print": (c_void_p, [c_void_p]),

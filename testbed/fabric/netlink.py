@@ -1,0 +1,328 @@
+"""Netlink with the kernel's routing side, read into arrays: whole dumps, batches of changes, notifications.
+
+For: what is asked or changed by the ten thousand (docs/decisions/0021). Not for: what messages mean
+(dumps.py, rules/), nor for setting things up, which pyroute2 does. A socket belongs to the namespace in which
+it was made. Words are the machine's, lowest byte first as on x86 and arm64. Sources: RFC 3549,
+linux/netlink.h, linux/rtnetlink.h.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinbed import BackendError
+
+Words = NDArray[np.uint32]
+Whole = NDArray[np.int64]
+Path = tuple[int, ...]
+"""An attribute by its kind, behind the kinds of those that it is nested in."""
+
+HEADER = struct.Struct("=IHHII")
+"""nlmsghdr: length, kind, flags, sequence number, port."""
+
+REQUEST, ACK, ROOT_AND_MATCH = 0x1, 0x4, 0x300
+DUMP_INTERRUPTED = 0x10
+ERROR, DONE = 2, 3
+
+FIRST_HEADER_WORD = HEADER.size // 4
+
+_SOL_NETLINK, _ADD_MEMBERSHIP, _DROP_MEMBERSHIP, _STRICT_CHECK = 270, 1, 2, 12
+_SO_RCVBUFFORCE = 33
+_MOST_BYTES = 1 << 17
+"""Of a datagram: the kernel makes them of 32 KiB."""
+
+_KIND_MASK = 0x3FFF
+"""Of an attribute's type, beside the flags for nested ones and for the byte order."""
+
+
+class Inside(Enum):
+    """What an attribute is made of. HOPS: rtnexthop, each with attributes (their kinds: 0, 1, …)."""
+
+    ATTRIBUTES = "attributes"
+    HOPS = "hops"
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Messages as they came. words: all of them; starts: int64[n], each one's first word. interrupted: the
+    kernel says that the table changed meanwhile; parts: datagrams that they came in."""
+
+    words: Words
+    starts: Whole
+    interrupted: bool = False
+    parts: int = 1
+
+    def column(self, word: int) -> Whole:
+        """int64[n]: the word at that place of each message."""
+        return self.words[self.starts + word].astype(np.int64)
+
+    def take(self, rows: Whole | NDArray[np.bool_]) -> Messages:
+        """Some of them."""
+        return Messages(self.words, self.starts[rows], self.interrupted, self.parts)
+
+    @property
+    def kinds(self) -> Whole:
+        """int64[n]: RTM_…"""
+        return self.column(1) & 0xFFFF
+
+
+class Alike:
+    """Messages with the same attributes at the same places, so that one attribute is one column."""
+
+    def __init__(self, words: Words, starts: Whole, places: Mapping[Path, int]) -> None:
+        self._words, self._network = words, words.view(words.dtype.newbyteorder(">"))
+        self._starts, self._places = starts, places
+        self.count = len(starts)
+
+    def __contains__(self, path: Path) -> bool:
+        return path in self._places
+
+    @property
+    def paths(self) -> Collection[Path]:
+        """Of the attributes that they have."""
+        return self._places.keys()
+
+    def header(self, word: int) -> Whole:
+        """int64[count]: a word of the family's header (0: the first behind nlmsghdr)."""
+        return self._words[self._starts + FIRST_HEADER_WORD + word].astype(np.int64)
+
+    def word(self, *path: int, at: int = 0, missing: int = 0) -> Whole:
+        """int64[count]: a word of the attribute, in the host's byte order; `missing` where there is none."""
+        place = self._places.get(path)
+        if place is None:
+            return np.full(self.count, missing, np.int64)
+        return self._words[self._starts + place + at].astype(np.int64)
+
+    def network_word(self, *path: int, at: int = 0, missing: int = 0) -> Whole:
+        """As `word`, in the network's byte order: an IPv4 address."""
+        place = self._places.get(path)
+        if place is None:
+            return np.full(self.count, missing, np.int64)
+        return self._network[self._starts + place + at].astype(np.int64)
+
+    def mac(self, *path: int) -> Whole:
+        """int64[count]: the attribute's six bytes, first byte highest."""
+        return (self.network_word(*path) << 16) | (self.network_word(*path, at=1) >> 16)
+
+    def text(self, row: int, *path: int) -> str:
+        """One message's attribute as text; empty where there is none."""
+        if path not in self._places:
+            return ""
+        place = int(self._starts[row]) + self._places[path]
+        data = self._words[place : place + (int(self._words[place - 1] & 0xFFFF) + 3 >> 2) - 1].tobytes()
+        return data.partition(b"\0")[0].decode(errors="replace")
+
+
+def alike(messages: Messages, header_words: int, nested: Mapping[Path, Inside]) -> Iterator[Alike]:
+    """The messages, sorted by layout. header_words: of the family's header; nested: attributes to look into.
+
+    One message of each layout is walked, attribute by attribute; the rest are compared with it, column by
+    column.
+    """
+    words, left = messages.words, messages.starts
+    while left.size:
+        length = words[left] >> 2
+        start = int(left[0])
+        places: dict[Path, int] = {}
+        marks: list[tuple[int, int]] = []
+        first = start + FIRST_HEADER_WORD + header_words
+        _walk(words, start, (first, start + int(length[0])), (), nested, places, marks)
+        same = length == length[0]
+        for place, mask in marks:
+            candidates = left[same]
+            fits = (words[candidates + place] & mask) == (words[start + place] & mask)
+            if not fits.all():
+                same[same] = fits
+        yield Alike(words, left[same], places)
+        left = left[~same]
+
+
+def _walk(
+    words: Words,
+    start: int,
+    span: tuple[int, int],
+    path: Path,
+    nested: Mapping[Path, Inside],
+    places: dict[Path, int],
+    marks: list[tuple[int, int]],
+) -> None:
+    """Notes where the attributes of a message lie, and which words say so."""
+    at, end = span
+    hops = nested.get(path) is Inside.HOPS
+    number = 0
+    while at < end:
+        word = int(words[at])
+        length, kind = word & 0xFFFF, number if hops else (word >> 16) & _KIND_MASK
+        if length < 4:
+            return
+        here = (*path, kind)
+        behind = at + ((length + 3) >> 2)
+        places.setdefault(here, at + 1 - start)
+        # The upper half of a hop's first word is its state, which is no part of the layout.
+        marks.append((at - start, 0xFFFF if hops else 0xFFFFFFFF))
+        if hops:
+            _walk(words, start, (at + 2, behind), here, nested, places, marks)
+        elif here in nested:
+            _walk(words, start, (at + 1, behind), here, nested, places, marks)
+        at, number = behind, number + 1
+
+
+class Socket:
+    """A socket to the kernel's routing side. Usable as a context manager.
+
+    buffer_bytes: of the kernel's, beyond the system's limit if permitted (CAP_NET_ADMIN), else up to it.
+    port: the number by which the kernel says whose request a notification is about. Raises BackendError where
+    there is no netlink.
+    """
+
+    def __init__(self, buffer_bytes: int = 1 << 20) -> None:
+        try:
+            self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+        except OSError as error:
+            raise BackendError(f"netlink: no socket ({error.strerror}); needs Linux") from error
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
+        except PermissionError:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+        with contextlib.suppress(OSError):
+            # Without it the kernel takes other headers in requests for dumps of neighbours.
+            self._socket.setsockopt(_SOL_NETLINK, _STRICT_CHECK, 1)
+        self._socket.bind((0, 0))
+        self.port: int = self._socket.getsockname()[0]
+        self._sequence = 0
+
+    def __enter__(self) -> Socket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def fileno(self) -> int:
+        """For epoll."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Idempotent."""
+        self._socket.close()
+
+    def join(self, groups: Collection[int]) -> None:
+        """Notifications of these groups (RTNLGRP_…) come from now on."""
+        for group in groups:
+            self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
+
+    def leave(self, groups: Collection[int]) -> None:
+        """They come no more."""
+        for group in groups:
+            self._socket.setsockopt(_SOL_NETLINK, _DROP_MEMBERSHIP, group)
+
+    def dump(self, kind: int, body: bytes) -> Messages:
+        """A whole table. kind: RTM_GET…; body: the family's header and attributes that choose.
+
+        Raises OSError with the kernel's reason.
+        """
+        self._sequence += 1
+        request = HEADER.pack(HEADER.size + len(body), kind, REQUEST | ROOT_AND_MATCH, self._sequence, 0)
+        self._socket.send(request + body)
+        parts: list[bytes] = []
+        rows: list[Whole] = []
+        first = 0
+        last_kind = 0
+        while last_kind != DONE:
+            part = self._socket.recv(_MOST_BYTES)
+            found = _starts(part)
+            if HEADER.unpack_from(part, 4 * found[0])[3] != self._sequence:
+                continue  # what is left of a dump that failed
+            last_kind = HEADER.unpack_from(part, 4 * found[-1])[1]
+            if last_kind in (ERROR, DONE):
+                _check(part, found.pop())
+            if found:
+                parts.append(part)
+                rows.append(np.array(found, np.int64) + first)
+                first += len(part) >> 2
+        words = np.frombuffer(b"".join(parts), np.uint32)
+        starts = np.concatenate([np.empty(0, np.int64), *rows])
+        interrupted = bool(((words[starts + 1] >> 16) & DUMP_INTERRUPTED).any())
+        return Messages(words, starts, interrupted, len(parts))
+
+    def change(self, requests: bytes, count: int) -> list[tuple[int, int]]:
+        """Carries out `count` requests, one after another, the last of them acknowledged; their sequence
+        numbers are 0, 1, …: (number, errno) of those that were refused.
+
+        Raises OSError where the kernel takes none of them.
+        """
+        self._socket.send(requests)
+        refused: list[tuple[int, int]] = []
+        while True:
+            part = self._socket.recv(_MOST_BYTES)
+            for start in _starts(part):
+                _, kind, _, number, _ = HEADER.unpack_from(part, 4 * start)
+                if kind != ERROR:
+                    continue
+                (code,) = struct.unpack_from("=i", part, 4 * start + HEADER.size)
+                if code:
+                    refused.append((number, -code))
+                if number == count - 1:
+                    return refused
+
+    def receive(self) -> bytes | None:
+        """One datagram of notifications; None where there is none now. Raises OSError ENOBUFS where some were
+        lost."""
+        try:
+            return self._socket.recv(_MOST_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return None
+
+
+def request(kind: int, flags: int, body: bytes, number: int = 0) -> bytes:
+    """A request for a change, to be acknowledged. body: the family's header and attributes."""
+    return HEADER.pack(HEADER.size + len(body), kind, REQUEST | ACK | flags, number, 0) + body
+
+
+def attribute(kind: int, data: bytes) -> bytes:
+    """An attribute, padded."""
+    return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+
+
+def messages_of(datagrams: list[bytes]) -> Messages:
+    """The messages of datagrams, in their order."""
+    starts: list[int] = []
+    first = 0
+    for each in datagrams:
+        starts.extend(first + start for start in _starts(each))
+        first += len(each) >> 2
+    return Messages(np.frombuffer(b"".join(datagrams), np.uint32), np.array(starts, np.int64))
+
+
+def _starts(part: bytes) -> list[int]:
+    """Each message's first word."""
+    words = memoryview(part).cast("I")
+    end = len(words)
+    starts: list[int] = []
+    at = 0
+    while at < end:
+        starts.append(at)
+        at += (words[at] + 3) >> 2
+    return starts
+
+
+def _check(part: bytes, start: int) -> None:
+    """Raises OSError for a dump that the kernel refused or broke off."""
+    length = HEADER.unpack_from(part, 4 * start)[0]
+    code = struct.unpack_from("=i", part, 4 * start + HEADER.size)[0] if length > HEADER.size else 0
+    if code < 0:
+        raise OSError(-code, os.strerror(-code))
+
+
+def name_of(number: int) -> str:
+    """`ENOSPC: No space left on device`"""
+    return f"{errno.errorcode.get(number, number)}: {os.strerror(number)}"
