@@ -35,8 +35,8 @@ _MOST_AT_ONCE = 256
 _NETWORK_CONTROL = 0xC0
 """The class of BFD and BGP themselves (DSCP CS6)."""
 
-# ldb [9]; is it UDP?; ldx the header's length; ldh its destination port; is it BFD's?; all of it, or nothing.
-_FILTER = (
+BFD = (
+    # ldb [9]; is it UDP?; ldx the header's length; ldh its destination port; is it BFD's?; all, or nothing.
     (0x30, 0, 0, 9),
     (0x15, 0, 4, 17),
     (0xB1, 0, 0, 0),
@@ -45,6 +45,7 @@ _FILTER = (
     (0x06, 0, 0, _LONGEST_BYTES),
     (0x06, 0, 0, 0),
 )
+"""A filter (classic BPF, behind the link's header) for packet_socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ class Hearing:
     def __init__(self, ears: Sequence[Ear], address: str, port: int, opener: Opener) -> None:
         self._ears = tuple(ears)
         self._uplink_of = {ear.index: uplink for uplink, ear in enumerate(ears)}
-        self._packets = [_packet_socket(ear.device) for ear in ears]
+        self._packets = [packet_socket(ear.device, BFD) for ear in ears]
         self._opener = opener
         self._monitor = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         self._monitor.bind((0, _GROUPS))
@@ -82,11 +83,11 @@ class Hearing:
         offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
         events: list[Event] = []
         for uplink, ear in enumerate(self._ears):
-            for at_ns, packet in _waiting(self._packets[uplink]):
+            for at_ns, packet in waiting(self._packets[uplink]):
                 control = bfd.parse(packet)
                 if control is not None and control.source == ear.gateway:
                     events.append(Heard((at_ns - offset_ns) / 1e9, uplink, control))
-        for at_ns, datagram in _waiting(self.reports):
+        for at_ns, datagram in waiting(self.reports):
             report = self._opener.open(datagram, time.time_ns())
             if report is not None:
                 events.append(Told((at_ns - offset_ns) / 1e9, report))
@@ -117,13 +118,16 @@ class Hearing:
             yield RoutesChanged(time.monotonic())
 
 
-def _packet_socket(device: str) -> socket.socket:
-    """Copies of the BFD packets that come in on a device."""
+Filter = Sequence[tuple[int, int, int, int]]
+
+
+def packet_socket(device: str, chosen: Filter) -> socket.socket:
+    """Copies of the IPv4 packets that come in on a device of this namespace and pass a filter."""
     made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
-    program = b"".join(struct.pack("=HBBI", *each) for each in _FILTER)
+    program = b"".join(struct.pack("=HBBI", *each) for each in chosen)
     held = ctypes.create_string_buffer(program)
     made.setsockopt(
-        socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(_FILTER), ctypes.addressof(held))
+        socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(chosen), ctypes.addressof(held))
     )
     made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
     # The filter is there before the first packet is.
@@ -132,7 +136,7 @@ def _packet_socket(device: str) -> socket.socket:
     return made
 
 
-def _waiting(source: socket.socket) -> Iterator[tuple[int, bytes]]:
+def waiting(source: socket.socket) -> Iterator[tuple[int, bytes]]:
     """(arrival on CLOCK_REALTIME in ns, datagram) of each that waits."""
     for _ in range(_MOST_AT_ONCE):
         try:

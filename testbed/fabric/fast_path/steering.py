@@ -24,7 +24,8 @@ RULE_PRIORITY = 1000
 PROTOCOL = 0x74
 """Who made our routes and the rule, for those who list them."""
 
-_MAIN, _UNSPECIFIED_TABLE = 254, 0
+MAIN = 254
+_UNSPECIFIED_TABLE = 0
 _NEW_ROUTE, _DELETE_ROUTE, _GET_ROUTE, _NEW_RULE, _DELETE_RULE = 24, 25, 26, 32, 33
 _REQUEST, _ACK, _DUMP, _REPLACE, _EXCLUDE, _CREATE = 0x1, 0x4, 0x300, 0x100, 0x200, 0x400
 _ERROR, _DONE = 2, 3
@@ -68,6 +69,10 @@ class Steering:
         """Nothing of ours is left; once more is no failure."""
         self.steer({}, self.read()[1])
         self._ask([(_DELETE_RULE, 0, _rule())], {errno.ENOENT, errno.EAFNOSUPPORT})
+        self.shut()
+
+    def shut(self) -> None:
+        """Closes the socket and leaves everything as it is."""
         self._socket.close()
 
     def steer(self, steered: Mapping[int, Iterable[int]], released: Iterable[int]) -> None:
@@ -86,19 +91,11 @@ class Steering:
         body = _ROUTE.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0)
         self._socket.send(_message(_GET_ROUTE, _DUMP, self._sequence, body))
         for kind, body in self._answers(self._sequence):
-            if kind == _NEW_ROUTE:
-                self._take(body, main, ours)
+            route = route_of(body) if kind == _NEW_ROUTE else None
+            if route is not None and route.table in (MAIN, TABLE):
+                hops = (self._uplink_of[index] for index in route.devices if index in self._uplink_of)
+                (main if route.table == MAIN else ours)[route.host] = frozenset(hops)
         return main, ours
-
-    def _take(self, body: bytes, main: dict[int, frozenset[int]], ours: dict[int, frozenset[int]]) -> None:
-        _, bits, _, _, table, _, _, kind, _ = _ROUTE.unpack_from(body)
-        found = dict(_attributes(body[_ROUTE.size :]))
-        table = _WORD.unpack(found[_TABLE])[0] if _TABLE in found else table
-        if kind != _UNICAST or bits != _HOST_BITS or table not in (_MAIN, TABLE) or _DESTINATION not in found:
-            return
-        indices = [index for index in _devices(found) if index in self._uplink_of]
-        host = int.from_bytes(found[_DESTINATION], "big")
-        (main if table == _MAIN else ours)[host] = frozenset(self._uplink_of[index] for index in indices)
 
     def _route(self, host: int, uplinks: Iterable[int]) -> bytes:
         body = _ROUTE.pack(
@@ -153,6 +150,25 @@ class Steering:
             return self._socket.recv(_RECEIVE_BYTES)
         except TimeoutError as error:
             raise BackendError("fast path: the kernel does not answer about routes; start it anew") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A route to one host (IPv4). devices: indices, of its next hops."""
+
+    table: int
+    host: int
+    devices: tuple[int, ...]
+
+
+def route_of(body: bytes) -> Route | None:
+    """What a message of rtnetlink about a route says; None for a route to anything but one host."""
+    _, bits, _, _, table, _, _, kind, _ = _ROUTE.unpack_from(body)
+    found = dict(_attributes(body[_ROUTE.size :]))
+    if kind != _UNICAST or bits != _HOST_BITS or _DESTINATION not in found:
+        return None
+    table = _WORD.unpack(found[_TABLE])[0] if _TABLE in found else table
+    return Route(table, int.from_bytes(found[_DESTINATION], "big"), tuple(_devices(found)))
 
 
 def _devices(found: Mapping[int, bytes]) -> Iterator[int]:

@@ -1,0 +1,249 @@
+"""Faults on a real fabric, one after another, each measured from the break until everything is as before.
+
+For: filling the store with a setting's faults, or with a time without any. Not for: which settings (plan.py),
+what the figures mean (figures.py). The fabric is this process's own and is gone when it ends.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from lab.fabric.real.chain import chain
+from lab.fabric.real.settings import Road, Setting
+from lab.fabric.real.store import Measured, Store, Watched
+from testbed.fabric import faults, frr, leftovers, probe, sentinel, up
+from testbed.fabric.fast_path import processes
+from testbed.fabric.links import run_in
+from testbed.fabric.model import Daemon, Fabric
+from testbed.fabric.reach import Reach
+from testbed.fabric.witness import Seen, Witness, witness
+from twinbed import BackendError
+
+_SETTLED_S = 0.15
+"""After everything is back, before the next fault."""
+_AFTER_S = 0.1
+"""After the last route has changed, before the repair: what is lost then belongs to the fault."""
+_NEVER_S = 15.0
+_POLL_S = 0.01
+_COALESCE_MS = 50
+"""How long bgpd waits before it sends its routes to a neighbour that has come back (its own: 1 s). It shortens
+the time between two faults and nothing that is measured in one."""
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """A fabric with everything that measures on it. flows: files of those from host 0 to 1 and back."""
+
+    fabric: Fabric
+    flows: tuple[Path, ...]
+    stalls: Path
+    witness: Witness
+    journals: tuple[Path, ...]
+    reach: Reach
+
+
+def measure(setting: Setting, count: int, store: Store, name: str, until_s: float, say: Progress) -> int:
+    """Adds faults until the store has `count` of the setting or it is until_s (time.monotonic). How many it
+    has then. Raises BackendError when the fabric does not come back after a fault."""
+    have = len(store.faults(setting))
+    if have >= count or time.monotonic() >= until_s:
+        return have
+    with bench(setting, name) as found:
+        while have < count and time.monotonic() < until_s:
+            row = _fault(found, setting, have)
+            store.add(setting, row)
+            have += 1
+            say(f"{setting.key} {have}: out {row.out_s * 1e3:.0f} ms, in {row.in_s * 1e3:.0f} ms")
+    return have
+
+
+def watch(setting: Setting, lasts_s: float, store: Store, name: str) -> Watched:
+    """Does nothing for so long, and counts what went down all the same."""
+    with bench(setting, name, probing=False) as found:
+        before = _downs(found.fabric)
+        began_s = time.monotonic()
+        time.sleep(lasts_s)
+        stalls = sentinel.read(found.stalls)
+        row = Watched(
+            _now(),
+            time.monotonic() - began_s,
+            sum(len(host.uplinks) for host in found.fabric.hosts),
+            _downs(found.fabric) - before,
+            sum(
+                '"why": "silent"' in line and '"tell"' in line
+                for path in found.journals
+                for line in _first(path)
+            ),
+            len(stalls),
+            max(((each.end_ns - each.begin_ns) / 1e9 for each in stalls), default=0.0),
+        )
+    store.add(setting, row)
+    return row
+
+
+@contextmanager
+def bench(setting: Setting, name: str, *, probing: bool = True) -> Iterator[Bench]:
+    """The setting's fabric, up and watched, while the block runs."""
+    with ExitStack() as stack:
+        fabric = up.up(setting.plan(name))
+        stack.callback(leftovers.remove, name)
+        for router in fabric.routers:
+            _hasten(router.namespace, router.asn)
+        running = processes.start(fabric) if setting.road is Road.FAST else ()
+        stack.callback(processes.stop, running)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-")))
+        stalls = folder / "stalls.txt"
+        stack.enter_context(sentinel.sentinel(stalls))
+        seen = stack.enter_context(witness(fabric))
+        ends = [host.endpoints[0] for host in fabric.hosts]
+        flows = [probe.Flows(ends[0], ends[1]), probe.Flows(ends[1], ends[0])]
+        files = stack.enter_context(probe.probing(flows if probing else [], folder))
+        reach = Reach(fabric)
+        stack.callback(reach.close)
+        if setting.busy:
+            stack.enter_context(_busy())
+        yield Bench(fabric, files, stalls, seen, tuple(each.journal for each in running), reach)
+
+
+def _fault(found: Bench, setting: Setting, number: int) -> Measured:
+    """Breaks one link and mends it; the four of the fabric take turns."""
+    fabric = found.fabric
+    host, uplink = number % 2, number // 2 % 2
+    fault = setting.fault(host, uplink)
+    detection_s = setting.timers.detection_s
+    # Where in BFD's interval it falls is left to chance.
+    time.sleep(_SETTLED_S + random.uniform(0.0, setting.timers.interval_s))
+    before = found.witness.take()
+    marks = [path.stat().st_size for path in found.journals]
+    injected = faults.inject(fabric, fault)
+    _until(lambda: found.reach.without(host, uplink), detection_s + 2.0, "routes still use the dead link")
+    time.sleep(_AFTER_S)
+    cleared_ns = faults.clear(fabric, fault)
+    _until(lambda: found.reach.whole(), _NEVER_S, "routes do not come back")
+    back_s = (time.monotonic_ns() - cleared_ns) / 1e9
+    _until(lambda: _downs_now(fabric, host) == 0, _NEVER_S, "BFD does not come back")
+    time.sleep(_SETTLED_S)
+    seen: list[Seen] = [*before, *found.witness.take()]
+    decisions = [
+        json.loads(line)
+        for path, mark in zip(found.journals, marks, strict=True)
+        for line in path.read_bytes()[mark:].splitlines()
+        if line.endswith(b"}")
+    ]
+    end_ns = time.monotonic_ns()
+    stalls = [
+        (min(each.end_ns, end_ns) - max(each.begin_ns, injected.at_ns)) / 1e9
+        for each in sentinel.read(found.stalls)
+        if each.end_ns > injected.at_ns and each.begin_ns < injected.at_ns + round(detection_s * 2e9)
+    ]
+    sides = [_worst(path, injected.asked_ns) for path in (found.flows if host == 0 else found.flows[::-1])]
+    return Measured(
+        date=_now(),
+        host=host,
+        uplink=uplink,
+        inject_s=(injected.at_ns - injected.asked_ns) / 1e9,
+        out_s=sides[0].own_s,
+        in_s=sides[1].own_s,
+        out_flows=sides[0].flows,
+        in_flows=sides[1].flows,
+        out_later_s=sides[0].later_s,
+        in_later_s=sides[1].later_s,
+        stall_s=max(stalls, default=0.0),
+        back_s=back_s,
+        chain=chain(fabric, fault, setting, injected.at_ns, seen, decisions),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    own_s: float
+    flows: int
+    later_s: float
+
+
+def _worst(path: Path, at_ns: int) -> _Side:
+    """Of the flows of one direction: the longest gap that the fault began, and that began later."""
+    gaps = [each for each in probe.gaps(path) if each.lost and each.end_ns > at_ns]
+    own = [each for each in gaps if each.begin_ns <= at_ns + 20_000_000]
+    later = [each.length_s for each in gaps if each not in own]
+    worst_s = max((each.length_s for each in own), default=0.0)
+    return _Side(worst_s, len({each.flow for each in own}), max(later, default=0.0))
+
+
+def _until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
+    deadline = time.monotonic() + within_s
+    while not true():
+        if time.monotonic() > deadline:
+            raise BackendError(f"after a fault: {otherwise} for {within_s:g} s; is the machine busy?")
+        time.sleep(_POLL_S)
+
+
+def _downs_now(fabric: Fabric, host: int) -> int:
+    """How many sessions of a host are not up."""
+    peers = json.loads(frr.show(fabric.hosts[host].namespace, "show bfd peers json", Daemon.BFDD))
+    return sum(each["status"] != "up" for each in peers)
+
+
+def _downs(fabric: Fabric) -> int:
+    """How often sessions of all hosts have gone down so far."""
+    return sum(
+        each["session-down"]
+        for host in fabric.hosts
+        for each in json.loads(frr.show(host.namespace, "show bfd peers counters json", Daemon.BFDD))
+    )
+
+
+def _hasten(namespace: str, asn: int) -> None:
+    done = run_in(
+        namespace,
+        (
+            *("vtysh", "-N", namespace, "-d", str(Daemon.BGPD), "-c", "configure terminal"),
+            *("-c", f"router bgp {asn}", "-c", f"coalesce-time {_COALESCE_MS}"),
+        ),
+    )
+    if done.returncode:
+        raise BackendError(f"bgpd in {namespace}: {done.stdout.strip()}{done.stderr.strip()}; does it run?")
+
+
+@contextmanager
+def _busy() -> Iterator[None]:
+    """Every CPU has something to do."""
+    import os
+
+    spinning: Sequence[subprocess.Popen[bytes]] = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)
+    ]
+    try:
+        yield
+    finally:
+        for each in spinning:
+            each.kill()
+            each.wait()
+
+
+def _first(path: Path) -> list[str]:
+    """A journal's lines without repetitions of the same report."""
+    lines, told = [], 0
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        if row["what"] == "tell" and row["at_ns"] - told < 20_000_000_000 and row["why"] == "silent" and told:
+            continue
+        told = row["at_ns"] if row["why"] == "silent" else 0
+        lines.append(line)
+    return lines
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,129 @@
+"""A failover taken apart: how long each of its steps took, from what was seen and what the fast path wrote.
+
+For: calibrating the twin's delays on real faults. Not for: seeing (testbed.fabric.witness), nor for the
+distributions that come of many faults (figures.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from control.fast_path.bfd import State
+from lab.fabric.real.settings import Setting, What
+from testbed.fabric.model import Fabric, Fault
+from testbed.fabric.witness import Heard, Routed, Seen, Updated
+
+CHAIN = {
+    "near": "the host at the fault: from its detection time's end until its kernel had other routes",
+    "sent": "from the end of the ToR's detection time until its update arrived at the other host",
+    "far": "the other host: from the update's arrival until its kernel had other routes",
+    "told_down": "from the end of one side's detection time until the other side heard of it",
+    "carrier_near": "a lost carrier, until the routes of the host at the fault had changed",
+    "carrier_sent": "a lost carrier, until the ToR's update arrived at the other host",
+    "fast_late": "the fast path: from the detection time's end until it acted",
+    "fast_route": "from then until its routes were in force",
+    "fast_told": "from then until the other host had its report",
+    "fast_far": "from then until the other host's routes were in force",
+    "fast_carrier": "the fast path: from a lost carrier until it acted",
+}
+"""The steps, in seconds each."""
+
+_SECOND_NS = 1e9
+
+
+def chain(
+    fabric: Fabric,
+    fault: Fault,
+    setting: Setting,
+    at_ns: int,
+    seen: Sequence[Seen],
+    decisions: Sequence[Mapping[str, Any]],
+) -> dict[str, float]:
+    """Step → seconds, for those that were seen. at_ns: of the fault; decisions: of all fast paths' journals."""
+    detection_ns = setting.timers.detection_s * _SECOND_NS
+    host, uplink = fault.host, fault.uplink
+    other = next(each.index for each in fabric.hosts if each.index != host)
+    heard = [each for each in seen if isinstance(each, Heard) and (each.host, each.uplink) == (host, uplink)]
+    last = {
+        side: max(
+            (each.at_ns for each in heard if each.at_host is side and each.at_ns <= at_ns), default=None
+        )
+        for side in (True, False)
+    }
+    carrier = setting.what is What.CARRIER
+    host_ns = at_ns if carrier else _plus(last[True], detection_ns)
+    tor_ns = at_ns if carrier else _plus(last[False], detection_ns)
+    down = [each for each in heard if each.at_ns > at_ns and each.state is State.DOWN]
+    down_ns = min((each.at_ns for each in down), default=None)
+    if setting.what is What.OUT:
+        host_ns = down_ns
+    elif setting.what is What.IN:
+        tor_ns = down_ns
+    near_ns = _changed(seen, host, other, at_ns)
+    far_ns = _changed(seen, other, host, at_ns)
+    update_ns = min(
+        (
+            each.at_ns
+            for each in seen
+            if isinstance(each, Updated)
+            and each.at_ns > at_ns
+            and (each.host, each.uplink) == (other, uplink)
+        ),
+        default=None,
+    )
+    found = {
+        "carrier_near" if carrier else "near": _between(host_ns, near_ns),
+        "carrier_sent" if carrier else "sent": _between(tor_ns, update_ns),
+        "far": _between(update_ns, far_ns),
+    }
+    if setting.what in (What.OUT, What.IN):
+        # The side that hears nothing finds out by itself.
+        deaf = False if setting.what is What.OUT else True
+        found["told_down"] = _between(_plus(last[deaf], detection_ns), down_ns)
+    found |= _fast(fabric, fault, at_ns, host_ns, decisions, carrier=carrier)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _fast(
+    fabric: Fabric,
+    fault: Fault,
+    at_ns: int,
+    known_ns: float | None,
+    decisions: Sequence[Mapping[str, Any]],
+    *,
+    carrier: bool,
+) -> dict[str, float | None]:
+    here = fabric.hosts[fault.host].loopback
+    steers = [each for each in decisions if each["what"] == "steer" and each["at_ns"] > at_ns]
+    mine = next((each for each in steers if each["on"] != "Told" and each["host"] != here), None)
+    theirs = next((each for each in steers if each["on"] == "Told" and each["host"] == here), None)
+    told = next((each for each in decisions if each["what"] == "tell" and each["at_ns"] > at_ns), None)
+    found: dict[str, float | None] = {}
+    if told is not None:
+        acted_ns = told["at_ns"]
+        found["fast_carrier" if carrier else "fast_late"] = _between(known_ns, acted_ns)
+        found["fast_told"] = None if theirs is None else _between(acted_ns, theirs["at_ns"])
+    if mine is not None:
+        found["fast_route"] = _between(mine["at_ns"], mine["done_ns"])
+    if theirs is not None:
+        found["fast_far"] = _between(theirs["at_ns"], theirs["done_ns"])
+    return found
+
+
+def _changed(seen: Sequence[Seen], host: int, other: int, after_ns: int) -> int | None:
+    """When a host's kernel first had other routes to another."""
+    times = [
+        each.at_ns
+        for each in seen
+        if isinstance(each, Routed) and (each.host, each.other) == (host, other) and each.at_ns > after_ns
+    ]
+    return min(times, default=None)
+
+
+def _plus(at_ns: int | None, more_ns: float) -> float | None:
+    return None if at_ns is None else at_ns + more_ns
+
+
+def _between(one_ns: float | None, other_ns: float | None) -> float | None:
+    return None if one_ns is None or other_ns is None else (other_ns - one_ns) / _SECOND_NS

@@ -1,0 +1,177 @@
+"""A queue pair of soft RoCE through silent faults of the real fabric, beside what the twin says of it.
+
+For: `python -m lab.fabric.real.soft_roce` (root; two VMs, so a quiet machine and a few minutes). Not for: the
+VMs and their tools (testbed.fabric.soft_roce) nor the rule that is compared with (twin.fabric.rdma). Without
+KVM a round takes about a millisecond or two of emulation; what a fault costs is the fabric's and the queue
+pair's timers', and these are not emulated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from testbed.fabric import faults, leftovers
+from testbed.fabric.guests import Guest, guests
+from testbed.fabric.model import BfdTimers, Fabric, Fault, FaultKind, Plan
+from testbed.fabric.probe import Flows, Gap, gaps, probing
+from testbed.fabric.soft_roce import TIMEOUT, PingPong, ping_pong, prepare
+from testbed.fabric.up import up, wait_converged
+from twin.fabric import rdma
+from twin.fabric.model import QueuePair
+from twinbed import TwinbedError
+
+SETTINGS = (BfdTimers(0.1, 3), BfdTimers(0.05, 5))
+"""Without false downs on a machine of two cores that stand still now and then."""
+
+WARM_UP_ROUNDS = 300
+FAULT_S = 1.5
+"""How long a port is silent: until both sides have changed their ways."""
+
+QUIET_S = 1.0
+CONVERGED_WITHIN_S = 30.0
+PROBES_PER_S = 200.0
+_WINDOW_NS = 3_000_000_000
+_MARGIN_NS = 300_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One fault that the queue pair was in the way of. gap_s: the longest silence of the probes' flows;
+    stall_s: the round that was under way; twin_s: the twin's stall after such a gap."""
+
+    gap_s: float
+    stall_s: float
+    twin_s: float
+    twin_survives: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """injected: faults while the queue pair was at work; hits: those that cost it a round."""
+
+    bfd: BfdTimers
+    pings: PingPong
+    injected: int
+    hits: tuple[Hit, ...]
+
+
+def measure(bfd: BfdTimers, duration_s: float, timeout: int = TIMEOUT) -> Measured:
+    """Two hosts, two ToRs, a VM at each host, and a silent fault of one port after the other for about
+    duration_s. Raises BackendError where this machine cannot."""
+    plan = Plan(name="roce", bfd=bfd)
+    fabric = up(plan)
+    try:
+        with guests(fabric, fabric.hosts) as (client, server):
+            for each in (client, server):
+                prepare(each)
+            warm = ping_pong(client, server, WARM_UP_ROUNDS, timeout_s=120, timeout=timeout)
+            rounds = max(round(duration_s / float(np.median(warm.round_s))), WARM_UP_ROUNDS)
+            return _through_faults(fabric, client, server, rounds, timeout)
+    finally:
+        leftovers.remove(plan.name)
+
+
+def _through_faults(fabric: Fabric, client: Guest, server: Guest, rounds: int, timeout: int) -> Measured:
+    ends = [host.endpoints[0] for host in fabric.hosts[:2]]
+    flows = [Flows(one, other, 4, PROBES_PER_S) for one, other in (ends, ends[::-1])]
+    injected: list[int] = []
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        probing(flows, Path(folder)) as files,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        pings = pool.submit(ping_pong, client, server, rounds, timeout_s=1_000, timeout=timeout)
+        while not _ended(pings, QUIET_S):
+            fault = Fault(FaultKind.PORT, host=0, uplink=len(injected) % len(fabric.tors))
+            at_ns = faults.inject(fabric, fault).at_ns
+            ended = _ended(pings, FAULT_S)
+            faults.clear(fabric, fault)
+            if not ended:
+                injected.append(at_ns)
+            wait_converged(fabric, CONVERGED_WITHIN_S)
+        found = [gap for file in files for gap in gaps(file)]
+        return _compared(fabric.plan.bfd, pings.result(), injected, found, timeout)
+
+
+def _ended(pings: Future[PingPong], within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while not pings.done() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return pings.done()
+
+
+def _compared(
+    bfd: BfdTimers, pings: PingPong, injected: Sequence[int], found: Sequence[Gap], timeout: int
+) -> Measured:
+    pair = QueuePair(timeout=timeout)
+    at_ns, hits = pings.at_ns, []
+    for when_ns in injected:
+        near = (at_ns > when_ns - _MARGIN_NS) & (at_ns < when_ns + _WINDOW_NS)
+        lengths = [each.length_s for each in found if abs(each.begin_ns - when_ns) < _MARGIN_NS]
+        if not near.any() or not lengths:
+            continue
+        stall_s, gap_s = float(pings.round_s[near].max()), max(lengths)
+        # Otherwise its packets took the other way.
+        if stall_s > bfd.detection_s / 2:
+            twin_s = float(rdma.stall_s(pair, gap_s))
+            hits.append(Hit(gap_s, stall_s, twin_s, bool(rdma.survives(pair, gap_s))))
+    return Measured(bfd, pings, len(injected), tuple(hits))
+
+
+def told(measured: Measured) -> str:
+    """A paragraph: percentiles of rounds, and what the hits cost beside the twin's word."""
+    bfd, pings, hits = measured.bfd, measured.pings, measured.hits
+    half_ms = pings.round_s * 500
+    p50, p99, p999, most = np.quantile(half_ms, [0.5, 0.99, 0.999, 1.0]) if half_ms.size else [np.nan] * 4
+    state = "survived" if pings.error is None else f"broke: {pings.error}"
+    lines = [
+        f"BFD {bfd.multiplier}×{bfd.interval_s * 1e3:g} ms: {half_ms.size} rounds, "
+        f"{measured.injected} faults, {len(hits)} in the queue pair's way; it {state}",
+        f"  latency (half a round) p50 {p50:.2f}  p99 {p99:.2f}  p99.9 {p999:.2f}  max {most:.1f} ms",
+    ]
+    if hits:
+        rows = np.array([[each.gap_s, each.stall_s, each.twin_s] for each in hits]) * 1e3
+        gap, stall, twin = np.median(rows, axis=0)
+        survive = "survives" if all(each.twin_survives for each in hits) else "does not survive"
+        lines.append(
+            f"  medians: gap {gap:.0f} ms, stall {stall:.0f} ms, the twin's stall {twin:.0f} ms; "
+            f"the twin: {survive}"
+        )
+        lines += [f"    gap {gap:4.0f}  stall {stall:4.0f}  twin {twin:4.0f} ms" for gap, stall, twin in rows]
+    return "\n".join(lines)
+
+
+def main(argv: Sequence[str]) -> int:
+    """One setting after the other."""
+    parser = argparse.ArgumentParser(prog="python -m lab.fabric.real.soft_roce", description=__doc__)
+    parser.add_argument(
+        "--bfd", action="append", type=_timers, metavar="MULTIPLIERxMS", help="default: 3x100 and 5x50"
+    )
+    parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of the rounds, about")
+    parser.add_argument("--timeout", type=int, default=TIMEOUT, help="exponent of the ACK timeout")
+    arguments = parser.parse_args(argv)
+    try:
+        for bfd in arguments.bfd or SETTINGS:
+            print(told(measure(bfd, arguments.duration, arguments.timeout)), flush=True)
+    except TwinbedError as error:
+        print(f"soft_roce: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _timers(text: str) -> BfdTimers:
+    multiplier, _, interval_ms = text.partition("x")
+    return BfdTimers(float(interval_ms) / 1e3, int(multiplier))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
