@@ -63,6 +63,10 @@ class Monitor:
         self._socket.close()
         self._links.close()
 
+    def deaf(self, deaf: bool) -> None:
+        """From now on the kernel tells nothing, as if all of it were lost, or everything again."""
+        (self._socket.leave if deaf else self._socket.join)(GROUPS)
+
     def read(self, now_s: float) -> list[Event]:
         """What came since the last call, in its order; returns at once."""
         datagrams: list[bytes] = []
