@@ -1,0 +1,81 @@
+"""A BFD packet as one who only listens reads it: what a receiver must discard is not heard."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control.fast_path.bfd import PORT, State, parse
+
+SOURCE = 0xAC100000
+
+
+def packet(
+    *,
+    state=State.UP,
+    multiplier=5,
+    interval_us=50_000,
+    ttl=255,
+    port=PORT,
+    protocol=17,
+    version=1,
+    length=24,
+    mine=7,
+    yours=9,
+    flags=0,
+    options=b"",
+) -> bytes:
+    body = struct.pack(
+        "!BBBBIIIII", version << 5, state << 6 | flags, multiplier, length, mine, yours, interval_us, 0, 0
+    )
+    udp = struct.pack("!HHHH", 49152, port, 8 + len(body), 0)
+    first = 0x45 + len(options) // 4
+    total = 20 + len(options) + len(udp) + len(body)
+    addresses = struct.pack("!II", SOURCE, SOURCE + 1)
+    return (
+        struct.pack("!BBHHHBBH", first, 0, total, 0, 0, ttl, protocol, 0) + addresses + options + udp + body
+    )
+
+
+def test_a_packet_says_who_sent_it_and_when_its_silence_is_a_fault() -> None:
+    control = parse(packet(options=b"\x01\x01\x01\x00"))
+    assert control is not None
+    assert (control.source, control.state, control.multiplier) == (SOURCE, State.UP, 5)
+    assert control.interval_s == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"ttl": 254},
+        {"port": PORT + 1},
+        {"protocol": 6},
+        {"version": 0},
+        {"length": 26},
+        {"multiplier": 0},
+        {"mine": 0},
+        {"yours": 0},
+        {"flags": 0x04},
+        {"flags": 0x01},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_what_a_receiver_discards_is_not_heard(wrong) -> None:
+    assert parse(packet(**wrong)) is None
+
+
+def test_an_end_that_is_down_does_not_know_the_other_yet() -> None:
+    assert parse(packet(state=State.DOWN, yours=0)) is not None
+
+
+@given(st.binary(max_size=100))
+def test_anything_may_arrive(data) -> None:
+    parse(data)
+
+
+@given(st.integers(0, 52))
+def test_a_packet_cut_short_is_none(length) -> None:
+    assert parse(packet()[: min(length, 51)]) is None
