@@ -1,11 +1,14 @@
-"""`twinbed testbed doctor|status|down`: what this machine can do, what of ours is on it, and its removal.
+"""`twinbed testbed doctor|up|status|down`: what this machine can do, what of ours is on it, and its removal.
 
-For: the verbs. Not for: finding out (testbed.containers.doctor) nor removing (testbed.containers.leftovers).
+For: the verbs, for containers and fabrics. Not for: finding out (their doctors), making (testbed.fabric.up)
+nor removing (their leftovers).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,9 +18,13 @@ from lab.formats import Column, Record, Result
 
 if TYPE_CHECKING:
     from testbed.containers.leftovers import Run
+    from testbed.fabric.leftovers import Standing
+    from testbed.fabric.model import Fabric
 
 _FOUND_A_PROBLEM = 1
+_PILLAR = Column("pillar", "For")
 _FINDINGS = (
+    _PILLAR,
     Column("feature", "Feature"),
     Column("status", "Status"),
     Column("found", "Found"),
@@ -25,17 +32,35 @@ _FINDINGS = (
     Column("cure", "What would mend it"),
 )
 _NEEDED = Column("needed", "Needed")
-_RUNS = (
-    Column("run", "Run"),
+_COMMON = (
+    _PILLAR,
+    Column("run", "Name"),
     Column("state", "State"),
     Column("process", "Process"),
-    Column("groups", "Cgroups", decimals=0),
     Column("processes", "Processes inside", decimals=0),
     Column("networks", "Links and namespaces", decimals=0),
+)
+_DETAILS = (
+    Column("groups", "Cgroups", decimals=0),
     Column("containers", "OCI bundles", decimals=0),
     Column("attached", "Limits to put back", decimals=0),
     Column("folders", "Temporary folders", decimals=0),
+    Column("hosts", "Hosts", decimals=0),
+    Column("tors", "ToRs", decimals=0),
+    Column("daemons", "Daemons", decimals=0),
+    Column("missing", "Routes missing", decimals=0),
 )
+_BESIDES = Column("besides", "Besides")
+_ENDPOINTS = (
+    Column("endpoint", "Endpoint"),
+    Column("address", "Address"),
+    Column("mac", "MAC"),
+    Column("host", "Host"),
+    Column("loopback", "Tunnel end"),
+    Column("tors", "Uplinks to"),
+)
+_CONTAINERS, _FABRIC = "containers", "fabric"
+_LIVE, _LEFT = "live", "left over"
 
 app = typer.Typer(
     help="The real testbed on this machine: what it can do, what is on it, and removing it.",
@@ -47,14 +72,16 @@ app = typer.Typer(
 def doctor(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False) -> None:
     """Say what this machine can and cannot do for the testbed, and the one command that would mend it.
 
-    Exit code 1 when something is missing without which containers cannot be run.
+    Exit code 1 when something is missing without which containers, or fabrics, cannot be run.
     """
     del no_progress
-    from testbed.containers.doctor import can_run, examine, is_root
+    from testbed.containers import doctor as of_containers
+    from testbed.fabric import doctor as of_fabrics
 
-    findings = examine()
+    found = {_CONTAINERS: of_containers.examine(), _FABRIC: of_fabrics.examine()}
     rows = tuple(
         {
+            "pillar": pillar,
             "feature": each.feature,
             "status": each.status,
             "found": each.found,
@@ -62,62 +89,182 @@ def doctor(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = Fa
             "cure": each.cure or None,
             "needed": each.needed,
         }
+        for pillar, findings in found.items()
         for each in findings
     )
-    runs = can_run(findings)
-    notes = ["The container testbed can run here." if runs else "The container testbed cannot run here."]
-    if not is_root():
+    runs = {pillar: of_containers.can_run(findings) for pillar, findings in found.items()}
+    names = {_CONTAINERS: "The container testbed", _FABRIC: "The fabric"}
+    notes = [f"{names[each]} {'can' if can else 'cannot'} run here." for each, can in runs.items()]
+    if not of_containers.is_root():
         notes.append("Looked at without root; with it more may be possible.")
     columns = _FINDINGS if form in (Format.TABLE, Format.MARKDOWN) else (*_FINDINGS, _NEEDED)
     emit(Result(columns, rows, notes=tuple(notes)), form)
-    if not runs:
+    if not all(runs.values()):
         raise typer.Exit(_FOUND_A_PROBLEM)
+
+
+@app.command("up")
+def up(
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[PLAN.yaml]", help="What the fabric is to be; options come first."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="Of the fabric; the default is fabric.")
+    ] = None,
+    hosts: Annotated[
+        int | None, typer.Option("--hosts", metavar="N", help="How many; the default is 2.")
+    ] = None,
+    tors: Annotated[
+        int | None, typer.Option("--tors", metavar="N", help="How many; the default is 2.")
+    ] = None,
+    endpoints: Annotated[
+        int | None, typer.Option("--endpoints", metavar="N", help="Of each host; the default is 1.")
+    ] = None,
+    bfd: Annotated[
+        str | None,
+        typer.Option("--bfd", metavar="MxMS", help="Multiplier and interval in ms; the default is 5x50."),
+    ] = None,
+    rate: Annotated[
+        float | None,
+        typer.Option("--rate", metavar="BPS", help="Of every uplink, bits per second; default: unlimited."),
+    ] = None,
+    stock: Annotated[
+        bool | None, typer.Option("--stock", help="FRR as its package has it.", show_default=False)
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Make a fabric of hosts and ToRs in namespaces of this machine, and wait until it has converged.
+
+    It stays until `twinbed testbed down NAME`. Ctrl-C removes what was made by then. Needs root.
+    """
+    from lab.fabric.plan_file import plan
+    from testbed.fabric.up import up as make
+
+    options = {
+        "name": name,
+        "hosts": hosts,
+        "tors": tors,
+        "endpoints": endpoints,
+        "bfd": bfd,
+        "rate_bps": rate,
+        "stock": stock,
+    }
+    wanted = plan(file, options)
+    fabric = make(wanted, lasting=True, progress=_teller(wanted=not no_progress))
+    emit(_endpoints(fabric), form)
 
 
 @app.command("status")
 def status(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False) -> None:
-    """List the runs that have anything on this machine: live ones, and what dead ones left.
+    """List the runs and fabrics that have anything on this machine: live ones, and what dead ones left.
 
-    Exit code 1 when something was left.
+    Exit code 1 when something was left, or a fabric is not whole.
     """
     del no_progress
     from testbed.containers.cgroups import detect
     from testbed.containers.leftovers import runs
+    from testbed.fabric.leftovers import standing
 
-    found = runs(detect())
-    left = [each for each in found if not each.alive]
-    notes = ("twinbed testbed down removes what is left over.",) if left else ()
-    emit(Result(_RUNS, _rows(found), notes=notes), form)
-    if left:
+    found, fabrics = runs(detect()), standing()
+    rows = _rows(found, fabrics, look=True)
+    left = any(row["state"] == _LEFT for row in rows)
+    notes = ["twinbed testbed down removes what is left over."] if left else []
+    broken = [str(row["run"]) for row in rows if row.get("missing")]
+    if broken:
+        notes.append(f"Not whole, by a fault or because it is coming up: {', '.join(broken)}.")
+    emit(Result(_columns(form), rows, notes=tuple(notes)), form)
+    if left or broken:
         raise typer.Exit(_FOUND_A_PROBLEM)
 
 
 @app.command("down")
 def down(
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[FABRIC]", help="This fabric only. Default: what killed runs left."),
+    ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also end the runs that are live, and remove what they have.")
+        bool, typer.Option("--all", help="Also end the runs and fabrics that are live, with what they have.")
     ] = False,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Remove what runs left that were killed, and put back the limits that they changed.
+    """Remove a fabric, or what runs left that were killed, and put back the limits that they changed.
 
     Works after kill -9. Nothing that does not carry the mark of twinbed is touched.
     """
     del no_progress
-    from testbed.containers import leftovers
+    from testbed.containers import leftovers as of_containers
     from testbed.containers.cgroups import detect
+    from testbed.fabric import leftovers as of_fabrics
 
-    removed = leftovers.down(detect(), live=everything)
-    notes = (f"{len(removed)} removed." if removed else "Nothing was left over.",)
-    emit(Result(_RUNS, _rows(removed), notes=notes), form)
+    if name is not None and everything:
+        raise typer.BadParameter("give a fabric's name or --all, not both")
+    removed = () if name is not None else of_containers.down(detect(), live=everything)
+    fabrics = of_fabrics.down(name, everything=everything)
+    count = len(removed) + len(fabrics)
+    notes = [f"{count} removed." if count else "Nothing was left over."]
+    if name is None and not everything:
+        up_still = [each.name for each in of_fabrics.standing() if each.alive]
+        notes += [f"Still up: twinbed testbed down {each} removes it." for each in up_still]
+    rows = _rows(removed, fabrics, look=False)
+    emit(Result(_columns(form), rows, notes=tuple(notes)), form)
 
 
-def _rows(found: Sequence[Run]) -> tuple[Record, ...]:
+def _teller(*, wanted: bool) -> Callable[[str], None]:
+    """Says on standard error what is done now, to people."""
+    if not (wanted and sys.stderr.isatty()):
+        return lambda _: None
+    return lambda what: typer.echo(f"{what} …", err=True)
+
+
+def _endpoints(fabric: Fabric) -> Result:
+    rows = tuple(
+        {
+            "endpoint": end.namespace,
+            "address": f"{end.address}/{end.prefix_length}",
+            "mac": end.mac,
+            "host": host.namespace,
+            "loopback": host.loopback,
+            "tors": ", ".join(fabric.tors[each.tor].namespace for each in host.uplinks),
+        }
+        for host in fabric.hosts
+        for end in host.endpoints
+    )
+    first = fabric.hosts[0].endpoints[0].namespace
+    notes = (
+        f"Run something there: sudo nsenter --net=/run/netns/{first} COMMAND",
+        f"Remove it: sudo twinbed testbed down {fabric.plan.name}",
+    )
+    return Result(_ENDPOINTS, rows, notes=notes)
+
+
+def _columns(form: Format) -> tuple[Column, ...]:
+    """People are told in words what else there is."""
+    people = form in (Format.TABLE, Format.MARKDOWN)
+    return (*_COMMON, *((_BESIDES,) if people else _DETAILS))
+
+
+def _besides(row: Record) -> str:
+    """What a row's details come to."""
+    words = [f"{row[each.key]} {each.title}" for each in _DETAILS if row.get(each.key)]
+    return ", ".join(words).lower().replace("tors", "ToRs").replace("oci", "OCI")
+
+
+def _rows(runs: Sequence[Run], fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
+    """look: whether what fabrics lack is asked for."""
+    rows = (*_runs(runs), *_fabrics(fabrics, look=look))
+    return tuple({**row, "besides": _besides(row)} for row in rows)
+
+
+def _runs(found: Sequence[Run]) -> tuple[Record, ...]:
     return tuple(
         {
+            "pillar": _CONTAINERS,
             "run": each.name,
-            "state": "live" if each.alive else "left over",
+            "state": _state(alive=each.alive),
             "process": each.pid,
             "groups": each.groups,
             "processes": each.processes,
@@ -128,3 +275,38 @@ def _rows(found: Sequence[Run]) -> tuple[Record, ...]:
         }
         for each in found
     )
+
+
+def _fabrics(found: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
+    return tuple(
+        {
+            "pillar": _FABRIC,
+            "run": each.name,
+            "state": _state(alive=each.alive),
+            "process": each.pid,
+            "processes": each.processes,
+            "networks": each.namespaces,
+            "hosts": each.hosts,
+            "tors": each.tors,
+            "daemons": each.daemons,
+            "missing": _missing(each) if look else None,
+        }
+        for each in found
+    )
+
+
+def _missing(fabric: Standing) -> int | None:
+    """None of one that is left over, or is just coming up or going down."""
+    from testbed.fabric.up import converged, load
+    from twinbed import BackendError
+
+    if not fabric.alive:
+        return None
+    try:
+        return len(converged(load(fabric.name)))
+    except BackendError:
+        return None
+
+
+def _state(*, alive: bool) -> str:
+    return _LIVE if alive else _LEFT

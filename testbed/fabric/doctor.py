@@ -1,34 +1,220 @@
 """What this machine can and cannot do for the fabric, and the one command that would mend each.
 
-For: refusing to begin what cannot be ended. Not for: mending anything.
+For: `twinbed testbed doctor`, and refusing to begin what could not be ended. Not for: mending anything. What
+is found out by trying is tried in a namespace of our own, which is removed again.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import subprocess
+from dataclasses import dataclass
 
-from testbed.fabric.frr import PROGRAMS
+from testbed import vm_boot
+from testbed.containers.doctor import Finding
+from testbed.fabric import frr, leftovers
+from testbed.fabric.links import run_in
 from testbed.fabric.model import Daemon
+from testbed.fabric.ownership import namespace
 from twinbed import BackendError
 
-_PROGRAMS = {
+_ROOT = "run it as root: sudo twinbed testbed doctor"
+_KERNEL = "boot Debian's kernel: sudo apt install linux-image-amd64"
+_INSTALL = "sudo make system"
+
+_NEEDED = {
     "ip": "iproute2",
     "bridge": "iproute2",
     "tc": "iproute2",
     "nft": "nftables",
     "mnexec": "mininet",
     "nsenter": "util-linux",
+    "nice": "coreutils",
     "chrt": "util-linux",
     "vtysh": "frr",
 }
+"""Program → Debian's package."""
+
+_WELCOME = (
+    ("iperf3", "iperf3", "throughput through faults"),
+    ("ib_send_lat", "perftest", "soft-RoCE in the VM"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """Something that a kernel may lack. commands: all must succeed in a fresh namespace."""
+
+    feature: str
+    meaning: str
+    commands: tuple[str, ...]
+    needed: bool
+    cure: str = _KERNEL
+
+
+_TRIALS = (
+    _Trial(
+        "overlay",
+        "cables, bridges and tunnels of the fabric",
+        (
+            "ip link add veth0 type veth peer name veth1",
+            "ip link add bridge0 type bridge",
+            "ip link add vxlan0 type vxlan id 1 local 127.0.0.1 dstport 4789 nolearning",
+            "ip link set vxlan0 master bridge0",
+            "ip link set vxlan0 type bridge_slave neigh_suppress on learning off",
+        ),
+        needed=True,
+    ),
+    _Trial(
+        "silent faults",
+        "ports that drop without a signal",
+        (
+            "ip link add veth0 type veth peer name veth1",
+            "nft add table netdev t",
+            "nft add chain netdev t c { type filter hook ingress device veth0 priority 0; }",
+            "nft add chain netdev t d { type filter hook egress device veth0 priority 0; }",
+        ),
+        needed=True,
+    ),
+    _Trial(
+        "shaped links",
+        "uplinks with a rate (--rate)",
+        (
+            "ip link add veth0 type veth peer name veth1",
+            "tc qdisc add dev veth0 root tbf rate 1gbit burst 1m limit 1m",
+        ),
+        needed=False,
+    ),
+    _Trial(
+        "tc flower",
+        "rules as NICs take them; elsewhere a BPF program has them, or the VM",
+        (
+            "ip link add veth0 type veth peer name veth1",
+            "ip link add vxlan0 type vxlan dstport 4790 external",
+            "tc qdisc add dev veth0 clsact",
+            "tc filter add dev veth0 ingress protocol all flower dst_mac 02:00:00:00:00:01 "
+            "action tunnel_key set src_ip 127.0.0.1 dst_ip 127.0.0.2 id 1 dst_port 4790 "
+            "action mirred egress redirect dev vxlan0",
+        ),
+        needed=False,
+        cure="make test-vm",
+    ),
+    _Trial(
+        "link delay",
+        "links with a delay or loss; refused without it",
+        ("ip link add veth0 type veth peer name veth1", "tc qdisc add dev veth0 root netem delay 1ms"),
+        needed=False,
+    ),
+)
 
 
 def require() -> None:
-    """Raises BackendError with the cure when a fabric cannot be made here."""
+    """Raises BackendError with the cure when a fabric cannot be made here, without trying."""
     if os.geteuid() != 0:
-        raise BackendError("a fabric needs root: sudo twinbed testbed up")
-    missing = {package for name, package in _PROGRAMS.items() if shutil.which(name) is None}
-    missing |= {"frr" for each in Daemon if not (PROGRAMS / each).exists()}
+        raise BackendError("a fabric needs root: run sudo twinbed testbed up")
+    missing = _missing_packages()
     if missing:
-        raise BackendError(f"not installed: {', '.join(sorted(missing))}; sudo make system")
+        raise BackendError(f"a fabric needs {', '.join(missing)}, not installed here; {_INSTALL}")
+
+
+def examine() -> tuple[Finding, ...]:
+    """Everything that a fabric uses, the needed first. Needs no permission to run."""
+    findings = [_packages(), _mininet()]
+    findings += _tried()
+    findings += [_real_time()]
+    findings += [_program(*each) for each in _WELCOME]
+    findings.append(_virtual_machine())
+    return tuple(sorted(findings, key=lambda each: not each.needed))
+
+
+def _missing_packages() -> list[str]:
+    missing = {package for name, package in _NEEDED.items() if shutil.which(name) is None}
+    missing |= {"frr" for each in Daemon if not (frr.PROGRAMS / each).exists()}
+    return sorted(missing)
+
+
+def _packages() -> Finding:
+    missing = _missing_packages()
+    meaning = "routing, namespaces and links"
+    if missing:
+        found = f"no {', '.join(missing)}"
+        return Finding("programs", "missing", found, meaning, _INSTALL, needed=True)
+    return Finding("programs", "ok", f"{', '.join(sorted(set(_NEEDED.values())))}", meaning, "", needed=True)
+
+
+def _mininet() -> Finding:
+    meaning = "nodes and cables"
+    if importlib.util.find_spec("mininet") is None:
+        cure = "pip install 'twinbed[testbed]'"
+        return Finding("Mininet's API", "missing", "not installed", meaning, cure, needed=True)
+    return Finding("Mininet's API", "ok", "installed", meaning, "", needed=True)
+
+
+def _tried() -> list[Finding]:
+    if os.geteuid() != 0:
+        return [
+            Finding(each.feature, "not allowed", "not tried: needs root", each.meaning, _ROOT, each.needed)
+            for each in _TRIALS
+        ]
+    return [_try(each) for each in _TRIALS]
+
+
+def _try(trial: _Trial) -> Finding:
+    fabric = f"doctor-{os.getpid()}"
+    place = namespace(fabric, "t0")
+    try:
+        subprocess.run(("ip", "netns", "add", place), check=True, capture_output=True, text=True)
+        for command in trial.commands:
+            done = run_in(place, command.split())
+            if done.returncode:
+                reason = (done.stderr.strip() or "refused").splitlines()[0].removeprefix("Error: ")
+                return Finding(
+                    trial.feature,
+                    "missing",
+                    f"{command.split()[0]}: {reason}",
+                    trial.meaning,
+                    trial.cure,
+                    trial.needed,
+                )
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.strip()
+        return Finding(trial.feature, "not allowed", reason, trial.meaning, _ROOT, trial.needed)
+    except BackendError as error:
+        reason, _, cure = str(error).partition("; ")
+        return Finding(trial.feature, "missing", reason, trial.meaning, cure or _ROOT, trial.needed)
+    finally:
+        leftovers.remove(fabric)
+    return Finding(trial.feature, "ok", "tried", trial.meaning, "", trial.needed)
+
+
+def _real_time() -> Finding:
+    meaning = "BFD that the machine's load does not disturb; set real_time to false without it"
+    done = _run("chrt", "--fifo", "10", "true")
+    if done:
+        return Finding("real-time priority", "ok", "SCHED_FIFO", meaning)
+    return Finding("real-time priority", "not allowed", "SCHED_FIFO was refused", meaning, _ROOT)
+
+
+def _run(*command: str) -> bool:
+    try:
+        return subprocess.run(command, capture_output=True, check=False, timeout=10).returncode == 0
+    except (FileNotFoundError, subprocess.TimeoutExpired):
+        return False
+
+
+def _program(name: str, package: str, meaning: str) -> Finding:
+    place = shutil.which(name)
+    if place is None:
+        return Finding(name, "missing", "not installed", meaning, f"sudo apt install {package}")
+    return Finding(name, "ok", place, meaning)
+
+
+def _virtual_machine() -> Finding:
+    meaning = "what this kernel lacks: tc flower, soft-RoCE"
+    there, reason = vm_boot.available()
+    if there:
+        return Finding("virtual machine", "ok", reason, meaning)
+    found, _, cure = reason.rpartition(": ")
+    return Finding("virtual machine", "missing", found, meaning, cure)

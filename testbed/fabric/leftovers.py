@@ -58,7 +58,9 @@ def down(name: str | None = None, *, everything: bool = False) -> tuple[Standing
             state.read(name)
     else:
         chosen = [each for each in found if everything or not each.alive]
-    chosen = [each for each in chosen if each.pid != os.getpid() or name is not None]
+        # This process's own are its to remove.
+        chosen = [each for each in chosen if each.pid != os.getpid()]
+    state.sweep()
     problems = []
     for each in chosen:
         try:

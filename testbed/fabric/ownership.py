@@ -46,7 +46,8 @@ def state_folder(fabric: str) -> Path:
 def fabrics() -> tuple[str, ...]:
     """Everything that has something here, by name."""
     names = {fabric_of(each.name) for folder in (NAMESPACES, *FRR_FOLDERS) for each in _listed(folder)}
-    names |= {each.name for each in _listed(STATE_ROOT)}
+    # What begins with a dot is a name that is being taken (state.py).
+    names |= {each.name for each in _listed(STATE_ROOT) if not each.name.startswith(".")}
     return tuple(sorted(each for each in names if each is not None))
 
 

@@ -6,10 +6,11 @@ For: finding a fabric again from another process. Not for: removing one, for whi
 
 from __future__ import annotations
 
+import errno
 import json
+import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from testbed.containers.ownership import RUN_ROOT, is_alive, process_of
 from testbed.fabric.model import BfdTimers, Plan
@@ -38,24 +39,29 @@ class State:
 
 
 def claim(state: State) -> None:
-    """Takes the name. Raises BackendError when somebody has it or nothing can be written."""
-    folder = state_folder(state.plan.name)
+    """Takes the name, so that nobody sees it taken without its file.
+
+    Raises BackendError when somebody has it or nothing can be written.
+    """
+    folder, new = state_folder(state.plan.name), STATE_ROOT / f".{state.owner}"
     try:
         STATE_ROOT.mkdir(mode=0o700, parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        raise BackendError(taken(state.plan.name)) from None
+        new.mkdir(mode=0o700, exist_ok=True)
+        (new / _FILE).write_text(_text(state))
+        new.rename(folder)
     except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            raise BackendError(taken(state.plan.name)) from None
         raise BackendError(f"{folder}: cannot be made ({error.strerror}); run as root") from error
-    write(state)
 
 
 def write(state: State) -> None:
-    """Replaces what is written, at once or not at all."""
+    """Replaces what is written, at once or not at all. Raises BackendError where that is not possible."""
     path = state_folder(state.plan.name) / _FILE
     new = path.with_suffix(".new")
     try:
-        new.write_text(json.dumps({"owner": state.owner, "plan": asdict(state.plan)}, indent=1))
+        new.write_text(_text(state))
         new.rename(path)
     except OSError as error:
         raise BackendError(f"{path}: cannot be written ({error.strerror}); run as root") from error
@@ -80,14 +86,19 @@ def read(name: str) -> State:
 
 
 def forget(name: str) -> None:
-    """Removes the file, and its folders when they are empty."""
-    folder = state_folder(name)
-    for each in _listed(folder):
-        with suppress(OSError):
-            each.unlink()
-    for each in (folder, STATE_ROOT, RUN_ROOT):
+    """Removes the file and whatever else is in its folder, and the folders above when they are empty."""
+    shutil.rmtree(state_folder(name), ignore_errors=True)
+    for each in (STATE_ROOT, RUN_ROOT):
         with suppress(OSError):
             each.rmdir()
+
+
+def sweep() -> None:
+    """Removes what processes left that were killed while they took a name."""
+    with suppress(OSError):
+        for each in STATE_ROOT.glob(".*"):
+            if not is_alive(each.name.removeprefix(".")):
+                shutil.rmtree(each, ignore_errors=True)
 
 
 def taken(name: str) -> str:
@@ -98,8 +109,5 @@ def taken(name: str) -> str:
     )
 
 
-def _listed(folder: Path) -> list[Path]:
-    try:
-        return list(folder.iterdir())
-    except OSError:
-        return []
+def _text(state: State) -> str:
+    return json.dumps({"owner": state.owner, "plan": asdict(state.plan)}, indent=1)

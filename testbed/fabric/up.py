@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from testbed.containers.interrupts import Interrupts
 from testbed.containers.ownership import lasting_run, new_run
 from testbed.fabric import devices, doctor, frr, leftovers, topology
 from testbed.fabric.links import run_in
@@ -43,24 +44,31 @@ def up(plan: Plan, *, lasting: bool = False, progress: Progress | None = None) -
     say = progress or (lambda _: None)
     doctor.require()
     fabric = fabric_of(plan)
-    leftovers.make_way(plan.name)
-    claim(State(plan, new_run()))
-    try:
-        say(f"{len(fabric.namespaces)} namespaces and their cables")
-        topology.build(fabric)
-        say("addresses and overlay")
-        parts = [*fabric.routers, *(end for host in fabric.hosts for end in host.endpoints)]
-        _each(lambda part: devices.set_up(fabric, part), parts)
-        say(f"FRR in {len(fabric.routers)} of them")
-        _each(lambda router: _start(plan, router), fabric.routers)
-        say("routes and tunnels")
-        wait_converged(fabric, CONVERGENCE_TIMEOUT_S)
-        if lasting:
-            write(State(plan, lasting_run(plan.name)))
-    except BaseException:
-        leftovers.remove(plan.name)
-        raise
+    with Interrupts() as interrupts:
+        leftovers.make_way(plan.name)
+        claim(State(plan, new_run()))
+        try:
+            _make(fabric, say)
+            if lasting:
+                write(State(plan, lasting_run(plan.name)))
+        except BaseException:
+            # Ctrl-C again would leave things half removed.
+            interrupts.shield()
+            leftovers.remove(plan.name)
+            raise
     return fabric
+
+
+def _make(fabric: Fabric, say: Progress) -> None:
+    say(f"{len(fabric.namespaces)} namespaces and their cables")
+    topology.build(fabric)
+    say("addresses and overlay")
+    parts = [*fabric.routers, *(end for host in fabric.hosts for end in host.endpoints)]
+    _each(lambda part: devices.set_up(fabric, part), parts)
+    say(f"FRR in {len(fabric.routers)} of them")
+    _each(lambda router: _start(fabric.plan, router), fabric.routers)
+    say("routes and tunnels")
+    wait_converged(fabric, CONVERGENCE_TIMEOUT_S)
 
 
 def load(name: str) -> Fabric:

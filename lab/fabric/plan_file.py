@@ -1,0 +1,80 @@
+"""What `twinbed testbed up` is given: a fabric's plan, as YAML or as options.
+
+For: reading and checking it. Not for: making the fabric (testbed.fabric.up).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from lab.problems import describe
+from lab.strict_yaml import parse
+from testbed.fabric.model import BfdTimers, Plan
+from twinbed import ScenarioError
+
+_DEFAULT = Plan()
+_TIMERS = re.compile(r"(?P<multiplier>[0-9]+)x(?P<interval_ms>[0-9]+)")
+
+
+class PlanFile(BaseModel):
+    """A fabric: every host has an uplink to every ToR."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: str = Field(default=_DEFAULT.name, description="Several stand side by side under different names.")
+    hosts: int = Field(default=_DEFAULT.hosts, description="With a loopback, a bridge and a tunnel each.")
+    tors: int = Field(default=_DEFAULT.tors, description="Switches at the edge.")
+    endpoints: int = Field(default=_DEFAULT.endpoints, description="Namespaces for applications, per host.")
+    vni: int = Field(default=_DEFAULT.vni, description="Of the overlay.")
+    rate_bps: float | None = Field(default=None, description="Of every uplink, both ways.")
+    mtu_bytes: int = Field(default=_DEFAULT.mtu_bytes, description="Of the applications' devices.")
+    bfd: str = Field(default="5x50", description="MULTIPLIERxINTERVAL, the latter in milliseconds.")
+    real_time: bool = Field(
+        default=True, description="bfdd before everything else, zebra and bgpd at nice −15."
+    )
+    stock: bool = Field(default=False, description="FRR as its package has it.")
+    rto_min_s: float | None = Field(default=None, description="TCP's least retransmission timeout.")
+
+    @field_validator("bfd")
+    @classmethod
+    def _timers(cls, text: str) -> str:
+        if not _TIMERS.fullmatch(text):
+            raise ValueError(f"expected MULTIPLIERxINTERVAL with the interval in ms, as 5x50, not {text!r}")
+        return text
+
+
+def plan(path: Path | None, options: Mapping[str, Any]) -> Plan:
+    """A file's plan (None: all defaults), with options in the place of its keys; options that are None were
+    not given. Raises ScenarioError in one line that names the file, or the option, and the key."""
+    given: dict[str, Any] = {} if path is None else _read(path)
+    chosen = {key: value for key, value in options.items() if value is not None}
+    where = "options" if path is None else str(path)
+    try:
+        checked = PlanFile.model_validate({**given, **chosen})
+    except ValidationError as error:
+        raise ScenarioError(describe(error, PlanFile, where)) from None
+    timers = _TIMERS.fullmatch(checked.bfd)
+    assert timers is not None
+    bfd = BfdTimers(int(timers["interval_ms"]) / 1e3, int(timers["multiplier"]))
+    try:
+        return Plan(**{**checked.model_dump(), "bfd": bfd})
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text()
+    except UnicodeDecodeError:
+        raise ScenarioError(f"{path}: cannot be read (not UTF-8)") from None
+    except OSError as error:
+        raise ScenarioError(f"{path}: cannot be read ({error.strerror})") from error
+    data = parse(text, str(path))
+    if not isinstance(data, dict):
+        raise ScenarioError(f"{path}: expected keys, as `hosts: 4`")
+    return data
