@@ -12,14 +12,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lab.calibration import Calibration, Value, read_table, read_values
-from twin.fabric.model import BfdTimers, Bond, ControlPlane, Delay, QueuePair, Reroute, Stalls
+from twin.fabric.model import BfdTimers, Bond, ControlPlane, Delay, FastPath, QueuePair, Reroute, Stalls
 from twinbed import ScenarioError
 
 SCHEMA = 1
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _DELAYS = ("carrier_s", "message_s", "route_s", "rule_s", "session_up_s")
+_FAST = ("late_s", "told_s", "route_s")
 UNITS: Mapping[str, Mapping[str, str]] = {
     "control": dict.fromkeys(("hold_s", *_DELAYS), "s"),
+    "fast": dict.fromkeys(_FAST, "s"),
     "stalls": {"per_s": "1/s", "floor_s": "s", "excess_s": "s"},
     "bfd": {"interval_s": "s", "multiplier": "packets"},
     "bond": {"miimon_s": "s", "lacp_s": "s"},
@@ -83,8 +85,11 @@ def check(replaced: Replaced) -> Replaced:
     return replaced
 
 
-def fabric(calibration: Calibration, replaced: Replaced) -> Fabric:
-    """The calibration's fabric with single values replaced; a replaced delay keeps its relative spread."""
+def fabric(calibration: Calibration, replaced: Replaced, *, fast_path: bool = False) -> Fabric:
+    """The calibration's fabric with single values replaced; a replaced delay keeps its relative spread.
+
+    fast_path: hosts have one.
+    """
     values = dict(calibration.values)
     numbers = {key: value.value for key, value in values.items()}
     numbers |= {
@@ -92,7 +97,7 @@ def fabric(calibration: Calibration, replaced: Replaced) -> Fabric:
     }
 
     def delay(key: str) -> Delay:
-        return _delay(values[f"control.{key}"], numbers[f"control.{key}"])
+        return _delay(values[key], numbers[key])
 
     def of(section: str) -> dict[str, float]:
         return {key: numbers[f"{section}.{key}"] for key in UNITS[section]}
@@ -101,8 +106,9 @@ def fabric(calibration: Calibration, replaced: Replaced) -> Fabric:
     return Fabric(
         control=ControlPlane(
             hold_s=numbers["control.hold_s"],
-            **{key: delay(key) for key in _DELAYS},
+            **{key: delay(f"control.{key}") for key in _DELAYS},
             stalls=Stalls(**of("stalls")),
+            fast=FastPath(**{key: delay(f"fast.{key}") for key in _FAST}) if fast_path else None,
         ),
         timers=BfdTimers(numbers["bfd.interval_s"], int(numbers["bfd.multiplier"])),
         bond=Bond(**of("bond")),

@@ -171,6 +171,9 @@ class FabricInput(Section):
 
     topology: TopologyInput = TopologyInput()
     faults: FaultsInput = FaultsInput()
+    fast_path: bool = Field(
+        default=False, description="Hosts turn away from a dead uplink by themselves, before BGP does."
+    )
     values: Values = Field(
         default_factory=dict,
         description="Single values of the calibration replaced: `control: {hold_s: 0}`.",

@@ -85,7 +85,7 @@ def world(spec: RunSpec) -> World:
     asked = spec.scenario.fabric
     if asked is None:
         raise InvariantError(f"{spec.name}: not about a fabric")
-    fabric = calibration.fabric(spec.calibration, asked.values)
+    fabric = calibration.fabric(spec.calibration, asked.values, fast_path=asked.fast_path)
     given = asked.topology
     topology = dual_tor(
         given.hosts,

@@ -25,6 +25,7 @@ from twin.fabric.model import (
     ControlPlane,
     Delay,
     Direction,
+    FastPath,
     Fault,
     FaultKind,
     Reroute,
@@ -169,11 +170,31 @@ class _Fabric:
         if self.manner.scheme is Scheme.BOND:
             self.env.process(self._turn_bond(here, other, cause))
             return
+        if here.startswith("host") and self.manner.control.fast is not None:
+            self.env.process(self._go_around(self.manner.control.fast, here, other, cause, carrier=carrier))
         if carrier and here.startswith("host"):
             installed = self.write(here, Step.INSTALLED, f"the kernel skips next hop {other}", cause)
             self.env.process(self.reconcile(here, installed))
             return
         self.speaker(here).tell(other, cause)
+
+    def _go_around(self, fast: FastPath, here: str, lost: str, cause: int, *, carrier: bool) -> Process:
+        """The fast path of a host whose link to `lost` is dead."""
+        yield self.pause(fast.late_s)
+        acted = self.write(here, Step.SELECTED, f"fast path: around {lost}", cause)
+        for neighbour in self.neighbours(lost):
+            self.env.process(self._told(fast, neighbour, here, lost, acted))
+        if not carrier:
+            yield from self._install(fast, here, f"fast path: not by {lost}", acted)
+
+    def _told(self, fast: FastPath, neighbour: str, here: str, lost: str, cause: int) -> Process:
+        yield self.pause(fast.told_s)
+        told = self.write(neighbour, Step.TOLD, f"{here} is not to be reached by {lost}", cause)
+        yield from self._install(fast, neighbour, f"fast path: {here} not by {lost}", told)
+
+    def _install(self, fast: FastPath, here: str, what: str, cause: int) -> Process:
+        yield self.pause(fast.route_s)
+        yield from self.reconcile(here, self.write(here, Step.INSTALLED, what, cause))
 
     def speaker(self, name: str) -> _Speaker:
         """The BGP daemon of a machine."""

@@ -35,7 +35,7 @@ from twin.fabric.model import (
     Topology,
     Whole,
 )
-from twin.fabric.steps import Manner, again_s, far_steps_s, host_steps_s, noticed_s
+from twin.fabric.steps import Manner, acted_s, again_s, far_steps_s, host_steps_s, noticed_s
 from twin.fabric.topology import all_pairs, check
 from twinbed import ScenarioError
 
@@ -100,9 +100,11 @@ def gap_samples(
     random = np.random.default_rng(seed)
     both, quiet = np.ones(n, np.bool_), np.full(n, silent)
     known = noticed_s(manner, quiet, random, out=both, into=both)
-    _, out_s = host_steps_s(manner, known[:, Direction.OUT], quiet, random)
-    _, in_s = far_steps_s(manner, known[:, Direction.IN], spines, random)
+    fast_s = acted_s(manner, known[:, Direction.OUT], random)
+    _, out_s = host_steps_s(manner, known[:, Direction.OUT], fast_s, quiet, random)
+    _, in_s = far_steps_s(manner, known[:, Direction.IN], fast_s, spines, random)
     installed = np.stack([out_s, in_s], axis=1)
+    known[:, Direction.IN] = np.minimum(known[:, Direction.IN], fast_s)
     return np.where(known < down_s, _ended(scheme, installed, down_s), down_s)
 
 
@@ -194,13 +196,19 @@ def _outages(
     link, pair, first, last, direction = rows
     begin_s, repair_s = links.begin_s[link], links.repair_s[link]
     # A host changes all its routes at once; hosts far away each for themselves.
-    host_selected, host_installed = host_steps_s(manner, known[:, Direction.OUT], silent, random)
+    fast_s = acted_s(manner, known[:, Direction.OUT], random)
+    host_selected, host_installed = host_steps_s(manner, known[:, Direction.OUT], fast_s, silent, random)
     far = direction == Direction.IN
     selected, installed = host_selected[link], host_installed[link]
+    # What a host tells helps those who have a link to the same switch.
+    mine = topology.tor_of[pairs[pair[far], 0], first[far]] == topology.tor_of[pairs[pair[far], 1], last[far]]
+    told_s = np.where(mine, fast_s[link[far]], np.inf)
     selected[far], installed[far] = far_steps_s(
-        manner, known[link[far], Direction.IN], topology.spines > NO_SPINE, random
+        manner, known[link[far], Direction.IN], told_s, topology.spines > NO_SPINE, random
     )
-    detected_s = begin_s + known[link, direction]
+    known_s = known[link, direction]
+    known_s[far] = np.minimum(known_s[far], told_s)
+    detected_s = begin_s + known_s
     installed_s = begin_s + installed
     lag = np.subtract(installed, selected, where=np.isfinite(installed), out=np.zeros(len(link)))
     noticed = detected_s < repair_s

@@ -137,13 +137,28 @@ class Stalls:
 
 
 @dataclass(frozen=True, slots=True)
+class FastPath:
+    """Delays of the fast path (control.fast_path), which hosts have besides BGP.
+
+    late_s: from what it sees (silence for the detection time, a packet that says so, a lost carrier) until it
+    acts; told_s: from then until another host has its report; route_s: from either until the kernel forwards
+    around the dead link.
+    """
+
+    late_s: Delay
+    told_s: Delay
+    route_s: Delay
+
+
+@dataclass(frozen=True, slots=True)
 class ControlPlane:
     """Delays of detection and routing on a path, as calibrated. See lab's calibration for each source.
 
     carrier_s: a lost carrier until the routing daemon knows; hold_s: how long the BGP daemon waits before it
     selects paths, at each BGP hop; message_s: an update on its way to a neighbour, with its handling there;
     route_s: a selected path until the kernel forwards by it; rule_s: a netlink event until the reconciler's
-    rules are in force; session_up_s: a repaired link until BGP uses it again.
+    rules are in force; session_up_s: a repaired link until BGP uses it again; fast: what hosts have besides
+    (None: BGP alone).
     """
 
     carrier_s: Delay
@@ -153,6 +168,7 @@ class ControlPlane:
     rule_s: Delay
     session_up_s: Delay
     stalls: Stalls
+    fast: FastPath | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,10 +71,19 @@ def noticed_s(
     return np.where(silent[:, None], quiet, carrier)
 
 
+def acted_s(manner: Manner, known_s: Floats, random: np.random.Generator) -> Floats:
+    """float64[n], when the fast path of a host that knows of its own dead link at known_s turns away from it;
+    inf where hosts have none."""
+    if manner.control.fast is None or manner.scheme not in OVERLAYS:
+        return np.full(len(known_s), np.inf)
+    return known_s + draw(manner.control.fast.late_s, len(known_s), random)
+
+
 def host_steps_s(
-    manner: Manner, known_s: Floats, silent: Flags, random: np.random.Generator
+    manner: Manner, known_s: Floats, fast_s: Floats, silent: Flags, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """(selected, installed), float64[n], at a host that knows of its own dead link at known_s.
+    """(selected, installed), float64[n], at a host that knows of its own dead link at known_s, and whose fast
+    path acts at fast_s.
 
     Without a carrier the kernel itself stops using a next hop (ignore_routes_with_linkdown), a bond its
     device: nobody waits for the routing daemon.
@@ -84,13 +93,15 @@ def host_steps_s(
     if manner.scheme is Scheme.BOND:
         return known_s, known_s
     selected = known_s + np.where(silent, manner.control.hold_s, 0.0)
-    return selected, selected + np.where(silent, draw(manner.control.route_s, len(known_s), random), 0.0)
+    installed = selected + np.where(silent, draw(manner.control.route_s, len(known_s), random), 0.0)
+    return _sooner(manner, (selected, installed), fast_s, random)
 
 
 def far_steps_s(
-    manner: Manner, known_s: Floats, local_repair: bool, random: np.random.Generator
+    manner: Manner, known_s: Floats, fast_s: Floats, local_repair: bool, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """(selected, installed), float64[n], for traffic towards a dead link that its ToR knows of at known_s.
+    """(selected, installed), float64[n], for traffic towards a dead link that its ToR knows of at known_s,
+    and of which its host's fast path tells the sender from fast_s on (inf: it cannot).
 
     local_repair: the switch before the dead link has another path (spines) and takes it; otherwise it
     withdraws the route, and each sending host selects anew after a message and a hold of its own.
@@ -104,7 +115,22 @@ def far_steps_s(
     selected = known_s + control.hold_s
     if not local_repair:
         selected = selected + draw(control.message_s, len(known_s), random) + control.hold_s
-    return selected, selected + draw(control.route_s, len(known_s), random)
+    installed = selected + draw(control.route_s, len(known_s), random)
+    if control.fast is not None:
+        fast_s = fast_s + draw(control.fast.told_s, len(known_s), random)
+    return _sooner(manner, (selected, installed), fast_s, random)
+
+
+def _sooner(
+    manner: Manner, steps: tuple[Floats, Floats], fast_s: Floats, random: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """BGP's steps, or the fast path's from fast_s on where that is sooner."""
+    if manner.control.fast is None:
+        return steps
+    selected, installed = steps
+    fast = fast_s + draw(manner.control.fast.route_s, len(fast_s), random)
+    sooner = fast < installed
+    return np.where(sooner, fast_s, selected), np.where(sooner, fast, installed)
 
 
 def again_s(manner: Manner, count: int, random: np.random.Generator) -> Floats:

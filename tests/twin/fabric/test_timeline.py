@@ -6,7 +6,7 @@ from scipy.stats import ks_2samp
 
 from twin.fabric.failover import failover
 from twin.fabric.journal import NO_CAUSE, Step
-from twin.fabric.model import BfdTimers, Bond, Direction, Fault, FaultKind, Reroute, Scheme
+from twin.fabric.model import BfdTimers, Bond, Delay, Direction, FastPath, Fault, FaultKind, Reroute, Scheme
 from twin.fabric.timeline import timeline
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError
@@ -34,6 +34,20 @@ def test_a_silent_fault_is_detected_withdrawn_and_routed_around_and_rules_stay(e
     assert story.first_s(Step.USED_AGAIN, "host 0") == pytest.approx(8.0)
     assert 6.0 < story.first_s(Step.SESSION_UP, "host 0") < 7.01
     assert np.isnan(story.first_s(Step.DETECTED, "host 1"))
+
+
+FAST = FastPath(late_s=Delay(0.002, 0.003), told_s=Delay(0.003, 0.005), route_s=Delay(0.001, 0.002))
+
+
+def test_the_fast_path_waits_for_no_hold_and_bgp_says_the_same_later(exact):
+    fast = FastPath(*(Delay(delay_s, delay_s) for delay_s in (0.002, 0.003, 0.001)))
+    story = timeline(dual_tor(3), PORT, Scheme.THORN, replace(exact, fast=fast), TIMERS, SEED)
+    host_s = story.first_s(Step.DETECTED, "host 0")
+    assert story.first_s(Step.INSTALLED, "host 0") == pytest.approx(host_s + 0.003)
+    for other in ("host 1", "host 2"):
+        assert story.first_s(Step.TOLD, other) == pytest.approx(host_s + 0.005)
+        assert story.first_s(Step.INSTALLED, other) == pytest.approx(host_s + 0.006)
+    assert rows(story).count(("host 1", Step.INSTALLED)) == 2
 
 
 def test_every_row_has_an_earlier_cause_but_the_plan_s_own(control):
@@ -94,6 +108,8 @@ CASES = {
     "spines": (Scheme.THORN, SPINES, PORT, "tor 0"),
     "switch": (Scheme.THORN, PAIR, Fault(FaultKind.TOR, 1.0, 5.0, tor=0), None),
     "bond": (Scheme.BOND, PAIR, PORT, "tor 0"),
+    "fast path": (Scheme.THORN, PAIR, PORT, "host 1"),
+    "fast path, carrier": (Scheme.THORN, PAIR, replace(PORT, silent=False), "host 1"),
 }
 RUNS = 250
 
@@ -102,6 +118,7 @@ RUNS = 250
 @pytest.mark.parametrize("case", CASES)
 def test_events_and_arrays_come_to_the_same_distributions(control, case):
     scheme, fabric, fault, far = CASES[case]
+    control = replace(control, fast=FAST if case.startswith("fast path") else None)
     fault = replace(fault, down_s=np.inf)
     seeds = np.random.SeedSequence(11).spawn(RUNS)
     phases = np.random.default_rng(12).uniform(4.0, 5.0, RUNS) * (TIMERS.interval_s * 2)
