@@ -20,6 +20,7 @@ from lab.cli import (
     compare,
     controller,
     policies,
+    profile,
     record,
     report,
     run,
@@ -47,6 +48,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("record")(record.record)
+app.command("profile")(profile.profile)
 app.command("whatif")(whatif.whatif)
 app.command("run")(run.run)
 app.command("calibrate")(calibrate.calibrate)

@@ -121,8 +121,8 @@ def record(
 
     request = _request(command or [], container or [], file, name)
     path = out or Path(f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
-    _check_folder(path)
-    with _progress(wanted=not no_progress and logs is not None) as on_tick:
+    check_folder(path)
+    with progress_line(wanted=not no_progress and logs is not None) as on_tick:
         recording = recorder.record(
             request.specs,
             app=request.name,
@@ -150,14 +150,14 @@ def _request(command: list[str], containers: list[str], file: Path | None, name:
     return from_file(file, name)
 
 
-def _check_folder(path: Path) -> None:
+def check_folder(path: Path) -> None:
     """A folder that cannot take the trace is found out before the recording and not after it."""
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise BackendError(f"{path}: its folder does not exist or cannot be written; choose another --out")
 
 
 @contextmanager
-def _progress(*, wanted: bool) -> Iterator[Callable[[Progress], None] | None]:
+def progress_line(*, wanted: bool) -> Iterator[Callable[[Progress], None] | None]:
     """A line on a terminal's standard error: time, samples, missed ticks; None where it is not wanted."""
     if not (wanted and sys.stderr.isatty()):
         yield None

@@ -38,13 +38,15 @@ class Traffic(NamedTuple):
 
 
 class Endpoint:
-    """One container's end: its namespace, its address, its counters (files kept open).
+    """One container's end: its namespace, the host's end of its link, its address, its counters (files kept
+    open).
 
     Raises BackendError where the counters cannot be seen.
     """
 
     def __init__(self, namespace: str, link: str, address: str) -> None:
         self.namespace = namespace
+        self.link = link
         self.address = address
         statistics = _CLASS / link / "statistics"
         # The host's end of the pair counts the other way round.

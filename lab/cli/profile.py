@@ -1,0 +1,95 @@
+"""`twinbed profile`: a short local run of a training job, kept for predicting and recommending.
+
+For: the verb's options, its progress line and its exit code. Not for: running the job (testbed.cloud).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.record import check_folder, progress_line
+from lab.formats import Column, Record, Result
+
+_COLUMNS = (
+    Column("process", "process"),
+    Column("cpu_mean_cores", "CPU mean", "cores", 3),
+    Column("memory_max_mib", "memory max", "MiB", 1),
+    Column("rx_mib", "received", "MiB", 2),
+    Column("tx_mib", "sent", "MiB", 2),
+)
+_MIB = 1 << 20
+
+
+def profile(
+    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job's file.", show_default=False)],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            metavar="FILE.parquet",
+            help="Where the local run is written. Default: NAME.local-run.parquet beside the job's file.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option("--workers", min=0, metavar="N", help="Processes beside the master.")
+    ] = 2,
+    duration: Annotated[
+        float, typer.Option("--duration", min=1.0, max=600.0, metavar="SECONDS", help="Stop it then.")
+    ] = 600.0,
+    steps: Annotated[
+        int,
+        typer.Option("--steps", min=10, metavar="N", help="What {steps} stands for in the job's command."),
+    ] = 200,
+    logs: Annotated[
+        Path | None,
+        typer.Option(
+            "--logs", metavar="FOLDER", help="Where each process's output goes. Default: it passes through."
+        ),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Run a training job on this machine for a short while and keep what it uses and how long its steps take.
+
+    One master and some workers, each in a cgroup and a network of its own; the script needs no change. Needs
+    root and cgroups.
+    """
+    from lab.cloud import job_file, local_run_file
+    from testbed.cloud import local_run
+
+    given = job_file.load(job)
+    path = out or job.parent / f"{given.name}.local-run.parquet"
+    check_folder(path)
+    with progress_line(wanted=not no_progress and logs is not None) as on_tick:
+        found = local_run.profile(
+            given.command_line(steps=steps),
+            workers=workers,
+            duration_s=duration,
+            directory=job.resolve().parent,
+            logs=logs,
+            on_tick=on_tick,
+        )
+    local_run_file.write(found.run, found.processes, found.recording.metadata, path)
+    run = found.run
+    rows: tuple[Record, ...] = tuple(
+        {
+            "process": name,
+            "cpu_mean_cores": float(run.cpu_cores[:, index].mean()),
+            "memory_max_mib": float(run.memory_bytes[:, index].max()) / _MIB,
+            "rx_mib": float(run.net_in_bytes[:, index].sum()) / _MIB,
+            "tx_mib": float(run.net_out_bytes[:, index].sum()) / _MIB,
+        }
+        for index, name in enumerate(found.processes)
+    )
+    notes = (
+        f"{len(run.step_s)} steps of {1000 * float(np.median(run.step_s)):.1f} ms (median), "
+        f"batch {run.batch}, {run.parameters:,} parameters, {len(run.layers)} layers.",
+        f"Written to {path}.",
+    )
+    emit(Result(_COLUMNS, rows, notes=notes), form)

@@ -1,0 +1,226 @@
+"""Instance types emulated at a scale, and real training jobs measured on clusters of them.
+
+For: step times that are measured and not modelled. CPU quota, link rates and memory are those of a type, all
+smaller by one declared factor: computing and communicating keep their ratio, and a step takes that many times
+as long as on such a machine with this machine's cores. Not for: choosing what to measure (lab.cloud.grid),
+nor for what a quota cannot show: other CPUs, caches, sockets, GPUs, disks.
+
+Limits change while the job runs, so one start serves every type. Links are shaped by HTB in both directions.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from control.recommender.model import InstanceType
+from testbed.cloud import steps
+from testbed.containers import network
+from testbed.containers.cgroups import Driver, detect
+from testbed.containers.container import Container, ContainerSpec, stop
+from testbed.containers.interrupts import Interrupts
+from testbed.containers.ownership import new_run
+from twinbed import BackendError, ScenarioError
+
+WARM_UP_STEPS = 3
+"""Under new limits: buffers of the links are those of the old ones until then."""
+STEPS = 20
+_POLL_S = 0.05
+
+
+SCALE = 1 / 48
+"""Cores of this machine per vCPU; bits per second and bytes of memory per one of the type's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emulated:
+    """A type at a scale: per worker."""
+
+    name: str
+    cores: float
+    network_bps: float
+    memory_bytes: int
+
+
+def emulated(kind: InstanceType, scale: float = SCALE) -> Emulated:
+    """The type, everything smaller by one factor, so that computing and communicating keep their ratio.
+
+    Raises ScenarioError for a type with GPUs or without a network rate."""
+    if kind.gpus:
+        raise ScenarioError(f"type {kind.name} has GPUs, which cannot be emulated here; leave it out")
+    if not kind.network_bps > 0:
+        raise ScenarioError(f"type {kind.name} has no network_bps; state one in the catalogue")
+    return Emulated(
+        kind.name,
+        kind.vcpus * scale,
+        kind.network_bps * scale,
+        int(kind.memory_gib * 2**30 * scale),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One run of a job on one cluster.
+
+    step_s: float64[k], of rank 0 after warming up; cpu_cores: mean use per worker; fits: False where the
+    job's processes hold more memory than the type has (then nothing was run, k = 0).
+    """
+
+    step_s: np.ndarray
+    cpu_cores: float
+    fits: bool
+
+
+class Cluster:
+    """A job's processes, one per worker, from start to removal; a context manager.
+
+    command: of each process, which must go on until it is ended. Raises ScenarioError for a command that
+    cannot be executed, BackendError where the machine refuses.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        workers: int,
+        *,
+        directory: Path | None = None,
+        driver: Driver | None = None,
+    ) -> None:
+        if workers < 1:
+            raise ScenarioError(f"{workers} workers: expected at least 1")
+        self._command, self._workers, self._directory = tuple(command), workers, directory
+        self._driver = driver or detect()
+        self._containers: list[Container] = []
+        self._undo = ExitStack()
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._undo.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._undo.close()
+
+    def _start(self) -> None:
+        self._driver.sweep()
+        network.sweep()
+        interrupts = self._undo.enter_context(Interrupts())
+        temporary = self._undo.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-cluster-"))
+        self._folder = Path(temporary)
+        run = new_run()
+        self._undo.callback(self._driver.finish, run)
+        names = [f"worker-{index}" for index in range(self._workers)]
+        names[0] = "master"
+        groups = []
+        for name in names:
+            groups.append(self._driver.create(run, name))
+            self._undo.callback(groups[-1].remove)
+        networks = network.Network(run, names)
+        self._undo.callback(networks.remove)
+        self._endpoints = list(networks.endpoints)
+        for each in self._endpoints:
+            _shaped(each.link)
+            _shaped("eth0", each.namespace)
+        for rank, name in enumerate(names):
+            told = steps.environment(self._folder, rank, self._workers, os.environ)
+            spec = ContainerSpec(name, self._command, env=told, directory=self._directory)
+            self._containers.append(Container(spec, groups[rank], self._endpoints[rank]))
+        self._undo.callback(lambda: stop(self._containers, lambda: interrupts.hurry))
+        self._undo.callback(interrupts.shield)
+        for container in self._containers:
+            container.start(self._containers, self._folder / "logs", None)
+
+    def wait_for_steps(self, within_s: float) -> None:
+        """Until the job has taken its first steps. Raises ScenarioError if it does not, or ends."""
+        self._until(lambda: self._steps() > WARM_UP_STEPS, within_s, "take its first steps")
+
+    @property
+    def model(self) -> steps.Model:
+        """What the job trains, once it has taken a step."""
+        return steps.model(self._folder)
+
+    def measure(self, kind: Emulated, *, count: int = STEPS, within_s: float = 120.0) -> Measured:
+        """`count` steps on a cluster of that type, after warming up.
+
+        Raises ScenarioError where the job ends or does not get so far in time.
+        """
+        held = max(each.group.charged_bytes() for each in self._containers)
+        if held > kind.memory_bytes:
+            return Measured(np.empty(0), float("nan"), fits=False)
+        self._limit(kind)
+        self._past(WARM_UP_STEPS, within_s)
+        begun, cpu_ns, at_ns = self._steps(), self._cpu_ns(), time.monotonic_ns()
+        self._past(count + 1, within_s)
+        used = (self._cpu_ns() - cpu_ns) / (time.monotonic_ns() - at_ns) / self._workers
+        ends_ns = steps.step_ends_ns(self._folder)[begun : begun + count + 1]
+        return Measured(np.diff(ends_ns) * 1e-9, used, fits=True)
+
+    def _limit(self, kind: Emulated) -> None:
+        for each, endpoint in zip(self._containers, self._endpoints, strict=True):
+            each.group.set_cpu_quota(kind.cores)
+            each.group.set_memory_limit(kind.memory_bytes)
+            _rate(endpoint.link, kind.network_bps)
+            _rate("eth0", kind.network_bps, endpoint.namespace)
+
+    def _past(self, count: int, within_s: float) -> None:
+        goal = self._steps() + count
+        self._until(lambda: self._steps() >= goal, within_s, f"take {count} steps")
+
+    def _until(self, there: Callable[[], bool], within_s: float, what: str) -> None:
+        deadline = time.monotonic() + within_s
+        while not there():
+            if any(each.poll() is not None for each in self._containers):
+                raise ScenarioError(f"the job ended before it could {what}: {self._last_words()}")
+            if time.monotonic() > deadline:
+                raise ScenarioError(f"the job did not {what} within {within_s:g} s")
+            time.sleep(_POLL_S)
+
+    def _steps(self) -> int:
+        return len(steps.step_ends_ns(self._folder))
+
+    def _cpu_ns(self) -> int:
+        return sum(each.group.read().cpu_ns for each in self._containers)
+
+    def _last_words(self) -> str:
+        for log in sorted((self._folder / "logs").glob("*.log")):
+            if lines := log.read_text(errors="replace").strip().splitlines():
+                return lines[-1]
+        return "it printed nothing"
+
+
+def _shaped(link: str, namespace: str | None = None) -> None:
+    """Makes what leaves by the link, in a namespace if given, subject to `_rate`; unlimited until then."""
+    _tc(f"qdisc add dev {link} root handle 1: htb default 1", link, namespace)
+
+
+def _rate(link: str, rate_bps: float, namespace: str | None = None) -> None:
+    change = f"class replace dev {link} parent 1: classid 1:1 htb rate {rate_bps:.0f}bit quantum 15140"
+    _tc(change, link, namespace)
+
+
+def _tc(command: str, link: str, namespace: str | None) -> None:
+    where = ["-n", namespace] if namespace else []
+    try:
+        done = subprocess.run(
+            ["tc", *where, "-batch", "-"], input=command + "\n", capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise BackendError("tc: not installed; install it: sudo apt install iproute2") from error
+    if done.returncode:
+        reason = (done.stderr.strip() or "no reason given").splitlines()[0]
+        raise BackendError(f"tc on {link}: {reason}; shaping needs root, CAP_NET_ADMIN and HTB")

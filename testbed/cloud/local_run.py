@@ -1,0 +1,114 @@
+"""A local run: a user's training job as one master and some workers on this machine, for up to ten minutes.
+
+For: what the job uses and how long its steps take, each process in a cgroup and a network of its own, with
+nothing in the script changed. Not for: files (lab), nor instance types (emulated.py). Source: SPEC §3.1.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from control.recommender.model import LocalRun
+from testbed.cloud import steps
+from testbed.containers.container import ContainerSpec
+from testbed.containers.recorder import Progress, Recording, record
+from twinbed import BackendError, ScenarioError
+
+LONGEST_S = 600.0
+WORKERS = 2
+WARM_UP_STEPS = 5
+"""A process's first steps allocate, connect and compile; they are no measure of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A local run, the names of its processes, and what was recorded beside it."""
+
+    run: LocalRun
+    processes: tuple[str, ...]
+    recording: Recording
+
+
+def profile(
+    command: Sequence[str],
+    *,
+    workers: int = WORKERS,
+    duration_s: float = LONGEST_S,
+    interval_s: float = 1.0,
+    directory: Path | None = None,
+    logs: Path | None = None,
+    on_tick: Callable[[Progress], None] | None = None,
+) -> Profile:
+    """Runs the command once per process until all have ended or duration_s is over.
+
+    The processes find RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed expects them.
+    Raises ScenarioError for a command that cannot be run or fails, and where there were too few steps;
+    BackendError where the machine refuses or the job trains nothing.
+    """
+    if workers < 0:
+        raise ScenarioError(f"{workers} workers: expected 0 or more beside the master")
+    names = ("master", *(f"worker-{index + 1}" for index in range(workers)))
+    with tempfile.TemporaryDirectory(prefix="twinbed-profile-") as name:
+        folder = Path(name)
+        specs = [
+            ContainerSpec(
+                process,
+                tuple(command),
+                env=steps.environment(folder, rank, len(names), os.environ),
+                directory=directory,
+            )
+            for rank, process in enumerate(names)
+        ]
+        recording = record(
+            specs,
+            app="job",
+            interval_s=interval_s,
+            duration_s=duration_s,
+            network_mode="own",
+            logs=logs,
+            on_tick=on_tick,
+        )
+        _check_exits(recording)
+        trained, ends_ns = steps.model(folder), steps.step_ends_ns(folder)
+    step_s = np.diff(ends_ns)[WARM_UP_STEPS:] * 1e-9
+    if not step_s.size:
+        raise ScenarioError(
+            f"the job took {len(ends_ns)} steps, and the first {WARM_UP_STEPS} are for warming up; "
+            "let it run longer"
+        )
+    return Profile(_local_run(recording, trained, step_s), names, recording)
+
+
+def _local_run(recording: Recording, trained: steps.Model, step_s: np.ndarray) -> LocalRun:
+    if recording.rx_bytes is None or recording.tx_bytes is None:
+        raise BackendError("the local run was recorded without networks of its own")
+    # Before all are there and after the first has ended it is no longer the job.
+    rows = np.flatnonzero(recording.present.all(axis=1))
+    whole = slice(rows[0], rows[-1] + 1) if rows.size else slice(0, 0)
+    return LocalRun(
+        interval_s=recording.interval_s,
+        cpu_cores=recording.cpu_cores[whole],
+        memory_bytes=recording.memory_bytes[whole],
+        net_in_bytes=recording.rx_bytes[whole],
+        net_out_bytes=recording.tx_bytes[whole],
+        step_s=step_s,
+        batch=trained.batch,
+        parameters=trained.parameters,
+        layers=trained.layers,
+    )
+
+
+def _check_exits(recording: Recording) -> None:
+    failed = [
+        f"{name} ended with {code}"
+        for name, code in zip(recording.containers, recording.exit_codes, strict=True)
+        if code
+    ]
+    if failed:
+        raise ScenarioError(f"the job failed: {', '.join(failed)}; its own output says why")

@@ -1,0 +1,50 @@
+"""The shipped jobs really train."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.cloud import job_file
+
+JOBS = Path(__file__).parents[2] / "scenarios" / "jobs"
+NAMES = sorted(path.stem for path in JOBS.glob("*.yaml"))
+
+
+@pytest.fixture
+def jobs(monkeypatch):
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbed[cloud]'")
+    monkeypatch.syspath_prepend(str(JOBS))
+    before = set(sys.modules)
+    yield importlib.import_module("training")
+    for name in set(sys.modules) - before:
+        if str(JOBS) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def test_there_are_seven_of_text_audio_and_images():
+    assert len(NAMES) == 7
+    assert {name.split("_")[0] for name in NAMES} == {"text", "audio", "images"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_file_starts_a_script_that_is_there(name):
+    given = job_file.load(JOBS / f"{name}.yaml")
+    assert given.name == name
+    assert (JOBS / given.command_line()[1]).is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_it_learns(jobs, name):
+    import torch
+
+    job = importlib.import_module(name)
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    given = job_file.load(JOBS / f"{name}.yaml")
+    rate = given.features["learning_rate"]
+    lines = list(jobs.steps(job.Net(), job.make, given.batch, 60, rate, torch.optim.Adam))
+    first, last = (float(line.split()[3]) for line in (lines[0], lines[-1]))
+    assert last < 0.85 * first

@@ -1,0 +1,69 @@
+"""A script that knows nothing of twinbed, run with the hook in its path."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from testbed.cloud import steps
+from twinbed import BackendError
+
+SCRIPT = """
+import torch
+from torch import nn
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+model.eval()
+model(torch.ones(99, 4))  # an evaluation before the training is no batch
+model.train()
+descent, other = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(model[0].parameters(), lr=0.1)
+for _ in range(7):
+    model(torch.ones(5, 4)).sum().backward()
+    descent.step()
+    other.step()
+"""
+
+
+def run(script, folder, **extra):
+    environment = {**os.environ, **steps.environment(folder, 0, 1, os.environ), **extra}
+    return subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120
+    )
+
+
+@pytest.mark.slow
+def test_steps_batch_parameters_and_layers_are_noted_without_a_change_to_the_script(tmp_path):
+    done = run(SCRIPT, tmp_path)
+    assert done.returncode == 0, done.stderr
+    ends_ns = steps.step_ends_ns(tmp_path)
+    assert len(ends_ns) == 7
+    assert (np.diff(ends_ns) > 0).all()
+    model = steps.model(tmp_path)
+    assert (model.batch, model.parameters, model.parameter_bytes) == (5, 58, 232)
+    assert model.layers == ("Linear", "ReLU", "Linear")
+
+
+def test_a_script_without_torch_runs_as_it_would_and_leaves_nothing(tmp_path):
+    done = run("import os; print(os.environ['MASTER_ADDR'])", tmp_path, TWINBED_ADDRESS_MASTER="198.18.0.1")
+    assert done.stdout == "198.18.0.1\n"
+    assert not done.stderr
+    assert not list(tmp_path.iterdir())
+    assert len(steps.step_ends_ns(tmp_path)) == 0
+    with pytest.raises(BackendError, match="trained no PyTorch model"):
+        steps.model(tmp_path)
+
+
+def test_the_site_s_own_customisation_still_runs(tmp_path):
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text("import os; os.environ['SITE'] = 'there'")
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    environment |= steps.environment(tmp_path, 0, 1, environment)
+    code = "import os; print(os.environ['SITE'])"
+    assert subprocess.check_output([sys.executable, "-c", code], env=environment, text=True) == "there\n"
+
+
+def test_a_step_that_is_being_written_is_not_read_yet(tmp_path):
+    (tmp_path / "0.steps").write_bytes((5).to_bytes(8, "little") + b"\x01\x02")
+    assert steps.step_ends_ns(tmp_path).tolist() == [5]

@@ -1,0 +1,62 @@
+"""Real jobs in cgroups and networks of their own."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from control.recommender.model import InstanceType
+from testbed.cloud.emulated import SCALE, Cluster, emulated
+from testbed.cloud.local_run import profile
+from testbed.containers import network
+from testbed.containers.cgroups import detect
+from twinbed import ScenarioError
+
+JOBS = Path(__file__).parents[3] / "scenarios" / "jobs"
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+
+def job(steps):
+    return (sys.executable, str(JOBS / "text_bag.py"), "--steps", str(steps))
+
+
+def test_a_local_run_has_series_of_all_processes_and_the_steps_of_the_job(tmp_path):
+    found = profile(job(60), workers=1, duration_s=100, interval_s=0.5, logs=tmp_path)
+    assert found.processes == ("master", "worker-1")
+    run = found.run
+    assert run.cpu_cores.shape == run.net_in_bytes.shape
+    assert run.cpu_cores.shape[1] == 2
+    assert len(run.step_s) == 60 - 1 - 5
+    assert (run.batch, run.layers[0]) == (64, "EmbeddingBag")
+    # Both send their gradients, 4 bytes per parameter, at each step.
+    assert run.net_out_bytes.sum() > 50 * 4 * run.parameters
+    assert detect().sweep() == network.sweep() == []
+
+
+def test_a_job_that_fails_says_so_and_leaves_nothing(tmp_path):
+    with pytest.raises(ScenarioError, match=r"the job failed: master ended with 3"):
+        profile((sys.executable, "-c", "raise SystemExit(3)"), workers=0, logs=tmp_path)
+    assert detect().sweep() == network.sweep() == []
+
+
+def test_one_start_serves_several_types_and_a_smaller_one_is_slower():
+    small, large = (InstanceType(f"t-{vcpus}", "test", vcpus, 60, network_bps=10e9) for vcpus in (4, 24))
+    tiny = InstanceType("tiny", "test", 4, 0.5, network_bps=10e9)
+    with Cluster(job(1_000_000), 2) as cluster:
+        cluster.wait_for_steps(120)
+        assert cluster.model.batch == 64
+        runs = [cluster.measure(emulated(each), count=10) for each in (large, small)]
+        assert not cluster.measure(emulated(tiny)).fits
+    assert [len(each.step_s) for each in runs] == [10, 10]
+    assert runs[1].cpu_cores < 1.3 * 4 * SCALE
+    assert np.median(runs[1].step_s) > 1.5 * np.median(runs[0].step_s)
+    assert detect().sweep() == network.sweep() == []
+
+
+def test_types_that_cannot_be_emulated():
+    with pytest.raises(ScenarioError, match="type p2 has GPUs"):
+        emulated(InstanceType("p2", "aws", 4, 61, gpus=1, network_bps=1e9))
+    with pytest.raises(ScenarioError, match="no network_bps"):
+        emulated(InstanceType("x", "aws", 4, 61))
