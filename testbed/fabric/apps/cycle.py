@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from testbed.fabric import faults, up
+from testbed.fabric import faults
+from testbed.fabric.apps.carried import Carried, carried
 from testbed.fabric.model import Fabric, Fault, FaultKind
 
 _LOOK_EVERY_S = 0.5
@@ -21,11 +21,13 @@ _LOOK_EVERY_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """A fault that was: in force from at_ns to cleared_ns, CLOCK_MONOTONIC."""
+    """A fault that was: in force from at_ns to cleared_ns, CLOCK_MONOTONIC. before: what its path carried
+    just then, of a fault of one uplink (None: of several)."""
 
     fault: Fault
     at_ns: int
     cleared_ns: int
+    before: Carried | None
 
 
 def round_robin(fabric: Fabric) -> list[Fault]:
@@ -72,14 +74,21 @@ class Cycle(AbstractContextManager["Cycle"]):
             for fault in itertools.cycle(self._order):
                 if not self._wait_up():
                     return
+                before = self._carried(fault)
                 injected = faults.inject(self._fabric, fault)
                 try:
                     self._over.wait(self._down_s)
                 finally:
-                    faults.clear(self._fabric, fault)
-                self.struck.append(Struck(fault, injected.at_ns, time.monotonic_ns()))
+                    cleared_ns = faults.clear(self._fabric, fault)
+                self.struck.append(Struck(fault, injected.at_ns, cleared_ns, before))
         except Exception as error:  # raised again by who waits for this thread
             self._error = error
+
+    def _carried(self, fault: Fault) -> Carried | None:
+        if fault.kind not in (FaultKind.PORT, FaultKind.LINK):
+            return None
+        host = self._fabric.hosts[fault.host]
+        return carried(host, host.uplinks[fault.uplink])
 
     def _wait_up(self) -> bool:
         if self._over.wait(self._up_s):
@@ -88,8 +97,3 @@ class Cycle(AbstractContextManager["Cycle"]):
             if self._over.wait(_LOOK_EVERY_S):
                 return False
         return True
-
-
-def healed(fabric: Fabric) -> Callable[[], bool]:
-    """Whether the whole fabric has converged, for Cycle."""
-    return lambda: not up.converged(fabric)

@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
 _END_WITHIN_S = 5.0
+_LOOK_EVERY_S = 0.05
 _WORKER = "testbed.fabric.apps.ddp_worker"
 _CHECKPOINT = "checkpoint.pt"
 
@@ -89,8 +90,9 @@ class Trained:
 class Job(AbstractContextManager["Job"]):
     """A job's processes; leaving the context ends those that still run."""
 
-    def __init__(self, processes: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
+    def __init__(self, processes: Sequence[subprocess.Popen[bytes]], folder: Path, attempt: int) -> None:
         self._processes = tuple(processes)
+        self._attempt = attempt
         self.folder = folder
 
     def wait(self, within_s: float) -> bool:
@@ -114,6 +116,17 @@ class Job(AbstractContextManager["Job"]):
             for pidfd in pidfds:
                 os.close(pidfd)
         return not any(each.returncode for each in self._processes)
+
+    def wait_computing(self, within_s: float) -> None:
+        """Returns when an iteration is done or the job has ended. Raises BackendError after within_s."""
+        until = time.monotonic() + within_s
+        record = self.folder / f"{_stem(self._attempt, 0)}.jsonl"
+        while all(each.poll() is None for each in self._processes):
+            if any("iteration" in line for line in _lines(record)):
+                return
+            if time.monotonic() > until:
+                raise BackendError(f"{self.folder}: the job computes nothing after {within_s:g} s")
+            time.sleep(_LOOK_EVERY_S)
 
     def __exit__(self, *_: object) -> None:
         for each in self._processes:
@@ -151,7 +164,7 @@ def start(training: Training, places: Sequence[Endpoint], folder: Path, *, attem
         for each in processes:
             end(each)
         raise
-    return Job(processes, folder)
+    return Job(processes, folder, attempt)
 
 
 def run(training: Training, places: Sequence[Endpoint], folder: Path, *, within_s: float) -> Trained:

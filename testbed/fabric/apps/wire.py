@@ -6,6 +6,7 @@ much. Sources: RFC 7348 (VXLAN), RFC 791 (IPv4), RFC 768 (a checksum of 0 is non
 
 from __future__ import annotations
 
+import json
 import socket
 import threading
 import time
@@ -20,7 +21,8 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, bind_layers
 
 from testbed.fabric import links
-from testbed.fabric.model import Endpoint, Host, Uplink
+from testbed.fabric.model import Endpoint, Fabric, Host, Uplink
+from twinbed import BackendError
 
 VXLAN_PORT = 4789
 ETH_P_ALL = 3
@@ -29,6 +31,7 @@ HEADERS_BYTES = 14 + 20 + 8 + 8
 
 _FRAME_BYTES = 65_536
 _NOBODY_LISTENS = 9
+_LOOK_EVERY_S = 0.02
 _INSTANCE = 0x08
 """VXLAN's I flag: the VNI is valid."""
 
@@ -91,7 +94,9 @@ def taken(host: Host, uplink: Uplink) -> Iterator[list[bytes]]:
 
 def send(source: Endpoint, destination: Endpoint, *, flows: int, each: int) -> list[bytes]:
     """Sends datagrams, `each` from so many source ports to one port where nobody listens; their payloads."""
-    payloads = [f"flow {flow} datagram {index}".encode() for index in range(each) for flow in range(flows)]
+    payloads = [
+        f"flow {flow:4} datagram {index:4}".encode() for index in range(each) for flow in range(flows)
+    ]
     with links.in_namespace(source.namespace), ExitStack() as opened:
         sockets = [opened.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(flows)]
         for index, payload in enumerate(payloads):
@@ -99,12 +104,27 @@ def send(source: Endpoint, destination: Endpoint, *, flows: int, each: int) -> l
     return payloads
 
 
-def wait_for(frames: Sequence[bytes], count: int, within_s: float) -> bool:
-    """Whether so many were taken in time."""
+def wait_for(taken: Sequence[Sequence[bytes]], payloads: Sequence[bytes], within_s: float) -> bool:
+    """Whether all datagrams with these payloads were taken in time, at all places together."""
     until = time.monotonic() + within_s
-    while len(frames) < count and time.monotonic() < until:
-        time.sleep(0.01)
-    return len(frames) >= count
+    while lacking := set(payloads) - {frame[-len(payloads[-1]) :] for frames in taken for frame in frames}:
+        if time.monotonic() > until:
+            return False
+        time.sleep(_LOOK_EVERY_S)
+    return not lacking
+
+
+def expected(fabric: Fabric, source: Host, uplink: Uplink, destination: Host) -> Expected:
+    """Of packets between the first endpoints of two hosts."""
+    return Expected(
+        _mac(source.namespace, uplink.device),
+        _mac(fabric.tors[uplink.tor].namespace, uplink.tor_device),
+        source,
+        destination,
+        source.endpoints[0],
+        destination.endpoints[0],
+        fabric.plan.vni,
+    )
 
 
 def read(frames: Sequence[bytes], expected: Expected) -> Seen:
@@ -135,7 +155,7 @@ def _check(packet: Packet, length: int, expected: Expected, seen: Seen) -> None:
         "outer IP options": (outer.ihl, 5),
         "outer IP checksum": (outer.chksum, _checksum(outer)),
         "UDP length": (udp.len, payload_bytes + 16),
-        "UDP checksum": (udp.chksum, 0),
+        "UDP checksum": (udp.chksum, udp.chksum and _udp_checksum(outer)),
         "VXLAN flags": (int(vxlan.flags), _INSTANCE),
         "VNI": (vxlan.vni, expected.vni),
         "VXLAN's reserved bits": ((vxlan.reserved1, vxlan.reserved2), (0, 0)),
@@ -157,6 +177,13 @@ def _check(packet: Packet, length: int, expected: Expected, seen: Seen) -> None:
     seen.fragments_refused += bool(outer.flags.DF)
 
 
+def _mac(namespace: str, device: str) -> str:
+    done = links.run_in(namespace, ["ip", "-json", "link", "show", "dev", device])
+    if done.returncode:
+        raise BackendError(f"{device} in {namespace}: {done.stderr.strip()}; is the fabric up?")
+    return str(json.loads(done.stdout)[0]["address"])
+
+
 def _flow(ip: Packet) -> Flow:
     ports = next((ip[layer] for layer in (TCP, UDP) if layer in ip), None)
     return ip.src, ip.dst, ip.proto, getattr(ports, "sport", 0), getattr(ports, "dport", 0)
@@ -168,6 +195,13 @@ def _checksum(ip: Packet) -> int:
     again.remove_payload()
     del again.chksum
     return int(IP(bytes(again)).chksum)
+
+
+def _udp_checksum(ip: Packet) -> int:
+    """The same; where the inner packet leaves its own to the adapter, the outer one is right nevertheless."""
+    again = ip.copy()
+    del again[UDP].chksum
+    return int(IP(bytes(again))[UDP].chksum)
 
 
 def _wrong(seen: Seen, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Whether one endpoint reaches another, asked as an application would.
+"""Whether one endpoint answers another, asked as an application would.
 
 For: waiting until a path is back. Not for: how long it was gone (the probe's work).
 """
@@ -14,7 +14,7 @@ _NOBODY_LISTENS = 9
 """TCP's discard port: the other kernel itself answers that it is closed."""
 
 
-def reaches(source: Endpoint, destination: Endpoint, *, within_s: float = 0.5) -> bool:
+def answers(source: Endpoint, destination: Endpoint, *, within_s: float = 0.5) -> bool:
     """Whether a TCP segment and its answer get through within within_s."""
     with links.in_namespace(source.namespace), socket.socket() as asking:
         asking.settimeout(within_s)
