@@ -79,23 +79,20 @@ def run_to_end(
 
 
 def losses(lives: Sequence[Life]) -> Losses:
-    """What each death cost. A life that did not get as far as the one before it counts to that one's redo."""
+    """What each death cost. Of a job that died again before it had done all again, the rest counts there."""
     rows = []
-    reached, last_ns = 0, 0
+    reached = 0
     for life, following in itertools.pairwise(lives):
-        done = life.trained
-        if done.reached >= reached and len(done.ended_ns):
-            reached, last_ns = done.reached, int(done.ended_ns[-1])
-        next_done = following.trained
-        again = reached - next_done.first
-        ready_ns = next_done.ready_ns or following.noticed_ns
-        redone_ns = ready_ns
-        if 0 < again <= len(next_done.ended_ns):
-            redone_ns = int(next_done.ended_ns[again - 1])
-        rows.append([life.noticed_ns - last_ns, life.back_ns - life.noticed_ns, ready_ns - life.back_ns])
-        rows[-1].append(redone_ns - ready_ns)
-    columns = np.array(rows, np.float64).reshape(-1, 4) * 1e-9
-    return Losses(*columns.T)
+        before, after = life.trained, following.trained
+        reached = max(reached, before.reached)
+        # One that never computed has spent all of its time on starting.
+        last_ns = int(before.ended_ns[-1]) if len(before.ended_ns) else before.ready_ns or life.noticed_ns
+        ready_ns = after.ready_ns or following.noticed_ns
+        again = min(reached - after.first, len(after.ended_ns))
+        redone_ns = int(after.ended_ns[again - 1]) if again > 0 else ready_ns
+        steps_ns = [last_ns, life.noticed_ns, life.back_ns, ready_ns, redone_ns]
+        rows.append(np.diff(steps_ns) * 1e-9)
+    return Losses(*np.array(rows, np.float64).reshape(-1, 4).T)
 
 
 def curve(lives: Sequence[Life]) -> Floats:
