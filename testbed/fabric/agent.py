@@ -69,7 +69,7 @@ class Agent:
     """
 
     def __init__(self, controller: RuleController, applier: Applier, watch: Watch | None = None) -> None:
-        self._controller, self._applier, self._watch = controller, applier, watch
+        self._controller, self.applier, self._watch = controller, applier, watch
         self._requests: deque[Dump | RuleChange] = deque()
         self._due_s: dict[Timer, float] = {}
         self.counters = Counters()
@@ -86,7 +86,7 @@ class Agent:
 
     def close(self) -> None:
         """Ends it; rules stay. Idempotent."""
-        self._applier.close()
+        self.applier.close()
         self._tables.close()
         self.monitor.close()
         self._poll.close()
@@ -148,7 +148,7 @@ class Agent:
         began_s = time.monotonic()
         try:
             found = read_tables(self._tables)
-            rules = self._applier.read()
+            rules = self.applier.read()
         except (OSError, BackendError) as error:
             self._feed(DumpFailed(time.monotonic(), asked.request, str(error)))
             return
@@ -169,7 +169,7 @@ class Agent:
 
     def _change(self, asked: RuleChange) -> None:
         began_s = time.monotonic()
-        refused = self._applier.carry_out(asked)
+        refused = self.applier.carry_out(asked)
         now_s = time.monotonic()
         counters, took_s = self.counters, now_s - began_s
         counters.rule_changes += len(asked.rules.mac)
@@ -187,3 +187,11 @@ def _tables_of(events: list[Changed | Overflowed]) -> frozenset[Table]:
     if any(isinstance(each, Overflowed) for each in events):
         return ALL_TABLES
     return frozenset(table for each in events if isinstance(each, Changed) for table in each.tables)
+
+
+if __name__ == "__main__":
+    import sys
+
+    from testbed.fabric.agent_process import main
+
+    sys.exit(main())

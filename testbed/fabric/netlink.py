@@ -92,6 +92,10 @@ class Alike:
         """Of the attributes that they have."""
         return self._places.keys()
 
+    def place(self, *path: int) -> int:
+        """The attribute's first word, counted from the message's."""
+        return self._places[path]
+
     def header(self, word: int) -> Whole:
         """int64[count]: a word of the family's header (0: the first behind nlmsghdr)."""
         return self._words[self._starts + FIRST_HEADER_WORD + word].astype(np.int64)

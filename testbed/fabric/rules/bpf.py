@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from control.reconciler.model import Rules, Whole
+from control.reconciler.model import NO_RULES, Rules, Whole
 from control.reconciler.ports import Add, Delete, RuleChange
 from kernel.tunnel import KEY, RULE, Keys, Tunnel
 from testbed.fabric.netlink import Inside, Path, Socket, alike, attribute, name_of, request
@@ -91,6 +91,11 @@ class BpfRules:
         assert self._tunnel is not None
         return self._tunnel
 
+    def measures(self) -> dict[str, int]:
+        """Frames that a rule sent and frames left to the bridge, since the program was loaded."""
+        sent, left = self.tunnel.frames()
+        return {"frames_sent": sent, "frames_left": left, "room": self.tunnel.room}
+
     def close(self) -> None:
         """See `port.Applier`: the program works on."""
         for each in (self._tunnel, *self._others.values()):
@@ -115,7 +120,7 @@ class BpfRules:
 
     def read(self) -> FoundRules:
         """See `port.Applier`."""
-        found = self._filters()
+        found = _filters(self._netlink, self._devices)
         attached = [each.device for each in found if self._is_ours(each)]
         parts = [_rules(*self.tunnel.read(), attached)]
         theirs = [each for each in found if each.name != self._name]
@@ -182,7 +187,7 @@ class BpfRules:
     # --- the program ---------------------------------------------------------------------------------
 
     def _adopt_or_load(self, room: int) -> None:
-        for each in self._filters():
+        for each in _filters(self._netlink, self._devices):
             if each.name == self._name and (found := Tunnel.adopt(each.program)) is not None:
                 self._tunnel = found
                 break
@@ -198,7 +203,7 @@ class BpfRules:
 
     def _attach(self, devices: Sequence[int]) -> None:
         """Puts the program where it is not. Raises BackendError."""
-        there = {each.device: each for each in self._filters(devices) if each.name == self._name}
+        there = {each.device: each for each in _filters(self._netlink, devices) if each.name == self._name}
         for device in devices:
             old = there.get(device)
             if old is not None and self._is_ours(old):
@@ -217,22 +222,6 @@ class BpfRules:
                     f"tc program on device {device}: refused ({name_of(number)}); needs root and cls_bpf"
                 )
 
-    def _filters(self, devices: Sequence[int] | None = None) -> list[_Filter]:
-        """BPF filters on the representors."""
-        result = []
-        for device in self._devices if devices is None else devices:
-            for each in alike(filters(self._netlink, device), TC_WORDS, _IN_FILTERS):
-                if (OPTIONS, _ID) not in each:
-                    continue
-                rows = zip(
-                    each.header(2).tolist(),
-                    each.word(OPTIONS, _ID).tolist(),
-                    strict=True,
-                )
-                for row, (handle, program) in enumerate(rows):
-                    result.append(_Filter(device, each.text(row, OPTIONS, _NAME), handle, program))
-        return result
-
     def _is_ours(self, found: _Filter) -> bool:
         return found.name == self._name and found.program == self.tunnel.program_id
 
@@ -244,6 +233,30 @@ class BpfRules:
                 gone.close()
         for program in programs - self._others.keys():
             self._others[program] = Tunnel.adopt(program)
+
+
+def installed(netlink: Socket, devices: Sequence[int]) -> Rules:
+    """Everyone's rules on these devices, for a reader who has none. Raises OSError or BackendError."""
+    parts = [NO_RULES]
+    for each in _filters(netlink, devices):
+        if (found := Tunnel.adopt(each.program)) is not None:
+            with found:
+                parts.append(_rules(*found.read(), [each.device]))
+    return _in_order(parts)
+
+
+def _filters(netlink: Socket, devices: Sequence[int]) -> list[_Filter]:
+    """BPF filters at the ingress of these devices."""
+    result = []
+    for device in devices:
+        for each in alike(filters(netlink, device), TC_WORDS, _IN_FILTERS):
+            if (OPTIONS, _ID) in each:
+                rows = zip(each.header(2).tolist(), each.word(OPTIONS, _ID).tolist(), strict=True)
+                result += [
+                    _Filter(device, each.text(row, OPTIONS, _NAME), handle, program)
+                    for row, (handle, program) in enumerate(rows)
+                ]
+    return result
 
 
 def _keys(rules: Rules) -> Keys:

@@ -9,14 +9,13 @@ usual one. So on the wire and at the receiver all is plain VXLAN. Sources: tc(8)
 from __future__ import annotations
 
 import errno
-import shutil
 import struct
-import subprocess
 
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
 
 from testbed.containers.ownership import MARK
+from testbed.fabric import nftables
 from testbed.fabric.dumps import read_links
 from testbed.fabric.netlink import Messages, Socket, attribute, name_of, request
 from twinbed import BackendError
@@ -95,14 +94,7 @@ def _make_way_out() -> None:
 
 def _give_usual_port() -> None:
     """At once, whatever was there: a table of nftables with one rule for the port of the way out."""
-    program = shutil.which("nft")
-    if program is None:
-        raise BackendError("nft: not installed; sudo make system installs what the fabric needs")
-    ruleset = (
+    nftables.run(
         f"add table ip {_TABLE}\ndelete table ip {_TABLE}\ntable ip {_TABLE} {{\nchain out {{\n"
         f"type filter hook output priority raw\nudp dport {_OWN_PORT} udp dport set {VXLAN_PORT}\n}}\n}}\n"
     )
-    done = subprocess.run([program, "-f", "-"], input=ruleset, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        reason = (done.stderr.strip() or "no reason given").splitlines()[0]
-        raise BackendError(f"nft table {_TABLE}: refused ({reason}); needs root and a kernel with nf_tables")

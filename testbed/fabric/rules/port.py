@@ -50,6 +50,10 @@ class Applier(Protocol):
         """Makes the change, in the order of its rows; None: all of it is in force."""
         ...
 
+    def measures(self) -> dict[str, int]:
+        """What it counts, by name; for reports."""
+        ...
+
     def close(self) -> None:
         """Lets go of sockets and maps. Idempotent."""
         ...

@@ -1,0 +1,55 @@
+"""What of this namespace an agent serves: its representors, their tenants, and its own tunnel endpoint.
+
+For: agents, which are told nothing. Not for: making any of it. A bridge with a VXLAN device in it is a
+tenant's; its other ports are representors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.reconciler.model import Representors
+from testbed.fabric.dumps import Link, read_links
+from testbed.fabric.netlink import Socket
+from twinbed import BackendError
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """tenants: ifindex of a representor and its VNI, ascending; local: this host's VTEP address."""
+
+    tenants: tuple[tuple[int, int], ...]
+    local: int
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Of the representors."""
+        return tuple(device for device, _ in self.tenants)
+
+    @property
+    def representors(self) -> Representors:
+        """As the reconciler wants them."""
+        devices = np.array(self.tenants, np.int64).reshape(-1, 2)
+        return Representors(devices[:, 0], devices[:, 1])
+
+
+def here() -> Place:
+    """Of the namespace that this thread is in. Raises BackendError where there is nothing to serve."""
+    with Socket() as netlink:
+        return place_of(read_links(netlink))
+
+
+def place_of(links: list[Link]) -> Place:
+    """Of a namespace with these devices. Raises BackendError as `here` does."""
+    tunnels = [link for link in links if link.kind == "vxlan" and link.vni and link.master]
+    local = {link.local for link in tunnels}
+    if len(local) != 1 or 0 in local:
+        raise BackendError(
+            "agent: no bridge here has a VXLAN device with one local address; run it in a host's namespace, "
+            "after twinbed testbed up"
+        )
+    tenants = {link.master: link.vni for link in tunnels}
+    ports = [link for link in links if link.master in tenants and link.kind != "vxlan"]
+    return Place(tuple(sorted((link.ifindex, tenants[link.master]) for link in ports)), local.pop())
