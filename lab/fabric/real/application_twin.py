@@ -28,7 +28,7 @@ SETTLED_S = 2.0
 CARRIES_PER_S = 3_000.0
 """Bytes: BFD and BGP alone send less by an uplink, a job more."""
 
-_SAMPLES = 200
+_SAMPLES = 100
 _KERNEL_RTO_S = 0.2
 
 

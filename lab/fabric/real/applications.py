@@ -80,7 +80,7 @@ THROUGH = {
     "training-rto": Through("5 × 50 ms, rto_min 10 ms", rto_min_s=0.01),
     "training-fast": Through("5 × 50 ms, fast path, rto_min 10 ms", rto_min_s=0.01, fast_path=True),
     "training-4-hosts": Through("5 × 50 ms, 4 hosts", hosts=4, iterations=600),
-    "training-20-20": Through("5 × 50 ms, 20 s down and 20 s up", iterations=3500, down_s=20.0, up_s=20.0),
+    "training-20-20": Through("5 × 50 ms, 20 s down and 20 s up", iterations=2500, down_s=20.0, up_s=20.0),
 }
 RESTART = {"restart": OnOnePath("one path, 20 s down and 20 s up")}
 
