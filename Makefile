@@ -8,7 +8,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system system-vm run test test-vm test-faults test-fast check bench results-containers results-fabric results-fidelity-containers clean
+.PHONY: help setup system system-vm run test test-vm test-faults test-fast check bench results-containers results-fabric results-fidelity-containers results-fidelity-fabric clean
 
 help:
 	@printf '%s\n' \
@@ -17,12 +17,13 @@ help:
 	  'make test       lint, types, imports and every test (what needs root is skipped without it)' \
 	  'make test-fast  the quick tests only' \
   'make test-vm    what only another kernel shows: boots Debian'"'"'s own in QEMU (as root; installs 0.6 GB once)' \
-	  'make test-faults   100 random faults on the real testbed, about 4 minutes (root; N=count SEED=number)' \
+	  'make test-faults   100 random faults of containers, and as many sequences of a fabric'"'"'s (root; N=count SEED=number)' \
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
   'make results-fabric   run the experiments T1-T5 and of fleets, and write docs/results/fabric.md (TWINBED_DATA=folder: beside public data, too)' \
 	  'make results-fidelity-containers   the twin against this machine (root; about 48 minutes; PART=step …)' \
+	  'make results-fidelity-fabric   failover on a real fabric against the twin (root, FRR; about an hour, goes on where it was)' \
 	  'make clean      remove the environment and everything made by tests and builds'
 
 setup: $(MARK)
@@ -70,6 +71,9 @@ results-fabric: setup
 
 results-fidelity-containers: setup
 	$(BIN)/python -m lab.validation $(addprefix --part ,$(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION))
+
+results-fidelity-fabric: setup
+	$(BIN)/python -m lab.fabric.real $(if $(MINUTES),--minutes $(MINUTES))
 
 clean:
 	rm -rf $(VENV) build artefacts *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

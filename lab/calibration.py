@@ -147,11 +147,18 @@ def read_table(where: Path, schema: int, sections: Sequence[str], cure: str) -> 
 
 def write(calibration: Calibration, head: str = "") -> str:
     """The calibration as the text of such a file, `head` as a comment before it; sha256 is not in it."""
+    sections = {section: getattr(calibration, section) for section in _SECTIONS}
+    return write_table(calibration, SCHEMA, sections, head)
+
+
+def write_table(
+    calibration: Calibration, schema: int, sections: Mapping[str, Mapping[str, Value]], head: str
+) -> str:
+    """The text that `read_table` reads: what every calibration has, and its sections' values."""
     lines = [f"# {line}".rstrip() for line in head.splitlines()]
-    lines += [f"schema = {SCHEMA}", f"name = {_text(calibration.name)}", f"date = {calibration.date}"]
+    lines += [f"schema = {schema}", f"name = {_text(calibration.name)}", f"date = {calibration.date}"]
     lines += [f"kernel = {_text(calibration.kernel)}", f"cpu = {_text(calibration.cpu)}"]
-    for section in _SECTIONS:
-        entries: Mapping[str, Value] = getattr(calibration, section)
+    for section, entries in sections.items():
         lines += [] if entries else ["", f"[{section}]"]
         for key, each in entries.items():
             lines += ["", f"[{section}.{key}]", *_written(each)]

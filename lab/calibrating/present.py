@@ -5,9 +5,10 @@ For: `twinbed calibrate`. Not for: the file (lab.calibration.write).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from lab.calibration import Calibration
+from lab.calibration import Calibration, Value
 from lab.formats import Column, Result
 
 _COLUMNS = (
@@ -23,6 +24,25 @@ _COLUMNS = (
 
 def result(calibration: Calibration, path: Path) -> Result:
     """One line per value, and where they are kept."""
+    values = {
+        (section, key): each
+        for section in ("values", "program", "measured")
+        for key, each in getattr(calibration, section).items()
+    }
+    return _result(calibration, values, path)
+
+
+def of_fabric(calibration: Calibration, path: Path) -> Result:
+    """The same, of a fabric's."""
+    values = {
+        (section, key): each
+        for name, each in calibration.values.items()
+        for section, key in [name.split(".")]
+    }
+    return _result(calibration, values, path)
+
+
+def _result(calibration: Calibration, values: Mapping[tuple[str, str], Value], path: Path) -> Result:
     rows = tuple(
         {
             "section": section,
@@ -33,8 +53,7 @@ def result(calibration: Calibration, path: Path) -> Result:
             "p99": None if each.p99 is None else float(f"{each.p99:.4g}"),
             "source": each.source,
         }
-        for section in ("values", "program", "measured")
-        for key, each in getattr(calibration, section).items()
+        for (section, key), each in values.items()
     )
     facts = {
         "calibration": f"{calibration.name} of {calibration.date}",

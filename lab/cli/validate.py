@@ -6,7 +6,7 @@ For: the verb's options; lab.validation does the work.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,9 @@ from lab.cli.options import (
     emit,
     open_store,
 )
+
+if TYPE_CHECKING:
+    from lab.scenario import Scenario
 
 _DISAGREE = 1
 
@@ -41,7 +44,8 @@ def validate(
 ) -> None:
     """Run a scenario on the twin and on this machine, and print the twin's error beside the machine's spread.
 
-    Needs root and cgroups. Exit code 1 when fewer comparisons agree than is aimed at.
+    A fabric's scenario: its fault on a real fabric, 20 times per repeat. Needs root and cgroups, or FRR.
+    Exit code 1 when fewer comparisons agree than is aimed at.
     """
     from lab.cli.progress import Bar
     from lab.scenario import expand, load, with_overrides
@@ -51,8 +55,24 @@ def validate(
 
     overrides = [f"seeds={seed}"] if seed else []
     question = with_overrides(load(scenario), [*overrides, *(set_ or [])])
+    if question.fabric is not None:
+        _of_fabric(question, repeats, form, wanted=not no_progress)
+        return
     with Bar(len(expand(question)) * (1 + repeats), wanted=not no_progress) as bar:
         cells = run_both(question, open_store(store), repeats=repeats, progress=bar, fresh=not keep)
     emit(result(cells), form)
     if share([each for cell in cells for each in cell.judgements]) < TARGET:
+        raise typer.Exit(_DISAGREE)
+
+
+def _of_fabric(question: Scenario, repeats: int, form: Format, *, wanted: bool) -> None:
+    """Its faults on a real fabric; nothing is stored, and every comparison is to agree."""
+    from lab.cli.progress import Bar
+    from lab.fabric.real.judge import RULE, result
+    from lab.fabric.real.scenario import validate as run_both
+
+    with Bar(len(question.policies), wanted=wanted) as bar:
+        found = run_both(question, repeats, bar)
+    emit(result(found, [RULE]), form)
+    if not all(each.agrees for each in found):
         raise typer.Exit(_DISAGREE)

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.calibration import Calibration, Value, read_table, read_values
+from lab.calibration import Calibration, Value, read_table, read_values, write_table
 from twin.fabric.model import BfdTimers, Bond, ControlPlane, Delay, FastPath, QueuePair, Reroute, Stalls
 from twinbed import ScenarioError
 
-SCHEMA = 1
+SCHEMA = 2
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _DELAYS = ("carrier_s", "message_s", "route_s", "rule_s", "session_up_s")
 _FAST = ("late_s", "told_s", "route_s")
@@ -70,6 +70,15 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
     return Calibration(
         table["name"], table["kernel"], table["cpu"], table["date"].isoformat(), values, sha256
     )
+
+
+def write(calibration: Calibration, head: str = "") -> str:
+    """The calibration as the text of such a file, `head` as a comment before it; sha256 is not in it."""
+    sections = {
+        section: {key: calibration.values[f"{section}.{key}"] for key in units}
+        for section, units in UNITS.items()
+    }
+    return write_table(calibration, SCHEMA, sections, head)
 
 
 def check(replaced: Replaced) -> Replaced:

@@ -1,15 +1,129 @@
-import sys, time
-from pathlib import Path
-from lab.fabric.real.campaign import measure, watch
-from lab.fabric.real.settings import setting
-from lab.fabric.real.store import Store
+"""`python -m lab.fabric.real`: measures what the store lacks of the plan, and writes the results page.
 
-what, name, minutes, root, *keys = sys.argv[1:]
-until = time.monotonic() + float(minutes) * 60
-store = Store(Path(root))
-for each in keys:
-    key, _, n = each.partition(":")
-    if what == "measure":
-        measure(setting(key), int(n), store, name, until, print)
-    else:
-        print(watch(setting(key), float(n), store, name))
+For: `make results-fidelity-fabric`. Not for: the page's text (results.py). What was measured is kept, one
+store per version of the code that it depends on, so that what was interrupted goes on where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from lab.fabric.calibration import fabric
+from lab.fabric.real import campaign, plan
+from lab.fabric.real.calibrate import calibrated
+from lab.fabric.real.figures import measured, simulated
+from lab.fabric.real.judge import compared
+from lab.fabric.real.results import Found, document
+from lab.fabric.real.settings import Road, setting
+from lab.fabric.real.store import Store
+from lab.files import write_whole
+from testbed.containers import machine
+from twinbed import TwinbedError
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = ROOT / "docs" / "results" / "fidelity-fabric.md"
+STORES = ROOT / "build" / "fidelity-fabric"
+_CODE = ("control/fast_path", "testbed/fabric/fast_path", "testbed/fabric/probe.py", "testbed/fabric/frr.py")
+"""What a failover depends on besides its setting."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code 2 with one line where it cannot be done."""
+    options = _options(arguments)
+    try:
+        store = Store(options.store or _store_of_this_code())
+        until_s = time.monotonic() + options.minutes * 60.0
+        if not options.page_only:
+            _measure(options, store, until_s)
+        if not (options.only or options.watch):
+            _write(options.page, store)
+    except TwinbedError as error:
+        sys.stderr.write(f"lab.fabric.real: {error}\n")
+        return 2
+    return 0
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m lab.fabric.real", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="no fault is begun after so long")
+    parser.add_argument(
+        "--only", nargs="*", default=[], metavar="SETTING[:FAULTS]", help="only these, and no page"
+    )
+    parser.add_argument(
+        "--watch", nargs="*", default=[], metavar="SETTING:SECONDS", help="only watch these, and no page"
+    )
+    parser.add_argument("--name", default="measured", help="of the fabric; others may be up under others")
+    parser.add_argument("--store", type=Path, help="folder of what is measured; by default by the code")
+    parser.add_argument("--page", type=Path, default=PAGE, help="where the page is written")
+    parser.add_argument("--page-only", action="store_true", help="measure nothing")
+    return parser.parse_args(arguments)
+
+
+def _measure(options: argparse.Namespace, store: Store, until_s: float) -> None:
+    for text in options.watch:
+        key, _, seconds = text.partition(":")
+        campaign.watch(setting(key), float(seconds), store, options.name)
+    wanted = [_chosen(text) for text in options.only] if options.only or options.watch else plan.ALL
+    for each in wanted:
+        campaign.measure(each, store, options.name, until_s, _say)
+    if wanted is not plan.ALL:
+        return
+    for each in plan.WATCHED:
+        lacking_s = each.watched_s - sum(row.lasted_s for row in store.watched(each.setting))
+        if lacking_s > 1.0 and time.monotonic() + lacking_s < until_s:
+            campaign.watch(each.setting, lacking_s, store, options.name)
+
+
+def _chosen(text: str) -> plan.Planned:
+    key, _, faults = text.partition(":")
+    chosen = setting(key)
+    planned = next((each for each in plan.ALL if each.setting == chosen), plan.Planned(chosen))
+    return replace(planned, faults=int(faults)) if faults else planned
+
+
+def _write(page: Path, store: Store) -> None:
+    settings = [each.setting for each in (*plan.ALL, *plan.WATCHED)]
+    faults = {each: rows for each in settings if (rows := store.faults(each))}
+    watched = {each: times for each in settings if (times := store.watched(each))}
+    calibrations = {road: calibrated(store, road) for road in Road}
+    known = {each.setting for each in plan.CALIBRATION}
+    found = Found(
+        faults=faults,
+        watched=watched,
+        calibrations=calibrations,
+        compared=[
+            one
+            for each, rows in sorted(faults.items())
+            if each not in known and not each.busy
+            for one in compared(
+                each.key,
+                measured(rows),
+                simulated(each, fabric(calibrations[each.road], {}, fast_path=True).control),
+            )
+        ],
+        machine=machine.facts(),
+    )
+    page.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(page, lambda file: file.write(document(found).encode()))
+
+
+def _store_of_this_code() -> Path:
+    """Stores of other versions are left alone."""
+    digest = hashlib.sha256()
+    for part in _CODE:
+        for file in sorted((ROOT / part).rglob("*.py")) or [ROOT / part]:
+            digest.update(file.read_bytes())
+    return STORES / digest.hexdigest()[:10]
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -19,9 +19,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lab.fabric.real.chain import chain
+from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import Road, Setting
 from lab.fabric.real.store import Measured, Store, Watched
 from testbed.fabric import faults, frr, leftovers, probe, sentinel, up
+from testbed.fabric.agent_process import Agents
 from testbed.fabric.fast_path import processes
 from testbed.fabric.links import run_in
 from testbed.fabric.model import Daemon, Fabric
@@ -29,15 +31,15 @@ from testbed.fabric.reach import Reach
 from testbed.fabric.witness import Seen, Witness, witness
 from twinbed import BackendError
 
-_SETTLED_S = 0.15
-"""After everything is back, before the next fault."""
+_SETTLED_S = 0.2
+"""After everything is back, before the next fault; as long as an agent's report may be old."""
 _AFTER_S = 0.1
 """After the last route has changed, before the repair: what is lost then belongs to the fault."""
 _NEVER_S = 15.0
 _POLL_S = 0.01
 _COALESCE_MS = 50
-"""How long bgpd waits before it sends its routes to a neighbour that has come back (its own: 1 s). It shortens
-the time between two faults and nothing that is measured in one."""
+"""How long bgpd waits before it sends its routes to a neighbour that has come back (by itself: 1 s). It
+shortens the time between two faults and nothing that is measured in one."""
 
 Progress = Callable[[str], None]
 
@@ -52,16 +54,22 @@ class Bench:
     witness: Witness
     journals: tuple[Path, ...]
     reach: Reach
+    agents: Agents
+
+    def rule_changes(self) -> int:
+        """How many tunnel rules the hosts' agents have changed so far."""
+        reports = [self.agents.report(host.index) for host in self.fabric.hosts]
+        return sum(int(each["rule_changes"]) for each in reports if each is not None)
 
 
-def measure(setting: Setting, count: int, store: Store, name: str, until_s: float, say: Progress) -> int:
-    """Adds faults until the store has `count` of the setting or it is until_s (time.monotonic). How many it
-    has then. Raises BackendError when the fabric does not come back after a fault."""
-    have = len(store.faults(setting))
-    if have >= count or time.monotonic() >= until_s:
+def measure(planned: Planned, store: Store, name: str, until_s: float, say: Progress) -> int:
+    """Adds faults until the store has those planned or it is until_s (time.monotonic). How many it has then.
+    Raises BackendError when the fabric does not come back after a fault."""
+    setting, have = planned.setting, len(store.faults(planned.setting))
+    if have >= planned.faults or time.monotonic() >= until_s:
         return have
-    with bench(setting, name) as found:
-        while have < count and time.monotonic() < until_s:
+    with bench(setting, name, hurried=planned.hurried) as found:
+        while have < planned.faults and time.monotonic() < until_s:
             row = _fault(found, setting, have)
             store.add(setting, row)
             have += 1
@@ -81,26 +89,22 @@ def watch(setting: Setting, lasts_s: float, store: Store, name: str) -> Watched:
             time.monotonic() - began_s,
             sum(len(host.uplinks) for host in found.fabric.hosts),
             _downs(found.fabric) - before,
-            sum(
-                '"why": "silent"' in line and '"tell"' in line
-                for path in found.journals
-                for line in _first(path)
-            ),
-            len(stalls),
-            max(((each.end_ns - each.begin_ns) / 1e9 for each in stalls), default=0.0),
+            sum(_turned_away(path) for path in found.journals),
+            [(each.end_ns - each.begin_ns) / 1e9 for each in stalls],
         )
     store.add(setting, row)
     return row
 
 
 @contextmanager
-def bench(setting: Setting, name: str, *, probing: bool = True) -> Iterator[Bench]:
+def bench(setting: Setting, name: str, *, probing: bool = True, hurried: bool = True) -> Iterator[Bench]:
     """The setting's fabric, up and watched, while the block runs."""
     with ExitStack() as stack:
         fabric = up.up(setting.plan(name))
         stack.callback(leftovers.remove, name)
-        for router in fabric.routers:
+        for router in fabric.routers if hurried else ():
             _hasten(router.namespace, router.asn)
+        agents = stack.enter_context(Agents(fabric))
         running = processes.start(fabric) if setting.road is Road.FAST else ()
         stack.callback(processes.stop, running)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-")))
@@ -110,11 +114,13 @@ def bench(setting: Setting, name: str, *, probing: bool = True) -> Iterator[Benc
         ends = [host.endpoints[0] for host in fabric.hosts]
         flows = [probe.Flows(ends[0], ends[1]), probe.Flows(ends[1], ends[0])]
         files = stack.enter_context(probe.probing(flows if probing else [], folder))
+        # The first one takes long: it loads what the others use.
+        faults.clear(fabric, setting.fault(0, 0))
         reach = Reach(fabric)
         stack.callback(reach.close)
         if setting.busy:
             stack.enter_context(_busy())
-        yield Bench(fabric, files, stalls, seen, tuple(each.journal for each in running), reach)
+        yield Bench(fabric, files, stalls, seen, tuple(each.journal for each in running), reach, agents)
 
 
 def _fault(found: Bench, setting: Setting, number: int) -> Measured:
@@ -126,6 +132,7 @@ def _fault(found: Bench, setting: Setting, number: int) -> Measured:
     # Where in BFD's interval it falls is left to chance.
     time.sleep(_SETTLED_S + random.uniform(0.0, setting.timers.interval_s))
     before = found.witness.take()
+    rules = found.rule_changes()
     marks = [path.stat().st_size for path in found.journals]
     injected = faults.inject(fabric, fault)
     _until(lambda: found.reach.without(host, uplink), detection_s + 2.0, "routes still use the dead link")
@@ -148,7 +155,7 @@ def _fault(found: Bench, setting: Setting, number: int) -> Measured:
         for each in sentinel.read(found.stalls)
         if each.end_ns > injected.at_ns and each.begin_ns < injected.at_ns + round(detection_s * 2e9)
     ]
-    sides = [_worst(path, injected.asked_ns) for path in (found.flows if host == 0 else found.flows[::-1])]
+    sides = [_worst(path, injected.at_ns) for path in (found.flows if host == 0 else found.flows[::-1])]
     return Measured(
         date=_now(),
         host=host,
@@ -163,6 +170,7 @@ def _fault(found: Bench, setting: Setting, number: int) -> Measured:
         stall_s=max(stalls, default=0.0),
         back_s=back_s,
         chain=chain(fabric, fault, setting, injected.at_ns, seen, decisions),
+        rules=found.rule_changes() - rules,
     )
 
 
@@ -233,16 +241,12 @@ def _busy() -> Iterator[None]:
             each.wait()
 
 
-def _first(path: Path) -> list[str]:
-    """A journal's lines without repetitions of the same report."""
-    lines, told = [], 0
-    for line in path.read_text().splitlines():
-        row = json.loads(line)
-        if row["what"] == "tell" and row["at_ns"] - told < 20_000_000_000 and row["why"] == "silent" and told:
-            continue
-        told = row["at_ns"] if row["why"] == "silent" else 0
-        lines.append(line)
-    return lines
+def _turned_away(path: Path) -> int:
+    """How often a fast path gave an uplink up: of its reports, those that are not repetitions."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    why = [row["why"] for row in rows if row["what"] == "tell"]
+    changes = zip(["", *why], why, strict=False)
+    return sum(one != before and one in ("silent", "told_down") for before, one in changes)
 
 
 def _now() -> str:

@@ -40,7 +40,7 @@ def chain(
     seen: Sequence[Seen],
     decisions: Sequence[Mapping[str, Any]],
 ) -> dict[str, float]:
-    """Step → seconds, for those that were seen. at_ns: of the fault; decisions: of all fast paths' journals."""
+    """Step → seconds, for those that were seen. at_ns: of the fault; decisions: of all fast paths."""
     detection_ns = setting.timers.detection_s * _SECOND_NS
     host, uplink = fault.host, fault.uplink
     other = next(each.index for each in fabric.hosts if each.index != host)
@@ -79,7 +79,7 @@ def chain(
     }
     if setting.what in (What.OUT, What.IN):
         # The side that hears nothing finds out by itself.
-        deaf = False if setting.what is What.OUT else True
+        deaf = setting.what is not What.OUT
         found["told_down"] = _between(_plus(last[deaf], detection_ns), down_ns)
     found |= _fast(fabric, fault, at_ns, host_ns, decisions, carrier=carrier)
     return {key: value for key, value in found.items() if value is not None}

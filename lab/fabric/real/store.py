@@ -18,11 +18,12 @@ from lab.fabric.real.settings import Setting
 class Measured:
     """A fault and its failover; times in seconds.
 
-    inject_s: how long it took to break; out_s, in_s: the worst flow's gap of those that the host at the fault
-    sent and received (0: none was hit); out_flows, in_flows: how many were hit; out_later_s, in_later_s: the
-    worst gap of a flow that began after the fault's own, until all was repaired; stall_s: the longest stall of
-    the machine meanwhile; back_s: from the repair until everybody used the link again; chain: its parts
-    (figures.CHAIN), as far as they were seen; rules: whether tunnel rules changed (None: nobody looked).
+    inject_s: how long it took to break; out_s, in_s: the worst flow's gap of those that the host at the
+    fault sent and received (0: none was hit); out_flows, in_flows: how many were hit; out_later_s,
+    in_later_s: the worst gap of a flow that began after the fault's own, until all was repaired; stall_s: the
+    longest stall of the machine meanwhile; back_s: from the repair until everybody used the link again;
+    chain: its parts (chain.CHAIN), as far as they were seen; rules: how many tunnel rules changed (None:
+    nobody looked).
     """
 
     date: str
@@ -38,21 +39,21 @@ class Measured:
     stall_s: float
     back_s: float
     chain: dict[str, float]
-    rules: bool | None = None
+    rules: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A time without a fault: sessions: BFD's, of all hosts; downs: how often one went down; fast: how often
-    the fast path took an uplink out; stalls: of the machine, of more than 20 ms."""
+    """A time without a fault: sessions: BFD's, of all hosts; downs: how often one went down, as bfdd counts;
+    fast: how often the fast path took an uplink out; stalls_s: each of the machine's stalls of more than
+    20 ms."""
 
     date: str
     lasted_s: float
     sessions: int
     downs: int
     fast: int
-    stalls: int
-    longest_stall_s: float
+    stalls_s: list[float]
 
 
 _Row = TypeVar("_Row", Measured, Watched)

@@ -1,0 +1,180 @@
+"""The twin's delays from faults that were taken apart.
+
+For: `twinbed calibrate --pillar fabric` and the page. Not for: measuring (campaign.py), nor for what a fault
+does to flows, which the twin is compared with (judge.py) and never calibrated on.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lab.calibration import Calibration, Value
+from lab.fabric.calibration import load_calibration
+from lab.fabric.real import campaign
+from lab.fabric.real.plan import CALIBRATION, WATCHED
+from lab.fabric.real.settings import Road, What
+from lab.fabric.real.store import Measured, Store, Watched
+from testbed.containers import machine
+from twinbed import BackendError
+
+Floats = NDArray[np.float64]
+
+HEAD = """What `twinbed calibrate --pillar fabric` found on this machine. Every value carries its unit and its
+source; what it does not measure is as in the file that ships. Of a delay, `value` is the median."""
+
+_NAME = "calibrated"
+_LEAST_S = 1e-5
+"""No delay is shorter: what is measured as less is the clocks' doing."""
+_STALL_FLOOR_S = 0.05
+_LEAST_PERCENT = 5
+"""Not the very least: the host at the fault may have been held up by something else."""
+
+
+STEPS = (
+    *(planned.setting.key for planned in CALIBRATION if planned.setting.road is not Road.STOCK),
+    "stalls",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """faults: of each setting; watched_s: how long stalls of the machine are counted."""
+
+    faults: int
+    watched_s: float
+
+
+THOROUGH, QUICK = Effort(30, 120.0), Effort(6, 10.0)
+
+
+def measure(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
+    """Measures; raises BackendError where this machine cannot, with nothing left running."""
+    with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
+        store = Store(Path(folder))
+        for planned in CALIBRATION:
+            key = planned.setting.key
+            if key in STEPS:
+                progress(key, 0.0)
+                campaign.measure(replace(planned, faults=effort.faults), store, _NAME, inf, lambda _: None)
+                progress(key, 1.0)
+        campaign.watch(WATCHED[-1].setting, effort.watched_s, store, _NAME)
+        progress(STEPS[-1], 1.0)
+        return replace(calibrated(store, Road.FAST), name=name)
+
+
+def calibrated(store: Store, road: Road) -> Calibration:
+    """A calibration for a road: what the stored faults of plan.CALIBRATION show, all else as in the default.
+
+    FAST has BGP's delays of REAL_TIME, on which it stands, and every road the fast path's own. Raises
+    BackendError where nothing was measured of a delay that every road has.
+    """
+    beneath = Road.REAL_TIME if road is Road.FAST else road
+    silent: list[Measured] = []
+    carrier: list[Measured] = []
+    fast: list[Measured] = []
+    back_s: list[float] = []
+    for planned in CALIBRATION:
+        setting, rows = planned.setting, store.faults(planned.setting)
+        if setting.road is Road.FAST:
+            fast += rows
+        elif setting.road is beneath:
+            (carrier if setting.what is What.CARRIER else silent).extend(rows)
+        if not planned.hurried:
+            back_s += [row.back_s for row in rows]
+    watched = [row for planned in WATCHED for row in store.watched(planned.setting)]
+    found = _of_bgp(silent) | _of_fast(fast) | _of_stalls(watched)
+    rest_s = found["control.hold_s"].value + found["control.route_s"].value
+    for key, times_s, what in (
+        (
+            "control.carrier_s",
+            _steps(carrier, "carrier_near") - rest_s,
+            "from a lost carrier until the host had new routes, less the hold and the route's median",
+        ),
+        ("control.session_up_s", np.array(back_s), "from the repair of a link until everybody used it again"),
+    ):
+        if times_s.size:
+            found[key] = _delay(times_s, what)
+    facts = machine.facts()
+    default = load_calibration()
+    return replace(
+        default,
+        name=str(road),
+        kernel=f"{facts['kernel']}, FRR {road}",
+        cpu=f"{facts['cpus']} × {facts['cpu_model']}",
+        date=datetime.now(UTC).date().isoformat(),
+        values={key: found.get(key, value) for key, value in default.values.items()},
+        sha256="",
+    )
+
+
+def _of_bgp(rows: Sequence[Measured]) -> dict[str, Value]:
+    """What the host at the fault needs is a hold and its routes; what passes until a host far away has new
+    routes is two holds, the message and the routes. So their difference is a hold with the message, and the
+    least of that is the hold: a timer never ends early."""
+    whole = [row.chain for row in rows if {"near", "sent", "far"} <= row.chain.keys()]
+    near_s = np.array([each["near"] for each in whole])
+    more_s = np.array([each["sent"] + each["far"] - each["near"] for each in whole])
+    if not whole:
+        raise BackendError("calibrate: no failover was seen whole; measure on a quieter machine")
+    hold_s = float(np.percentile(more_s, _LEAST_PERCENT))
+    return {
+        "control.hold_s": Value(
+            hold_s,
+            "s",
+            f"measured: {_LEAST_PERCENT} % of {len(whole)} failovers needed less more for a host far away",
+            len(whole),
+        ),
+        "control.message_s": _delay(more_s - hold_s, "what a host far away needs more, less a hold"),
+        "control.route_s": _delay(
+            near_s - hold_s,
+            "from the end of the detection time until the host's kernel had new routes, less the hold",
+        ),
+    }
+
+
+def _of_fast(rows: Sequence[Measured]) -> dict[str, Value]:
+    routes = np.concatenate([_steps(rows, "fast_route"), _steps(rows, "fast_far")])
+    late, told = _steps(rows, "fast_late"), _steps(rows, "fast_told")
+    if not (routes.size and late.size and told.size):
+        return {}
+    return {
+        "fast.late_s": _delay(late, "from the end of the detection time until the fast path acted"),
+        "fast.told_s": _delay(told, "from then until another host had the report"),
+        "fast.route_s": _delay(routes, "until the routes were in force, at either host"),
+    }
+
+
+def _of_stalls(watched: Sequence[Watched]) -> dict[str, Value]:
+    """Exponential beyond a floor. Fabrics that were watched side by side saw the same stalls, so that the
+    longest watch alone counts."""
+    if not watched:
+        return {}
+    longest = max(watched, key=lambda each: each.lasted_s)
+    beyond = np.array([each for each in longest.stalls_s if each >= _STALL_FLOOR_S]) - _STALL_FLOOR_S
+    if not beyond.size:
+        return {}
+    # A stall of both CPUs is noted by both.
+    count = beyond.size
+    said = f"measured: {count} stalls of a CPU of more than 50 ms in {longest.lasted_s / 60:.1f} minutes"
+    return {
+        "stalls.per_s": Value(count / longest.lasted_s, "1/s", said, count),
+        "stalls.floor_s": Value(_STALL_FLOOR_S, "s", said),
+        "stalls.excess_s": Value(max(float(beyond.mean()), _LEAST_S), "s", said, count),
+    }
+
+
+def _steps(rows: Sequence[Measured], key: str) -> Floats:
+    return np.array([row.chain[key] for row in rows if key in row.chain], np.float64)
+
+
+def _delay(values_s: Floats, what: str) -> Value:
+    p50, p95, p99 = (max(float(each), _LEAST_S) for each in np.percentile(values_s, [50, 95, 99]))
+    return Value(p50, "s", f"measured: {what}", int(values_s.size), p50, p95, p99)

@@ -1,0 +1,86 @@
+"""What measured faults come to: gaps as shares of BFD's detection time, and the same of the twin.
+
+For: the page and the judgement. Not for: measuring (campaign.py) or wording (results.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lab.fabric.real.settings import Road, Setting, What
+from lab.fabric.real.store import Measured
+from twin.fabric import probe
+from twin.fabric.failover import failover
+from twin.fabric.model import (
+    BfdTimers,
+    ControlPlane,
+    Direction,
+    Fault,
+    FaultKind,
+    Scheme,
+)
+from twin.fabric.topology import dual_tor
+
+Floats = NDArray[np.float64]
+
+STALL_S = 0.02
+"""A fault with a longer stall of the machine is not counted where it says so."""
+
+FLOWS, RATE_PER_S = 8, 500.0
+_TWIN_FAULTS, _APART_S, _DOWN_S = 4000, 60.0, 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Gaps:
+    """The worst flow's gap in each fault, seconds. out, into: float64[k], of what the host at the fault sent
+    and received, of faults in which such a flow was hit; worst: of both."""
+
+    out: Floats
+    into: Floats
+    worst: Floats
+
+
+def measured(rows: Sequence[Measured], *, with_stalls: bool = True) -> Gaps:
+    """Of the testbed; with_stalls: also faults that met a stall of the machine."""
+    kept = [row for row in rows if with_stalls or row.stall_s < STALL_S]
+    out = np.array([max(row.out_s, row.out_later_s) for row in kept], np.float64)
+    into = np.array([max(row.in_s, row.in_later_s) for row in kept], np.float64)
+    worst = np.maximum(out, into)
+    return Gaps(out[out > 0.0], into[into > 0.0], worst[worst > 0.0])
+
+
+def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
+    """Of the twin, on the testbed's own topology, with its probes. control: as calibrated for the setting's
+    road, with its fast path."""
+    topology = dual_tor(2)
+    one_way = {What.OUT: Direction.OUT, What.IN: Direction.IN}.get(setting.what)
+    faults = [
+        Fault(
+            FaultKind.PORT,
+            _APART_S * turn + phase_s,
+            _DOWN_S,
+            host=turn % 2,
+            uplink=turn // 2 % 2,
+            silent=setting.what is not What.CARRIER,
+            one_way=one_way,
+        )
+        for turn, phase_s in enumerate(np.random.default_rng(seed).uniform(1.0, 2.0, _TWIN_FAULTS).tolist())
+    ]
+    used = control if setting.road is Road.FAST else replace(control, fast=None)
+    network, probes = np.random.SeedSequence(seed).spawn(2)
+    timers = BfdTimers(setting.timers.interval_s, setting.timers.multiplier)
+    outages = failover(topology, faults, Scheme.THORN, used, timers, network)
+    pairs = np.array([[0, 1], [1, 0]], np.int64)
+    found = probe.probe(topology, outages, pairs, probes, flows=FLOWS, rate_per_s=RATE_PER_S)
+    sides = []
+    for way in Direction:
+        longest = np.zeros(_TWIN_FAULTS)
+        mine = outages.direction[found.outage] == way
+        np.maximum.at(longest, outages.fault[found.outage][mine], found.gap_s[mine])
+        sides.append(longest)
+    worst = np.maximum(*sides)
+    return Gaps(*(each[each > 0.0] for each in (*sides, worst)))

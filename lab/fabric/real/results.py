@@ -1,0 +1,258 @@
+"""docs/results/fidelity-fabric.md: gaps on the real fabric by road and timers, and the twin's error.
+
+For: the page's text, from what is stored. Not for: measuring (campaign.py), judging (judge.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import numpy as np
+
+from lab.calibration import Calibration
+from lab.fabric.real import judge
+from lab.fabric.real.chain import CHAIN
+from lab.fabric.real.figures import STALL_S, Floats, measured
+from lab.fabric.real.judge import RULE, Compared
+from lab.fabric.real.settings import Road, Setting, What
+from lab.fabric.real.store import Measured, Watched
+from lab.formats import Column, Record, Result, markdown
+
+MAKE = "make results-fidelity-fabric"
+MEDIAN_AIM, P99_AIM = 1.2, 2.0
+"""Of the detection time: what the fast path is to reach."""
+
+_WORST = 12
+_ROADS = {
+    Road.STOCK: "stock FRR",
+    Road.REAL_TIME: "bfdd at real-time priority, no next-hop groups in the kernel",
+    Road.FAST: "the same, with the fast path",
+}
+_WHATS = {
+    What.BOTH: "silent, both ways",
+    What.OUT: "silent, what the host sends",
+    What.IN: "silent, what the host receives",
+    What.CARRIER: "carrier",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All that the page is made of. calibrations: by road."""
+
+    faults: Mapping[Setting, Sequence[Measured]]
+    watched: Mapping[Setting, Sequence[Watched]]
+    calibrations: Mapping[Road, Calibration]
+    compared: Sequence[Compared]
+    machine: Mapping[str, object]
+
+
+def document(found: Found) -> str:
+    """The page's text."""
+    parts = [*_head(found), *_goal(found), *_gaps(found), *_watched(found), *_chain(found), *_compared(found)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(found: Found) -> Iterator[str]:
+    rows = [row for rows in found.faults.values() for row in rows]
+    dates = sorted(row.date[:10] for row in rows)
+    changed = [row.rules for row in rows if row.rules is not None]
+    yield f"<!-- Made by `{MAKE}`; edit lab/fabric/real, not this file. -->"
+    yield "# Fabric: failover on the real kernel, and the twin's error"
+    yield "\n".join(
+        [
+            f"- date: {datetime.now(UTC).date().isoformat()}; faults of {dates[0]} to {dates[-1]}",
+            f"- kernel: {found.machine['kernel']}",
+            f"- CPU: {found.machine['cpus']} × {found.machine['cpu_model']}",
+            f"- faults: {len(rows)}, on two hosts at two ToRs (namespaces, FRR, EVPN over VXLAN), each "
+            "measured from its break until all routes were back",
+            f"- tunnel rules: counted around {len(changed)} of them; {sum(map(bool, changed))} failovers "
+            "changed one",
+            f"- stalls: {sum(row.stall_s >= STALL_S for row in rows)} faults met a stall of the machine of "
+            f"{STALL_S * 1e3:g} ms or more; they are counted unless it is said otherwise",
+        ]
+    )
+    yield (
+        f"`{MAKE}` makes this page and goes on where it was interrupted. What is measured: 8 UDP flows of "
+        "500 datagrams a second each way between two applications; in each fault the worst flow's gap at its "
+        "receiver, of both directions. BFD's m×i is a multiplier m and an interval of i ms; the detection "
+        "time is their product. Side by side on one machine, two fabrics at a time."
+    )
+
+
+def _goal(found: Found) -> Iterator[str]:
+    yield "## The aim"
+    yield (
+        f"Median gap at most {MEDIAN_AIM:g} × BFD's detection time and 99th percentile at most "
+        f"{P99_AIM:g} ×, silent faults both ways, idle machine, at timers without a false down."
+    )
+    lines = []
+    for setting, rows in sorted(found.faults.items()):
+        if setting.road is not Road.FAST or setting.what is not What.BOTH or setting.busy:
+            continue
+        worst = measured(rows).worst / setting.timers.detection_s
+        if not worst.size:
+            continue
+        median, p99 = np.percentile(worst, [50, 99])
+        reached = "reached" if median <= MEDIAN_AIM and p99 <= P99_AIM else "missed"
+        downs = _downs(found.watched.get(setting, ()))
+        lines.append(
+            f"- fast path, {setting.timers_text}: {median:.2f} × and {p99:.2f} × of "
+            f"{setting.timers.detection_s * 1e3:g} ms, {worst.size} faults: {reached}; {downs}"
+        )
+    yield "\n".join(lines)
+
+
+_GAP_COLUMNS = (
+    Column("road", "Road"),
+    Column("timers", "BFD"),
+    Column("what", "Fault"),
+    Column("load", "Load"),
+    Column("n", "Faults", decimals=0),
+    *(Column(f"{way}_p50", f"{way} p50", "ms", 0) for way in ("out", "in")),
+    *(Column(key, title, "ms", 0) for key, title in (("p50", "worst p50"), ("p95", "p95"), ("p99", "p99"))),
+    Column("max", "max", "ms", 0),
+    Column("ratio", "p50 / detection", "1", 2),
+    Column("quiet", "without stalls: faults", decimals=0),
+    Column("quiet_p99", "p99", "ms", 0),
+)
+
+
+def _gaps(found: Found) -> Iterator[str]:
+    yield "## Gaps"
+    rows = [_gap_row(setting, rows) for setting, rows in sorted(found.faults.items()) if rows]
+    yield markdown(Result(_GAP_COLUMNS, tuple(rows)))
+    yield "Roads: " + "; ".join(f"*{road}*: {text}" for road, text in _ROADS.items()) + "."
+
+
+def _gap_row(setting: Setting, rows: Sequence[Measured]) -> Record:
+    gaps, quiet = measured(rows), measured(rows, with_stalls=False)
+    p50, p95, p99 = _percentiles_ms(gaps.worst)
+    return {
+        "road": str(setting.road),
+        "timers": setting.timers_text,
+        "what": _WHATS[setting.what],
+        "load": "every CPU" if setting.busy else "idle",
+        "n": len(rows),
+        "out_p50": _percentiles_ms(gaps.out)[0],
+        "in_p50": _percentiles_ms(gaps.into)[0],
+        "p50": p50,
+        "p95": p95,
+        "p99": p99,
+        "max": float(gaps.worst.max()) * 1e3 if gaps.worst.size else None,
+        "ratio": None
+        if p50 is None or setting.what is What.CARRIER
+        else p50 / 1e3 / setting.timers.detection_s,
+        "quiet": quiet.worst.size,
+        "quiet_p99": _percentiles_ms(quiet.worst)[2],
+    }
+
+
+_WATCH_COLUMNS = (
+    Column("road", "Road"),
+    Column("timers", "BFD"),
+    Column("minutes", "Minutes", decimals=1),
+    Column("sessions", "Sessions", decimals=0),
+    Column("downs", "Downs", decimals=0),
+    Column("fast", "Fast path turned away", decimals=0),
+    Column("stalls", "Stalls", decimals=0),
+    Column("longest", "Longest", "ms", 0),
+)
+
+
+def _watched(found: Found) -> Iterator[str]:
+    yield "## False downs"
+    yield (
+        "Nothing is broken. Downs: of BFD sessions of both hosts, as bfdd counts them. Stalls: times of "
+        f"{STALL_S * 1e3:g} ms or more in which a CPU ran nobody, as a process with the highest priority on "
+        "it saw them."
+    )
+    rows = tuple(
+        {
+            "road": str(setting.road),
+            "timers": setting.timers_text,
+            "minutes": sum(row.lasted_s for row in rows) / 60,
+            "sessions": rows[0].sessions,
+            "downs": sum(row.downs for row in rows),
+            "fast": sum(row.fast for row in rows) if setting.road is Road.FAST else None,
+            "stalls": sum(len(row.stalls_s) for row in rows),
+            "longest": max((each for row in rows for each in row.stalls_s), default=0.0) * 1e3,
+        }
+        for setting, rows in sorted(found.watched.items())
+        if rows
+    )
+    yield markdown(Result(_WATCH_COLUMNS, rows))
+
+
+_CHAIN_COLUMNS = (
+    Column("step", "Step"),
+    Column("road", "Road"),
+    Column("load", "Load"),
+    Column("n", "n", decimals=0),
+    *(Column(key, key, "ms", 1) for key in ("p5", "p50", "p95", "p99")),
+)
+
+
+def _chain(found: Found) -> Iterator[str]:
+    yield "## What bounds it"
+    yield "Each failover taken apart, all timers and silent directions of a road together."
+    rows = []
+    for key, text in CHAIN.items():
+        for road in Road:
+            for busy in (False, True):
+                values = [
+                    row.chain[key]
+                    for setting, rows_ in found.faults.items()
+                    if setting.road is road and setting.busy is busy
+                    for row in rows_
+                    if key in row.chain
+                ]
+                if values:
+                    shares = np.percentile(values, [5, 50, 95, 99]) * 1e3
+                    rows.append(
+                        {
+                            "step": text,
+                            "road": str(road),
+                            "load": "every CPU" if busy else "idle",
+                            "n": len(values),
+                            **dict(zip(("p5", "p50", "p95", "p99"), shares.tolist(), strict=True)),
+                        }
+                    )
+    yield markdown(Result(_CHAIN_COLUMNS, tuple(rows)))
+
+
+def _compared(found: Found) -> Iterator[str]:
+    agree = sum(each.agrees for each in found.compared)
+    yield "## The twin"
+    yield f"**When the twin agrees.** {RULE}"
+    yield f"{agree} of {len(found.compared)} comparisons agree. The worst first:"
+    worst = sorted(found.compared, key=lambda each: -each.badness)
+    yield markdown(judge.result(worst[:_WORST]))
+    yield "### All"
+    yield markdown(judge.result(found.compared))
+    yield "### Calibrated"
+    yield "\n".join(
+        f"- *{road}*: "
+        + "; ".join(
+            f"`{key}` {each.value * 1e3:.2f} ms"
+            + ("" if each.p95 is None else f" (p95 {each.p95 * 1e3:.2f})")
+            for key, each in calibration.values.items()
+            if key.startswith(("control.", "fast.")) and each.source.startswith("measured")
+        )
+        for road, calibration in found.calibrations.items()
+    )
+
+
+def _downs(rows: Sequence[Watched]) -> str:
+    if not rows:
+        return "false downs not counted"
+    minutes = sum(row.lasted_s for row in rows) / 60
+    return f"{sum(row.downs for row in rows)} false downs in {minutes:.0f} minutes"
+
+
+def _percentiles_ms(values: Floats) -> list[float | None]:
+    if not values.size:
+        return [None, None, None]
+    return [float(each) * 1e3 for each in np.percentile(values, [50, 95, 99])]
