@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 import pytest
 from cli_calls import Twinbed
@@ -11,6 +12,12 @@ from cli_calls import Twinbed
 from testbed.containers import cgroups, doctor, leftovers
 from testbed.containers.doctor import Finding
 from testbed.containers.leftovers import Run
+from testbed.fabric import doctor as fabric_doctor
+from testbed.fabric import leftovers as fabric_leftovers
+from testbed.fabric import up as fabric_up
+from testbed.fabric.leftovers import Standing
+from testbed.fabric.model import BfdTimers, Fabric, Plan
+from testbed.fabric.plan import fabric_of
 from twinbed import BackendError
 
 RUNS = (
@@ -37,10 +44,28 @@ RUNS = (
         folders=1,
     ),
 )
+FABRIC = Standing("lab1", alive=True, pid=None, hosts=4, tors=2, namespaces=10, daemons=18, processes=18)
 
 
 @pytest.fixture
-def here(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def fabrics(monkeypatch: pytest.MonkeyPatch) -> list[Standing]:
+    """Fabrics on this machine, none at first; `down` takes the one that is named, or all."""
+    there: list[Standing] = []
+
+    def down(name: str | None, *, everything: bool) -> tuple[Standing, ...]:
+        gone = tuple(each for each in there if everything or each.name == name)
+        there[:] = [each for each in there if each not in gone]
+        return gone
+
+    monkeypatch.setattr(fabric_leftovers, "standing", lambda: tuple(there))
+    monkeypatch.setattr(fabric_leftovers, "down", down)
+    monkeypatch.setattr(fabric_up, "load", lambda name: fabric_of(Plan(name=name)))
+    monkeypatch.setattr(fabric_up, "converged", lambda fabric: [])
+    return there
+
+
+@pytest.fixture
+def here(monkeypatch: pytest.MonkeyPatch, fabrics: list[Standing]) -> list[bool]:
     """A machine with the two runs above; what `down` was asked for."""
     asked: list[bool] = []
 
@@ -80,6 +105,78 @@ def test_down_removes_leftovers_and_live_runs_only_with_all(
     assert f"{count} removed." in ended.out
 
 
+def test_status_of_a_fabric_says_what_it_has_and_lacks(
+    twinbed: Twinbed, here: list[bool], fabrics: list[Standing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leftovers, "runs", lambda driver: ())
+    fabrics.append(FABRIC)
+    whole = twinbed("testbed", "status")
+    assert whole.code == 0
+    assert "4 hosts, 2 ToRs, 18 daemons" in " ".join(whole.out.split())
+    monkeypatch.setattr(fabric_up, "converged", lambda fabric: ["a route", "another"])
+    broken = twinbed("testbed", "status", "--format", "json")
+    assert broken.code == 1
+    (row,) = json.loads(broken.out)["rows"]
+    assert (row["pillar"], row["run"], row["missing"], row["daemons"]) == ("fabric", "lab1", 2, 18)
+
+
+def test_down_takes_a_fabric_only_by_its_name_or_with_all(
+    twinbed: Twinbed, here: list[bool], fabrics: list[Standing]
+) -> None:
+    fabrics.append(FABRIC)
+    left = twinbed("testbed", "down")
+    assert "Still up: twinbed testbed down lab1 removes it." in left.out
+    assert fabrics == [FABRIC]
+    assert "1 removed." in twinbed("testbed", "down", "lab1").out
+    assert (fabrics, here) == ([], [False])
+    fabrics.append(FABRIC)
+    assert "3 removed." in twinbed("testbed", "down", "--all").out
+    assert "not both" in twinbed("testbed", "down", "lab1", "--all").refused
+
+
+def test_up_makes_what_the_file_and_the_options_say(
+    twinbed: Twinbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Plan] = []
+
+    def make(plan: Plan, *, lasting: bool, progress: object) -> Fabric:
+        assert lasting
+        made.append(plan)
+        return fabric_of(plan)
+
+    monkeypatch.setattr(fabric_up, "up", make)
+    file = tmp_path / "plan.yaml"
+    file.write_text("name: lab1\nhosts: 4\nbfd: 3x100\n")
+    shown = twinbed("testbed", "up", file, "--hosts", 3)
+    assert made == [Plan("lab1", hosts=3, bfd=BfdTimers(0.1, 3))]
+    assert "tb-lab1-h2e0" in shown.out
+    assert "sudo twinbed testbed down lab1" in shown.out
+    rows = json.loads(twinbed("testbed", "up", "--format", "json").out)["rows"]
+    assert [each["address"] for each in rows] == ["10.0.1.1/16", "10.0.2.1/16"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("host: 3", "plan.yaml: host: unknown key; did you mean 'hosts'?"),
+        ("hosts: 1", "plan.yaml: hosts: 1 is not possible; take 2 to 200"),
+        ("bfd: 50ms", "plan.yaml: bfd: expected MULTIPLIERxINTERVAL with the interval in ms, as 5x50"),
+        ("- hosts", "plan.yaml: expected keys, as `hosts: 4`"),
+        ("hosts: two", "plan.yaml: hosts: "),
+    ],
+)
+def test_a_plan_that_cannot_be_is_refused_by_its_key(
+    twinbed: Twinbed, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "plan.yaml").write_text(text)
+    assert said in twinbed("testbed", "up", tmp_path / "plan.yaml").refused
+
+
+def test_up_without_root_says_so(twinbed: Twinbed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert twinbed("testbed", "up").refused == "a fabric needs root: run sudo twinbed testbed up"
+
+
 def test_a_machine_without_cgroups_is_refused_in_one_line(
     twinbed: Twinbed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,10 +196,11 @@ def test_doctor_ends_with_1_where_something_needed_is_missing(
         Finding("runc", "missing", "not installed", "containers", "sudo apt install runc"),
     )
     monkeypatch.setattr(doctor, "examine", lambda: findings)
+    monkeypatch.setattr(fabric_doctor, "examine", lambda: ())
     shown = twinbed("testbed", "doctor")
     assert shown.code == code
     assert "sudo apt install runc" in shown.out
-    assert ("can run here" in shown.out) == (code == 0)
+    assert ("The container testbed can run here" in shown.out) == (code == 0)
     rows = list(csv.DictReader(twinbed("testbed", "doctor", "--format", "csv").out.splitlines()))
     assert [each["feature"] for each in rows] == ["cgroups", "runc"]
     assert [each["needed"] for each in rows] == ["True", "False"]
@@ -111,6 +209,6 @@ def test_doctor_ends_with_1_where_something_needed_is_missing(
 
 @pytest.mark.root
 def test_the_verbs_work_on_this_machine(twinbed: Twinbed, cgroups: None) -> None:
-    assert twinbed("testbed", "doctor").code == 0
+    assert "The container testbed can run here." in twinbed("testbed", "doctor").out
     assert twinbed("testbed", "status").code in (0, 1)
     assert twinbed("testbed", "down").code == 0

@@ -1,0 +1,141 @@
+"""A fabric that is up: applications reach each other through every fault that leaves a way."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.fabric import faults, frr, leftovers
+from testbed.fabric.links import in_namespace, run_in
+from testbed.fabric.model import Daemon, Direction, Fabric, Fault, FaultKind, Plan
+from testbed.fabric.up import converged, load, up, wait_converged
+from twinbed import BackendError, ScenarioError
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+WITHIN_S = 30.0
+
+
+def until(done: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not done():
+        assert time.monotonic() < deadline, f"never: {what}"
+        time.sleep(0.02)
+
+
+def send_and_receive(fabric: Fabric, sender: int, receiver: int) -> bool:
+    """Whether one of a few datagrams between the first endpoints of two hosts arrives."""
+    here, there = fabric.hosts[sender].endpoints[0], fabric.hosts[receiver].endpoints[0]
+    with in_namespace(there.namespace):
+        inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        inbox.bind((there.address, 0))
+    with in_namespace(here.namespace):
+        outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    with inbox, outbox:
+        inbox.settimeout(0.2)
+        for _ in range(10):
+            outbox.sendto(b"x", inbox.getsockname())
+            try:
+                return inbox.recv(1) == b"x"
+            except TimeoutError:
+                continue
+    return False
+
+
+def test_endpoints_reach_each_other_and_nothing_is_missing(fabric: Fabric) -> None:
+    assert converged(fabric) == []
+    assert load(fabric.plan.name) == fabric
+    assert send_and_receive(fabric, 0, 1)
+    assert send_and_receive(fabric, 1, 0)
+
+
+def test_a_neighbour_is_known_without_asking_it(fabric: Fabric) -> None:
+    """EVPN carries the applications' addresses, so that no broadcast needs to."""
+    host, other = fabric.hosts[0], fabric.hosts[1].endpoints[0]
+    known = run_in(host.namespace, ("ip", "neigh", "show", "dev", host.bridge)).stdout
+    assert f"{other.address} lladdr {other.mac} extern_learn" in known
+
+
+def test_daemons_run_at_the_priorities_that_were_asked_for(fabric: Fabric) -> None:
+    pids = {daemon: frr.pid_of(fabric.hosts[0].namespace, daemon) or 0 for daemon in Daemon}
+    assert os.sched_getscheduler(pids[Daemon.BFDD]) == os.SCHED_FIFO
+    assert os.getpriority(os.PRIO_PROCESS, pids[Daemon.BGPD]) == -15
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(FaultKind.PORT, host=0, uplink=0),
+        Fault(FaultKind.PORT, host=1, uplink=1, one_way=Direction.IN),
+        Fault(FaultKind.LINK, host=0, uplink=1),
+        Fault(FaultKind.TOR, tor=0),
+        Fault(FaultKind.DAEMONS, tor=1),
+    ],
+    ids=lambda fault: f"{fault.kind}{'' if fault.one_way is None else '-in'}",
+)
+def test_a_fault_is_noticed_survived_and_forgotten(fabric: Fabric, fault: Fault) -> None:
+    injected = faults.inject(fabric, fault)
+    try:
+        assert injected.asked_ns < injected.at_ns
+        faults.inject(fabric, fault)
+        until(lambda: converged(fabric), "the lost way is noticed")
+        until(lambda: send_and_receive(fabric, 0, 1), "what is left carries on")
+    finally:
+        faults.clear(fabric, fault)
+    faults.clear(fabric, fault)
+    wait_converged(fabric, WITHIN_S)
+
+
+def test_a_silent_port_tells_its_host_nothing(fabric: Fabric) -> None:
+    fault = Fault(FaultKind.PORT, host=0, uplink=0)
+    faults.inject(fabric, fault)
+    try:
+        device = fabric.hosts[0].uplinks[0].device
+        shown = run_in(fabric.hosts[0].namespace, ("ip", "link", "show", "dev", device)).stdout
+        assert "NO-CARRIER" not in shown
+    finally:
+        faults.clear_all(fabric)
+    wait_converged(fabric, WITHIN_S)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault(FaultKind.PORT, host=7, uplink=0), "host: there is no 7; take 0 to 1"),
+        (Fault(FaultKind.TOR, tor=-1), "tor: there is no -1"),
+        (Fault(FaultKind.DAEMONS), "give one of host and tor"),
+        (Fault(FaultKind.LINK, host=0, uplink=0, one_way=Direction.OUT), "one_way: a link loses both"),
+    ],
+)
+def test_faults_that_cannot_be_are_refused(fabric: Fabric, fault: Fault, said: str) -> None:
+    with pytest.raises(ScenarioError, match=said):
+        faults.inject(fabric, fault)
+
+
+def test_a_name_that_is_in_use_is_refused_and_what_is_up_stays(fabric: Fabric) -> None:
+    with pytest.raises(BackendError, match="a fabric tested is up already; take another name"):
+        up(fabric.plan)
+    assert converged(fabric) == []
+
+
+def test_another_fabric_stands_beside_it_shaped_and_stock(fabric: Fabric) -> None:
+    settings = [Path("/proc/sys/net/core/rmem_max"), Path("/proc/sys/net/ipv4/tcp_rmem")]
+    before = [each.read_text() for each in settings]
+    beside = up(Plan(name="beside", rate_bps=1e9, stock=True, rto_min_s=0.01))
+    try:
+        assert [each.read_text() for each in settings] == before
+        assert send_and_receive(beside, 0, 1)
+        shaped = run_in(beside.hosts[0].namespace, ("tc", "qdisc", "show", "dev", "tor0")).stdout
+        assert "tbf" in shaped
+        assert "rate 1Gbit" in shaped
+        route = run_in(beside.hosts[0].endpoints[0].namespace, ("ip", "route")).stdout
+        assert "rto_min" in route
+        assert os.sched_getscheduler(frr.pid_of(beside.hosts[0].namespace, Daemon.BFDD) or 0) == 0
+    finally:
+        leftovers.down("beside")
+    assert converged(fabric) == []
