@@ -23,6 +23,9 @@ _QUEUE_S = 0.05
 _BURST_S = 0.004
 """What a shaped link holds back, and lets through at once: a tick of a kernel with HZ = 250."""
 
+_CONTROL_SHARE = 0.05
+"""Of a shaped link's rate, for routing; what it leaves over is the applications'."""
+
 _QUIET = {
     "ipv6/conf/all/disable_ipv6": 1,
     "ipv6/conf/default/disable_ipv6": 1,
@@ -58,7 +61,8 @@ def set_up(fabric: Fabric, part: Host | Tor | Endpoint) -> None:
         _load(part.namespace, _faults(part))
         shaped = part.ports
     if plan.rate_bps is not None:
-        _batch("tc", part.namespace, [_rate(each, plan.rate_bps, _uplink_mtu(plan)) for each in shaped])
+        lines = [line for each in shaped for line in _rate(each, plan.rate_bps, _uplink_mtu(plan))]
+        _batch("tc", part.namespace, lines)
 
 
 def _host(fabric: Fabric, host: Host) -> list[str]:
@@ -121,10 +125,22 @@ def _uplink_mtu(plan: Plan) -> int:
     return plan.mtu_bytes + TUNNEL_OVERHEAD_BYTES
 
 
-def _rate(device: str, rate_bps: float, mtu_bytes: int) -> str:
+def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:
+    """Two classes: what routing says of itself (DSCP CS6, as FRR marks BFD and BGP) does not wait behind, nor
+    is lost with, what applications send; switches keep such a class as well."""
     burst_bytes = max(round(rate_bps / 8 * _BURST_S), 10 * mtu_bytes)
-    limit_bytes = max(round(rate_bps / 8 * _QUEUE_S), 20 * mtu_bytes) + burst_bytes
-    return f"qdisc add dev {device} root tbf rate {rate_bps:.0f}bit burst {burst_bytes} limit {limit_bytes}"
+    queue_bytes = max(round(rate_bps / 8 * _QUEUE_S), 20 * mtu_bytes)
+    own_bps = rate_bps * _CONTROL_SHARE
+    burst = f"burst {burst_bytes} cburst {burst_bytes}"
+    shared = f"ceil {rate_bps:.0f}bit {burst}"
+    return [
+        f"qdisc add dev {device} root handle 1: htb default 2",
+        f"class add dev {device} parent 1: classid 1:9 htb rate {rate_bps:.0f}bit {shared}",
+        f"class add dev {device} parent 1:9 classid 1:1 htb rate {own_bps:.0f}bit {shared} prio 0",
+        f"class add dev {device} parent 1:9 classid 1:2 htb rate {rate_bps - own_bps:.0f}bit {shared} prio 1",
+        f"qdisc add dev {device} parent 1:2 bfifo limit {queue_bytes}",
+        f"filter add dev {device} parent 1: protocol ip u32 match ip tos 0xc0 0xff flowid 1:1",
+    ]
 
 
 def _spread(host: Host) -> str:

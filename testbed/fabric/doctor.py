@@ -83,7 +83,8 @@ _TRIALS = (
         "uplinks with a rate (--rate)",
         (
             "ip link add veth0 type veth peer name veth1",
-            "tc qdisc add dev veth0 root tbf rate 1gbit burst 1m limit 1m",
+            "tc qdisc add dev veth0 root handle 1: htb default 2",
+            "tc filter add dev veth0 parent 1: protocol ip u32 match ip tos 0xc0 0xff flowid 1:1",
         ),
         needed=False,
     ),

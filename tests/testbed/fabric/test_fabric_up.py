@@ -130,9 +130,10 @@ def test_another_fabric_stands_beside_it_shaped_and_stock(fabric: Fabric) -> Non
     try:
         assert [each.read_text() for each in settings] == before
         assert send_and_receive(beside, 0, 1)
-        shaped = run_in(beside.hosts[0].namespace, ("tc", "qdisc", "show", "dev", "tor0")).stdout
-        assert "tbf" in shaped
-        assert "rate 1Gbit" in shaped
+        host = beside.hosts[0].namespace
+        shaped = run_in(host, ("tc", "-s", "class", "show", "dev", "tor0", "classid", "1:1")).stdout
+        assert "ceil 1Gbit" in shaped
+        assert " Sent 0 bytes" not in shaped, "routing has a class of its own"
         route = run_in(beside.hosts[0].endpoints[0].namespace, ("ip", "route")).stdout
         assert "rto_min" in route
         assert os.sched_getscheduler(frr.pid_of(beside.hosts[0].namespace, Daemon.BFDD) or 0) == 0

@@ -1,0 +1,105 @@
+"""Random sequences of faults on a real fabric: `python tests/faults/fabric_campaign.py --seed S --runs N`.
+
+For: running inside the enclosure (enclosure.py). A line for each sequence; exit code 1 when something did not
+hold. `--only K` repeats the episode with sequence K of the same seed. Not for: being run outside, where it
+would look at what is not its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections import Counter
+
+from fabric_steps import STEPS
+from fabric_world import NAME, Episode, FabricWorld, wait_for
+from fault_world import ViolationError
+
+from testbed.fabric import leftovers
+from twinbed import TwinbedError
+
+EPISODE = 10
+"""Sequences that one fabric lives through before it is taken down and looked for."""
+
+MOST_STEPS = 3
+_MAKER = (
+    "from testbed.fabric.model import Plan\n"
+    "from testbed.fabric.up import up\n"
+    f"up(Plan({NAME!r}, real_time=False))\n"
+    "input()\n"
+)
+_UP_S = 8.0
+
+
+def main() -> None:
+    """Exits 1 after a violation."""
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("--seed", type=int, required=True)
+    arguments.add_argument("--runs", type=int, required=True)
+    arguments.add_argument("--only", type=int)
+    given = arguments.parse_args()
+    world, failed, kinds = FabricWorld(), 0, Counter[str]()
+    try:
+        for first in range(0, given.runs, EPISODE):
+            count = min(EPISODE, given.runs - first)
+            if given.only is None or first <= given.only < first + count:
+                failed += not _episode(world, given.seed, first, count, kinds)
+    finally:
+        world.close()
+    told = ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items()))
+    print(f"{given.runs} sequences, {sum(kinds.values())} faults, {failed} violations; {told}")
+    sys.exit(1 if failed else 0)
+
+
+def _episode(world: FabricWorld, seed: int, first: int, count: int, kinds: Counter[str]) -> bool:
+    draws = random.Random(f"fabric-{seed}-{first}")
+    began = time.monotonic()
+    try:
+        if first % (2 * EPISODE):
+            _kill_maker(draws)
+            world.check_nothing_left()
+        episode = Episode(draws.choice((2, 3)), 2)
+        _say(first, began, f"{len(episode.fabric.hosts)} hosts up, agents ready")
+        for number in range(first, first + count):
+            began = time.monotonic()
+            steps = draws.choices(list(STEPS), list(STEPS.values()), k=draws.randint(1, MOST_STEPS))
+            done = []
+            for step in steps:
+                kinds[step.__name__] += 1
+                done.append(step(episode, draws))
+            episode.heal()
+            _say(number, began, "; ".join(done))
+        began = time.monotonic()
+        episode.end()
+        world.check_nothing_left()
+        _say(first + count - 1, began, "down, nothing left")
+    except Exception as error:
+        known = isinstance(error, ViolationError | TwinbedError)
+        words = str(error) if known else traceback.format_exc()
+        _say(first, began, f"VIOLATION: {words}")
+        leftovers.down(everything=True)
+        leftovers.remove(NAME)
+        world.clear()
+        return False
+    return True
+
+
+def _kill_maker(draws: random.Random) -> None:
+    """kill -9 of who makes a fabric, at any moment, and its removal."""
+    with subprocess.Popen([sys.executable, "-c", _MAKER], stdin=subprocess.PIPE) as maker:
+        wait_for(draws.uniform(0.0, _UP_S), lambda: maker.poll() is not None)
+        maker.send_signal(signal.SIGKILL)
+    leftovers.down()
+
+
+def _say(number: int, began: float, text: str) -> None:
+    print(f"{number:4d} {time.monotonic() - began:6.2f} s  {text}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

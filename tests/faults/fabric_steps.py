@@ -1,0 +1,204 @@
+"""What is done to a fabric: ports, cables, switches, daemons, agents and their rules, one after the other.
+
+For: fabric_campaign.py. Not for: what must hold afterwards (fabric_world.py). A step breaks something and may
+leave it broken; each returns what it did, in words.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Callable
+
+import numpy as np
+from fabric_world import Episode, wait_for
+
+from control.reconciler.model import Rules
+from control.reconciler.ports import Add, Cause, Delete, Reason
+from control.reconciler.settings import ReconcilerSettings
+from testbed.fabric import faults, place
+from testbed.fabric.links import in_namespace, run_in
+from testbed.fabric.model import Daemon, Direction, Fault, FaultKind, Host
+from testbed.fabric.rules.bpf import BpfRules
+from testbed.fabric.rules.seen import installed
+
+Step = Callable[[Episode, random.Random], str]
+
+_OWNER = ReconcilerSettings().owner
+_CHURN = 300
+_BURST = 20_000
+"""Changes in a burst: several times what a netlink socket's buffer holds of them."""
+
+_LONGEST_S = 1.5
+
+
+def port(episode: Episode, draws: random.Random) -> str:
+    """Silent, in one direction or both."""
+    one_way = draws.choice((None, *Direction))
+    return _break(episode, draws, Fault(FaultKind.PORT, *_uplink(episode, draws), one_way=one_way))
+
+
+def cable(episode: Episode, draws: random.Random) -> str:
+    """Both ends lose their carrier."""
+    return _break(episode, draws, Fault(FaultKind.LINK, *_uplink(episode, draws)))
+
+
+def switch(episode: Episode, draws: random.Random) -> str:
+    """All ports, silently or not."""
+    silent = draws.random() < 0.5
+    return _break(episode, draws, Fault(FaultKind.TOR, tor=_tor(episode, draws), silent=silent))
+
+
+def daemons(episode: Episode, draws: random.Random) -> str:
+    """kill -9 of some of a host's or a ToR's."""
+    killed = tuple(draws.sample(tuple(Daemon), draws.randint(1, len(Daemon))))
+    at_host = draws.random() < 0.5
+    host = draws.randrange(len(episode.fabric.hosts)) if at_host else -1
+    tor = -1 if at_host else _tor(episode, draws)
+    return _break(episode, draws, Fault(FaultKind.DAEMONS, host=host, tor=tor, daemons=killed))
+
+
+def flapping(episode: Episode, draws: random.Random) -> str:
+    """A port or cable that comes and goes."""
+    kind, times = draws.choice((FaultKind.PORT, FaultKind.LINK)), draws.randint(2, 6)
+    fault = Fault(kind, *_uplink(episode, draws))
+    down_s, up_s = draws.uniform(0.0, 0.4), draws.uniform(0.0, 0.4)
+    for _ in faults.flap(episode.fabric, fault, times, down_s, up_s):
+        pass
+    return f"{_words(fault)} {times} times"
+
+
+def agent_killed(episode: Episode, draws: random.Random) -> str:
+    """kill -9 in the middle of putting rules in; its successor finds what is there."""
+    host = _host(episode, draws)
+    _entries(host, "append", _CHURN)
+    before = len(installed(host.namespace).mac)
+    wait_for(draws.uniform(0.0, 0.3), lambda: len(installed(host.namespace).mac) > before + _CHURN // 2)
+    episode.agents.kill(host.index)
+    had = len(installed(host.namespace).mac) - before
+    if draws.random() < 0.5:
+        _entries(host, "del", _CHURN)
+        episode.agents.start(host.index)
+    else:
+        episode.agents.start(host.index)
+        wait_for(draws.uniform(0.0, 0.5), lambda: False)
+        _entries(host, "del", _CHURN)
+    episode.agents.wait_ready(host.index)
+    return f"kill -9 of the agent of h{host.index} after {had} of {_CHURN} rules"
+
+
+def overflow(episode: Episode, draws: random.Random) -> str:
+    """More news than fit, while the agent stands still: messages are lost."""
+    host = _host(episode, draws)
+    pid = episode.agents.wait_ready(host.index)["pid"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        for verb in ("append", "del"):
+            _entries(host, verb, _BURST)
+        if stays := draws.random() < 0.5:
+            _entries(host, "append", _CHURN)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    if stays:
+        wait_for(draws.uniform(0.0, 1.0), lambda: len(episode.rules(host)) > _CHURN)
+        _entries(host, "del", _CHURN)
+    return f"{2 * _BURST} changes unheard by the agent of h{host.index}"
+
+
+def rule_deleted(episode: Episode, draws: random.Random) -> str:
+    """Somebody takes some of our rules away."""
+    host = _host(episode, draws)
+    found = installed(host.namespace)
+    ours = found.take(found.cookie == _OWNER)
+    some = ours.take(np.array([draws.random() < 0.7 for _ in ours.mac], bool))
+    _meddle(host, Delete(1, some, _reasons(some), Cause(Reason.PERIODIC, 0.0)))
+    return f"{len(some.mac)} rules of h{host.index} deleted"
+
+
+def rule_added(episode: Episode, draws: random.Random) -> str:
+    """A rule with our mark that nobody wants, and one that leads elsewhere."""
+    host = _host(episode, draws)
+    found = installed(host.namespace)
+    ours = found.take(found.cookie == _OWNER)
+    if not len(ours.mac):
+        return "no rule to copy"
+    stray = ours.take(slice(0, 1))
+    columns = {name: getattr(stray, name).copy() for name in Rules.__slots__}
+    columns["mac"] = columns["mac"] + draws.choice((0, 77))
+    columns["remote"] = columns["remote"] + 9
+    columns["handle"] = columns["handle"] * 0
+    wrong = Rules(**columns)
+    _meddle(host, Add(1, wrong, _reasons(wrong), Cause(Reason.PERIODIC, 0.0)))
+    return f"a wrong rule added to h{host.index}"
+
+
+STEPS: dict[Step, int] = {
+    port: 4,
+    cable: 3,
+    switch: 2,
+    daemons: 3,
+    flapping: 2,
+    agent_killed: 2,
+    overflow: 1,
+    rule_deleted: 1,
+    rule_added: 1,
+}
+"""With what weight each is drawn."""
+
+
+def _break(episode: Episode, draws: random.Random, fault: Fault) -> str:
+    """For a while; or until the sequence is over, so that faults overlap."""
+    faults.inject(episode.fabric, fault)
+    lasts_s, stays = draws.uniform(0.0, _LONGEST_S), draws.random() < 0.4
+    wait_for(lasts_s, lambda: False)
+    if not stays:
+        faults.clear(episode.fabric, fault)
+    return f"{_words(fault)} {'left' if stays else f'for {lasts_s:.1f} s'}"
+
+
+def _words(fault: Fault) -> str:
+    if fault.kind is FaultKind.DAEMONS:
+        where = f"h{fault.host}" if fault.tor < 0 else f"t{fault.tor}"
+        return f"{'+'.join(fault.daemons)} of {where}"
+    if fault.kind is FaultKind.TOR:
+        return f"tor t{fault.tor}{'' if fault.silent else ' with carriers'}"
+    way = "" if fault.one_way is None else f" {fault.one_way.name.lower()}"
+    return f"{fault.kind} h{fault.host}-{fault.uplink}{way}"
+
+
+def _host(episode: Episode, draws: random.Random) -> Host:
+    return draws.choice(episode.fabric.hosts)
+
+
+def _uplink(episode: Episode, draws: random.Random) -> tuple[int, int]:
+    host = _host(episode, draws)
+    return host.index, draws.randrange(len(host.uplinks))
+
+
+def _tor(episode: Episode, draws: random.Random) -> int:
+    return draws.randrange(len(episode.fabric.tors))
+
+
+def _entries(host: Host, verb: str, count: int) -> None:
+    """Forwarding entries as routing would write them, of addresses that no fabric has."""
+    lines = (
+        f"fdb {verb} 02:88:00:00:{number // 256:02x}:{number % 256:02x} dev {host.tunnel} dst 10.255.0.99 "
+        "self extern_learn"
+        for number in range(count)
+    )
+    run_in(host.namespace, ("bridge", "-force", "-batch", "-"), text="\n".join([*lines, ""]))
+
+
+def _meddle(host: Host, change: Add | Delete) -> None:
+    with in_namespace(host.namespace):
+        found = place.here()
+        rules = BpfRules(_OWNER, found.devices, found.local)
+        try:
+            rules.carry_out(change)
+        finally:
+            rules.close()
+
+
+def _reasons(rules: Rules) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return np.full(len(rules.mac), Reason.PERIODIC, np.uint8)

@@ -1,0 +1,160 @@
+"""A fabric in the enclosure, with things of others beside and inside of it, and what must hold after faults.
+
+For: fabric_campaign.py. Not for: faults (fabric_steps.py). What is there is looked at from outside of the
+code under test where that can be: files, namespaces, links, processes, rules in force, datagrams that arrive.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from fault_world import DEADLINE_S, ViolationError, World, until
+
+from control.reconciler.settings import ReconcilerSettings
+from testbed.fabric import faults, leftovers
+from testbed.fabric.agent_process import Agents
+from testbed.fabric.links import in_namespace, run_in
+from testbed.fabric.model import Fabric, Host, Plan
+from testbed.fabric.rules.seen import installed
+from testbed.fabric.up import up, wait_converged
+
+NAME = "victim"
+FOREIGN_ROUTE = "203.0.113.0/24"
+_FRR = (Path("/etc/frr"), Path("/var/tmp/frr"))
+_OWNER = ReconcilerSettings().owner
+
+Rule = tuple[int, int, int]
+"""Destination MAC, VNI and remote address, as numbers."""
+
+
+class FabricWorld(World):
+    """The enclosure, with FRR's folders for itself."""
+
+    def __init__(self) -> None:
+        for each in _FRR:
+            each.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["mount", "-t", "tmpfs", "none", str(each)], check=True)
+            each.chmod(0o755)
+        super().__init__()
+        # The date is nothing that a fabric goes by, and its daemons need not be slowed by reading it.
+        os.environ.pop("LD_PRELOAD", None)
+
+    def _found(self) -> set[str]:
+        files = {f"file {each}" for folder in _FRR for each in folder.rglob("*")}
+        tables = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
+        return super()._found() | files | {f"table {line}" for line in tables.splitlines()}
+
+
+class Episode:
+    """A fabric that is up, with an agent in each host and somebody else's things in its namespaces."""
+
+    def __init__(self, hosts: int, tors: int) -> None:
+        # Real-time priorities are refused in the enclosure's cgroups.
+        self.fabric: Fabric = up(Plan(NAME, hosts=hosts, tors=tors, real_time=False))
+        self.agents = Agents(self.fabric, kind="bpf", timeout_s=0.5)
+        self.agents.__enter__()
+        for host in self.fabric.hosts:
+            _plant(host)
+        self._foreign = {host.index: _foreign(host) for host in self.fabric.hosts}
+        self.check()
+
+    def end(self) -> None:
+        """In good order; what is left over then is looked for by the world."""
+        self.agents.end()
+        leftovers.down(NAME)
+
+    def heal(self) -> None:
+        """Everything that was broken is repaired, and all that must hold then comes to hold."""
+        faults.clear_all(self.fabric)
+        wait_converged(self.fabric, DEADLINE_S)
+        self.check()
+
+    def check(self) -> None:
+        """Rules as wanted, datagrams between all neighbours, foreign things as they were."""
+        for host in self.fabric.hosts:
+            wanted = self.wanted(host)
+            until(lambda: self.rules(host) == wanted, f"rules of {host.namespace}")  # noqa: B023
+            if _foreign(host) != self._foreign[host.index]:
+                raise ViolationError(f"foreign things in {host.namespace}: {_foreign(host)}")
+        count = len(self.fabric.hosts)
+        for index in range(count):
+            self._exchange(index, (index + 1) % count)
+
+    def wanted(self, host: Host) -> set[Rule]:
+        """A rule for every endpoint of every other host."""
+        others = [each for each in self.fabric.hosts if each is not host]
+        vni = self.fabric.plan.vni
+        return {
+            (int(end.mac.replace(":", ""), 16), vni, _number(each.loopback))
+            for each in others
+            for end in each.endpoints
+        }
+
+    def rules(self, host: Host) -> set[Rule]:
+        """Ours, that are in force."""
+        found = installed(host.namespace)
+        ours = found.take(found.cookie == _OWNER)
+        return set(zip(ours.mac.tolist(), ours.vni.tolist(), ours.remote.tolist(), strict=True))
+
+    def _exchange(self, sender: int, receiver: int) -> None:
+        here, there = (self.fabric.hosts[each].endpoints[0] for each in (sender, receiver))
+        with in_namespace(there.namespace):
+            inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            inbox.bind((there.address, 0))
+        with in_namespace(here.namespace):
+            outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        with inbox, outbox:
+            inbox.settimeout(0.1)
+            until(lambda: _arrives(outbox, inbox), f"a datagram from {here.address} to {there.address}")
+
+
+def wait_for(seconds: float, done: Callable[[], object]) -> None:
+    """Lets time pass, and no more than that, until something is so."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline and not done():
+        time.sleep(0.01)
+
+
+def _arrives(outbox: socket.socket, inbox: socket.socket) -> bool:
+    outbox.sendto(b"x", inbox.getsockname())
+    try:
+        return inbox.recv(1) == b"x"
+    except TimeoutError:
+        return False
+
+
+def _plant(host: Host) -> None:
+    """What a user or another program may have in a host's namespace."""
+    commands = (
+        f"ip route add {FOREIGN_ROUTE} dev lo proto static",
+        f"bridge fdb add 02:99:00:00:00:01 dev {host.endpoints[0].representor} master static",
+        "nft add table inet theirs",
+        "nft add set inet theirs names { type ifname; }",
+        f"tc filter add dev {host.endpoints[0].representor} ingress pref 9 protocol ip u32 "
+        "match ip dst 203.0.113.9/32",
+    )
+    for each in commands:
+        done = run_in(host.namespace, each.split())
+        if done.returncode:
+            raise ViolationError(f"{each}: {done.stderr}")
+
+
+def _foreign(host: Host) -> str:
+    """All of it, as its own tools show it."""
+    representor = host.endpoints[0].representor
+    commands = (
+        f"ip route show {FOREIGN_ROUTE}",
+        f"bridge fdb get 02:99:00:00:00:01 br {host.bridge} dev {representor} master",
+        "nft list table inet theirs",
+        f"tc filter show dev {representor} ingress pref 9",
+    )
+    return "\n".join(run_in(host.namespace, each.split()).stdout for each in commands)
+
+
+def _number(address: str) -> int:
+    return int.from_bytes(socket.inet_aton(address), "big")

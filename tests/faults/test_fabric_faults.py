@@ -1,0 +1,36 @@
+"""Random faults on a real fabric: it converges, what is others' stays, and nothing is left over.
+
+`make test-faults` runs 100 sequences of them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import enclosure
+import pytest
+
+from testbed.fabric import doctor
+from twinbed import BackendError
+
+SEQUENCES = int(os.environ.get("FAULTS", "2"))
+SEED = int(os.environ.get("FAULTS_SEED", "378"))
+
+MOST_S = 60
+"""What a sequence may take with all that is waited for after it; a few seconds, as a rule."""
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(MOST_S * (SEQUENCES + 4))
+def test_a_fabric_converges_after_random_faults_and_leaves_nothing(cgroups: None, tmp_path: Path) -> None:
+    reason = enclosure.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    try:
+        doctor.require()
+    except BackendError as error:
+        pytest.skip(str(error))
+    program = ("-u", "tests/faults/fabric_campaign.py", "--seed", str(SEED), "--runs", str(SEQUENCES))
+    assert enclosure.run(program, tmp_path, MOST_S * (SEQUENCES + 2)) == 0
