@@ -1,0 +1,90 @@
+"""What the networks are compared with: linear and Poisson regression, forests, boosted trees, logistic.
+
+For: fitting one on examples, behind the same port. Not for: choosing among them. They see the static features
+and the local run's summaries, not its series. Library defaults, but for XGBoost's (100 trees of depth 6 are
+its own) and a logarithm's link where the library has it. Source: SPEC §3.1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from control.predictor.examples import Examples, best
+from control.predictor.features import Encoded, Encoder
+from control.recommender.model import Objective, Real
+from twinbed import ScenarioError
+
+THREADS = 1
+"""The same figures on every machine, and no contest with the others' processes."""
+
+
+class Baseline(StrEnum):
+    """Which."""
+
+    LINEAR = "linear"
+    POISSON = "poisson"
+    FOREST = "forest"
+    XGBOOST = "xgboost"
+    LOGISTIC = "logistic"
+    FOREST_CLASSIFIER = "forest-classifier"
+
+    @property
+    def classifies(self) -> bool:
+        """Whether it says how likely a configuration is one of the best."""
+        return self in (Baseline.LOGISTIC, Baseline.FOREST_CLASSIFIER)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A baseline that has learned. model: the library's own object."""
+
+    name: Baseline
+    encoder: Encoder
+    model: Any
+
+    def predict(self, examples: Examples) -> Real:
+        """See Predictor."""
+        return self.predict_encoded(self.encoder.encode(examples))
+
+    def predict_encoded(self, encoded: Encoded) -> Real:
+        """See Predictor."""
+        if self.name.classifies:
+            likely: Real = self.model.predict_proba(encoded.static)[:, -1].astype(np.float64)
+            return likely
+        values: Real = self.model.predict(encoded.static).astype(np.float64)
+        return values
+
+
+def fit(name: Baseline, by: Objective, examples: Examples, seed: int) -> Fitted:
+    """Learns from all rows. Raises ScenarioError for rows without an outcome, or of one class alone."""
+    examples.check_known(by)
+    encoder = Encoder.fit(examples)
+    value = examples.objective(by)
+    target = best(value, examples.job) if name.classifies else value
+    if name.classifies and target.all() == target.any():
+        raise ScenarioError(f"{name}: all rows are {'among' if target.all() else 'not among'} the best")
+    return Fitted(name, encoder, _new(name, seed).fit(encoder.encode(examples).static, target))
+
+
+def _new(name: Baseline, seed: int) -> Any:
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+    from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+    from xgboost import XGBRegressor
+
+    match name:
+        case Baseline.LINEAR:
+            return LinearRegression()
+        case Baseline.POISSON:
+            return PoissonRegressor(alpha=1e-3, max_iter=2000)
+        case Baseline.FOREST:
+            return RandomForestRegressor(random_state=seed, n_jobs=THREADS)
+        case Baseline.XGBOOST:
+            return XGBRegressor(random_state=seed, n_jobs=THREADS)
+        case Baseline.LOGISTIC:
+            return LogisticRegression(max_iter=2000)
+        case Baseline.FOREST_CLASSIFIER:
+            return RandomForestClassifier(random_state=seed, n_jobs=THREADS)

@@ -1,0 +1,216 @@
+"""Jobs, configurations and local runs as numbers: columns with names, groups and scales, and time series.
+
+For: what every predictor sees, the same for all. Not for: learning. Heavy-tailed quantities are taken as
+logarithms; every column is standardised by the rows that the encoder was made from, and is 0 where nothing
+is known. A type of machine that it has not seen is no one-hot at all, and is known by its vCPUs, memory and
+network alone. Source: SPEC §3.1 (features, up to 10 minutes of series).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.predictor.examples import Examples
+from control.recommender.model import Job, LocalRun, Real, Whole
+
+POINTS = 60
+"""Of a series: ten minutes at one per ten seconds; shorter runs are resampled to as many."""
+
+SERIES = ("cpu", "memory", "net_in", "net_out")
+
+_LAYERS: Mapping[str, tuple[str, ...]] = {
+    "convolution": ("conv",),
+    "recurrent": ("lstm", "gru", "rnn"),
+    "attention": ("attention", "transformer"),
+    "embedding": ("embedding",),
+    "norm": ("norm",),
+    "pooling": ("pool",),
+    "linear": ("linear", "dense"),
+}
+_UNKNOWN = 0.0
+
+
+def _log(value: float) -> float:
+    return float(np.log(value)) if value > 0 else np.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """static: float64[n, f]; series: float64[J, POINTS, 4] of the J jobs; job: int64[n]; prior: float64[n],
+    the logarithm of the analytic model's seconds (NaN: none); log_price: float64[n], of dollars per hour."""
+
+    static: Real
+    series: NDArray[np.float64]
+    job: Whole
+    prior: Real
+    log_price: Real
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Made by `fit`, and plain data after that: names of the columns and of each one's group, its mean and
+    scale, the types and the job features that were seen, the means and scales of the series."""
+
+    columns: tuple[str, ...]
+    groups: tuple[str, ...]
+    instances: tuple[str, ...]
+    features: tuple[str, ...]
+    mean: Real
+    scale: Real
+    series_mean: Real
+    series_scale: Real
+
+    @staticmethod
+    def fit(examples: Examples) -> Encoder:
+        """From the rows to learn from, and from nothing else."""
+        instances = tuple(sorted(set(examples.candidates.name.tolist())))
+        used = [examples.jobs[index] for index in np.unique(examples.job).tolist()]
+        features = tuple(sorted({name for job in used for name in job.features}))
+        raw, columns, groups = _columns(examples, instances, features)
+        with np.errstate(invalid="ignore"):
+            known = np.isfinite(raw)
+            count = np.maximum(known.sum(axis=0), 1)
+            mean = np.where(known, raw, 0).sum(axis=0) / count
+            scale = np.sqrt(np.where(known, (raw - mean) ** 2, 0).sum(axis=0) / count)
+        series = np.array([_series(job.local_run) for job in used])
+        series_scale = series.std(axis=(0, 1))
+        return Encoder(
+            columns,
+            groups,
+            instances,
+            features,
+            mean,
+            np.where(scale > 1e-9, scale, 1.0),
+            series.mean(axis=(0, 1)),
+            np.where(series_scale > 1e-9, series_scale, 1.0),
+        )
+
+    def encode(self, examples: Examples) -> Encoded:
+        """Any rows, of jobs and types that were seen or not."""
+        raw, _, _ = _columns(examples, self.instances, self.features)
+        static = (raw - self.mean) / self.scale
+        series = np.array([_series(job.local_run) for job in examples.jobs])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            prior = np.log(examples.prior_time_s)
+            log_price = np.log(examples.candidates.price_usd_h)
+        return Encoded(
+            np.where(np.isfinite(static), static, _UNKNOWN),
+            (series - self.series_mean) / self.series_scale,
+            examples.job,
+            prior,
+            log_price,
+        )
+
+    def groups_of(self) -> dict[str, Whole]:
+        """Positions of each group's columns: `parameters`, `instance` …, as an explanation names them."""
+        names = np.array(self.groups)
+        return {name: np.flatnonzero(names == name) for name in dict.fromkeys(self.groups)}
+
+
+_JOB: tuple[tuple[str, str, Callable[[Job], float]], ...] = (
+    ("log batch", "batch size", lambda job: _log(job.batch or 0)),
+    ("log samples", "samples", lambda job: _log(job.samples)),
+)
+_RUN: tuple[tuple[str, str, Callable[[LocalRun], float]], ...] = (
+    ("log parameters", "parameters", lambda run: _log(run.parameters)),
+    ("layers", "layers", lambda run: float(len(run.layers))),
+    ("log local step", "local step time", lambda run: _log(float(np.median(run.step_s)))),
+    ("log local batch", "batch size", lambda run: _log(run.batch)),
+    ("local CPU", "local CPU", lambda run: float(run.cpu_cores.mean()) if run.cpu_cores.size else np.nan),
+    (
+        "log local memory",
+        "local memory",
+        lambda run: _log(float(run.memory_bytes.max())) if run.memory_bytes.size else np.nan,
+    ),
+    (
+        "log local traffic per step",
+        "local network",
+        lambda run: _log(float(run.net_out_bytes.sum()) / len(run.step_s)),
+    ),
+)
+
+
+def _columns(
+    examples: Examples, instances: Sequence[str], features: Sequence[str]
+) -> tuple[Real, tuple[str, ...], tuple[str, ...]]:
+    """Raw columns [n, f], their names and groups; NaN where nothing is known."""
+    per_job, columns, groups = _of_jobs(examples.jobs, features)
+    rows = [per_job[:, index][examples.job] for index in range(per_job.shape[1])]
+    given = examples.candidates
+    with np.errstate(divide="ignore"):
+        own_batch = np.array([float(job.batch or np.nan) for job in examples.jobs])[examples.job]
+        batch = np.where(np.isnan(given.batch), own_batch, given.batch)
+        machine = {
+            "log workers": ("workers", np.log(given.count)),
+            "workers": ("workers", given.count.astype(np.float64)),
+            "servers": ("servers", given.servers.astype(np.float64)),
+            "log batch here": ("batch size", np.log(batch)),
+            "log vCPUs": ("vCPUs", np.log(given.vcpus)),
+            "log memory": ("memory", np.log(given.memory_gib)),
+            "GPUs": ("GPUs", given.gpus),
+            "log network": ("network", np.log(given.network_bps)),
+            "log CPU speed": ("CPU speed", np.log(given.cpu_speed)),
+            "log price": ("price", np.log(given.price_usd_h)),
+        }
+    for name, (group, values) in machine.items():
+        rows.append(values)
+        columns.append(name)
+        groups.append(group)
+    for name, values in given.parameters.items():
+        rows.append(values)
+        columns.append(name)
+        groups.append(name)
+    for name in instances:
+        rows.append((given.name == name).astype(np.float64))
+        columns.append(f"is {name}")
+        groups.append("instance type")
+    return np.column_stack(rows), tuple(columns), tuple(groups)
+
+
+def _of_jobs(jobs: Sequence[Job], features: Sequence[str]) -> tuple[Real, list[str], list[str]]:
+    columns = [name for name, _, _ in (*_JOB, *_RUN)]
+    groups = [group for _, group, _ in (*_JOB, *_RUN)]
+    columns += [f"{name} layers" for name in _LAYERS] + ["has local run", *features]
+    groups += ["layers"] * len(_LAYERS) + ["local run", *features]
+    table = np.full((len(jobs), len(columns)), np.nan)
+    for row, job in zip(table, jobs, strict=True):
+        run = job.local_run
+        values = [take(job) for _, _, take in _JOB]
+        values += [np.nan if run is None else of(run) for _, _, of in _RUN]
+        values += _layers(run)
+        values += [float(run is not None), *(job.features.get(name, np.nan) for name in features)]
+        row[:] = values
+    return table, columns, groups
+
+
+def _layers(run: LocalRun | None) -> list[float]:
+    """How many layers of each kind."""
+    if run is None:
+        return [np.nan] * len(_LAYERS)
+    names = [layer.lower() for layer in run.layers]
+    return [float(sum(any(key in name for key in keys) for name in names)) for keys in _LAYERS.values()]
+
+
+def _series(run: LocalRun | None) -> Real:
+    """float64[POINTS, 4]: of all processes together; CPU in cores, the others as log(1 + bytes)."""
+    if run is None or not run.cpu_cores.size:
+        return np.zeros((POINTS, len(SERIES)))
+    columns = (
+        run.cpu_cores.sum(axis=1),
+        np.log1p(run.memory_bytes.sum(axis=1)),
+        np.log1p(run.net_in_bytes.sum(axis=1)),
+        np.log1p(run.net_out_bytes.sum(axis=1)),
+    )
+    return np.column_stack([_resampled(each) for each in columns])
+
+
+def _resampled(values: Real) -> Real:
+    """POINTS means over equal parts of the run."""
+    total = np.concatenate(([0.0], np.cumsum(values)))
+    edges = np.linspace(0.0, len(values), POINTS + 1)
+    sums: Real = np.interp(edges, np.arange(len(total)), total)
+    return np.diff(sums) * POINTS / len(values)

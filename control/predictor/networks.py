@@ -1,0 +1,130 @@
+"""The four networks of the source: a dense branch for what is static, a BiLSTM branch for each series.
+
+For: the architecture and its parameters as arrays. Not for: training (training.py). The branches of a local
+run are computed once per job and not once per row, since all rows of a job share it. Source: SPEC §3.1: three
+branches of series (CPU, memory, network), concatenated dense layers; softplus where a ReLU would die; batch
+norm in the static branch of the time model and of the time classifier, everywhere in the cost classifier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from control.recommender.model import Objective
+from twinbed import ScenarioError
+
+_BRANCHES = {"cpu_series": (0,), "memory_series": (1,), "network_series": (2, 3)}
+_STATIC, _RECURRENT, _DENSE = 128, 16, 64
+
+
+class Kind(StrEnum):
+    """Which network."""
+
+    COST = "cost"
+    TIME = "time"
+    TOP_COST = "top-cost"
+    TOP_TIME = "top-time"
+
+    @property
+    def by(self) -> Objective:
+        """What it is about."""
+        return Objective.COST if self in (Kind.COST, Kind.TOP_COST) else Objective.TIME
+
+    @property
+    def classifies(self) -> bool:
+        """Whether it says how likely a configuration is one of the best, and not what it takes."""
+        return self in (Kind.TOP_COST, Kind.TOP_TIME)
+
+
+class Norm(StrEnum):
+    """Where there is batch norm."""
+
+    NONE = "none"
+    STATIC = "static"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """How the source trains a kind: learning rate of Adam, and where batch norm is."""
+
+    rate: float
+    norm: Norm
+
+
+RECIPES: Mapping[Kind, Recipe] = {
+    Kind.COST: Recipe(1e-4, Norm.NONE),
+    Kind.TIME: Recipe(8e-4, Norm.STATIC),
+    Kind.TOP_COST: Recipe(1e-4, Norm.ALL),
+    Kind.TOP_TIME: Recipe(1e-4, Norm.STATIC),
+}
+
+
+class Network(nn.Module):
+    """statics: columns of the static features."""
+
+    def __init__(self, statics: int, kind: Kind) -> None:
+        super().__init__()
+        norm = RECIPES[kind].norm
+        self.kind = kind
+        self.static = _dense(statics, (_STATIC, _DENSE), batch_norm=norm is not Norm.NONE)
+        self.branches = nn.ModuleDict(
+            {
+                name: nn.LSTM(len(columns), _RECURRENT, batch_first=True, bidirectional=True)
+                for name, columns in _BRANCHES.items()
+            }
+        )
+        joined = _DENSE + 2 * _RECURRENT * len(_BRANCHES)
+        self.head = nn.Sequential(
+            _dense(joined, (_STATIC, _DENSE), batch_norm=norm is Norm.ALL), nn.Linear(_DENSE, 1)
+        )
+
+    def forward(self, static: Tensor, series: Tensor, job: Tensor) -> Tensor:
+        """[n]: a time or cost in units of the training's mean, or a logit. static: [n, f]; series:
+        [J, points, 4]; job: [n]."""
+        last = []
+        for name, columns in _BRANCHES.items():
+            _, (state, _) = self.branches[name](series[:, :, list(columns)])
+            last.append(torch.cat((state[0], state[1]), dim=1))
+        joined = torch.cat((self.static(static), torch.cat(last, dim=1)[job]), dim=1)
+        out: Tensor = self.head(joined).squeeze(-1)
+        return out if self.kind.classifies else nn.functional.softplus(out)
+
+
+def _dense(inputs: int, widths: tuple[int, ...], *, batch_norm: bool) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for width in widths:
+        layers.append(nn.Linear(inputs, width))
+        if batch_norm:
+            layers.append(nn.BatchNorm1d(width))
+        layers.append(nn.ReLU())
+        inputs = width
+    return nn.Sequential(*layers)
+
+
+def as_arrays(network: Network) -> dict[str, NDArray[np.float64]]:
+    """Its parameters and buffers by name."""
+    return {name: each.detach().numpy().astype(np.float64) for name, each in network.state_dict().items()}
+
+
+def from_arrays(kind: Kind, statics: int, arrays: Mapping[str, NDArray[np.float64]]) -> Network:
+    """The inverse of `as_arrays`. Raises ScenarioError for arrays that are not this network's."""
+    network = Network(statics, kind)
+    own = network.state_dict()
+    if set(own) != set(arrays):
+        raise ScenarioError(f"network {kind}: other parameters than this version's; train it anew")
+    for name, each in own.items():
+        given = arrays[name]
+        if tuple(each.shape) != given.shape or not np.isfinite(given).all():
+            raise ScenarioError(f"network {kind}: {name} has another shape, or a value that is no number")
+        own[name] = torch.as_tensor(given).to(each.dtype)
+    network.load_state_dict(own)
+    network.eval()
+    return network

@@ -1,0 +1,192 @@
+"""The predictor that we believe in: an analytic model of the job, and what past jobs teach about its errors.
+
+For: times and costs of jobs that were never seen. Not for: the analytic model (twin.cloud; it comes in with
+the examples as prior_time_s). It learns the logarithm of outcome ÷ prior, which for an unseen job is small
+where the physics is right, by one of three correctors: NONE (the prior, times what it was off by on average),
+RIDGE (linear in the features) or TREES (boosted, shallow). Which one, and how much it is held back, is chosen
+by leaving one application of the training out at a time; the errors seen there make the intervals. Without
+a prior the same is learned of the outcome itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+
+from control.predictor.baselines import THREADS
+from control.predictor.examples import Examples, folds_of_jobs, folds_of_rows
+from control.predictor.features import Encoded, Encoder
+from control.recommender.model import Objective, Real, Whole
+from twinbed import ScenarioError
+
+_RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0)
+_TREES: Mapping[str, Any] = {
+    "n_estimators": 200,
+    "max_depth": 3,
+    "learning_rate": 0.05,
+    "subsample": 0.8,
+    "min_child_weight": 3,
+    "reg_lambda": 3.0,
+}
+"""Shallow and slow: it corrects a model that is nearly right already."""
+_FOLDS = 5
+FEWEST_ROWS = 10
+
+
+class Corrector(StrEnum):
+    """What is added to the logarithm of the prior."""
+
+    NONE = "none"
+    RIDGE = "ridge"
+    TREES = "trees"
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """One that has learned. offset: what the prior is off by on average (log); weights: float64[f], of RIDGE,
+    held back by penalty; trees: XGBoost's own JSON, of TREES."""
+
+    corrector: Corrector
+    offset: float
+    weights: Real
+    penalty: float = 0.0
+    trees: bytes = b""
+
+    def of(self, static: Real) -> Real:
+        """float64[n], to be added to the logarithm of the prior."""
+        if self.corrector is Corrector.RIDGE:
+            return self.offset + static @ self.weights
+        if self.corrector is Corrector.TREES:
+            added: Real = _booster(self.trees).inplace_predict(static).astype(np.float64)
+            return self.offset + added
+        return np.full(len(static), self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Physical:
+    """Trained.
+
+    level: mean logarithm of the training's outcomes where there was no prior (else 0). job_errors,
+    row_errors: float64[k], absolute errors (log) of rows whose whole application, or which alone, was left
+    out; jobs: names of the applications that it knows.
+    """
+
+    by: Objective
+    encoder: Encoder
+    correction: Correction
+    level: float
+    job_errors: Real
+    row_errors: Real
+    jobs: tuple[str, ...]
+
+    def predict(self, examples: Examples) -> Real:
+        """See Predictor."""
+        return self.predict_encoded(self.encoder.encode(examples))
+
+    def predict_encoded(self, encoded: Encoded) -> Real:
+        """See Predictor."""
+        known = _log_prior(encoded, self.by)
+        prior = np.where(np.isnan(known), self.level, known)
+        return np.exp(prior + self.correction.of(encoded.static))
+
+
+def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:
+    """Learns from all rows, of one application or several; with one, rows are left out in its place.
+
+    Raises ScenarioError for fewer than FEWEST_ROWS rows, rows without an outcome, or a prior for some only.
+    """
+    if len(examples) < FEWEST_ROWS:
+        raise ScenarioError(
+            f"{len(examples)} rows to learn from; at least {FEWEST_ROWS} are needed: add past runs"
+        )
+    examples.check_known(by)
+    encoder = Encoder.fit(examples)
+    encoded = encoder.encode(examples)
+    prior = _log_prior(encoded, by)
+    if np.isnan(prior).any() and not np.isnan(prior).all():
+        raise ScenarioError("some rows have an analytic prediction and some have none; give it for all")
+    value = np.log(examples.objective(by))
+    level = float(value.mean()) if np.isnan(prior).any() else 0.0
+    error = value - np.where(np.isnan(prior), level, prior)
+    rng = np.random.default_rng(seed)
+    rows = folds_of_rows(len(examples), min(_FOLDS, len(examples)), rng)
+    jobs = folds_of_jobs(examples.job) if len(np.unique(examples.job)) > 1 else rows
+    chosen, job_errors = _choose(encoded.static, error, jobs, seed)
+    present = tuple(examples.jobs[index].name for index in np.unique(examples.job).tolist())
+    return Physical(
+        by,
+        encoder,
+        _fit(chosen, encoded.static, error, seed),
+        level,
+        np.sort(job_errors),
+        np.sort(_left_out(chosen, encoded.static, error, rows, seed)),
+        present,
+    )
+
+
+def _log_prior(encoded: Encoded, by: Objective) -> Real:
+    return encoded.prior + encoded.log_price - np.log(3600) if by is Objective.COST else encoded.prior
+
+
+def _choose(static: Real, error: Real, folds: list[Whole], seed: int) -> tuple[Correction, Real]:
+    """The one with the smallest median error on folds that were left out, each counting alike; its errors."""
+    found = []
+    for each in _untrained(static.shape[1]):
+        errors = _left_out(each, static, error, folds, seed)
+        parts = np.split(errors, np.cumsum([len(rows) for rows in folds])[:-1])
+        medians = [np.median(part) for part in parts]
+        found.append((float(np.mean(medians)), each, errors))
+    _, chosen, errors = min(found, key=lambda entry: entry[0])
+    return chosen, errors
+
+
+def _untrained(columns: int) -> Iterator[Correction]:
+    none = Correction(Corrector.NONE, 0.0, np.zeros(columns))
+    yield none
+    for penalty in _RIDGES:
+        yield replace(none, corrector=Corrector.RIDGE, penalty=penalty)
+    yield replace(none, corrector=Corrector.TREES)
+
+
+def _left_out(kind: Correction, static: Real, error: Real, folds: list[Whole], seed: int) -> Real:
+    """Absolute errors of each fold's rows by what the others teach, fold after fold."""
+    errors = []
+    for rows in folds:
+        others = np.ones(len(error), dtype=np.bool_)
+        others[rows] = False
+        learned = _fit(kind, static[others], error[others], seed)
+        errors.append(np.abs(error[rows] - learned.of(static[rows])))
+    return np.concatenate(errors)
+
+
+def _fit(kind: Correction, static: Real, error: Real, seed: int) -> Correction:
+    offset = float(error.mean())
+    rest = error - offset
+    if kind.corrector is Corrector.RIDGE:
+        centre = static.mean(axis=0)
+        near = static - centre
+        gram = near.T @ near + kind.penalty * np.eye(static.shape[1])
+        weights = np.linalg.solve(gram, near.T @ rest)
+        return replace(kind, offset=offset - float(centre @ weights), weights=weights)
+    if kind.corrector is Corrector.TREES:
+        from xgboost import XGBRegressor
+
+        model = XGBRegressor(random_state=seed, n_jobs=THREADS, base_score=0.0, **_TREES).fit(static, rest)
+        return replace(kind, offset=offset, trees=bytes(model.get_booster().save_raw("json")))
+    return replace(kind, offset=offset)
+
+
+def _booster(trees: bytes) -> Any:
+    """Raises ScenarioError for bytes that are no trees."""
+    import xgboost
+
+    try:
+        booster = xgboost.Booster({"nthread": THREADS})
+        booster.load_model(bytearray(trees))
+    except xgboost.core.XGBoostError as error:
+        raise ScenarioError("the model's trees cannot be read; train it anew") from error
+    return booster

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+from made_up_jobs import examples
+from sklearn.metrics import r2_score, roc_auc_score
+
+from control.predictor.evaluation import accuracy, auc, coverage, cross_validated, selection
+from control.predictor.examples import folds_of_jobs
+from control.recommender.model import Objective
+from twinbed import ScenarioError
+
+
+def test_figures_are_the_libraries_own():
+    rng = np.random.default_rng(0)
+    true, score = rng.uniform(1, 2, 50), rng.integers(0, 9, 50).astype(float)
+    found = accuracy(true + 0.1, true)
+    assert found.rmse == pytest.approx(0.1)
+    assert found.r2 == pytest.approx(r2_score(true, true + 0.1))
+    good = true < 1.3
+    assert auc(score, good) == pytest.approx(roc_auc_score(good, score))
+    assert np.isnan(auc(score, np.ones(50, bool)))
+    assert coverage(true - 1, true + np.where(good, 1, -0.1), true) == good.mean()
+
+
+def test_what_is_picked_of_the_best():
+    true = np.array([10.0, 10.5, 11, 12, 13, 20, 30])
+    perfect = selection(-true, true)
+    assert (perfect.auc, perfect.best, perfect.found, perfect.false_positives) == (1.0, 5, 5, 0)
+    worst = selection(true, true)
+    assert (worst.auc, worst.found, worst.false_positives) == (0.0, 3, 2)
+
+
+def test_no_row_is_predicted_by_what_has_seen_it():
+    rows = examples(4)
+    seen = []
+
+    class Told:
+        def __init__(self, learned):
+            self.jobs = set(learned.job.tolist())
+
+        def predict(self, asked):
+            assert not self.jobs & set(asked.job.tolist())
+            return np.full(len(asked), float(asked.job[0]))
+
+    found = cross_validated(Told, rows, folds_of_jobs(rows.job), lambda done, of: seen.append((done, of)))
+    np.testing.assert_array_equal(found, rows.job)
+    assert seen == [(index, 4) for index in range(1, 5)]
+    assert np.isfinite(rows.objective(Objective.COST)).all()
+
+
+def test_one_row_is_no_evidence():
+    with pytest.raises(ScenarioError, match="at least two"):
+        accuracy(np.ones(1), np.ones(1))

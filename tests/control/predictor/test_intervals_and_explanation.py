@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_up_jobs import PRICES, TYPES, examples
+
+from control.predictor.examples import of_one_job
+from control.predictor.explanation import contributions, importance
+from control.predictor.features import Encoder
+from control.predictor.intervals import Domain, factor
+from control.predictor.physical import train_physical
+from control.recommender.model import Configuration, Job, Objective, candidates
+from twinbed import ScenarioError
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 0.8, 0.9]))
+def test_a_conformal_factor_is_an_error_that_was_seen_and_grows_with_the_coverage(seed, coverage):
+    errors = np.random.default_rng(seed).exponential(size=200)
+    found = factor(errors, coverage)
+    assert np.log(found) in errors or np.isclose(np.log(found), errors).any()
+    assert (np.log(found) >= errors).mean() >= coverage
+    assert found <= factor(errors, 0.95)
+
+
+def test_conformal_intervals_cover_new_errors_as_often_as_they_say():
+    rng = np.random.default_rng(0)
+    covered = [
+        np.exp(abs(rng.standard_normal())) <= factor(np.abs(rng.standard_normal(100)), 0.9)
+        for _ in range(2000)
+    ]
+    assert 0.88 < np.mean(covered) < 0.93
+
+
+def test_too_few_errors_say_nothing():
+    assert factor(np.ones(5), 0.9) == np.inf
+    with pytest.raises(ScenarioError, match="between 0 and 1"):
+        factor(np.ones(5), 1.0)
+
+
+def test_rows_unlike_any_other_are_flagged():
+    rows = examples(4)
+    encoder = Encoder.fit(rows)
+    domain = Domain.of(encoder.encode(rows))
+    assert domain.outside(encoder.encode(rows)).mean() < 0.02
+    strange = of_one_job(
+        Job("strange", {"epochs": 5000.0}), candidates(TYPES, PRICES, [Configuration("huge", 500)])
+    )
+    assert domain.outside(encoder.encode(strange)).all()
+
+
+@pytest.mark.slow
+def test_what_matters_is_what_the_law_was_made_of():
+    rows = examples(6)
+    model = train_physical(Objective.TIME, rows, 0)
+    found = importance(model, Objective.TIME, rows, np.random.default_rng(0))
+    assert found.group[0] == "analytic model"
+    assert (np.diff(found.loss) <= 0).all()
+    assert abs(found.loss[found.group.index("local run's series")]) < 1e-12  # not used by it
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", list(Objective))
+def test_contributions_sum_to_the_prediction(by):
+    rows = examples(5)
+    model = train_physical(by, rows, 0)
+    one = rows.take(np.array([17]))
+    found = contributions(model, one, rows, np.random.default_rng(0))
+    assert found.base + found.log_factor.sum() == pytest.approx(float(np.log(model.predict(one)[0])))

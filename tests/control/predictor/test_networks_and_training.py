@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+from made_up_jobs import examples
+
+from control.predictor.networks import Kind, as_arrays, from_arrays
+from control.predictor.training import Schedule, train
+from control.recommender.model import Objective
+from twinbed import ScenarioError
+
+SHORT = Schedule(epochs=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", list(Kind))
+def test_every_network_gets_better_at_the_rows_that_it_sees(kind):
+    rows = examples(2)
+    seen = []
+    trained = train(kind, rows, 1, schedule=Schedule(epochs=25, patience=25), on_epoch=seen.append)
+    assert [each.epoch for each in seen] == list(range(1, 26))
+    assert seen[-1].loss < seen[0].loss
+    found = trained.predict(rows)
+    assert ((found >= 0) & ((found <= 1) | (not kind.classifies))).all()
+
+
+@pytest.mark.slow
+def test_the_time_network_finds_the_law():
+    rows = examples(3)
+    found = train(Kind.TIME, rows, 1, schedule=Schedule(epochs=120, patience=120)).predict(rows)
+    assert np.corrcoef(np.log(found), np.log(rows.time_s))[0, 1] > 0.8
+
+
+@pytest.mark.slow
+def test_the_same_seed_gives_the_same_network_and_another_seed_another():
+    rows = examples(2)
+    first, again, other = (train(Kind.TIME, rows, seed, schedule=SHORT).predict(rows) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+@pytest.mark.slow
+def test_training_stops_when_it_gets_no_better():
+    seen = []
+    train(Kind.TIME, examples(2), 1, schedule=Schedule(epochs=400, patience=2), on_epoch=seen.append)
+    losses = [each.held_out_loss for each in seen]
+    assert len(losses) == 400 or len(losses) == int(np.argmin(losses)) + 1 + 2
+
+
+def test_a_network_survives_as_arrays_and_strange_arrays_do_not():
+    rows = examples(2)
+    trained = train(Kind.TOP_COST, rows, 1, schedule=SHORT)
+    arrays = as_arrays(trained.network)
+    statics = len(trained.encoder.columns)
+    again = from_arrays(Kind.TOP_COST, statics, arrays)
+    for name, each in as_arrays(again).items():
+        np.testing.assert_array_equal(each, arrays[name])
+    with pytest.raises(ScenarioError, match="other parameters"):
+        from_arrays(Kind.COST, statics, arrays)
+    name = next(iter(arrays))
+    for wrong in (arrays[name][:1], np.full_like(arrays[name], np.nan)):
+        with pytest.raises(ScenarioError, match=r"another shape, or a value that is no number"):
+            from_arrays(Kind.TOP_COST, statics, {**arrays, name: wrong})
+
+
+def test_too_little_to_learn_from():
+    rows = examples(1)
+    with pytest.raises(ScenarioError, match="at least 10 are needed"):
+        train(Kind.TIME, rows.take(np.arange(9)), 0)
+    with pytest.raises(ScenarioError, match="expected at least 1 epoch"):
+        Schedule(epochs=0)
+
+
+def test_objectives_of_the_kinds():
+    assert [kind.by for kind in Kind] == [Objective.COST, Objective.TIME] * 2

@@ -1,0 +1,79 @@
+import numpy as np
+import pytest
+from made_up_jobs import examples
+
+from control.predictor.baselines import Baseline, fit
+from control.predictor.examples import folds_of_jobs
+from control.predictor.physical import Corrector, train_physical
+from control.recommender.model import Objective
+from twinbed import ScenarioError
+
+
+def error(rows, found, by=Objective.TIME):
+    return float(np.median(np.abs(np.log(found / rows.objective(by)))))
+
+
+def left_out(rows, job):
+    mask = rows.job == job
+    return rows.take(~mask), rows.take(mask)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", list(Objective))
+def test_an_unseen_job_is_predicted_by_the_physics_and_what_past_jobs_teach_of_its_errors(by):
+    rows = examples(6)
+    for job in range(3):
+        known, asked = left_out(rows, job)
+        model = train_physical(by, known, 0)
+        assert error(asked, model.predict(asked), by) < 0.06  # the noise's median is 0.02
+        assert model.correction.corrector is not Corrector.NONE  # the law is off by a power of the vCPUs
+
+
+@pytest.mark.slow
+def test_it_beats_trees_without_physics_where_the_job_is_unseen():
+    rows = examples(6)
+    known, asked = left_out(rows, 5)
+    ours = error(asked, train_physical(Objective.TIME, known, 0).predict(asked))
+    assert ours < error(asked, fit(Baseline.XGBOOST, Objective.TIME, known, 0).predict(asked))
+
+
+@pytest.mark.slow
+def test_without_a_prior_it_learns_the_outcome_itself():
+    rows = examples(6, prior=False)
+    model = train_physical(Objective.TIME, rows, 0)
+    assert error(rows, model.predict(rows)) < 0.2
+
+
+def test_physics_that_is_right_is_left_alone():
+    rows = examples(6)
+    rows.prior_time_s[:] = rows.time_s * 2.0
+    model = train_physical(Objective.TIME, rows, 0)
+    np.testing.assert_allclose(model.predict(rows), rows.time_s, rtol=1e-6)
+
+
+def test_errors_of_jobs_left_out_are_kept_for_intervals():
+    rows = examples(4)
+    model = train_physical(Objective.TIME, rows, 0)
+    assert len(model.job_errors) == len(model.row_errors) == len(rows)
+    assert (np.diff(model.job_errors) >= 0).all()
+    assert model.jobs == tuple(job.name for job in rows.jobs)
+    assert len(folds_of_jobs(rows.job)) == 4
+
+
+def test_a_prior_for_some_rows_only_is_refused():
+    rows = examples(2)
+    rows.prior_time_s[0] = np.nan
+    with pytest.raises(ScenarioError, match="give it for all"):
+        train_physical(Objective.TIME, rows, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(Baseline))
+def test_baselines_learn_the_rows_that_they_see(name):
+    rows = examples(3)
+    found = fit(name, Objective.TIME, rows, 0).predict(rows)
+    assert found.shape == (len(rows),)
+    if name.classifies:
+        assert ((found >= 0) & (found <= 1)).all()
+    else:
+        assert np.corrcoef(found, rows.time_s)[0, 1] > 0.6
