@@ -54,8 +54,8 @@ _SUGGESTED = 0.25
 _DIGITS = 9
 """Optimistic costs that are equal to so many digits are a tie: rounding must not decide."""
 _SAME = 1e-9
-"""Relatively: extremes and usages that are as near as this are equal, for the same reason. An application that
-uses all of Ω is allocated Ω in every interval, but for the last bit of a sum in the containers' order."""
+"""Relatively: extremes and usages as near as this are equal, for the same reason. An application that uses
+all of Ω is allocated Ω in every interval, but for the last bit of a sum in the containers' order."""
 _LEAST_RATE = 1e-3
 """Requests per second; keeps the logarithm of an idle application's rate finite."""
 

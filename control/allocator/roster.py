@@ -25,16 +25,19 @@ _MOST_FOUND = 64
 
 
 class Column:
-    """One quantity over all slots: `values`, shape (capacity, *shape); reset to `fill` on a join."""
+    """One quantity over all slots: `values`, shape (capacity, *shape); reset to `fill` on a join. `cells`: the
+    same memory for who wants one number, which costs a third of what NumPy takes for it."""
 
     def __init__(self, capacity: int, fill: float, dtype: type, shape: tuple[int, ...]) -> None:
         self._fill = fill
         self.values: NDArray[Any] = np.full((capacity, *shape), fill, dtype)
+        self.cells: memoryview[Any] = self.values.data
 
     def _grow(self, capacity: int) -> None:
         grown = np.full((capacity, *self.values.shape[1:]), self._fill, self.values.dtype)
         grown[: len(self.values)] = self.values
         self.values = grown
+        self.cells = grown.data
 
     def _reset(self, slots: NDArray[np.int64]) -> None:
         self.values[slots] = self._fill

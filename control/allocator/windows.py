@@ -22,13 +22,16 @@ Slots = NDArray[np.int64]
 MAX_LENGTH = 32
 """Periods that fit in the word of flags."""
 
+_WORD = (1 << MAX_LENGTH) - 1
+
 
 class Windows:
     """Windows of `length` periods (1…MAX_LENGTH) for every slot of a roster."""
 
     def __init__(self, roster: Roster, length: int) -> None:
         self._length = length
-        self._mask = np.uint32((1 << length) - 1)
+        self._ones = (1 << length) - 1
+        self._mask = np.uint32(self._ones)
         self._flags = roster.column(0, np.uint32)
         self._unused = [roster.column(0.0, np.float64) for _ in range(length)]
         self._reported = roster.column(0, np.uint8)
@@ -71,6 +74,29 @@ class Windows:
         reported += np.uint8(1)
         np.minimum(reported, np.uint8(self._length), out=reported)
         self._reported.values[slots] = reported
+
+    def write_one(self, slot: int, unused_cores: float, throttled: bool) -> None:
+        """A report of one container, as `write_some`."""
+        self._in_line = False
+        ahead = (self._ahead.cells[slot] + 1) % self._length
+        self._ahead.cells[slot] = ahead
+        self._unused[(self._position + ahead) % self._length].cells[slot] = unused_cores
+        self._flags.cells[slot] = (self._flags.cells[slot] << 1 | throttled) & _WORD
+        self._reported.cells[slot] = min(self._reported.cells[slot] + 1, self._length)
+
+    def throttled_share_of(self, slot: int) -> float:
+        """`throttled_share` of one slot."""
+        flags: int = self._flags.cells[slot] & self._ones
+        reported: int = self._reported.cells[slot]
+        return flags.bit_count() / reported
+
+    def mean_unused_of(self, slot: int) -> float:
+        """`mean_unused` of one slot, summed in the same order."""
+        total = 0.0
+        for column in self._unused:
+            total += column.cells[slot]
+        reported: int = self._reported.cells[slot]
+        return total / reported
 
     def throttled_share(self, slots: Slots) -> Floats:
         """mean_n(th), float64[m] in [0, 1], of slots that have reported at least once."""

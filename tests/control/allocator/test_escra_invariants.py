@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from control.allocator import escra_cpu
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import PAGE_BYTES, Reason
-from twinbed import ScenarioError
+from twinbed import InvariantError, ScenarioError
 
 APPS = (
     application(cores=0.25, memory_bytes=300 * MIB + 77, name="tight"),
@@ -293,3 +293,50 @@ def test_decisions_do_not_depend_on_the_size_of_the_blocks_that_are_worked_throu
             decisions.append(escra.on_period(period(ids[order], quota, unused, rng.random(50) < 0.4)))
     half = len(decisions) // 2
     assert [by_id(d) for d in decisions[:half]] == [by_id(d) for d in decisions[half:]]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    apps=st.integers(1, 3),
+    window=st.sampled_from([1, 5, 32]),
+    guard=st.booleans(),
+)
+def test_decisions_do_not_depend_on_how_many_are_worked_through_one_at_a_time(seed, apps, window, guard):
+    rng = np.random.default_rng(seed)
+    count = 20
+    fleet = join(rng.integers(0, apps, count).tolist(), rng.choice(HOSTS, count).tolist())
+    specs = [application(cores=count * rng.choice([0.02, 0.3, 2.0]), name=f"a{i}") for i in range(apps)]
+    parameters = EscraSettings(
+        window=window, stale_mean_guard=guard, min_change=rng.choice([0.0, 0.05]), gamma=0.02
+    )
+    both = [Escra(parameters), Escra(parameters)]
+    ids, _ = (escra.start(specs, fleet).cpu.ids for escra in both)
+    for number in range(40):
+        # Now and then everybody reports, as a backend does whose periods end together.
+        some = np.arange(count) if number % 20 == 19 else rng.permutation(count)[: rng.integers(1, 9)]
+        quota = both[0].cpu.allocated_cores[some] * rng.choice([1.0, 1.0, 0.7], len(some))
+        unused = quota * rng.random(len(some)) * (rng.random(len(some)) < 0.5)
+        report = period(ids[some], quota, unused, rng.random(len(some)) < 0.4)
+        decided = []
+        for escra, few in zip(both, (0, count), strict=True):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(escra_cpu, "FEW", few)
+                cpu = escra.on_period(report).cpu
+            decided.append([cpu.ids.tolist(), cpu.quota_cores.tolist(), cpu.reason.tolist()])
+        assert decided[0] == decided[1]
+    assert both[0].cpu.allocated_cores.tolist() == both[1].cpu.allocated_cores.tolist()
+    assert both[0].cpu.pool_cores.tolist() == both[1].cpu.pool_cores.tolist()
+
+
+@pytest.mark.parametrize("few", [0, 8])
+@pytest.mark.parametrize("wrong", [{"quota": np.nan}, {"unused": np.nan}])
+def test_telemetry_that_is_no_number_is_refused_however_many_report(monkeypatch, few, wrong):
+    monkeypatch.setattr(escra_cpu, "FEW", few)
+    escra = Escra(EscraSettings())
+    ids = escra.start([application()], join([0] * 4)).cpu.ids
+    one, nobody = np.ones(2), np.zeros(2, np.bool_)
+    escra.on_period(period(ids[:2], one, one * wrong.get("unused", 0.0), nobody))
+    # An unused runtime that is none shows in the next period's mean.
+    with pytest.raises(InvariantError, match="not a number"):
+        escra.on_period(period(ids[:2], one * wrong.get("quota", 1.0), one * 0.9, nobody))
