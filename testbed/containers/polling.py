@@ -293,13 +293,22 @@ def _records(rows: list[_Row], known: Ids | None) -> Records:
         return NOTHING_ENDED
     # Few arrays, for after a sleep a call of NumPy costs as much as many lines of Python; but one for each
     # type, because its users would pay for fields that are not side by side.
-    by_field = tuple(zip(*rows, strict=True))
-    ids, end_ns, memory_bytes = np.array(by_field[:3], np.int64)
-    quota, unused, usage, throttled_s = np.array(by_field[3:7], np.float64)
-    throttled, idle = np.array(by_field[7:], np.bool_)
-    if known is not None and len(known) == len(rows):
-        ids = known
-    return Records(ids, end_ns, quota, unused, throttled, usage, memory_bytes, throttled_s, idle)
+    number, end_ns, memory_bytes, quota, unused, usage, throttled_s, throttled, idle = zip(*rows, strict=True)
+    whole = np.array(number + end_ns + memory_bytes, np.int64)
+    real = np.array(quota + unused + usage + throttled_s, np.float64)
+    flags = np.array(throttled + idle, np.bool_)
+    one, two, three = len(rows), 2 * len(rows), 3 * len(rows)
+    return Records(
+        known if known is not None and len(known) == one else whole[:one],
+        whole[one:two],
+        real[:one],
+        real[one:two],
+        flags[:one],
+        real[two:three],
+        whole[two:],
+        real[three:],
+        flags[one:],
+    )
 
 
 NOTHING_ENDED = Records(
