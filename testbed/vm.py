@@ -2,8 +2,9 @@
 
 For: tests of cgroup v2 and of kernel hooks, and a developer's `python -m testbed.vm -- COMMAND`. Not for:
 measuring speed: without KVM every instruction is emulated, some 10 times slower. The guest sees this
-machine's files, with a /tmp and a /run of its own; it has no network. QEMU dies with the thread that started
-it, and there is nothing else to leave behind: the initramfs and the console are unnamed files in memory.
+machine's files, with a /tmp and a /run of its own; it has no network but what it is given. QEMU dies with the
+thread that started it, and there is nothing else to leave behind: the initramfs and the console are unnamed
+files in memory.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from pathlib import Path
 from types import TracebackType
 
 from testbed import vm_boot
-from testbed.vm_boot import available
+from testbed.vm_boot import Machine, Nic, available
 from testbed.vm_guest import NOT_STARTED, TIMED_OUT
 from twinbed import BackendError
 
-__all__ = ["NOT_STARTED", "TIMED_OUT", "Completed", "Vm", "available"]
+__all__ = ["NOT_STARTED", "TIMED_OUT", "Completed", "Machine", "Nic", "Vm", "available"]
 
 BOOT_TIMEOUT_S = 240.0
 """Seconds until a VM must have come up; some 20 with two idle cores, a minute or two on busy ones."""
@@ -37,6 +38,7 @@ _GRACE_S = 60.0
 _STOP_S = 20.0
 _PR_SET_PDEATHSIG = 1
 _CONSOLE_BYTES = 600
+_PLAIN = Machine()
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -52,9 +54,13 @@ class Completed:
 
 
 class Vm:
-    """One VM. Usable as a context manager: started on entry, ended on exit."""
+    """One VM. Usable as a context manager: started on entry, ended on exit.
 
-    def __init__(self) -> None:
+    environment: QEMU's own, None = this process's.
+    """
+
+    def __init__(self, machine: Machine = _PLAIN, *, environment: Mapping[str, str] | None = None) -> None:
+        self._machine, self._environment = machine, environment
         self._process: subprocess.Popen[bytes] | None = None
         self._console = -1
         self._received = b""
@@ -90,11 +96,12 @@ class Vm:
         try:
             os.write(initrd, vm_boot.initramfs(image))
             self._process = subprocess.Popen(
-                vm_boot.command(image, initrd, self._console),
+                vm_boot.command(image, initrd, self._console, self._machine),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._console,
-                pass_fds=(initrd, self._console),
+                pass_fds=(initrd, self._console, *(each.tap for each in self._machine.nics)),
+                env=self._environment,
                 start_new_session=True,
                 preexec_fn=_die_with_parent,
             )

@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,14 +22,34 @@ from twinbed import BackendError
 CURE = "make system-vm"
 """What installs the parts that are missing."""
 
-CPUS = 2
-MEMORY_MIB = 2048
+
+@dataclass(frozen=True, slots=True)
+class Nic:
+    """A network device of the guest. tap: descriptor of the tap device (with IFF_VNET_HDR) at its other end,
+    the caller's to close."""
+
+    tap: int
+    mac: str
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a guest has. Without a NIC it has no network."""
+
+    cpus: int = 2
+    memory_mib: int = 2048
+    nics: tuple[Nic, ...] = ()
+
 
 _BOOT = Path("/boot")
 # A cloud kernel lacks rdma_rxe, a real-time one throttles otherwise, and dbg is no kernel to run.
 _STOCK = re.compile(r"vmlinuz-(?P<release>6\.1\.0-(?P<number>[0-9]+)-amd64)")
 _MODULES = ("9p", "9pnet_virtio", "virtio_console", "virtio_pci")
 _PROBE_S = 3.0
+# An emulated CPU's TSC is not believed, though it is this machine's and the same on all CPUs. Every look at
+# any other clock is the emulation of a device, behind QEMU's one lock: a loop of real-time priority that asks
+# for the time then takes a whole CPU ("sched: RT throttling activated").
+_CLOCK = "tsc=reliable"
 _EMULATED = ("-machine", "q35,accel=tcg", "-cpu", "max")
 
 
@@ -79,23 +100,30 @@ def initramfs(image: Path) -> bytes:
     return archive.getvalue()
 
 
-def command(image: Path, initrd: int, console: int) -> list[str]:
+def command(image: Path, initrd: int, console: int, machine: Machine) -> list[str]:
     """QEMU's command line. Jobs come on its standard input and answers leave on its standard output.
 
     initrd, console: inherited descriptors of the initramfs and of a file for the guest's kernel messages.
     """
     guest = Path(vm_guest.__file__).resolve()
-    append = f"console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off init={sys.executable} -- -IS {guest}"
+    kernel = f"console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off {_CLOCK}"
+    append = f"{kernel} init={sys.executable} -- -IS {guest}"
     return [
         *(str(_program("qemu-system-x86_64")), "-nodefaults", "-no-reboot", "-display", "none"),
-        *(*_acceleration(image), "-smp", str(CPUS), "-m", str(MEMORY_MIB)),
+        *(*_acceleration(image), "-smp", str(machine.cpus), "-m", str(machine.memory_mib)),
         *("-fsdev", "local,id=root,path=/,security_model=none,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=root,mount_tag=/dev/root"),
         *("-chardev", "stdio,id=jobs,signal=off", "-device", "virtio-serial-pci"),
         *("-device", f"virtserialport,name={vm_guest.PORT},chardev=jobs"),
         *("-chardev", f"file,id=console,path=/proc/self/fd/{console}", "-serial", "chardev:console"),
+        *(word for index, nic in enumerate(machine.nics) for word in _network(index, nic)),
         *("-kernel", str(image), "-initrd", f"/proc/self/fd/{initrd}", "-append", append),
     ]
+
+
+def _network(index: int, nic: Nic) -> tuple[str, ...]:
+    device = f"virtio-net-pci,netdev=nic{index},mac={nic.mac},romfile="
+    return "-netdev", f"tap,id=nic{index},fd={nic.tap}", "-device", device
 
 
 def _acceleration(image: Path) -> tuple[str, ...]:

@@ -3,10 +3,12 @@
 For: being started by the VM's kernel as `init`, by Python alone (nothing of ours is imported). Not for: the
 host (vm.py). A job is one JSON line {argv, cwd, env, timeout_s}; answers are JSON lines {stream, data} with
 base64 data as it comes, and last {rc}. rc is as of subprocess (minus the signal that ended it), 124 after
-a time-out and 127 where it could not be started. What a job leaves running is killed.
+a time-out (standard error then ends with where in the kernel everybody was) and 127 where it could not be
+started. What a job leaves running is killed.
 """
 
 import base64
+import contextlib
 import ctypes
 import json
 import os
@@ -115,8 +117,22 @@ def _run(port: int, job: dict) -> int:  # type: ignore[type-arg]
         try:
             return process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
+            _send(port, _piece("stderr", _stacks().encode()))
             os.killpg(process.pid, signal.SIGKILL)
             return TIMED_OUT
+
+
+def _stacks() -> str:
+    """Every thread of a program, its state and where in the kernel it is: what a hang hangs on."""
+    lines = []
+    for thread in sorted(Path("/proc").glob("[0-9]*/task/[0-9]*")):
+        with contextlib.suppress(OSError):
+            command = (thread / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if command:
+                state = (thread / "stat").read_text().rpartition(")")[2].split()[0]
+                calls = [line.split()[-1] for line in (thread / "stack").read_text().splitlines()]
+                lines.append(f"{thread.parts[2]}/{thread.name} {state} {command}\n  {' '.join(calls)}\n")
+    return "".join(lines)
 
 
 def _clear() -> None:
