@@ -26,8 +26,8 @@ def cross_validated(
     folds: Sequence[Whole],
     on_fold: Callable[[int, int], None] | None = None,
 ) -> Real:
-    """float64[n], each row predicted by what `make` makes of the rows outside its fold. on_fold: told of folds
-    done, of all."""
+    """float64[n], each row predicted by what `make` makes of the rows outside its fold. on_fold: told of
+    folds done, of all."""
     found = np.full(len(examples), np.nan)
     for index, rows in enumerate(folds):
         others = np.ones(len(examples), dtype=np.bool_)

@@ -20,6 +20,7 @@ import numpy as np
 from control.predictor.baselines import THREADS
 from control.predictor.examples import Examples, folds_of_jobs, folds_of_rows
 from control.predictor.features import Encoded, Encoder
+from control.predictor.trees import Trees, of_xgboost
 from control.recommender.model import Objective, Real, Whole
 from twinbed import ScenarioError
 
@@ -48,21 +49,20 @@ class Corrector(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Correction:
     """One that has learned. offset: what the prior is off by on average (log); weights: float64[f], of RIDGE,
-    held back by penalty; trees: XGBoost's own JSON, of TREES."""
+    held back by penalty; trees: of TREES, else None."""
 
     corrector: Corrector
     offset: float
     weights: Real
     penalty: float = 0.0
-    trees: bytes = b""
+    trees: Trees | None = None
 
     def of(self, static: Real) -> Real:
         """float64[n], to be added to the logarithm of the prior."""
         if self.corrector is Corrector.RIDGE:
             return self.offset + static @ self.weights
-        if self.corrector is Corrector.TREES:
-            added: Real = _booster(self.trees).inplace_predict(static).astype(np.float64)
-            return self.offset + added
+        if self.trees is not None:
+            return self.offset + self.trees.of(static)
         return np.full(len(static), self.offset)
 
 
@@ -176,17 +176,5 @@ def _fit(kind: Correction, static: Real, error: Real, seed: int) -> Correction:
         from xgboost import XGBRegressor
 
         model = XGBRegressor(random_state=seed, n_jobs=THREADS, base_score=0.0, **_TREES).fit(static, rest)
-        return replace(kind, offset=offset, trees=bytes(model.get_booster().save_raw("json")))
+        return replace(kind, offset=offset, trees=of_xgboost(model))
     return replace(kind, offset=offset)
-
-
-def _booster(trees: bytes) -> Any:
-    """Raises ScenarioError for bytes that are no trees."""
-    import xgboost
-
-    try:
-        booster = xgboost.Booster({"nthread": THREADS})
-        booster.load_model(bytearray(trees))
-    except xgboost.core.XGBoostError as error:
-        raise ScenarioError("the model's trees cannot be read; train it anew") from error
-    return booster

@@ -1,0 +1,47 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from xgboost import XGBRegressor
+
+from control.predictor.trees import Trees, of_xgboost
+from twinbed import ScenarioError
+
+
+@pytest.fixture(scope="module")
+def learned():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((300, 6))
+    target = rows[:, 0] * rows[:, 1] + np.abs(rows[:, 2])
+    model = XGBRegressor(n_estimators=40, max_depth=4, n_jobs=1, base_score=0.0).fit(rows, target)
+    return model, of_xgboost(model), rng.standard_normal((1000, 6))
+
+
+def test_they_say_what_xgboost_says(learned):
+    model, trees, rows = learned
+    np.testing.assert_allclose(trees.of(rows), model.predict(rows), atol=1e-5)
+
+
+def test_hostile_arrays_are_refused(learned):
+    _, trees, rows = learned
+    up = trees.left.copy()
+    up[0, 1] = 0
+    wild = trees.value.copy()
+    wild[0, 0] = np.inf
+    for changed, message in (
+        ({"left": up}, "above its parent"),
+        ({"right": trees.right + 1000}, "or nowhere"),
+        ({"value": wild}, "no number"),
+        ({"feature": trees.feature - 1000}, "negative"),
+        ({"value": trees.value[:, 1:]}, "expected one"),
+    ):
+        with pytest.raises(ScenarioError, match=message):
+            replace(trees, **changed)
+    with pytest.raises(ScenarioError, match="more than the 2 features"):
+        trees.of(rows[:, :2])
+
+
+def test_a_tree_that_is_a_leaf():
+    leaf = np.zeros((1, 1), np.int64)
+    trees = Trees(leaf, leaf, leaf, leaf.astype(np.float32), np.array([[2.5]]))
+    assert trees.of(np.zeros((3, 1))).tolist() == [2.5] * 3
