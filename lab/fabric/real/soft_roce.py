@@ -32,6 +32,7 @@ from twinbed import TwinbedError
 SETTINGS = (BfdTimers(0.1, 3), BfdTimers(0.05, 5))
 """Without false downs on a machine of two cores that stand still now and then."""
 
+NAME = "roce"
 WARM_UP_ROUNDS = 300
 FAULT_S = 1.5
 """How long a port is silent: until both sides have changed their ways."""
@@ -67,7 +68,7 @@ class Measured:
 def measure(bfd: BfdTimers, duration_s: float, timeout: int = TIMEOUT) -> Measured:
     """Two hosts, two ToRs, a VM at each host, and a silent fault of one port after the other for about
     duration_s. Raises BackendError where this machine cannot."""
-    plan = Plan(name="roce", bfd=bfd)
+    plan = Plan(name=NAME, bfd=bfd)
     fabric = up(plan)
     try:
         with guests(fabric, fabric.hosts) as (client, server):

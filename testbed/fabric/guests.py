@@ -1,0 +1,127 @@
+"""A VM as an application's endpoint: its device is a tap, whose other end is in a host's bridge.
+
+For: applications that need a kernel of their own (soft_roce.py). Not for: what the VM runs. To the host it is
+one more representor: overlay, routing and failover are the host's, and the VM knows nothing of them. The tap
+and QEMU carry the fabric's marks, so that its end is theirs.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from testbed.fabric.devices import TABLE
+from testbed.fabric.links import environment_of, in_namespace, run_in
+from testbed.fabric.model import Fabric, Host
+from testbed.fabric.plan import OVERLAY_PREFIX_LENGTH
+from testbed.vm import Machine, Nic, Vm
+from twinbed import BackendError
+
+MEMORY_MIB = 1024
+DEVICE = "eth0"
+"""In the guest."""
+
+_NUMBER = 200
+"""Of the endpoint in its host's addresses: beyond what a plan may ask for (model.MOST_ENDPOINTS)."""
+
+_TAP = "vm0"
+_TUNSETIFF = 0x400454CA
+_IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
+_SET_UP_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """A VM that is up. address: IPv4 in the overlay's subnet."""
+
+    vm: Vm
+    host: Host
+    address: str
+    mac: str
+
+    def do(self, script: str, timeout_s: float = _SET_UP_S) -> str:
+        """Runs a shell script inside, which ends with the first command that fails; what it printed.
+
+        Raises BackendError with the last line that it complained with.
+        """
+        done = self.vm.run(["/bin/sh", "-ec", script], timeout_s, env=_PATH)
+        if done.rc:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise BackendError(
+                f"VM of {self.host.namespace}: {said[-1] if said else f'exit code {done.rc}'}; "
+                "make system-vm installs what it needs"
+            )
+        return done.stdout
+
+
+@contextmanager
+def guests(fabric: Fabric, hosts: Sequence[Host]) -> Iterator[tuple[Guest, ...]]:
+    """A VM of one CPU at each of these hosts, one each, while the block runs.
+
+    Raises BackendError where there can be no VM, or what it says of one that does not come up.
+    """
+    with ExitStack() as undo:
+        yield tuple([undo.enter_context(_guest(fabric, host)) for host in hosts])
+
+
+_PATH = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+
+
+@contextmanager
+def _guest(fabric: Fabric, host: Host) -> Iterator[Guest]:
+    address = f"10.0.{host.index + 1}.{_NUMBER}"
+    mac = f"02:00:00:00:{host.index:02x}:{_NUMBER:02x}"
+    tap = _tap(host)
+    try:
+        _admit(fabric, host, address, mac)
+        machine = Machine(cpus=1, memory_mib=MEMORY_MIB, nics=(Nic(tap, mac),))
+        with Vm(machine, environment=environment_of(host.namespace)) as vm:
+            guest = Guest(vm, host, address, mac)
+            guest.do(
+                f"modprobe virtio_net; ip link set {DEVICE} mtu {fabric.plan.mtu_bytes} up; "
+                f"ip address add {address}/{OVERLAY_PREFIX_LENGTH} dev {DEVICE}"
+            )
+            yield guest
+    finally:
+        # The device is gone with its last descriptor; the host's other entries of it are not.
+        with suppress(BackendError):
+            run_in(host.namespace, ("nft", "delete", "chain", "netdev", TABLE, _TAP))
+            run_in(host.namespace, ("ip", "neigh", "delete", address, "dev", host.bridge))
+        os.close(tap)
+
+
+def _tap(host: Host) -> int:
+    """A tap device in the host's namespace; its descriptor."""
+    with in_namespace(host.namespace):
+        try:
+            door = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise BackendError(f"/dev/net/tun: {error.strerror}; a VM's network needs it") from error
+        try:
+            flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
+            fcntl.ioctl(door, _TUNSETIFF, struct.pack("16sH22x", _TAP.encode(), flags))
+        except OSError as error:
+            os.close(door)
+            raise BackendError(
+                f"{_TAP} in {host.namespace}: {error.strerror}; a host has one VM at a time"
+            ) from error
+    return door
+
+
+def _admit(fabric: Fabric, host: Host, address: str, mac: str) -> None:
+    """As an endpoint's representor (devices.py): in the bridge, its address announced and kept."""
+    commands = (
+        ("ip", "link", "set", _TAP, "mtu", str(fabric.plan.mtu_bytes), "master", host.bridge, "up"),
+        ("ip", "neigh", "replace", address, "lladdr", mac, "dev", host.bridge, "nud", "permanent"),
+        ("bridge", "fdb", "replace", mac, "dev", _TAP, "master", "static"),
+        ("nft", f"add chain netdev {TABLE} {_TAP} {{ type filter hook ingress device {_TAP} priority 0; }}"),
+        ("nft", f"add rule netdev {TABLE} {_TAP} meta mark set 1"),
+    )
+    for command in commands:
+        done = run_in(host.namespace, command)
+        if done.returncode:
+            raise BackendError(f"{' '.join(command)} in {host.namespace}: {done.stderr.strip()}")
