@@ -1,7 +1,8 @@
 """Boosted trees as arrays: what XGBoost has learned, evaluated and checked by a few vector operations.
 
 For: predictors that are stored and read again without trusting the file. Not for: learning (xgboost does
-that). Each tree is a row of arrays, padded; a child's position is greater than its parent's, so every walk ends.
+that). Each tree is a row of arrays, padded; a child's position is greater than its parent's, so every walk
+ends.
 """
 
 from __future__ import annotations

@@ -109,8 +109,11 @@ def _model(archive: zipfile.ZipFile) -> tuple[Physical, dict[str, Any]]:
             f"a predictor of version {manifest['version']}, and this twinbed reads {VERSION}; train it anew"
         )
     arrays = {name: _array(archive, name) for name in manifest["arrays"]}
-    text = [tuple(map(str, manifest["encoder"][name])) for name in _ENCODER_TEXT]
-    encoder = Encoder(*text, *(arrays[name].astype(np.float64) for name in _ENCODER_ARRAYS))
+    columns, groups, instances, features = (
+        tuple(map(str, manifest["encoder"][name])) for name in _ENCODER_TEXT
+    )
+    scales = (arrays[name].astype(np.float64) for name in _ENCODER_ARRAYS)
+    encoder = Encoder(columns, groups, instances, features, *scales)
     _check(encoder, arrays)
     given = manifest["correction"]
     corrector = Corrector(given["corrector"])

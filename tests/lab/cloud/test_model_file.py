@@ -2,9 +2,7 @@ import contextlib
 import io
 import json
 import pickle
-import sys
 import zipfile
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +12,6 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbed[cloud]'")
 pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "control" / "predictor"))
 from made_up_jobs import examples
 
 from control.predictor.physical import Corrector, train_physical
