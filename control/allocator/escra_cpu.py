@@ -256,8 +256,7 @@ class CpuRule:
         """`step` from here on, one container at a time: the same operations in the same order, so that not a
         bit of it depends on how many report together."""
         settings, windows, app_of = self._settings, self._windows, self._roster.app
-        pool = (self._limit - self._used).tolist()
-        asked = [0.0] * len(pool)
+        asked: dict[int, float] = {}
         ups: list[_Change] = []
         downs: list[_Change] = []
         for number, slot, cores, left, held in zip(
@@ -268,7 +267,7 @@ class CpuRule:
                 continue
             app, target = app_of.item(slot), cores * MICRO
             if held:
-                target += windows.throttled_share_of(slot) * (settings.upsilon / 100.0) * pool[app]
+                target += windows.throttled_share_of(slot) * (settings.upsilon / 100.0) * self._pool_of(app)
             else:
                 mean = windows.mean_unused_of(slot)
                 cut = min(mean, left) if settings.stale_mean_guard else mean
@@ -280,19 +279,20 @@ class CpuRule:
             delta = floor(target) - allocated
             if held:
                 delta = max(delta, 0.0)
-            asked[app] += max(delta, 0.0)
+            if delta > 0.0:
+                asked[app] = asked.get(app, 0.0) + delta
             (ups if held else downs).append((number, slot, app, allocated, delta))
-        return self._settle_few(ups, downs, pool, asked)
+        return self._settle_few(ups, downs, asked)
 
-    def _settle_few(
-        self, ups: list[_Change], downs: list[_Change], pool: list[float], asked: list[float]
-    ) -> CpuLimits:
-        """As `_settle`."""
+    def _settle_few(self, ups: list[_Change], downs: list[_Change], asked: dict[int, float]) -> CpuLimits:
+        """As `_settle`. asked: by application, of those that are asked for something."""
+        pools = {app: self._pool_of(app) for app in asked}
+        share = {app: pools[app] / amount for app, amount in asked.items() if amount > pools[app]}
         kept: list[tuple[int, float, int]] = []
         for changes, reason in ((ups, _THROTTLED), (downs, _UNUSED)):
             for number, slot, app, allocated, delta in changes:
-                if delta > 0.0 and asked[app] > pool[app]:
-                    delta = float(floor(delta * (pool[app] / asked[app])))
+                if delta > 0.0 and app in share:
+                    delta = float(floor(delta * share[app]))
                 if abs(delta) < max(allocated * self._settings.min_change, 1.0):
                     continue
                 self._allocated.cells[slot] = allocated + delta
@@ -304,6 +304,9 @@ class CpuRule:
         return CpuLimits(
             np.array(numbers, np.int64), np.array(cores, np.float64), np.array(reasons, np.uint8)
         )
+
+    def _pool_of(self, app: int) -> float:
+        return self._limit.item(app) - self._used.item(app)
 
     def _make_room(self, wanted: Floats, fair: Floats) -> Slots:
         """Lowers members above the fair share until `wanted` (per application) is in the pool."""

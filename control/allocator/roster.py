@@ -25,8 +25,9 @@ _MOST_FOUND = 64
 
 
 class Column:
-    """One quantity over all slots: `values`, shape (capacity, *shape); reset to `fill` on a join. `cells`: the
-    same memory for who wants one number, which costs a third of what NumPy takes for it."""
+    """One quantity over all slots: `values`, shape (capacity, *shape); reset to `fill` on a join.
+
+    cells: the same memory for one number at a time, which costs a third of what NumPy takes for it."""
 
     def __init__(self, capacity: int, fill: float, dtype: type, shape: tuple[int, ...]) -> None:
         self._fill = fill

@@ -105,6 +105,28 @@ class Meter:
         return descriptor
 
 
+class AnyOomKills:
+    """Whether the kernel's OOM killer has ended anything on this machine: one file instead of everybody's."""
+
+    def __init__(self, vmstat: Path = Path("/proc/vmstat")) -> None:
+        self._descriptor = os.open(vmstat, os.O_RDONLY | os.O_CLOEXEC)
+        self._seen = self._before = -1
+
+    def lately(self) -> bool:
+        """Since the last but one time that this was asked: the machine's counter moves before the group's.
+        Always where this kernel does not count it."""
+        text = os.pread(self._descriptor, _STAT_BYTES, 0)
+        before, self._before = self._before, self._seen
+        self._seen = _field(text, b"\noom_kill ")
+        return self._seen != before or b"\noom_kill " not in text
+
+    def close(self) -> None:
+        """Idempotent."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
 class OomKills:
     """How many processes the kernel's OOM killer has ended in a group. Raises as Meter does."""
 
