@@ -105,10 +105,13 @@ def _start(plan: Plan, router: Host | Tor) -> None:
 
 
 def _each(do: Callable[[Any], None], parts: Iterable[object]) -> None:
-    """Side by side; the first error, after all have ended."""
-    with ThreadPoolExecutor(_WORKERS) as pool:
+    """Side by side; after the first error, or Ctrl-C, what has not begun does not begin."""
+    pool = ThreadPoolExecutor(_WORKERS)
+    try:
         for _ in pool.map(do, parts):
             pass
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _missing_at_host(fabric: Fabric, host: Host) -> list[str]:

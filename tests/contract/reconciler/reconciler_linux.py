@@ -1,4 +1,4 @@
-"""A real kernel as a backend of the reconciler's contract: a namespace of its own, and an agent in this process.
+"""A real kernel as a backend of the reconciler's contract: a namespace of its own, an agent in this process.
 
 A case's seconds are `pace` real ones, and what is waited for may come late: timings decide nothing here.
 """
@@ -63,7 +63,7 @@ def colons(address: int) -> str:
 
 @contextmanager
 def namespace() -> Iterator[None]:
-    """A host with a tunnel, a representor and uplinks, their numbers as in the twin's; this thread is in it."""
+    """A host with a tunnel, a representor and uplinks, numbered as in the twin; this thread is in it."""
     name = f"tb-contract{os.getpid()}-h0"
     lines = _SETUP.format(here=dotted(HERE)).splitlines()
     for link in UPLINKS:

@@ -1,0 +1,69 @@
+"""The tunnel program's maps: as long as its structs, whole in batches, found by the program's number."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from kernel.tunnel import KEY, RULE, Tunnel
+from twinbed import BackendError
+
+MANY = 40_000
+"""More than is read at once."""
+
+
+@pytest.fixture
+def loadable() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("loading a tc program needs root")
+    try:
+        Tunnel.load(1).close()
+    except BackendError as error:
+        pytest.skip(str(error))
+
+
+def made(count: int, remote: int = 1):
+    keys, rules = np.zeros(count, KEY), np.zeros(count, RULE)
+    keys["device"], rules["handle"], rules["remote"] = np.arange(count), np.arange(count), remote
+    return keys, rules
+
+
+def test_records_are_as_long_as_the_structs() -> None:
+    assert (KEY.itemsize, RULE.itemsize) == (12, 24)
+
+
+@pytest.mark.root
+def test_rules_are_written_read_and_removed_by_the_thousand(loadable: None) -> None:
+    with Tunnel.load(MANY) as tunnel:
+        keys, rules = made(MANY)
+        assert tunnel.write(keys, rules) == (MANY, 0)
+        found_keys, found = tunnel.read()
+        order = np.argsort(found_keys["device"])
+        assert np.array_equal(found_keys[order], keys)
+        assert np.array_equal(found[order], rules)
+
+        assert tunnel.write(*made(10, remote=2)) == (10, 0)
+        assert np.count_nonzero(tunnel.read()[1]["remote"] == 2) == 10
+        tunnel.remove(keys[::2])
+        tunnel.remove(keys[:100])
+        assert len(tunnel.read()[0]) == MANY // 2 - 50
+
+
+@pytest.mark.root
+def test_another_process_finds_the_maps_by_the_programs_number(loadable: None) -> None:
+    with Tunnel.load(7) as tunnel:
+        tunnel.write(*made(3))
+        found = Tunnel.adopt(tunnel.program_id)
+        assert found is not None
+        with found:
+            assert (found.room, len(found.read()[0])) == (7, 3)
+            assert found.frames() == (0, 0)
+
+
+@pytest.mark.root
+def test_a_closed_one_may_be_closed_again(loadable: None) -> None:
+    tunnel = Tunnel.load(1)
+    tunnel.close()
+    tunnel.close()

@@ -1,0 +1,158 @@
+"""Rules in a BPF map: handles, room, what somebody takes away, and what is somebody else's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from small_host import LOCAL, REPRESENTOR, VNI, ip, small_host
+
+from control.reconciler.model import Rules
+from control.reconciler.ports import Add, Cause, Delete, Reason, Replace, RuleChange
+from kernel.tunnel import Tunnel
+from testbed.fabric.netlink import Socket
+from testbed.fabric.rules import bpf
+from testbed.fabric.rules.bpf import BpfRules
+from testbed.fabric.rules.ingress import WAY_OUT
+from testbed.fabric.rules.port import Refused
+from twinbed import BackendError
+
+pytestmark = pytest.mark.root
+
+OURS, THEIRS = 0xB0B, 0xA11CE
+
+
+@pytest.fixture
+def host() -> Iterator[str]:
+    if os.geteuid() != 0:
+        pytest.skip("namespaces need root")
+    try:
+        Tunnel.load(1).close()
+    except BackendError as error:
+        pytest.skip(str(error))
+    with small_host() as name:
+        yield name
+
+
+def some(count: int, *, remote: int = 1, owner: int = OURS, first: int = 0) -> Rules:
+    one = np.ones(count, np.int64)
+    mac = (2 << 40) + first + np.arange(count)
+    return Rules(REPRESENTOR * one, mac, VNI * one, remote * one, 7 * one, 0 * one, owner * one)
+
+
+def change(kind: type[RuleChange], rules: Rules) -> RuleChange:
+    return kind(1, rules, np.ones(len(rules.mac), np.uint8), Cause(Reason.STARTED, 0.0))
+
+
+def test_what_was_added_is_read_and_a_replacement_keeps_its_handle(host: str) -> None:
+    rules = BpfRules(OURS, [REPRESENTOR], LOCAL)
+    assert rules.carry_out(change(Add, some(3))) is None
+    before = rules.read().rules
+    assert (before.mac & 0xFF).tolist() == [0, 1, 2]
+    assert (before.cookie.tolist(), before.vni.tolist()) == ([OURS] * 3, [VNI] * 3)
+    assert len(set(before.handle.tolist())) == 3
+
+    assert rules.carry_out(change(Replace, before.take(slice(1)))) is None
+    assert rules.carry_out(change(Replace, some(2, remote=9))) is None
+    after = rules.read().rules
+    assert after.handle.tolist() == before.handle.tolist()
+    assert after.remote.tolist() == [9, 9, 1]
+
+    assert rules.carry_out(change(Delete, after.take(slice(2)))) is None
+    assert rules.carry_out(change(Delete, after)) is None
+    assert rules.read().rules.mac.size == 0
+    rules.close()
+
+
+def test_a_full_map_refuses_the_rest_and_more_room_keeps_what_there_is(host: str) -> None:
+    rules = BpfRules(OURS, [REPRESENTOR], LOCAL, room=5)
+    refused = rules.carry_out(change(Add, some(8)))
+    assert isinstance(refused, Refused)
+    assert (refused.rows.tolist(), refused.full) == ([5, 6, 7], True)
+    assert refused.why == "E2BIG: the map has room for 5 rules"
+    before = rules.read().rules
+
+    with pytest.raises(BackendError, match="5 are installed, more than room for 2"):
+        rules.make_room(2)
+    rules.make_room(20)
+
+    assert rules.read().rules.handle.tolist() == before.handle.tolist()
+    assert rules.carry_out(change(Add, some(8, first=100))) is None
+    assert len(rules.read().rules.mac) == 13
+    rules.close()
+
+
+def test_a_successor_has_the_rules_and_their_handles(host: str) -> None:
+    first = BpfRules(OURS, [REPRESENTOR], LOCAL)
+    first.carry_out(change(Add, some(3)))
+    before = first.read().rules
+    first.close()
+
+    second = BpfRules(OURS, [REPRESENTOR], LOCAL)
+    assert second.read().rules.handle.tolist() == before.handle.tolist()
+    assert second.carry_out(change(Add, some(1, first=50))) is None
+    assert second.read().rules.handle[-1] not in before.handle
+    second.close()
+
+
+def test_owners_do_not_see_each_others_hands(host: str) -> None:
+    ours = BpfRules(OURS, [REPRESENTOR], LOCAL)
+    theirs = BpfRules(THEIRS, [REPRESENTOR], LOCAL)
+    assert theirs.carry_out(change(Add, some(2, owner=THEIRS))) is None
+    assert ours.carry_out(change(Add, some(2))) is None
+
+    assert ours.carry_out(change(Delete, some(2))) is None
+
+    assert ours.read().rules.cookie.tolist() == [THEIRS] * 2
+    with Socket() as netlink:
+        assert bpf.installed(netlink, [REPRESENTOR]).cookie.tolist() == [THEIRS] * 2
+    ours.close()
+    theirs.close()
+
+
+def test_rules_behind_a_program_that_was_taken_off_are_none(host: str) -> None:
+    rules = BpfRules(OURS, [REPRESENTOR], LOCAL)
+    rules.carry_out(change(Add, some(2)))
+    subprocess.run(["tc", "qdisc", "del", "dev", "vf0", "clsact"], check=True)
+    assert rules.read().rules.mac.size == 0
+
+    assert rules.carry_out(change(Add, some(2))) is None
+    assert rules.read().rules.mac.size == 2
+    rules.close()
+
+
+def test_with_the_last_filter_all_is_gone(host: str) -> None:
+    rules = BpfRules(OURS, [REPRESENTOR], LOCAL)
+    program = rules.tunnel.program_id
+    rules.close()
+    held = Tunnel.adopt(program)
+    assert held is not None
+    held.close()
+
+    subprocess.run(["tc", "qdisc", "del", "dev", "vf0", "clsact"], check=True)
+
+    deadline = time.monotonic() + 20
+    while (left := Tunnel.adopt(program)) is not None:
+        # The kernel takes its time to free it.
+        left.close()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_strangers_device_of_our_name_is_not_taken(host: str) -> None:
+    ip(f"link add {WAY_OUT} type bridge")
+    with pytest.raises(BackendError, match=f"{WAY_OUT}: a device of this name is not ours"):
+        BpfRules(OURS, [REPRESENTOR], LOCAL)
+
+
+def test_a_device_that_takes_no_program_is_named(host: str) -> None:
+    with pytest.raises(BackendError, match="clsact on device 4711: refused"):
+        BpfRules(OURS, [4711], LOCAL)

@@ -1,0 +1,55 @@
+"""A host's kernel without routing: a namespace with a tunnel, a representor and an uplink."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from testbed.fabric.links import in_namespace
+
+VNI = 100
+UPLINK, BRIDGE, TUNNEL, REPRESENTOR = 2, 3, 4, 5
+LOCAL = (10 << 24) | 9
+NAME = f"tb-small{os.getpid()}-h0"
+
+_LINES = f"""
+link set lo up
+link add index {UPLINK} name tor0 type veth peer index 102 name far0
+link set tor0 up
+link set far0 up
+address add 192.0.2.1/24 dev tor0
+link add index {BRIDGE} name br0 type bridge
+link set br0 up
+link add index {TUNNEL} name vx0 type vxlan id {VNI} dstport 4789 local 10.0.0.9 nolearning
+link set vx0 master br0 up
+link add index {REPRESENTOR} name vf0 type veth peer index 105 name eth0
+link set vf0 master br0 up
+link set eth0 up
+"""
+
+
+@contextmanager
+def small_host() -> Iterator[str]:
+    """This thread is in it until the block ends; yields the namespace's name."""
+    subprocess.run(["ip", "netns", "add", NAME], check=True)
+    try:
+        with in_namespace(NAME):
+            # Its own messages would be learned by the bridge.
+            Path("/proc/sys/net/ipv6/conf/default/disable_ipv6").write_text("1")
+            ip(*_LINES.splitlines())
+            yield NAME
+    finally:
+        subprocess.run(["ip", "netns", "delete", NAME], check=True)
+
+
+def ip(*commands: str) -> None:
+    """Commands of `ip`, in one go, where this thread is."""
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)
+
+
+def bridge(*commands: str) -> None:
+    """Commands of `bridge`."""
+    subprocess.run(["bridge", "-batch", "-"], input="\n".join(commands), text=True, check=True)

@@ -1,0 +1,113 @@
+"""What is dumped is what iproute2 shows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pytest
+from small_host import BRIDGE, REPRESENTOR, TUNNEL, UPLINK, VNI, bridge, ip, small_host
+
+from control.reconciler.model import Table
+from testbed.fabric.dumps import read_links, read_tables, tunnels_of
+from testbed.fabric.netlink import Socket
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")]
+
+MANY = 3000
+
+
+def shown(*command: str):
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout or "[]")
+
+
+def mac(text: str) -> int:
+    return int(text.replace(":", ""), 16)
+
+
+def address(text: str) -> int:
+    return int.from_bytes(bytes(map(int, text.split("."))), "big")
+
+
+def rows(table) -> set[tuple[int, ...]]:
+    return set(zip(*(getattr(table, name).tolist() for name in table.__slots__), strict=True))
+
+
+def test_all_four_tables_are_what_iproute2_shows() -> None:
+    with small_host():
+        bridge(
+            "fdb add 02:00:00:00:00:01 dev vf0 master static",
+            "fdb add 02:00:00:00:00:02 dev vf0 master",
+            "fdb append 02:00:00:00:00:03 dev vx0 dst 10.0.0.1",
+            "fdb append 02:00:00:00:00:03 dev vx0 dst 10.0.0.2",
+            "fdb append 02:00:00:00:00:04 dev vx0 dst 10.0.0.2 vni 77",
+            "fdb append 00:00:00:00:00:00 dev vx0 dst 10.0.0.3",
+        )
+        ip(
+            "neigh add 192.0.2.2 lladdr 02:00:00:00:00:aa dev tor0",
+            "neigh add 192.0.2.3 dev tor0 nud failed",
+            "route add 10.0.0.1/32 nexthop via 192.0.2.2 nexthop via 192.0.2.3",
+            "route add 10.0.0.2/32 via 192.0.2.2",
+            "route add default via 192.0.2.3",
+            "route add blackhole 10.9.0.0/16",
+            "route add 10.0.0.1/32 via 192.0.2.3 table 77",
+        )
+        with Socket() as netlink:
+            found = read_tables(netlink)
+        entries, state = shown("bridge", "-json", "fdb"), found.state
+        devices = {"vf0": REPRESENTOR, "vx0": TUNNEL, "br0": BRIDGE}
+        assert rows(state.evpn) == {
+            (mac(each["mac"]), address(each["dst"]), each.get("vni", VNI), devices[each["ifname"]])
+            for each in entries
+            if "dst" in each
+        }
+        assert rows(state.bridge) == {
+            (
+                mac(each["mac"]),
+                devices[each["ifname"]],
+                each.get("vlan", 0),
+                int(each["state"] == "permanent"),
+            )
+            for each in entries
+            if "master" in each and "self" not in each["flags"]
+        }
+        assert rows(state.neighbours) == {
+            (address(each["dst"]), mac(each.get("lladdr", "0")), UPLINK, int("FAILED" not in each["state"]))
+            for each in shown("ip", "-json", "-4", "neigh")
+            if each["dev"] == "tor0"
+        }
+        first, second = address("192.0.2.2"), address("192.0.2.3")
+        assert {row for row in rows(state.routes) if row[0] != address("192.0.2.0")} == {
+            (address("10.0.0.1"), 32, first, UPLINK),
+            (address("10.0.0.1"), 32, second, UPLINK),
+            (address("10.0.0.2"), 32, first, UPLINK),
+            (0, 0, second, UPLINK),
+        }
+        assert not found.interrupted
+        assert not found.in_parts
+
+
+def test_next_hops_without_carrier_are_left_out() -> None:
+    with small_host(), Socket() as netlink:
+        ip("route add 10.0.0.1/32 via 192.0.2.2")
+        ip("link set far0 down")
+        assert rows(read_tables(netlink).state.routes) == set()
+
+
+def test_many_entries_come_in_parts_and_none_is_missing() -> None:
+    with small_host(), Socket() as netlink:
+        addresses = [f"02:00:00:00:{each >> 8:02x}:{each & 255:02x}" for each in range(MANY)]
+        bridge(*(f"fdb append {each} dev vx0 dst 10.0.0.1" for each in addresses))
+        found = read_tables(netlink)
+        assert sorted(found.state.evpn.mac.tolist()) == sorted(map(mac, addresses))
+        assert found.in_parts == {Table.BRIDGE_FDB, Table.EVPN_FDB}
+
+
+def test_devices_are_known_by_what_they_are() -> None:
+    with small_host(), Socket() as netlink:
+        ip("link add out0 type vxlan external dstport 4790", "link set out0 alias ours")
+        links = {each.name: each for each in read_links(netlink)}
+        assert tunnels_of(list(links.values())) == {TUNNEL: VNI}
+        assert (links["vx0"].local, links["vx0"].master) == (address("10.0.0.9"), BRIDGE)
+        assert (links["out0"].external, links["out0"].alias, links["vf0"].kind) == (True, "ours", "veth")

@@ -1,0 +1,105 @@
+"""What the kernel says: whose doing it was, which tables, and that something was lost."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from small_host import LOCAL, REPRESENTOR, TUNNEL, VNI, bridge, ip, small_host
+
+from control.reconciler.model import Rules, Table
+from control.reconciler.ports import Add, Cause, Changed, Overflowed, Reason
+from testbed.fabric.monitor import Monitor
+from testbed.fabric.netlink import Socket
+from testbed.fabric.rules.bpf import BpfRules
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")]
+
+
+@pytest.fixture
+def host() -> Iterator[str]:
+    with small_host() as name:
+        yield name
+
+
+def tables(events) -> set[Table]:
+    return {table for each in events for table in each.tables}
+
+
+def test_entries_are_named_in_the_order_in_which_they_came_and_went(host: str) -> None:
+    monitor = Monitor(())
+    bridge(
+        "fdb append 02:00:00:00:00:01 dev vx0 dst 10.0.0.1",
+        "fdb append 02:00:00:00:00:02 dev vx0 dst 10.0.0.2",
+        "fdb del 02:00:00:00:00:01 dev vx0 dst 10.0.0.1",
+    )
+    said = [each for each in monitor.read(3.0) if isinstance(each, Changed) and each.entries is not None]
+    monitor.close()
+
+    first, last = said
+    assert (first.entries.mac & 0xFF).tolist() == [1, 2]
+    assert (first.entries.vni.tolist(), first.entries.ifindex.tolist()) == ([VNI] * 2, [TUNNEL] * 2)
+    assert ((last.entries.mac & 0xFF).tolist(), last.gone, last.at_s) == ([1], True, 3.0)
+
+
+def test_each_table_is_told_from_the_others(host: str) -> None:
+    monitor = Monitor(())
+    monitor.read(0.0)
+    for change, table in (
+        ("route add 10.0.0.1/32 via 192.0.2.2", Table.ROUTES),
+        ("neigh add 192.0.2.2 lladdr 02:00:00:00:00:aa dev tor0", Table.NEIGHBOURS),
+    ):
+        ip(change)
+        assert tables(monitor.read(0.0)) == {table}
+    bridge("fdb add 02:00:00:00:00:01 dev vf0 master static")
+    assert tables(monitor.read(0.0)) == {Table.BRIDGE_FDB}
+    assert monitor.read(0.0) == []
+    monitor.close()
+
+
+def test_what_we_asked_for_ourselves_is_no_news(host: str) -> None:
+    rules = BpfRules(1, [REPRESENTOR], LOCAL)
+    ours, theirs = Monitor(rules.ports), Monitor(())
+    ip("link set vf0 alias x")
+    ours.read(0.0)
+    theirs.read(0.0)
+    # Somebody takes the program off, and the next rule puts it back.
+    subprocess.run(["tc", "qdisc", "del", "dev", "vf0", "clsact"], check=True)
+    ours.read(0.0)
+    theirs.read(0.0)
+    one = np.ones(1, np.int64)
+    row = Rules(REPRESENTOR * one, one, one, one, one, 0 * one, one)
+    assert rules.carry_out(Add(1, row, one.astype(np.uint8), Cause(Reason.STARTED, 0.0))) is None
+
+    assert ours.read(0.0) == []
+    assert tables(theirs.read(0.0)) == {Table.RULES}
+    for each in (ours, theirs, rules):
+        each.close()
+
+
+def test_after_an_overflow_it_says_so_once_and_listens_on(host: str) -> None:
+    monitor = Monitor((), lambda: Socket(4096))
+    bridge(*(f"fdb append 02:00:00:00:{n >> 8:02x}:{n & 255:02x} dev vx0 dst 10.0.0.1" for n in range(500)))
+
+    assert monitor.read(1.0) == [Overflowed(1.0)]
+    assert (monitor.read(2.0), monitor.overflows) == ([], 1)
+    bridge("fdb append 02:00:00:00:ff:01 dev vx0 dst 10.0.0.1")
+    assert tables(monitor.read(3.0)) == {Table.EVPN_FDB}
+    monitor.close()
+
+
+def test_many_turns_are_one_hint(host: str) -> None:
+    monitor = Monitor(())
+    bridge(
+        *(
+            f"fdb {what} 02:00:00:00:00:01 dev vx0 dst 10.0.0.1"
+            for _ in range(150)
+            for what in ("append", "del")
+        )
+    )
+    (said,) = monitor.read(0.0)
+    assert (said.entries, said.tables) == (None, {Table.BRIDGE_FDB, Table.EVPN_FDB})
+    monitor.close()
