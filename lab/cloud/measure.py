@@ -1,0 +1,63 @@
+"""`python -m lab.cloud.measure`: adds runs to the table of measured jobs, for as long as it is given.
+
+For: whoever has a quiet machine for an hour; as root. Not for: a user's jobs (`twinbed profile`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import fields
+from pathlib import Path
+
+from control.recommender.model import InstanceType
+from lab.cloud import grid, job_file
+from traces.catalogue.catalogue import load
+from twinbed import TwinbedError
+
+TABLE = Path(__file__).with_name("measured_jobs.csv")
+JOBS = Path(__file__).parents[2] / "scenarios" / "jobs"
+TYPES = (
+    "n1-standard-4", "n1-standard-8", "e2-standard-16", "n1-highcpu-16", "n1-highcpu-32", "e2-highmem-8",
+    "e2-highmem-16",
+)  # fmt: skip
+"""Those of the source (SPEC §3.1)."""
+REGION = "us-central1"
+WORKERS = (1, 2, 3, 4)
+BATCHES = (1, 2)
+
+
+def all_cells() -> list[grid.Cell]:
+    """Of the shipped jobs on the source's types."""
+    listed = load().types(REGION)
+    names = {each.name for each in fields(InstanceType)}
+    types = [InstanceType(**{name: getattr(listed[kind], name) for name in names}) for kind in TYPES]
+    jobs = [job_file.load(path) for path in sorted(JOBS.glob("*.yaml"))]
+    return grid.cells(jobs, types, WORKERS, BATCHES)
+
+
+def main() -> int:
+    """Measures what the table lacks, most minutes long, and prints where it stands."""
+    parser = argparse.ArgumentParser(prog="python -m lab.cloud.measure", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0, help="start nothing after so long")
+    parser.add_argument("--out", type=Path, default=TABLE, help="the table; what it holds is not run again")
+    given = parser.parse_args()
+    until = time.monotonic() + 60 * given.minutes
+
+    def show(done: int, of: int, what: str) -> None:
+        print(f"{done} of {of}  {what}", file=sys.stderr, flush=True)
+
+    try:
+        there = grid.collect(
+            all_cells(), JOBS, given.out, on_run=show, going_on=lambda: time.monotonic() < until
+        )
+    except TwinbedError as error:
+        print(f"measure: {error}", file=sys.stderr)
+        return 2
+    print(f"{there} runs in {given.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
