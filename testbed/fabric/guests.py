@@ -29,6 +29,7 @@ _NUMBER = 200
 """Of the endpoint in its host's addresses: beyond what a plan may ask for (model.MOST_ENDPOINTS)."""
 
 _TAP = "vm0"
+_MARK = f"add rule netdev {TABLE} {_TAP} meta mark set 1"
 _TUNSETIFF = 0x400454CA
 _IFF_TAP, _IFF_NO_PI, _IFF_VNET_HDR = 0x0002, 0x1000, 0x4000
 _SET_UP_S = 120.0
@@ -66,6 +67,17 @@ def guests(fabric: Fabric, hosts: Sequence[Host]) -> Iterator[tuple[Guest, ...]]
     """
     with ExitStack() as undo:
         yield tuple([undo.enter_context(_guest(fabric, host)) for host in hosts])
+
+
+@contextmanager
+def silenced(guest: Guest) -> Iterator[None]:
+    """What the VM sends is lost at its host's end of the tap while the block runs; only the two that talk to
+    each other can know. Raises BackendError when the machine refuses."""
+    _run(guest.host, "nft", f"insert rule netdev {TABLE} {_TAP} drop")
+    try:
+        yield
+    finally:
+        _run(guest.host, "nft", f"flush chain netdev {TABLE} {_TAP}; {_MARK}")
 
 
 _PATH = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
@@ -112,16 +124,17 @@ def _tap(host: Host) -> int:
     return door
 
 
+def _run(host: Host, *command: str) -> None:
+    done = run_in(host.namespace, command)
+    if done.returncode:
+        raise BackendError(f"{' '.join(command)} in {host.namespace}: {done.stderr.strip()}")
+
+
 def _admit(fabric: Fabric, host: Host, address: str, mac: str) -> None:
     """As an endpoint's representor (devices.py): in the bridge, its address announced and kept."""
-    commands = (
-        ("ip", "link", "set", _TAP, "mtu", str(fabric.plan.mtu_bytes), "master", host.bridge, "up"),
-        ("ip", "neigh", "replace", address, "lladdr", mac, "dev", host.bridge, "nud", "permanent"),
-        ("bridge", "fdb", "replace", mac, "dev", _TAP, "master", "static"),
-        ("nft", f"add chain netdev {TABLE} {_TAP} {{ type filter hook ingress device {_TAP} priority 0; }}"),
-        ("nft", f"add rule netdev {TABLE} {_TAP} meta mark set 1"),
-    )
-    for command in commands:
-        done = run_in(host.namespace, command)
-        if done.returncode:
-            raise BackendError(f"{' '.join(command)} in {host.namespace}: {done.stderr.strip()}")
+    mtu_bytes = str(fabric.plan.mtu_bytes)
+    _run(host, "ip", "link", "set", _TAP, "mtu", mtu_bytes, "master", host.bridge, "up")
+    _run(host, "ip", "neigh", "replace", address, "lladdr", mac, "dev", host.bridge, "nud", "permanent")
+    _run(host, "bridge", "fdb", "replace", mac, "dev", _TAP, "master", "static")
+    hook = f"{{ type filter hook ingress device {_TAP} priority 0; }}"
+    _run(host, "nft", f"add chain netdev {TABLE} {_TAP} {hook}; {_MARK}")

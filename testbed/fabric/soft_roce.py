@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -54,8 +55,8 @@ gid=${{gid##*/}}
 @dataclass(frozen=True, slots=True)
 class PingPong:
     """round_s: float64[n], there and back, none where it broke; began_ns, ended_ns: when the first began, and
-    when the end was told (CLOCK_MONOTONIC of this machine); error: what perftest complained of (RETRIES_USED_UP),
-    None where it ran to its end."""
+    when the end was told (CLOCK_MONOTONIC of this machine); error: what perftest complained of
+    (RETRIES_USED_UP), None where it ran to its end."""
 
     round_s: NDArray[np.float64]
     began_ns: int
@@ -90,16 +91,18 @@ def ping_pong(
     timeout_s: float,
     timeout: int = TIMEOUT,
     retry_count: int | None = None,
+    on_begin: Callable[[], None] = lambda: None,
 ) -> PingPong:
     """`ib_send_lat` of 2 bytes from client to server.
 
     timeout_s: for all of it; timeout: exponent of the ACK timeout; retry_count: with one, the connection
-    manager connects the two and sets the ACK timeout (CM_TIMEOUT); without one perftest does, with 7 retries.
-    Raises BackendError when the two do not find each other.
+    manager connects the two and sets the ACK timeout (CM_TIMEOUT); without one perftest does, with 7 retries;
+    on_begin: called from this thread when the first round begins. Raises BackendError when the two do not
+    find each other.
     """
     budget = f"-u {timeout}" if retry_count is None else f"-R --retry_count={retry_count}"
     options = f"-n {rounds} -s 2 -U {budget}"
-    ran = _pair(client, server, "ib_send_lat", options, timeout_s)
+    ran = _pair(client, server, "ib_send_lat", options, timeout_s, on_begin)
     usec = [float(each) for each in _LATENCY.findall(ran.client.stdout)]
     # What is reported is half of a round.
     return PingPong(np.array(usec) * 2e-6, ran.began_ns, ran.ended_ns, _error(ran.client))
@@ -122,7 +125,14 @@ class _Ran:
     ended_ns: int
 
 
-def _pair(client: Guest, server: Guest, tool: str, options: str, timeout_s: float) -> _Ran:
+def _pair(
+    client: Guest,
+    server: Guest,
+    tool: str,
+    options: str,
+    timeout_s: float,
+    on_begin: Callable[[], None] = lambda: None,
+) -> _Ran:
     """A tool's two ends. began_ns: when the client said the heading of its results, which it says before it
     begins; ended_ns: what it said next."""
     command = f"{_GID}\nexec stdbuf -oL {tool} -d {_LINK} -x $gid -F {options}"
@@ -138,6 +148,8 @@ def _pair(client: Guest, server: Guest, tool: str, options: str, timeout_s: floa
     def told(_: str, data: bytes) -> None:
         if said or b"#bytes" in data:
             said.append(time.monotonic_ns())
+            if len(said) == 1:
+                on_begin()
 
     with ThreadPoolExecutor(1) as pool:
         serving = pool.submit(server.vm.run, ["/bin/sh", "-c", waiting], timeout_s, on_output=heard)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from testbed.fabric import faults, leftovers
-from testbed.fabric.guests import Guest, guests
+from testbed.fabric.guests import Guest, guests, silenced
 from testbed.fabric.model import BfdTimers, Fabric, Fault, FaultKind, Plan
 from testbed.fabric.probe import Flows, Gap, gaps, probing
-from testbed.fabric.soft_roce import TIMEOUT, PingPong, ping_pong, prepare
+from testbed.fabric.soft_roce import CM_TIMEOUT, TIMEOUT, PingPong, ping_pong, prepare
 from testbed.fabric.up import up, wait_converged
 from twin.fabric import rdma
 from twin.fabric.model import QueuePair
@@ -31,6 +32,11 @@ from twinbed import TwinbedError
 
 SETTINGS = (BfdTimers(0.1, 3), BfdTimers(0.05, 5))
 """Without false downs on a machine of two cores that stand still now and then."""
+
+GAPS_S = (1.0, 2.0, 3.0, 4.0, 5.0, 8.0)
+RETRY_COUNT = 2
+TRIAL_ROUNDS = 500
+"""So many that the first is not over when the path is lost."""
 
 NAME = "roce"
 WARM_UP_ROUNDS = 300
@@ -128,6 +134,58 @@ def _compared(
     return Measured(bfd, pings, len(injected), tuple(hits))
 
 
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A queue pair whose path was lost for gap_s. error: of it, None if it survived; after_s: from the loss
+    until that was told."""
+
+    gap_s: float
+    error: str | None
+    after_s: float
+
+
+def survival(gaps_s: Sequence[float], retry_count: int) -> list[Trial]:
+    """A new queue pair for each gap, whose client is silenced for so long. Raises as measure does."""
+    plan = Plan(name=NAME)
+    fabric = up(plan)
+    try:
+        with guests(fabric, fabric.hosts) as (client, server):
+            for each in (client, server):
+                prepare(each)
+            return [_trial(client, server, gap_s, retry_count) for gap_s in gaps_s]
+    finally:
+        leftovers.remove(plan.name)
+
+
+def _trial(client: Guest, server: Guest, gap_s: float, retry_count: int) -> Trial:
+    begun = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(
+            ping_pong, client, server, TRIAL_ROUNDS, timeout_s=60, retry_count=retry_count, on_begin=begun.set
+        )
+        while not begun.wait(0.02) and not running.done():
+            continue
+        with silenced(client):
+            cut_ns = time.monotonic_ns()
+            _ended(running, gap_s)
+        pings = running.result()
+    return Trial(gap_s, pings.error, (pings.ended_ns - cut_ns) / 1e9)
+
+
+def told_survival(trials: Sequence[Trial], retry_count: int) -> str:
+    """A line for each gap, with the twin's word."""
+    pair = QueuePair(timeout=CM_TIMEOUT, retry_count=retry_count)
+    budget_s = pair.ack_timeout_s * (retry_count + 1)
+    lines = [
+        f"{retry_count} retries, ACK timeout {pair.ack_timeout_s:.2f} s; the twin's budget {budget_s:.1f} s"
+    ]
+    for each in trials:
+        twin = "survives" if rdma.survives(pair, each.gap_s) else "breaks"
+        found = "survived" if each.error is None else f"broke after {each.after_s:.1f} s ({each.error})"
+        lines.append(f"  gap {each.gap_s:4.1f} s  {found}; the twin: {twin}")
+    return "\n".join(lines)
+
+
 def told(measured: Measured) -> str:
     """A paragraph: percentiles of rounds, and what the hits cost beside the twin's word."""
     bfd, pings, hits = measured.bfd, measured.pings, measured.hits
@@ -159,8 +217,12 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of the rounds, about")
     parser.add_argument("--timeout", type=int, default=TIMEOUT, help="exponent of the ACK timeout")
+    parser.add_argument("--survival", action="store_true", help="instead: which gaps a queue pair survives")
     arguments = parser.parse_args(argv)
     try:
+        if arguments.survival:
+            print(told_survival(survival(GAPS_S, RETRY_COUNT), RETRY_COUNT))
+            return 0
         for bfd in arguments.bfd or SETTINGS:
             print(told(measure(bfd, arguments.duration, arguments.timeout)), flush=True)
     except TwinbedError as error:

@@ -10,7 +10,7 @@ from testbed import vm_boot
 from testbed.fabric import ownership
 from testbed.fabric.model import BfdTimers
 from testbed.fabric.probe import Gap
-from testbed.fabric.soft_roce import PingPong
+from testbed.fabric.soft_roce import RETRIES_USED_UP, PingPong
 
 MS = 1_000_000
 TIMERS = BfdTimers(0.1, 3)
@@ -41,6 +41,15 @@ def test_a_fault_in_the_way_is_told_beside_the_twin() -> None:
 def test_a_queue_pair_that_broke_is_told() -> None:
     measured = soft_roce.Measured(TIMERS, PingPong(np.empty(0), 0, 0, "Failed status 12"), 1, ())
     assert "it broke: Failed status 12" in soft_roce.told(measured)
+
+
+def test_what_a_queue_pair_survives_is_told_beside_the_twin() -> None:
+    trials = [soft_roce.Trial(4.0, None, 4.1), soft_roce.Trial(5.0, RETRIES_USED_UP, 5.5)]
+    assert soft_roce.told_survival(trials, retry_count=2).splitlines() == [
+        "2 retries, ACK timeout 2.15 s; the twin's budget 6.4 s",
+        "  gap  4.0 s  survived; the twin: survives",
+        "  gap  5.0 s  broke after 5.5 s (Failed status 12); the twin: breaks",
+    ]
 
 
 def test_a_setting_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
