@@ -49,16 +49,17 @@ def oci(name: str, script: str, folder: Path) -> ContainerSpec:
 
 
 class UntilStarted:
-    """A client with work until `file` has two lines."""
+    """A client with work until `started` has two lines and `worked` is there."""
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    def __init__(self, started: Path, worked: Path) -> None:
+        self._started, self._worked = started, worked
 
     def start(self) -> int:
         return time.monotonic_ns()
 
     def running(self) -> bool:
-        return not self._file.exists() or len(self._file.read_text().split()) < 2
+        twice = self._started.exists() and len(self._started.read_text().split()) >= 2
+        return not (twice and self._worked.exists())
 
     def stop(self) -> None:
         """It has nothing to end."""
@@ -78,14 +79,16 @@ def test_a_runtime_that_is_none_is_refused() -> None:
 def test_the_loop_limits_containers_and_starts_them_again(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    busy = oci("busy", "trap 'exit 0' TERM; while :; do :; done", tmp_path)
+    # Some 50 ms of CPU, of which no period gives it more than 20.
+    work = "i=0; while [ $i -lt 40000 ]; do i=$((i+1)); done; echo > worked"
+    busy = oci("busy", f"trap 'exit 0' TERM; {work}; while :; do :; done", tmp_path)
     failing = oci("failing", "echo $$ >> started; exit 3", tmp_path)
     observed = control(
         [Managed(busy), Managed(failing)],
         APP,
         make("escra", {}),
         Settings(duration_s=20),
-        client=UntilStarted(tmp_path / "started"),
+        client=UntilStarted(tmp_path / "started", tmp_path / "worked"),
     )
 
     assert (tmp_path / "started").read_text().split()[:2] == ["1", "1"], "process 1 of its own namespace"
