@@ -169,6 +169,21 @@ def candidates(
     )
 
 
+def joined(first: Candidates, second: Candidates) -> Candidates:
+    """The candidates of both, one after the other; a parameter that one of them lacks is NaN there."""
+    columns = {
+        each.name: np.concatenate([getattr(first, each.name), getattr(second, each.name)])
+        for each in fields(Candidates)[:-1]
+    }
+    parameters = {
+        name: np.concatenate(
+            [each.parameters.get(name, np.full(len(each), np.nan)) for each in (first, second)]
+        )
+        for name in {**first.parameters, **second.parameters}
+    }
+    return Candidates(**columns, parameters=parameters)
+
+
 @dataclass(frozen=True, slots=True)
 class LocalRun:
     """A short run of the job on one machine (1 master + 2 workers in the source): n intervals, w processes.

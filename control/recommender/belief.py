@@ -1,0 +1,141 @@
+"""What is believed of a job's time at every candidate after its trials: a mixture of Gaussian processes.
+
+For: conditioning a population's prior on trials, failed ones too. Not for: choosing the next (transfer.py).
+A trial that failed tells that the job takes at least so long there, unless it failed for a reason of its own:
+each entry of the mixture is moved as by the moments of its normal distribution cut off below, weighed by how
+likely the cut is the reason. Source: Rasmussen and Williams 2006 §2.2; assumed-density filtering as in Minka,
+2001; moments of the truncated normal distribution.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_ndtr
+
+from control.recommender.model import Flags, Observations, Real, Whole
+from control.recommender.population import Population
+
+CHANCE_FAILURE = 0.15
+"""Prior probability that a trial fails (crashes, hangs) whatever its configuration, given that it failed."""
+_LEAST_VARIANCE = 1e-3
+"""A failed trial never removes more of a variance than this leaves, relative."""
+_SMALL = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """A mixture of `e` entries over n candidates.
+
+    weight: of each entry, float64[e]; shift: how far each trial moved each entry, in its own deviations,
+    float64[e, k]; gain: how a trial moves candidates, of each group, float64[2, k, n]; variance: of each
+    group at each candidate, without noise, float64[2, n].
+    """
+
+    prior: Population
+    weight: Real
+    shift: Real
+    gain: Real
+    kept: Real
+    variance: Real
+
+    def entries(self, most: int) -> Whole:
+        """The heaviest entries, at most so many, int64[e']."""
+        top = np.argsort(self.weight, kind="stable")[::-1][:most].astype(np.int64)
+        heavy: Whole = top[self.weight[top] > _SMALL]
+        return heavy
+
+    def means(self, entries: Whole, rows: Whole | slice = slice(None)) -> Real:
+        """Log seconds that some entries expect at some candidates, float64[e', n']."""
+        moved = self.prior.law_time(entries, rows)
+        for near in (False, True):
+            mine = self.prior.near[entries] == near
+            moved[mine] += self.shift[entries[mine]] @ self.gain[int(near)][:, rows]
+        return moved
+
+    def summary(self, most: int = 96) -> tuple[Real, Real]:
+        """Mean and deviation of the log seconds at every candidate, noise of a run included, float64[n]."""
+        top = self.entries(most)
+        weight = self.weight[top] / self.weight[top].sum()
+        means = self.means(top)
+        mean = weight @ means
+        near = float(weight[self.prior.near[top]].sum())
+        variance = (1 - near) * self.variance[0] + near * self.variance[1] + weight @ (means - mean) ** 2
+        return mean, np.sqrt(variance + self.prior.kernel.noise)
+
+    def draw(self, rows: Whole, count: int, generator: np.random.Generator, most: int = 400) -> Real:
+        """Joint draws of the log seconds at some candidates, without noise, float64[count, n']."""
+        top = self.entries(most)
+        chosen = generator.choice(top.size, size=count, p=self.weight[top] / self.weight[top].sum())
+        unique, back = np.unique(chosen, return_inverse=True)
+        drawn = self.means(top[unique], rows)[back]
+        near = self.prior.near[top][chosen]
+        for group in (False, True):
+            mine = np.flatnonzero(near == group)
+            if mine.size:
+                lower = self._root(rows, group)
+                drawn[mine] += generator.standard_normal((mine.size, rows.size)) @ lower.T
+        return drawn
+
+    def _root(self, rows: Whole, near: bool) -> Real:
+        prior = self.prior
+        covariance = np.array([prior.covariance(int(row), near)[rows] for row in rows])
+        gain = self.gain[int(near)][:, rows]
+        covariance -= gain.T @ (self.kept[int(near)][:, None] * gain)
+        covariance[np.diag_indices_from(covariance)] += 1e-7 * np.trace(covariance) / rows.size + _SMALL
+        values, vectors = np.linalg.eigh(covariance)
+        root: Real = vectors * np.sqrt(np.maximum(values, 0.0))
+        return root
+
+
+def believe(prior: Population, observed: Observations) -> Belief:
+    """The belief after these trials; the order of trials that ended does not matter."""
+    n, entries, trials = len(prior.candidates), prior.law.size, len(observed)
+    log_weight = prior.log_weight.copy()
+    shift = np.zeros((entries, trials))
+    gain, kept = np.zeros((2, trials, n)), np.zeros((2, trials))
+    variance = np.stack([prior.variance(False), prior.variance(True)])
+    at_start = prior.law_time(np.arange(entries), observed.candidate) if trials else np.empty((entries, 0))
+    # What ended comes first: a failure is then judged by beliefs that are as sharp as they get.
+    for place in np.argsort(~observed.ok, kind="stable"):
+        row, value = int(observed.candidate[place]), float(np.log(observed.time_s[place]))
+        for near in (False, True):
+            mine = prior.near == near
+            if not mine.any():
+                continue
+            group = int(near)
+            column = prior.covariance(row, near) - (kept[group] * gain[group][:, row]) @ gain[group]
+            total = column[row] + prior.kernel.noise
+            mean = at_start[mine, place] + shift[mine] @ gain[group][:, row]
+            scaled = (value - mean) / np.sqrt(total)
+            if observed.ok[place]:
+                score, moved, left = -0.5 * scaled**2 - 0.5 * np.log(total), scaled, 0.0
+            else:
+                score, moved, left = _failed(scaled, log_weight[mine])
+            log_weight[mine] += score
+            shift[mine, place] = moved
+            gain[group][place] = column / np.sqrt(total)
+            kept[group][place] = 1 - left
+            variance[group] -= kept[group][place] * gain[group][place] ** 2
+    likely = np.exp(log_weight - log_weight.max())
+    return Belief(prior, likely / likely.sum(), shift, gain, kept, np.maximum(variance, 0.0))
+
+
+def _failed(bound: Real, log_weight: Real) -> tuple[Real, Real, float]:
+    """Score, move and the variance left, of values known only to lie above `bound` (all in deviations)."""
+    log_above = log_ndtr(-bound)
+    above = np.exp(log_above)
+    likely = CHANCE_FAILURE + (1 - CHANCE_FAILURE) * above
+    blamed = (1 - CHANCE_FAILURE) * above / likely
+    hazard = np.exp(-0.5 * bound**2 - 0.5 * np.log(2 * np.pi) - log_above)
+    weight = np.exp(log_weight - log_weight.max())
+    left = float(np.average(1 - blamed * hazard * (hazard - bound), weights=weight))
+    return np.log(likely), blamed * hazard, float(np.clip(left, _LEAST_VARIANCE, 1.0))
+
+
+def tried(observed: Observations, n: int) -> Flags:
+    """Which of n candidates have a trial, bool[n]."""
+    flags = np.zeros(n, dtype=np.bool_)
+    flags[observed.candidate] = True
+    return flags

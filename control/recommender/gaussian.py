@@ -1,0 +1,159 @@
+"""Gaussian processes over configurations: the Matérn-5/2 kernel, its fit, conditioning, improvement.
+
+For: what CherryPick and transfer from past jobs both stand on. Not for: choosing (cherrypick.py,
+transfer.py). Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, §2.2, §4.2, §5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+from scipy.optimize import minimize
+from scipy.special import expit, logit, ndtr
+
+from control.recommender.model import Candidates, Real, Whole
+
+_NEGLIGIBLE = 1e-9
+"""A column that varies by less than this says nothing about candidates."""
+_VARIANCE_PRECISION, _LENGTH_PRECISION = 0.3, 0.7
+"""1 / deviation of the log-normal priors of variance and noise (a factor of 28), and of lengths (of 4)."""
+_IMPOSSIBLE = 1e12
+_ITERATIONS = 25
+"""Steps of the optimiser: the evidence is flat near its maximum, and more change no ranking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """By what n candidates resemble each other: values, float64[n, p]; kind: a number per type, int64[n]."""
+
+    values: Real
+    kind: Whole
+
+    def take(self, rows: Whole | slice) -> Features:
+        """The candidates at `rows`."""
+        return Features(self.values[rows], self.kind[rows])
+
+
+def features(candidates: Candidates) -> Features:
+    """Natural logs of workers, vCPUs, GiB per vCPU, GPUs + 1, servers + 1, batch, positive parameters.
+
+    A parameter that is ever ≤ 0 stays as it is. Columns that do not vary or hold NaN are left out.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        columns = [
+            np.log(candidates.count),
+            np.log(candidates.vcpus),
+            np.log(candidates.memory_gib / candidates.vcpus),
+            np.log1p(candidates.gpus),
+            np.log1p(candidates.servers),
+            np.log(candidates.batch),
+        ]
+        columns += [
+            np.log(values) if values.min() > 0 else values.astype(np.float64)
+            for _, values in sorted(candidates.parameters.items())
+        ]
+    kept = [each for each in columns if np.isfinite(each).all() and each.std() > _NEGLIGIBLE]
+    values = np.column_stack(kept) if kept else np.zeros((len(candidates), 1))
+    return Features(values, np.unique(candidates.name, return_inverse=True)[1].astype(np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """variance and noise: of the values; lengths: one per column of the features, float64[p].
+
+    kinship: the share of the covariance that holds only between candidates of one type, 0 to below 1.
+    """
+
+    variance: float
+    noise: float
+    lengths: Real
+    kinship: float = 0.0
+
+    def __call__(self, left: Features, right: Features) -> Real:
+        """Covariance between two sets of candidates, float64[n, m]; without noise."""
+        a, b = left.values / self.lengths, right.values / self.lengths
+        squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T
+        r = np.sqrt(5 * np.maximum(squared, 0.0))
+        covariance: Real = self.variance * (1 + r + r**2 / 3) * np.exp(-r)
+        if self.kinship:
+            same = left.kind[:, None] == right.kind[None, :]
+            covariance *= np.where(same, 1.0, 1.0 - self.kinship)
+        return covariance
+
+
+def fit(
+    x: Features,
+    draws: Sequence[tuple[Whole, Real]],
+    start: Kernel,
+    *,
+    level_variance: float,
+    iterations: int = _ITERATIONS,
+) -> Kernel:
+    """The kernel of largest posterior density for independent draws of one process.
+
+    draws: positions in x, and centred values there, of each; level_variance: of each draw's own constant;
+    start: also the prior's median; its kinship is fitted only if it is not 0. Draws at the same positions
+    share one factorisation.
+    """
+    together: dict[bytes, tuple[Whole, list[Real]]] = {}
+    for positions, values in draws:
+        together.setdefault(positions.tobytes(), (positions, []))[1].append(values)
+    at = _theta(start)
+    precision = np.full(at.size, _LENGTH_PRECISION)
+    precision[:2] = _VARIANCE_PRECISION
+
+    def loss(theta: Real) -> float:
+        kernel = _kernel(theta, start)
+        covariance = kernel(x, x)
+        total = 0.5 * float((((theta - at) * precision) ** 2).sum())
+        for positions, values in together.values():
+            a = covariance[np.ix_(positions, positions)] + level_variance
+            a[np.diag_indices_from(a)] += kernel.noise
+            try:
+                lower = np.linalg.cholesky(a)
+            except np.linalg.LinAlgError:
+                return _IMPOSSIBLE
+            z = solve_triangular(lower, np.column_stack(values), lower=True, check_finite=False)
+            total += 0.5 * float((z**2).sum()) + len(values) * float(np.log(np.diag(lower)).sum())
+        return total
+
+    bounds = [(each - 7, each + 7) for each in at]
+    found = minimize(loss, at, method="L-BFGS-B", bounds=bounds, options={"maxiter": iterations})
+    return _kernel(found.x, start)
+
+
+def _theta(kernel: Kernel) -> Real:
+    theta = np.log(np.concatenate([[kernel.variance, kernel.noise], kernel.lengths]))
+    return np.append(theta, logit(kernel.kinship)) if kernel.kinship else theta
+
+
+def _kernel(theta: Real, like: Kernel) -> Kernel:
+    lengths = theta[2:-1] if like.kinship else theta[2:]
+    kinship = float(expit(theta[-1])) if like.kinship else 0.0
+    return Kernel(float(np.exp(theta[0])), float(np.exp(theta[1])), np.exp(lengths), kinship)
+
+
+def condition(
+    kernel: Kernel, x: Features, positions: Whole, values: Real, *, level_variance: float
+) -> tuple[Real, Real]:
+    """Mean and variance of the process at every candidate, given values at some, float64[n] each."""
+    known = x.take(positions)
+    covariance = kernel(known, known) + level_variance
+    covariance[np.diag_indices_from(covariance)] += kernel.noise
+    lower = np.linalg.cholesky(covariance)
+    cross = kernel(x, known) + level_variance
+    half = solve_triangular(lower, cross.T, lower=True, check_finite=False)
+    variance = kernel.variance + level_variance - (half**2).sum(axis=0)
+    return cross @ cho_solve((lower, True), values), np.maximum(variance, 0.0)
+
+
+def expected_improvement(best: float, mean: Real, deviation: Real) -> Real:
+    """E[max(best − value, 0)] of normal values, in the values' unit; same shape as `mean`."""
+    safe = np.maximum(deviation, 1e-12)
+    z = (best - mean) / safe
+    density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
+    improvement: Real = (best - mean) * ndtr(z) + safe * density
+    return improvement

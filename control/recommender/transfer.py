@@ -1,0 +1,162 @@
+"""Transfer from past jobs: the recommender that begins with what other jobs have taught and asks little.
+
+For: a job that resembles others in how it scales, or not; the mixture of population.py says how far to trust
+each. Not for: jobs whose candidates have no past and no physics (cherrypick.py asks the job alone). The next
+trial is the candidate that is expected to take most off the remaining regret, by joint draws from what is
+believed; the search stops where too little is left to gain. Source: the knowledge-gradient view of expected
+improvement (Frazier, 2018, §4.1–4.2), over the mixture of population.py and belief.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.recommender.belief import Belief, believe
+from control.recommender.local_level import level
+from control.recommender.model import (
+    History,
+    Objective,
+    Observations,
+    Proposal,
+    Real,
+    Recommendation,
+    Stop,
+    Whole,
+)
+from control.recommender.population import Population, learn
+from control.recommender.ports import Request, best_tried, stop, untried
+from control.recommender.ranking import Prediction, ranked
+
+DRAWS = 800
+"""Joint draws of the job's times; the chance of a candidate to be good enough is known to within 2 %."""
+SHORTLIST = 400
+"""Joint draws are made of so many candidates, those that may be best; a draw's cost grows with its cube."""
+HOPE = 1.5
+"""The shortlist goes by mean less so many deviations."""
+GOOD_ENOUGH = 0.1
+"""A candidate within this share of the best is as good as the best."""
+STOP_BELOW = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """Knows past jobs, laws of scaling and this job's trials.
+
+    stop_below: a search ends where less than this share of the best value is expected to be gained; 0: it
+    goes on until nothing is left.
+    """
+
+    stop_below: float = STOP_BELOW
+
+    def recommend(self, request: Request) -> list[Recommendation]:
+        """Every affordable candidate, from past jobs and the trials that there are."""
+        return rank(request, believe(_prior(request), request.observed))
+
+    def searcher(self, request: Request, seed: int) -> Informed:
+        """Learns from the history once; draws come from `seed` and the number of trials."""
+        return Informed(request, _prior(request), seed, self.stop_below)
+
+
+def _prior(request: Request) -> Population:
+    return learn(request.history, request.candidates, level(request.job, request.candidates))
+
+
+def rank(request: Request, belief: Belief, most: int | None = None) -> list[Recommendation]:
+    """The ranking that follows from a belief (learning is the slow part, and may be shared)."""
+    mean, deviation = belief.summary()
+    trials, jobs = len(request.observed), len(belief.prior.past_jobs)
+    basis = f"{jobs} past job{'s' * (jobs != 1)} and {trials} trial{'s' * (trials != 1)}"
+    reasons = [f"predicted from {basis}"] * len(request.candidates)
+    for place, row in enumerate(request.observed.candidate):
+        if request.observed.ok[place]:
+            reasons[row] = f"measured in trial {place + 1}: {request.observed.time_s[place]:.4g} s"
+        else:
+            reasons[row] = f"failed in trial {place + 1}; predicted from {basis}"
+    return ranked(request, Prediction(mean, deviation, reasons), most)
+
+
+@dataclass(frozen=True, slots=True)
+class Informed:
+    """The search of Transfer."""
+
+    request: Request
+    prior: Population
+    seed: int
+    stop_below: float
+    kind: str = "reg"
+
+    def propose(self, observed: Observations) -> Proposal | Stop:
+        """The candidate expected to take most off the regret, or the end where little is left of it."""
+        left = untried(self.request, observed)
+        if not left.any():
+            return stop(self.request, observed, f"all {len(observed)} candidates were tried")
+        belief = believe(self.prior, observed)
+        best = best_tried(self.request, observed)
+        value = np.inf
+        if best is not None:
+            value = float(np.log(observed.objective(self.request.objective)[observed.candidate == best][0]))
+        generator = np.random.default_rng([self.seed, len(observed)])
+        limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
+        rows, draws = self._draws(belief, np.flatnonzero(left), generator, limit_s)
+        gain, worth = _worth(self.kind, draws, value)
+        place = int(worth.argmax())
+        row = int(rows[place])
+        if best is not None and gain[place] < self.stop_below:
+            return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
+        return Proposal(row, f"expected to take {gain[place]:.1%} off what is left to gain")
+
+    def _draws(
+        self, belief: Belief, left: Whole, generator: np.random.Generator, limit_s: float
+    ) -> tuple[Whole, Real]:
+        """Joint draws of the log objective at a shortlist, [draws, rows]; infinite beyond the bounds."""
+        dollars = np.log(self.prior.candidates.price_usd_h / 3600)
+        price = dollars if self.request.objective is Objective.COST else np.zeros_like(dollars)
+        if left.size > SHORTLIST:
+            mean, deviation = belief.summary()
+            promise = mean + price - HOPE * deviation
+            left = np.sort(left[np.argsort(promise[left], kind="stable")[:SHORTLIST]])
+        drawn = belief.draw(left, DRAWS, generator)
+        most = np.minimum(np.log(limit_s), np.log(self.request.budget_usd) - dollars[left])
+        return left, np.where(drawn <= most, drawn + price[left], np.inf)
+
+
+def time_limit(history: History | None, observed: Observations) -> float:
+    """The time-out that runs seem to have been under, s: the least failed time above all that ended.
+
+    Infinite where no run failed so late. A crash is earlier than some run that ended, and sets no limit.
+    """
+    time_s, ok = observed.time_s, observed.ok
+    if history is not None:
+        ran = np.isfinite(history.time_s)
+        time_s, ok = np.append(time_s, history.time_s[ran]), np.append(ok, history.ok[ran])
+    longest = time_s[ok].max() if ok.any() else 0.0
+    late = time_s[~ok & (time_s > longest)]
+    return float(late.min()) if late.size and ok.any() else np.inf
+
+
+def _worth(kind: str, draws: Real, best: float) -> tuple[Real, Real]:
+    cap = 1.0
+    low = draws.min(axis=1)
+    some = np.isfinite(np.minimum(low, best))
+    if not some.any():
+        return np.zeros(draws.shape[1]), -draws.mean(0) if np.isfinite(draws).all() else np.isfinite(
+            draws
+        ).mean(0)
+    draws, low = draws[some], low[some]
+    least = np.minimum(low, best)[:, None]
+    if np.isfinite(best):
+        gain = (np.minimum(best - least, cap) - np.minimum(np.minimum(draws, best) - least, cap)).mean(axis=0)
+        ei = np.minimum(np.maximum(best - draws, 0), 3).mean(axis=0)
+    else:
+        gain = 1 - np.minimum(draws - least, cap).mean(axis=0)
+        ei = gain
+    good = (draws <= least + np.log(1.1)).mean(axis=0)
+    if kind == "reg":
+        return gain, gain
+    if kind == "ei":
+        return gain, ei
+    if kind == "pbest":
+        return gain, good
+    return gain, gain / max(gain.max(), 1e-9) + good / max(good.max(), 1e-9)
