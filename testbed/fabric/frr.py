@@ -37,12 +37,11 @@ _DEATH_TIMEOUT_MS = 5_000
 _BFD_PROFILE = "uplink"
 """Intervals below 50 ms are taken from a profile only."""
 
-_REAL_TIME = {
-    Daemon.ZEBRA: ("nice", "-n", "-15"),
-    Daemon.BFDD: ("chrt", "--fifo", "10"),
-    # At a real-time priority it starves the machine.
-    Daemon.BGPD: ("nice", "-n", "-15"),
-}
+_REAL_TIME_PRIORITY = 10
+"""Of bfdd, SCHED_FIFO. At such a one bgpd would starve the machine."""
+
+_NICE = -15
+"""Of zebra and bgpd."""
 
 
 def configure(plan: Plan, router: Host | Tor) -> None:
@@ -137,7 +136,7 @@ def _temporary_of(pid: int) -> list[Path]:
 
 def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
     own = _RUNNING / namespace
-    priority = _REAL_TIME[daemon] if plan.real_time and not plan.stock else ()
+    priority = _priority(daemon) if plan.real_time and not plan.stock else ()
     environment = {}
     if daemon is Daemon.BGPD and plan.bgpd_preload is not None:
         environment["LD_PRELOAD"] = plan.bgpd_preload
@@ -160,9 +159,17 @@ def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
         raise BackendError(f"{daemon} in {namespace} does not start: {said}{_cure(said, bool(priority))}")
 
 
+def _priority(daemon: Daemon) -> tuple[str, ...]:
+    """The command that starts another one with a daemon's priority."""
+    if daemon is Daemon.BFDD:
+        return ("chrt", "--fifo", str(_REAL_TIME_PRIORITY))
+    # `nice` adds to what this process has.
+    return ("nice", "-n", str(_NICE - os.getpriority(os.PRIO_PROCESS, 0)))
+
+
 def _cure(said: str, has_priority: bool) -> str:
     if has_priority and "not permitted" in said.lower():
-        return "; the machine refuses real-time priorities: set real_time to false"
+        return "; real-time priorities are refused here: set real_time: false in the plan, or take --stock"
     return "; twinbed testbed doctor says what is missing"
 
 

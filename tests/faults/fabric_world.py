@@ -78,7 +78,7 @@ class Episode:
         """Rules as wanted, datagrams between all neighbours, foreign things as they were."""
         for host in self.fabric.hosts:
             wanted = self.wanted(host)
-            until(lambda: self.rules(host) == wanted, f"rules of {host.namespace}")  # noqa: B023
+            _until_equal(lambda: self.rules(host), wanted, f"rules of {host.namespace}")  # noqa: B023
             if _foreign(host) != self._foreign[host.index]:
                 raise ViolationError(f"foreign things in {host.namespace}: {_foreign(host)}")
         count = len(self.fabric.hosts)
@@ -86,13 +86,13 @@ class Episode:
             self._exchange(index, (index + 1) % count)
 
     def wanted(self, host: Host) -> set[Rule]:
-        """A rule for every endpoint of every other host."""
+        """A rule for every address behind every other host, whoever put it there."""
         others = [each for each in self.fabric.hosts if each is not host]
         vni = self.fabric.plan.vni
         return {
-            (int(end.mac.replace(":", ""), 16), vni, _number(each.loopback))
+            (int(mac.replace(":", ""), 16), vni, _number(each.loopback))
             for each in others
-            for end in each.endpoints
+            for mac in (_foreign_mac(each), *(end.mac for end in each.endpoints))
         }
 
     def rules(self, host: Host) -> set[Rule]:
@@ -120,6 +120,14 @@ def wait_for(seconds: float, done: Callable[[], object]) -> None:
         time.sleep(0.01)
 
 
+def _until_equal(look: Callable[[], set[Rule]], wanted: set[Rule], what: str) -> None:
+    try:
+        until(lambda: look() == wanted, what)
+    except ViolationError as error:
+        found = look()
+        raise ViolationError(f"{error}: missing {wanted - found}, too many {found - wanted}") from None
+
+
 def _arrives(outbox: socket.socket, inbox: socket.socket) -> bool:
     outbox.sendto(b"x", inbox.getsockname())
     try:
@@ -132,7 +140,7 @@ def _plant(host: Host) -> None:
     """What a user or another program may have in a host's namespace."""
     commands = (
         f"ip route add {FOREIGN_ROUTE} dev lo proto static",
-        f"bridge fdb add 02:99:00:00:00:01 dev {host.endpoints[0].representor} master static",
+        f"bridge fdb add {_foreign_mac(host)} dev {host.endpoints[0].representor} master static",
         "nft add table inet theirs",
         "nft add set inet theirs names { type ifname; }",
         f"tc filter add dev {host.endpoints[0].representor} ingress pref 9 protocol ip u32 "
@@ -149,11 +157,15 @@ def _foreign(host: Host) -> str:
     representor = host.endpoints[0].representor
     commands = (
         f"ip route show {FOREIGN_ROUTE}",
-        f"bridge fdb get 02:99:00:00:00:01 br {host.bridge} dev {representor} master",
+        f"bridge fdb get {_foreign_mac(host)} br {host.bridge} dev {representor} master",
         "nft list table inet theirs",
         f"tc filter show dev {representor} ingress pref 9",
     )
     return "\n".join(run_in(host.namespace, each.split()).stdout for each in commands)
+
+
+def _foreign_mac(host: Host) -> str:
+    return f"02:99:00:00:00:{host.index:02x}"
 
 
 def _number(address: str) -> int:
