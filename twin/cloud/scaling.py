@@ -177,7 +177,7 @@ class Scaling:
         rows = np.flatnonzero(~asked.alone)
         if rows.size:
             spread = asked.take(rows)
-            sync = self._log_sync(known, compute, spread, compute_s[rows])
+            sync = self._log_sync(known, compute, spread)
             power = self.shape.overlap
             compute_s[rows] = (compute_s[rows] ** power + np.exp(power * sync)) ** (1 / power)
         return compute_s
@@ -207,7 +207,16 @@ class Scaling:
                 ratios.append(np.mean(y - each.compute.log_s(mine, x, self._slope)))
         return float(np.mean(ratios)) if ratios else None
 
-    def _log_sync(self, known: Steps, compute: _Compute, asked: Steps, compute_s: Real) -> Real:
+    def _log_size(self, mine: _Compute, other: _Compute) -> float:
+        """How much more a job computes than another, where both ran on one GPU; 0 if nowhere."""
+        apart = [
+            y - other.log_s(name, x, self._slope)
+            for name, (x, y) in mine.curves.items()
+            if name in other.curves
+        ]
+        return float(np.mean(np.concatenate(apart))) if apart else 0.0
+
+    def _log_sync(self, known: Steps, compute: _Compute, asked: Steps) -> Real:
         probes = known.take(~known.alone)
         if len(probes):
             level, precision = _sync(probes.step_s, self._compute_s(compute, probes), self.shape.overlap)
@@ -220,7 +229,7 @@ class Scaling:
                 offset = share @ (level - at)
                 sure = sure * (share @ sure_at)
             else:
-                offset = np.log(compute_s) - np.mean([y.mean() for _, y in each.compute.curves.values()])
+                offset = self._log_size(compute, each.compute)
             total += sure * (there + offset)
             weights += sure
         if not weights.all():

@@ -1,9 +1,9 @@
 """Spot machines: what a price history costs a job, and how often what is held is taken away.
 
-For: prices that hold from a time until the next (a history of changes), and traces of how many machines could
-be had. Not for: reading either (traces/readers), nor bidding (spot prices of today are not bid for). Times are
-seconds since the start of the history. Source: SkyPilot's spot traces for the form; the renewal estimate of
-lost work is Young's (1974) for exponential interruptions.
+For: prices that hold from a time until the next (a history of changes), and traces of how many machines
+could be had. Not for: reading either (traces/readers), nor bidding (spot prices of today are not bid for).
+Times are seconds since the start of the history. Source: SkyPilot's spot traces for the form; the time lost
+to interruptions that come at random is Daly's (2006, eq. 13).
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ def share_held(available: Steps, wanted: int) -> float:
 def expected_s(work_s: float, per_h: float, checkpoint_s: float, every_s: float, restart_s: float) -> float:
     """Expected time of a job that saves every `every_s` and starts anew after losses that come at random.
 
-    checkpoint_s: to save; restart_s: to be at work again. Between saves, time to get through a piece of length
-    w under losses at rate λ with restart r is (e^{λw} − 1)(1/λ + r). Raises ScenarioError if every_s ≤ 0.
+    checkpoint_s: to save; restart_s: to be at work again. A piece of length w between saves takes, under
+    losses at rate λ with restart r, (e^{λw} − 1)(1/λ + r). Raises ScenarioError if every_s ≤ 0.
     """
     if every_s <= 0:
         raise ScenarioError("spot: the time between checkpoints must be above zero")

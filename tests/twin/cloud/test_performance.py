@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from twin.cloud import performance
+from twin.cloud.performance import Work
+from twinbed import ScenarioError
+
+sizes = st.floats(1e3, 1e10)
+rates = st.floats(1e6, 1e12)
+workers = st.integers(1, 512)
+times = st.floats(1e-4, 1e3)
+
+
+def test_work_is_the_line_through_the_local_run():
+    work = performance.work_of([0.3, 0.5, 0.9], [10, 20, 40], parameters=1000)
+    assert (work.fixed_s, work.per_sample_s) == (pytest.approx(0.1), pytest.approx(0.02))
+    assert work.bytes == 4000
+
+
+def test_one_batch_size_leaves_nothing_fixed_and_no_part_is_negative():
+    assert performance.work_of(0.4, 8, 1).fixed_s == 0
+    steep = performance.work_of([0.1, 0.4], [10, 20], 1)
+    assert steep.fixed_s == 0
+    falling = performance.work_of([0.4, 0.1], [10, 20], 1)
+    assert falling.per_sample_s == 0
+
+
+@pytest.mark.parametrize("step_s", [[np.nan, 1.0], [0.0, 1.0]])
+def test_a_step_without_a_time_is_refused(step_s: list[float]):
+    with pytest.raises(ScenarioError, match="above zero"):
+        performance.work_of(step_s, [1, 2], 1)
+
+
+def test_input_counts_where_it_is_the_longer():
+    work = Work(fixed_s=0.0, per_sample_s=0.01, bytes=0, input_s=0.004)
+    assert performance.compute_s(work, 100, speed=[1.0, 10.0]).tolist() == [1.0, 0.4]
+
+
+@given(sizes, workers, rates)
+def test_a_ring_moves_less_than_twice_the_bytes_and_nothing_alone(size: float, n: int, bps: float):
+    once = size * 8 / bps
+    took = float(performance.ring_s(size, n, bps))
+    assert took <= 2 * once * (1 + 1e-12)
+    assert (took == 0) == (n == 1)
+
+
+@given(sizes, workers, rates, rates)
+def test_more_workers_or_less_bandwidth_never_make_a_server_faster(
+    size: float, n: int, mine: float, theirs: float
+):
+    took = performance.server_s(size, n, mine, theirs)
+    assert took <= performance.server_s(size, n + 1, mine, theirs)
+    assert took <= performance.server_s(size, n, mine, theirs / 2)
+    assert took >= performance.server_s(size, n, mine, theirs, servers=2)
+
+
+@given(times, times, st.floats(1.0, 8.0))
+def test_a_step_lies_between_the_longer_part_and_both(compute: float, sync: float, overlap: float):
+    took = float(performance.step_s(compute, sync, overlap))
+    assert max(compute, sync) * (1 - 1e-9) <= took <= (compute + sync) * (1 + 1e-9)
+
+
+def test_the_slowest_of_n_is_as_drawn():
+    drawn = np.exp(0.2 * np.random.default_rng(3).standard_normal((20_000, 64)))
+    for n in (1, 2, 8, 64):
+        mean = np.median(drawn[:, :n].max(axis=1)) if n == 1 else drawn[:, :n].max(axis=1).mean()
+        assert performance.slowest(n, 0.2) == pytest.approx(mean, rel=0.02)
+
+
+def test_asynchronous_workers_are_as_fast_as_their_server_lets_them():
+    rates = performance.asynchronous_steps_per_s(0.1, 1e6, [1, 10, 100], 1e9)
+    assert rates.tolist() == pytest.approx([10.0, 100.0, 125.0])
+
+
+def test_what_a_worker_takes_of_its_server_is_bytes_over_its_step():
+    assert performance.server_traffic_bps(0.5, 1e6) == pytest.approx(16e6)
+
+
+def test_a_job_starts_up_and_then_steps():
+    assert performance.job_s(1000, 0.1, 60) == pytest.approx(160.0)
+
+
+def test_work_that_is_no_number_is_refused():
+    with pytest.raises(ScenarioError, match="per_sample_s is nan"):
+        Work(0.0, float("nan"), 1)

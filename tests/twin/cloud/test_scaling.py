@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from twin.cloud import scaling
+from twin.cloud.scaling import Scaling, Shape, Steps
+from twinbed import InvariantError, ScenarioError
+
+PLACES = [(1, 1, 1), (1, 2, 2), (1, 4, 4), (2, 2, 1), (2, 4, 2), (2, 8, 4), (4, 4, 1), (4, 16, 4)]
+BATCHES = (8, 16, 32)
+SPEED = {"old": 1.0, "new": 3.0}
+
+
+def job(name: str, compute: float, sync: float, overlap: float = 2.0, noise: float = 0.0) -> Steps:
+    """Steps that follow the model: compute ∝ batch / speed, sync grows with nodes and GPUs per node."""
+    draw = np.random.default_rng(len(name))
+    rows = []
+    for kind, speed in SPEED.items():
+        for nodes, gpus, most in PLACES:
+            for batch in BATCHES:
+                alone = compute * batch / speed
+                shared = sync * nodes**0.3 * most**0.5 if gpus > 1 else 0.0
+                step = (alone**overlap + shared**overlap) ** (1 / overlap)
+                rows.append((kind, nodes, gpus, most, batch, step * np.exp(noise * draw.standard_normal())))
+    kind, *numbers = zip(*rows, strict=True)
+    return Steps(
+        np.full(len(rows), name, dtype=np.object_),
+        np.array(kind, dtype=np.object_),
+        *(np.array(each, dtype=np.float64) for each in numbers),
+    )
+
+
+def together(*jobs: Steps) -> Steps:
+    names = ("job", "accelerator", "nodes", "gpus", "most", "batch", "step_s")
+    return Steps(*(np.concatenate([getattr(each, name) for each in jobs]) for name in names))
+
+
+def alone_and(job_steps: Steps, nodes: int, gpus: int) -> np.ndarray:
+    probe = (job_steps.nodes == nodes) & (job_steps.gpus == gpus) & (job_steps.batch == 16)
+    return (job_steps.alone | probe) & (job_steps.accelerator == "old")
+
+
+OTHERS = together(job("a", 0.01, 0.2), job("bb", 0.002, 0.3), job("ccc", 0.05, 0.1))
+
+
+def test_a_job_that_follows_the_model_is_told_from_one_probe():
+    mine = job("mine", 0.02, 0.5)
+    known = alone_and(mine, 2, 8)
+    told = Scaling(OTHERS, Shape(2.0, 0.05)).predict(mine.take(known), mine.hidden())
+    assert np.allclose(told, mine.step_s, rtol=0.02)
+
+
+def test_what_is_asked_has_no_times():
+    assert np.isnan(job("mine", 0.02, 0.5).hidden().step_s).all()
+
+
+def test_a_second_probe_is_used():
+    mine = job("mine", 0.02, 0.5, noise=0.1)
+    one, two = alone_and(mine, 2, 8), alone_and(mine, 2, 8) | alone_and(mine, 4, 16)
+    model = Scaling(OTHERS, Shape(2.0, 0.05))
+    assert not np.allclose(
+        model.predict(mine.take(one), mine.hidden()), model.predict(mine.take(two), mine.hidden()), rtol=1e-3
+    )
+
+
+def test_without_a_probe_synchronisation_is_as_the_others():
+    mine = job("mine", 0.01, 0.2)
+    told = Scaling(together(job("a", 0.01, 0.2), job("b", 0.01, 0.2)), Shape(2.0, 0.05)).predict(
+        mine.take(mine.alone & (mine.accelerator == "old")), mine.hidden()
+    )
+    middle = mine.batch == 16
+    assert np.allclose(
+        told[middle & (mine.accelerator == "old")], mine.step_s[middle & (mine.accelerator == "old")]
+    )
+
+
+def test_a_larger_job_is_scaled_as_a_whole():
+    """Time has no unit of its own: everything ten times as long is told ten times as long."""
+    mine = job("mine", 0.02, 0.5)
+    known = alone_and(mine, 2, 8)
+    model = Scaling(OTHERS, Shape(1.5, 0.1))
+    told = model.predict(mine.take(known), mine.hidden())
+    longer = Steps(
+        *(getattr(mine, n) for n in ("job", "accelerator", "nodes", "gpus", "most", "batch")),
+        mine.step_s * 10,
+    )
+    assert np.allclose(model.predict(longer.take(known), mine.hidden()), told * 10)
+
+
+def test_shape_is_chosen_on_the_other_jobs():
+    others = together(
+        *(
+            job(name, c, s, overlap=3.0)
+            for name, c, s in [("a", 0.03, 0.5), ("bb", 0.01, 0.4), ("c", 0.02, 0.6)]
+        )
+    )
+    plans = [lambda steps: alone_and(steps, 2, 8), lambda steps: alone_and(steps, 2, 2)]
+    position, shape, error = scaling.choose(others, others.job, plans)
+    assert shape.overlap == 3.0
+    assert position in (0, 1)
+    assert error < 0.02
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (lambda steps: ~steps.alone, "not run on one GPU"),
+        (lambda steps: steps.alone & (steps.batch == 0), "not run on one GPU"),
+    ],
+)
+def test_a_job_that_never_ran_alone_is_refused(rows, message: str):
+    mine = job("mine", 0.02, 0.5)
+    with pytest.raises(ScenarioError, match=message):
+        Scaling(OTHERS, Shape(2.0, 0.1)).predict(mine.take(rows(mine)), mine.hidden())
+
+
+def test_an_accelerator_nobody_used_is_named():
+    mine = job("mine", 0.02, 0.5)
+    old = Scaling(OTHERS.take(OTHERS.accelerator == "old"), Shape(2.0, 0.1))
+    known = mine.take(mine.alone & (mine.accelerator == "old"))
+    with pytest.raises(ScenarioError, match="one GPU of new and of old"):
+        old.predict(known, mine.hidden())
+    alone = OTHERS.take(OTHERS.alone)
+    with pytest.raises(ScenarioError, match="no other job ran on several GPUs of"):
+        Scaling(alone, Shape(2.0, 0.1)).predict(known, mine.hidden())
+
+
+def test_nothing_to_learn_from_is_refused():
+    with pytest.raises(ScenarioError, match="no other job was measured"):
+        Scaling(OTHERS.take(~OTHERS.alone), Shape(2.0, 0.1))
+    with pytest.raises(ScenarioError, match="at least two other jobs"):
+        scaling.choose(job("a", 1, 1), job("a", 1, 1).job, [])
+
+
+def test_columns_of_different_lengths_are_our_bug():
+    mine = job("mine", 0.02, 0.5)
+    with pytest.raises(InvariantError, match="different lengths"):
+        Steps(mine.job, mine.accelerator, mine.nodes, mine.gpus, mine.most, mine.batch, mine.step_s[:1])

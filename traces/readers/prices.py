@@ -1,0 +1,131 @@
+"""Histories of cloud prices, and of how many spot machines could be had.
+
+For: public tables of prices by type and region, and probing traces. Not for: the catalogue that ships, nor
+for billing. A table is known by its columns. Sources: Cyclenerd's Google Cloud price lists (Apache-2.0, 2022
+to 2026), coroot's AWS and Azure prices (Apache-2.0, 2023 to 2024), ec2instances.info (MIT, 2017-11-12),
+SkyPilot's spot traces (no licence stated: read, never shipped). Caveats: spot prices of Google's GPU machines
+look too low where spot is less than a quarter of on-demand (`suspect`); AWS's do not move after 2024-05-14.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.readers import table
+from twinbed import TraceError
+
+Real = NDArray[np.float64]
+Names = NDArray[np.object_]
+
+LEAST_SPOT_SHARE = 0.25
+"""Below this share of on-demand, a spot price of a Google machine lacks its GPU's part (see the caveats)."""
+FORMS: tuple[dict[str, str], ...] = (
+    {"name": "machine_type", "on_demand": "usd_hour", "spot": "usd_hour_spot", "date": "date"},
+    {"name": "instance_type", "on_demand": "usd_hour_on_demand_min", "spot": "usd_hour_spot_last"},
+    {"name": "instance_type", "spot": "usd_hour_spot", "date": "date"},
+    {"name": "instance_type", "on_demand": "usd_hour_linux_on_demand"},
+)
+"""Columns of each form of table, besides region; the first form whose columns are all there is taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChanges:
+    """n rows, each holding from its day until the next of its type and region.
+
+    name, region: names[n]; day: datetime64[D] (NaT if the table has one price only); on_demand_usd_h,
+    spot_usd_h: USD per hour, float64[n], NaN if the table does not have it.
+    """
+
+    name: Names
+    region: Names
+    day: NDArray[np.datetime64]
+    on_demand_usd_h: Real
+    spot_usd_h: Real
+
+    @property
+    def suspect(self) -> NDArray[np.bool_]:
+        """Where the spot price is too low to be believed."""
+        return np.asarray(self.spot_usd_h < LEAST_SPOT_SHARE * self.on_demand_usd_h)
+
+    def of(self, name: str, region: str) -> PriceChanges:
+        """The rows of one type in one region, by day. Raises TraceError naming what is not there."""
+        for what, value, column in (("type", name, self.name), ("region", region, self.region)):
+            if not (column == value).any():
+                raise TraceError(f"no {what} {value!r} in this price history")
+        rows = np.flatnonzero((self.name == name) & (self.region == region))
+        if not rows.size:
+            raise TraceError(f"type {name} has no price in region {region} in this history")
+        rows = rows[np.argsort(self.day[rows], kind="stable")]
+        return PriceChanges(
+            self.name[rows],
+            self.region[rows],
+            self.day[rows],
+            self.on_demand_usd_h[rows],
+            self.spot_usd_h[rows],
+        )
+
+    def spot_steps(self) -> tuple[Real, Real]:
+        """Seconds since the first spot price, and the prices, of ONE type and region (see `of`)."""
+        rows = np.isfinite(self.spot_usd_h)
+        if not rows.any():
+            raise TraceError("this price history has no spot price")
+        days = self.day[rows]
+        return (days - days[0]).astype("timedelta64[s]").astype(np.float64), self.spot_usd_h[rows]
+
+
+def read(path: Path) -> PriceChanges:
+    """A table of prices. Raises TraceError naming file, line and column."""
+    there = set(table.header(path))
+    form = next((each for each in FORMS if {*each.values(), "region"} <= there), None)
+    if form is None:
+        raise TraceError(
+            f"{path}: no price table that is known; expected type, region and a price in USD per hour"
+        )
+    text = {column: "str" for column in (form["name"], "region", form.get("date")) if column}
+    frame = table.read_known(path, [*form.values(), "region"], **text)
+    rows = len(frame)
+    day = np.full(rows, np.datetime64("NaT"), dtype="datetime64[D]")
+    if "date" in form:
+        for row, value in enumerate(frame[form["date"]]):
+            try:
+                day[row] = np.datetime64(date.fromisoformat(str(value)))
+            except ValueError:
+                line = row + table.FIRST_LINE
+                raise TraceError(
+                    f"{path}: line {line}, column date: {value!r}, expected YYYY-MM-DD"
+                ) from None
+    prices = {}
+    for kind in ("on_demand", "spot"):
+        values = frame[form[kind]].to_numpy(np.float64) if kind in form else np.full(rows, np.nan)
+        if (values < 0).any():
+            line = int(np.argmax(values < 0)) + table.FIRST_LINE
+            raise TraceError(f"{path}: line {line}, column {form[kind]}: a price below zero")
+        prices[kind] = values
+    return PriceChanges(
+        frame[form["name"]].to_numpy(dtype=np.object_),
+        frame["region"].to_numpy(dtype=np.object_),
+        day,
+        prices["on_demand"],
+        prices["spot"],
+    )
+
+
+def availability(path: Path) -> tuple[Real, Real]:
+    """Seconds since the start, and how many machines could be had from then on (columns t_s, available).
+
+    Raises TraceError naming file, line and column; times must ascend.
+    """
+    frame = table.read_known(path, ("t_s", "available"))
+    t_s, available = frame["t_s"].to_numpy(np.float64), frame["available"].to_numpy(np.float64)
+    late = np.flatnonzero(np.diff(t_s) <= 0)
+    if late.size:
+        line = int(late[0]) + 1 + table.FIRST_LINE
+        raise TraceError(
+            f"{path}: line {line}, column t_s: {t_s[late[0] + 1]:g} is not after the row before it"
+        )
+    return t_s, available

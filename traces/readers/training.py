@@ -1,0 +1,217 @@
+"""Measured training: step times per GPUs and placement, profiles on accelerators, submitted runs.
+
+For: the public tables that the twin's job performance is judged on, as plain arrays. Not for: judging
+(lab/cloud), nor models. A table is known by its columns, never by its name. Sources: Pollux/AdaptDL (OSDI
+2021, Apache-2.0): one digit of a placement is the GPUs on one node; Gavel (OSDI 2020, MIT) and Shockwave
+(NSDI 2023, MIT): steps per second of all workers together, spread over one GPU per node unless consolidated;
+PROFET (CLOUD 2022, MIT); MLPerf Training results (Apache-2.0; parsed from logs, not verified by MLCommons).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from traces.readers import table
+from twinbed import TraceError
+
+Real = NDArray[np.float64]
+Names = NDArray[np.object_]
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredSteps:
+    """n points: job (one model with whatever of it is fixed), family (the model), accelerator: names[n];
+    nodes, gpus, most (GPUs on the fullest node), batch (samples per GPU and step), step_s: float64[n]."""
+
+    job: Names
+    family: Names
+    accelerator: Names
+    nodes: Real
+    gpus: Real
+    most: Real
+    batch: Real
+    step_s: Real
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """n jobs (job: name of the model) at a batch and image size, on k accelerators.
+
+    step_s: float64[n, k], NaN where not measured (the median of repeats elsewhere); operation_s: by
+    accelerator that was profiled, float64[n, o], NaN where not profiled; idle_s: float64[n] of each.
+    """
+
+    job: Names
+    batch: Real
+    image_px: Real
+    accelerators: tuple[str, ...]
+    step_s: Real
+    operations: tuple[str, ...]
+    operation_s: dict[str, Real]
+    idle_s: dict[str, Real]
+
+
+@dataclass(frozen=True, slots=True)
+class Submissions:
+    """n results of submitted systems, a row per system and benchmark; time_s is the median of its runs.
+
+    round, submitter, system, benchmark, accelerator: names[n]; accelerators, nodes, per_node, batch (global,
+    NaN if not logged), time_s: float64[n].
+    """
+
+    round: Names
+    submitter: Names
+    system: Names
+    benchmark: Names
+    accelerator: Names
+    accelerators: Real
+    nodes: Real
+    per_node: Real
+    batch: Real
+    time_s: Real
+
+
+def _names(column: Iterable[object]) -> Names:
+    return np.array([str(value) for value in column], dtype=np.object_)
+
+
+def _numbers(frame: pd.DataFrame, column: str) -> Real:
+    return frame[column].to_numpy(np.float64)
+
+
+def placements(path: Path) -> MeasuredSteps:
+    """Columns model, placement, local_bsz, step_time_s. Raises TraceError naming file, line and column."""
+    frame = table.read_known(
+        path, ("model", "placement", "local_bsz", "step_time_s"), model="str", placement="str"
+    )
+    digits = [str(value) for value in frame["placement"]]
+    for row, text in enumerate(digits):
+        if not text.isdigit() or "0" in text:
+            line = row + table.FIRST_LINE
+            raise TraceError(
+                f"{path}: line {line}, column placement: {text!r}, expected a digit above 0 per node"
+            )
+    per_node = [[int(digit) for digit in text] for text in digits]
+    return _steps(
+        frame,
+        [len(each) for each in per_node],
+        [sum(each) for each in per_node],
+        [max(each) for each in per_node],
+    )
+
+
+def scalability(path: Path) -> MeasuredSteps:
+    """Columns model, num_nodes, num_replicas, local_bsz, step_time_s; GPUs spread as evenly as they can."""
+    columns = ("model", "num_nodes", "num_replicas", "local_bsz", "step_time_s")
+    frame = table.read_known(path, columns, model="str")
+    nodes, gpus = _numbers(frame, "num_nodes"), _numbers(frame, "num_replicas")
+    return _steps(frame, nodes, gpus, np.ceil(gpus / nodes))
+
+
+def _steps(
+    frame: pd.DataFrame, nodes: Iterable[float], gpus: Iterable[float], most: Iterable[float]
+) -> MeasuredSteps:
+    job = _names(frame["model"])
+    return MeasuredSteps(
+        job,
+        job,
+        np.full(job.size, "GPU", dtype=np.object_),
+        np.array(list(nodes), dtype=np.float64),
+        np.array(list(gpus), dtype=np.float64),
+        np.array(list(most), dtype=np.float64),
+        _numbers(frame, "local_bsz"),
+        _numbers(frame, "step_time_s"),
+    )
+
+
+def throughputs(path: Path) -> dict[str, MeasuredSteps]:
+    """Columns source, gpu, placement, model, batch_size, num_gpus, throughput_steps_per_s, by source.
+
+    A job is a model with its batch size; rows without one, and the spread copy of a single GPU, are left out.
+    """
+    text = {"source": "str", "gpu": "str", "placement": "str", "model": "str"}
+    columns = (*text, "batch_size", "num_gpus", "throughput_steps_per_s")
+    frame = table.read_known(path, columns, **text)
+    spread = frame["placement"] != "consolidated"
+    frame = frame[frame["batch_size"].notna() & ~(spread & (frame["num_gpus"] == 1))]
+    found: dict[str, MeasuredSteps] = {}
+    for source, rows in frame.groupby("source"):
+        gpus, batch = _numbers(rows, "num_gpus"), _numbers(rows, "batch_size")
+        nodes = np.where(rows["placement"] == "consolidated", 1.0, gpus)
+        family = _names(rows["model"])
+        job = np.array(
+            [f"{name} {size:g}" for name, size in zip(family, batch, strict=True)], dtype=np.object_
+        )
+        step_s = gpus / _numbers(rows, "throughput_steps_per_s")
+        found[str(source)] = MeasuredSteps(
+            job, family, _names(rows["gpu"]), nodes, gpus, gpus / nodes, batch, step_s
+        )
+    return found
+
+
+def profiled(latencies: Path, profiles: Path) -> Profiled:
+    """Columns instance_type, model, batchsize, image_px, batch_latency_s; and anchor_instance with Device_*.
+
+    Raises TraceError naming file, line and column.
+    """
+    key = ["model", "batchsize", "image_px"]
+    columns = (*key, "instance_type", "batch_latency_s")
+    frame = table.read_known(latencies, columns, model="str", instance_type="str")
+    measured = frame.groupby([*key, "instance_type"])["batch_latency_s"].median().unstack()
+    kinds = [name for name in table.header(profiles) if name.startswith("Device_") and name != "Device_IDLE"]
+    if not kinds:
+        raise TraceError(f"{profiles}: no column Device_*, expected µs of each kind of operation")
+    columns = (*key, "anchor_instance", "Device_IDLE", *kinds)
+    seen = table.read_known(profiles, columns, model="str", anchor_instance="str")
+    anchors = {str(name): rows.set_index(key) for name, rows in seen.groupby("anchor_instance")}
+    anchors = {name: rows.reindex(measured.index) for name, rows in anchors.items()}
+    return Profiled(
+        _names(measured.index.get_level_values("model")),
+        measured.index.get_level_values("batchsize").to_numpy(np.float64),
+        measured.index.get_level_values("image_px").to_numpy(np.float64),
+        tuple(str(name) for name in measured.columns),
+        measured.to_numpy(np.float64),
+        tuple(kinds),
+        {name: rows[kinds].to_numpy(np.float64) / 1e6 for name, rows in anchors.items()},
+        {name: _numbers(rows, "Device_IDLE") / 1e6 for name, rows in anchors.items()},
+    )
+
+
+def submissions(path: Path) -> Submissions:
+    """Closed-division successes; a result that was handed in again (same time) counts once, when it was new.
+
+    Raises TraceError naming file, line and column.
+    """
+    key = ["round", "submitter", "system", "benchmark", "accelerator", "num_accelerators"]
+    text = dict.fromkeys([*key[:-1], "division", "status"], "str")
+    numbers = ("num_accelerators", "nodes", "accelerators_per_node", "global_batch_size", "time_to_train_s")
+    frame = table.read_known(path, (*text, *numbers), **text)
+    frame = frame[(frame["division"] == "closed") & (frame["status"] == "success")]
+    rows = frame.groupby(key, as_index=False).agg(
+        {
+            "time_to_train_s": "median",
+            "global_batch_size": "median",
+            "nodes": "first",
+            "accelerators_per_node": "first",
+        }
+    )
+    rows = rows.sort_values("round", kind="stable")
+    rows = rows.drop_duplicates(["benchmark", "accelerator", "num_accelerators", "time_to_train_s"])
+    return Submissions(
+        round=_names(rows["round"]),
+        submitter=_names(rows["submitter"]),
+        system=_names(rows["system"]),
+        benchmark=_names(rows["benchmark"]),
+        accelerator=_names(rows["accelerator"]),
+        accelerators=_numbers(rows, "num_accelerators"),
+        nodes=_numbers(rows, "nodes"),
+        per_node=_numbers(rows, "accelerators_per_node"),
+        batch=_numbers(rows, "global_batch_size"),
+        time_s=_numbers(rows, "time_to_train_s"),
+    )
