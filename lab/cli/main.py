@@ -19,8 +19,10 @@ from lab.cli import (
     calibrate,
     compare,
     controller,
+    measurements,
     policies,
     profile,
+    recommend,
     record,
     report,
     run,
@@ -49,6 +51,8 @@ app = typer.Typer(
 )
 app.command("record")(record.record)
 app.command("profile")(profile.profile)
+app.command("recommend")(recommend.recommend)
+app.add_typer(measurements.app, name="measurements")
 app.command("whatif")(whatif.whatif)
 app.command("run")(run.run)
 app.command("calibrate")(calibrate.calibrate)

@@ -1,0 +1,69 @@
+"""`twinbed measurements`: the database of past runs that recommenders stand on.
+
+For: the group's options and tables. Not for: the database itself (lab.cloud.store).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lab.cli.options import Format, FormatOption, emit, write
+from lab.formats import Column, Record, Result
+
+app = typer.Typer(no_args_is_help=True, help="The database of past runs that recommenders stand on.")
+_PathOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--measurements",
+        metavar="FILE.duckdb",
+        help="The database. Default: $TWINBED_MEASUREMENTS, else ~/.local/share/twinbed/measurements.duckdb.",
+        show_default=False,
+    ),
+]
+_COLUMNS = (
+    Column("job", "job"),
+    Column("runs", "runs"),
+    Column("failed", "failed"),
+    Column("configurations", "configurations"),
+)
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE.csv", help="One run per row.", show_default=False)],
+    measurements: _PathOption = None,
+) -> None:
+    """Add the runs of a CSV file, all or none.
+
+    Columns: job, instance, workers, time_s, price_usd_h (of the whole cluster), vcpus and memory_gib (of one
+    worker); optional: ok, batch, gpus, network_bps, cpu_speed, servers, server_instance, parameter.NAME.
+    """
+    from lab.cloud.store import Measurements, read_csv
+
+    database = Measurements(measurements)
+    count = database.add(read_csv(file))
+    write(f"{count} runs added to {database.path}\n")
+
+
+@app.command("list")
+def list_(measurements: _PathOption = None, form: FormatOption = Format.TABLE) -> None:
+    """List the jobs that have runs."""
+    from lab.cloud.store import Measurements
+
+    database = Measurements(measurements)
+    runs = database.runs()
+    rows: list[Record] = []
+    for job in sorted({run.job for run in runs}):
+        mine = [run for run in runs if run.job == job]
+        rows.append(
+            {
+                "job": job,
+                "runs": len(mine),
+                "failed": sum(not run.ok for run in mine),
+                "configurations": len({run.key for run in mine}),
+            }
+        )
+    emit(Result(_COLUMNS, tuple(rows), facts={"database": str(database.path)}), form)
