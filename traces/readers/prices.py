@@ -83,9 +83,7 @@ def read(path: Path) -> PriceChanges:
     there = set(table.header(path))
     form = next((each for each in FORMS if {*each.values(), "region"} <= there), None)
     if form is None:
-        raise TraceError(
-            f"{path}: no price table that is known; expected type, region and a price in USD per hour"
-        )
+        raise TraceError(f"{path}: no known price table; expected type, region and a price in USD per hour")
     text = {column: "str" for column in (form["name"], "region", form.get("date")) if column}
     frame = table.read_known(path, [*form.values(), "region"], **text)
     rows = len(frame)
