@@ -1,9 +1,8 @@
 """The backends of the reconciler's contract: a kernel whose tables a case writes, and an agent in front of
 it.
 
-A case speaks of addresses 1, 2, … and hosts 1, 2, …; a backend knows what they are. TWIN is the only one so
-far; a real kernel takes the same lines. What one cannot do is to be declared in CANNOT, as in the suite above
-this one.
+A case speaks of addresses 1, 2, … and hosts 1, 2, …; a backend knows what they are. The twin is one; real
+kernels are in reconciler_linux.py. What one cannot do is declared in CANNOT (conftest.py).
 """
 
 from __future__ import annotations

@@ -31,8 +31,10 @@ from control.reconciler.ports import Add, Cause, Delete, Dump, Event, Instructio
 from testbed.fabric.agent import Agent
 from testbed.fabric.links import in_namespace
 from testbed.fabric.rules.bpf import ROOM, BpfRules
+from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.port import Applier
 from twin.fabric.tables import Row
+from twinbed import BackendError
 
 HERE = (10 << 24) | 0xFFFF00
 """This host's VTEP address."""
@@ -224,6 +226,16 @@ class LinuxBpf(Linux):
     def take_only(self, rules: int) -> None:
         self._room = rules
         self._ours.make_room(rules)
+
+
+class LinuxFlower(Linux):
+    """Rules of tc's flower."""
+
+    def applier(self, owner: int) -> Applier:
+        return FlowerRules(owner, [REPRESENTOR], HERE)
+
+    def take_only(self, rules: int) -> None:
+        raise BackendError(f"flower: no kernel stops at {rules} rules")
 
 
 _NTF_MASTER, _NUD_NOARP = 0x04, 0x40
