@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from testbed.containers.ownership import is_alive, process_of
 from testbed.fabric import frr, ownership, state
 from testbed.fabric.model import Daemon
 from twinbed import BackendError
@@ -27,8 +28,8 @@ ENDING_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What one fabric has. alive: its maker is, or it is to outlive it; pid: the maker, while the fabric is
-    its own; hosts, tors: of its plan (None: not known any more); daemons: of FRR, that run."""
+    """What one fabric has. alive: its maker is, or it is to outlive it; pid: the maker, of one that is not to;
+    hosts, tors: of its plan (None: not known any more); daemons: of FRR, that run."""
 
     name: str
     alive: bool
@@ -106,14 +107,15 @@ def remove(name: str) -> None:
 
 def _standing(name: str) -> Standing:
     places = [each.name for each in ownership.namespaces_of(name)]
-    alive, pid, hosts, tors = False, None, None, None
+    owner = state.owner_of(name)
+    hosts, tors = None, None
     with suppress(BackendError):
-        known = state.read(name)
-        alive, pid, hosts, tors = known.alive, known.pid, known.plan.hosts, known.plan.tors
+        plan = state.read(name).plan
+        hosts, tors = plan.hosts, plan.tors
     return Standing(
         name,
-        alive,
-        pid,
+        owner is not None and is_alive(owner),
+        None if owner is None else process_of(owner),
         hosts,
         tors,
         len(places),

@@ -12,7 +12,7 @@ import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from testbed.containers.ownership import RUN_ROOT, is_alive, process_of
+from testbed.containers.ownership import RUN_ROOT, is_alive, make_directory
 from testbed.fabric.model import BfdTimers, Plan
 from testbed.fabric.ownership import STATE_ROOT, state_folder
 from twinbed import BackendError, ScenarioError
@@ -27,26 +27,15 @@ class State:
     plan: Plan
     owner: str
 
-    @property
-    def alive(self) -> bool:
-        """Whether its owner still is: otherwise it is left over."""
-        return is_alive(self.owner)
-
-    @property
-    def pid(self) -> int | None:
-        """The owner's process; None for a fabric that outlives it."""
-        return process_of(self.owner)
-
 
 def claim(state: State) -> None:
     """Takes the name, so that nobody sees it taken without its file.
 
     Raises BackendError when somebody has it or nothing can be written.
     """
-    folder, new = state_folder(state.plan.name), STATE_ROOT / f".{state.owner}"
+    folder = state_folder(state.plan.name)
+    new = make_directory(STATE_ROOT.name, f".{state.owner}")
     try:
-        STATE_ROOT.mkdir(mode=0o700, parents=True, exist_ok=True)
-        new.mkdir(mode=0o700, exist_ok=True)
         (new / _FILE).write_text(_text(state))
         new.rename(folder)
     except OSError as error:
@@ -83,6 +72,15 @@ def read(name: str) -> State:
         ) from None
     except (OSError, ValueError, KeyError, TypeError, ScenarioError) as error:
         raise BackendError(f"{path}: not to be understood ({error}); twinbed testbed down {name}") from error
+
+
+def owner_of(name: str) -> str | None:
+    """Whose a fabric is, though its plan is of another version of this program; None where nobody's."""
+    try:
+        owner = json.loads((state_folder(name) / _FILE).read_text())["owner"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(owner)
 
 
 def forget(name: str) -> None:
