@@ -28,7 +28,7 @@ ENDING_TIMEOUT_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What one fabric has. alive: its maker is, or it is to outlive it; pid: the maker, of one that is not to;
+    """What one fabric has. alive: its maker is, or it is to outlive it; pid: the maker, of one that is not;
     hosts, tors: of its plan (None: not known any more); daemons: of FRR, that run."""
 
     name: str

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.containers.ownership import new_run
 from testbed.fabric import leftovers, ownership, state
 from testbed.fabric.model import Plan
 from testbed.fabric.ownership import FRR_FOLDERS, NAMESPACES, state_folder
@@ -125,6 +126,20 @@ def test_what_is_somebody_elses_stays(fabric_machine: None) -> None:
         for each in foreign:
             subprocess.run(["ip", "netns", "delete", each], check=True)
     assert whatever_is_left() == []
+
+
+def test_a_fabric_of_another_version_is_nobodys_leftover_while_its_maker_lives(fabric_machine: None) -> None:
+    state.claim(state.State(Plan(name=NAME), new_run()))
+    path = state_folder(NAME) / "fabric.json"
+    path.write_text(path.read_text().replace('"vni"', '"colour"'))
+    try:
+        (found,) = [each for each in leftovers.standing() if each.name == NAME]
+        assert (found.alive, found.pid, found.hosts) == (True, os.getpid(), None)
+        assert NAME not in [each.name for each in leftovers.down()]
+        with pytest.raises(BackendError, match="fabric.json: not to be understood"):
+            state.read(NAME)
+    finally:
+        leftovers.remove(NAME)
 
 
 def test_there_is_no_fabric_to_remove(fabric_machine: None) -> None:
