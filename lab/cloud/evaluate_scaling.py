@@ -9,13 +9,13 @@ chosen on the other jobs only. The model is handed points without their times, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from traces.readers.training import MeasuredSteps
-from twin.cloud.scaling import Plan, Scaling, Steps, choose, errors
+from twin.cloud.scaling import SHAPES, Plan, Scaling, Shape, Steps, choose, errors
 
 Errors = dict[str, NDArray[np.float64]]
 """|predicted / measured − 1| of every point that was asked, by workload."""
@@ -74,14 +74,17 @@ def plans(others: Steps, allowed: Callable[[float, float, float], bool]) -> list
 
 
 def leave_one_out(
-    steps: Steps, families: NDArray[np.object_], allowed: Callable[[float, float, float], bool]
+    steps: Steps,
+    families: NDArray[np.object_],
+    allowed: Callable[[float, float, float], bool],
+    shapes: Sequence[Shape] = SHAPES,
 ) -> Errors:
     """Errors of every job, its family left out: plan and shape are chosen on the other families."""
     found: Errors = {}
     for family in sorted(set(families)):
         others, groups = steps.take(families != family), families[families != family]
         candidates = plans(others, allowed)
-        best, shape, _ = choose(others, groups, candidates)
+        best, shape, _ = choose(others, groups, candidates, shapes)
         model = Scaling(others, shape)
         for job in steps.take(families == family).by_job():
             known = candidates[best](job.hidden())

@@ -120,26 +120,46 @@ class _Compute:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What one other job tells: log sync and its precision (0–1) over placements of each accelerator."""
+    """What one other job tells, by cell (an accelerator and a placement, each once): how often it was
+    measured there, and the sum of the precisions (0–1 each) and of precision × log sync."""
 
     compute: _Compute
     accelerator: Names
     place: Real
-    log_sync: Real
+    count: Real
     precision: Real
+    log_sync: Real
 
-    def profile(self, asked: Steps, reach: float) -> tuple[Real, Real]:
-        """Smoothed log sync at placements, and how sure that is (0 where the job tells nothing)."""
-        apart = ((_places(asked)[:, None, :] - self.place[None, :, :]) ** 2).sum(axis=2)
+    @classmethod
+    def of(cls, compute: _Compute, steps: Steps, log_sync: Real, precision: Real) -> _Past:
+        first, cell = _cells(steps)
+        return cls(
+            compute,
+            steps.accelerator[first],
+            _places(steps)[first],
+            np.bincount(cell, minlength=first.size).astype(np.float64),
+            np.bincount(cell, precision, first.size).astype(np.float64),
+            np.bincount(cell, precision * log_sync, first.size).astype(np.float64),
+        )
+
+    def profile(self, accelerator: Names, place: Real, reach: float) -> tuple[Real, Real]:
+        """Smoothed log sync at cells, and how sure that is (0 where the job tells nothing)."""
+        apart = ((place[:, None, :] - self.place[None, :, :]) ** 2).sum(axis=2)
         near = np.exp(-0.5 * apart / reach**2) + FAR * np.exp(-0.5 * apart)
-        near *= asked.accelerator[:, None] == self.accelerator[None, :]
-        weight = near * self.precision[None, :]
-        support = near.sum(axis=1)
-        total = weight.sum(axis=1)
-        known = total > 0
-        smooth = np.divide(weight @ self.log_sync, total, out=np.zeros(total.size), where=known)
-        sure = np.divide(total, support, out=np.zeros(total.size), where=known)
+        near *= accelerator[:, None] == self.accelerator[None, :]
+        support, weight = near @ self.count, near @ self.precision
+        known = weight > 0
+        smooth = np.divide(near @ self.log_sync, weight, out=np.zeros(weight.size), where=known)
+        sure = np.divide(weight, support, out=np.zeros(weight.size), where=known)
         return smooth, sure * np.minimum(support, 1.0)
+
+
+def _cells(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The first row of each cell, and the cell of each row."""
+    kinds = {name: float(position) for position, name in enumerate(sorted(set(steps.accelerator)))}
+    keys = np.column_stack([[kinds[name] for name in steps.accelerator], steps.nodes, steps.gpus, steps.most])
+    _, first, cell = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    return first, cell.ravel()
 
 
 class Scaling:
@@ -161,7 +181,7 @@ class Scaling:
         for name, rows in _each(spread.accelerator):
             alone_s[rows] = np.exp(compute.log_s(name, np.log(spread.batch[rows]), 1.0))
         log_sync, precision = _sync(spread.step_s, alone_s, self.shape.overlap)
-        return _Past(compute, spread.accelerator, _places(spread), log_sync, precision)
+        return _Past.of(compute, spread, log_sync, precision)
 
     def predict(self, known: Steps, asked: Steps) -> Real:
         """Seconds per step, float64[n], of ONE job of which `known` was measured (at least once on one GPU).
@@ -221,11 +241,13 @@ class Scaling:
         if len(probes):
             level, precision = _sync(probes.step_s, self._compute_s(compute, probes), self.shape.overlap)
             share = precision / precision.sum()
-        total, weights = np.zeros(len(asked)), np.zeros(len(asked))
+        first, cell = _cells(asked)
+        accelerator, place = asked.accelerator[first], _places(asked)[first]
+        total, weights = np.zeros(first.size), np.zeros(first.size)
         for each in self._past:
-            there, sure = each.profile(asked, self.shape.reach)
+            there, sure = each.profile(accelerator, place, self.shape.reach)
             if len(probes):
-                at, sure_at = each.profile(probes, self.shape.reach)
+                at, sure_at = each.profile(probes.accelerator, _places(probes), self.shape.reach)
                 offset = share @ (level - at)
                 sure = sure * (share @ sure_at)
             else:
@@ -233,9 +255,10 @@ class Scaling:
             total += sure * (there + offset)
             weights += sure
         if not weights.all():
-            name = asked.accelerator[int(np.argmin(weights))]
+            name = accelerator[int(np.argmin(weights))]
             raise ScenarioError(f"no other job ran on several GPUs of {name}; measure one there first")
-        return total / weights
+        found: Real = (total / weights)[cell]
+        return found
 
 
 def _sync(step_s: Real, compute_s: Real, overlap: float) -> tuple[Real, Real]:
@@ -260,12 +283,12 @@ def errors(known: Flags, job: Steps, model: Scaling) -> Real:
 
 
 def choose(
-    others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence[Shape] = SHAPES, most: int = 250
+    others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence[Shape] = SHAPES
 ) -> tuple[int, Shape, float]:
     """The plan (its position) and shape that serve the other jobs best, each left out with its group in turn.
 
-    groups: what is left out together (variants of a job), names[n]. At most `most` points of a job are used,
-    evenly. Returns also the mean over groups of the median error. Raises ScenarioError on one group only.
+    groups: what is left out together (variants of a job), names[n]. Returns also the mean over groups of the
+    median error. Raises ScenarioError on one group only.
     """
     names = sorted(set(groups))
     if len(names) < 2:
@@ -276,11 +299,8 @@ def choose(
         for position, plan in enumerate(plans):
             medians = []
             for name in names:
-                tried = []
-                for job in others.take(groups == name).by_job():
-                    known = plan(job.hidden())
-                    keep = known | (np.arange(len(job)) % max(1, len(job) // most) == 0)
-                    tried.append(errors(known[keep], job.take(keep), models[name]))
+                jobs = others.take(groups == name).by_job()
+                tried = [errors(plan(job.hidden()), job, models[name]) for job in jobs]
                 medians.append(float(np.median(np.concatenate(tried))))
             found.append((float(np.mean(medians)), position, shape))
     error, position, shape = min(found)
