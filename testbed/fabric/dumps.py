@@ -30,7 +30,8 @@ _VXLAN_ID, _VXLAN_LOCAL, _VXLAN_EXTERNAL = (*_INFO_DATA, 1), (*_INFO_DATA, 4), (
 _SKIP_STATISTICS = 1 << 3
 _IN_LINKS: dict[Path, Inside] = {(_LINKINFO,): Inside.ATTRIBUTES, _INFO_DATA: Inside.ATTRIBUTES}
 
-_DST, _LLADDR, _VLAN, _VNI, _MASTER, _SRC_VNI = (1,), (2,), (5,), (7,), (9,), (11,)
+_DST, _LLADDR, _VLAN, _VNI, _MASTER = (1,), (2,), (5,), (7,), (9,)
+_IPV4_BYTES = 4
 _NTF_SELF = 0x02
 _PERMANENT, _VALID = 0x80, 0xDE
 """NUD_PERMANENT; NUD_VALID: every state in which the kernel has an address to send to."""
@@ -112,7 +113,8 @@ def read_tables(netlink: Socket) -> Found:
 
 
 def forwarding_entries(found: Messages, tunnels: dict[int, int]) -> tuple[BridgeFdb, EvpnFdb]:
-    """Bridges' entries and those of the VXLAN devices in `tunnels` (ifindex → VNI), of neighbour messages."""
+    """Bridges' entries and those of the VXLAN devices in `tunnels` (ifindex → VNI), of neighbour messages;
+    VTEPs with IPv6 addresses are left to the bridge."""
     bridge: list[tuple[Whole, ...]] = []
     evpn: list[tuple[Whole, ...]] = []
     for each in alike(found, NEIGHBOUR_WORDS, {}):
@@ -121,10 +123,9 @@ def forwarding_entries(found: Messages, tunnels: dict[int, int]) -> tuple[Bridge
         mac, ifindex = each.mac(*_LLADDR), each.header(1)
         state_and_flags = each.header(2)
         own = (state_and_flags >> 16) & _NTF_SELF != 0
-        if _DST in each:
-            vni = each.word(*_VNI) if _VNI in each else each.word(*_SRC_VNI)
-            if _VNI not in each and _SRC_VNI not in each:
-                vni = _looked_up(tunnels, ifindex)
+        if each.size_bytes(*_DST) == _IPV4_BYTES:
+            # It is said only where it is not the device's own.
+            vni = each.word(*_VNI) if _VNI in each else _looked_up(tunnels, ifindex)
             keep = own & np.isin(ifindex, list(tunnels)) & (vni > 0)
             evpn.append((mac[keep], each.network_word(*_DST)[keep], vni[keep], ifindex[keep]))
         elif _MASTER in each:

@@ -96,6 +96,11 @@ class Alike:
         """The attribute's first word, counted from the message's."""
         return self._places[path]
 
+    def size_bytes(self, *path: int) -> int:
+        """Of the attribute, in every message; 0 where there is none."""
+        place = self._places.get(path)
+        return 0 if place is None else int(self._words[self._starts[0] + place - 1] & 0xFFFF) - 4
+
     def header(self, word: int) -> Whole:
         """int64[count]: a word of the family's header (0: the first behind nlmsghdr)."""
         return self._words[self._starts + FIRST_HEADER_WORD + word].astype(np.int64)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from small_host import LOCAL, REPRESENTOR, TUNNEL, VNI, bridge, ip, small_host
+from small_host import TUNNEL, VNI, bridge, ip, small_host
 
-from control.reconciler.model import Rules, Table
-from control.reconciler.ports import Add, Cause, Changed, Overflowed, Reason
+from control.reconciler.model import Table
+from control.reconciler.ports import Changed, Overflowed
 from testbed.fabric.monitor import Monitor
 from testbed.fabric.netlink import Socket
-from testbed.fabric.rules.bpf import BpfRules
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")]
 
@@ -58,26 +55,6 @@ def test_each_table_is_told_from_the_others(host: str) -> None:
     assert tables(monitor.read(0.0)) == {Table.BRIDGE_FDB}
     assert monitor.read(0.0) == []
     monitor.close()
-
-
-def test_what_we_asked_for_ourselves_is_no_news(host: str) -> None:
-    rules = BpfRules(1, [REPRESENTOR], LOCAL)
-    ours, theirs = Monitor(rules.ports), Monitor(())
-    ip("link set vf0 alias x")
-    ours.read(0.0)
-    theirs.read(0.0)
-    # Somebody takes the program off, and the next rule puts it back.
-    subprocess.run(["tc", "qdisc", "del", "dev", "vf0", "clsact"], check=True)
-    ours.read(0.0)
-    theirs.read(0.0)
-    one = np.ones(1, np.int64)
-    row = Rules(REPRESENTOR * one, one, one, one, one, 0 * one, one)
-    assert rules.carry_out(Add(1, row, one.astype(np.uint8), Cause(Reason.STARTED, 0.0))) is None
-
-    assert ours.read(0.0) == []
-    assert tables(theirs.read(0.0)) == {Table.RULES}
-    for each in (ours, theirs, rules):
-        each.close()
 
 
 def test_after_an_overflow_it_says_so_once_and_listens_on(host: str) -> None:

@@ -15,9 +15,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from small_host import LOCAL, REPRESENTOR, VNI, ip, small_host
 
-from control.reconciler.model import Rules
+from control.reconciler.model import Rules, Table
 from control.reconciler.ports import Add, Cause, Delete, Reason, Replace, RuleChange
 from kernel.tunnel import Tunnel
+from testbed.fabric.monitor import Monitor
 from testbed.fabric.netlink import Socket
 from testbed.fabric.rules import bpf
 from testbed.fabric.rules.bpf import BpfRules
@@ -156,3 +157,18 @@ def test_a_strangers_device_of_our_name_is_not_taken(host: str) -> None:
 def test_a_device_that_takes_no_program_is_named(host: str) -> None:
     with pytest.raises(BackendError, match="clsact on device 4711: refused"):
         BpfRules(OURS, [4711], LOCAL)
+
+
+def test_putting_the_program_back_is_no_news_to_us(host: str) -> None:
+    rules = BpfRules(OURS, [REPRESENTOR], LOCAL)
+    ours, theirs = Monitor(rules.ports), Monitor(())
+    subprocess.run(["tc", "qdisc", "del", "dev", "vf0", "clsact"], check=True)
+    for each in (ours, theirs):
+        each.read(0.0)
+
+    assert rules.carry_out(change(Add, some(1))) is None
+
+    assert ours.read(0.0) == []
+    assert [said.tables for said in theirs.read(0.0)] == [{Table.RULES}]
+    for each in (ours, theirs, rules):
+        each.close()

@@ -1,0 +1,149 @@
+"""What an agent tells its controller: what a dump may lack, that one failed, what came meanwhile, timers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from small_host import bridge, small_host
+
+from control.reconciler.model import NO_RULES, Table
+from control.reconciler.ports import (
+    ALL_TABLES,
+    ArmTimer,
+    Cause,
+    Changed,
+    Dump,
+    Dumped,
+    DumpFailed,
+    Reason,
+    Started,
+    Timer,
+    TimerFired,
+)
+from testbed.fabric import agent as module
+from testbed.fabric.agent import Agent
+from testbed.fabric.rules.port import FoundRules
+
+pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")]
+
+MANY = [
+    f"fdb append 02:00:00:00:{each >> 8:02x}:{each & 255:02x} dev vx0 dst 10.0.0.1" for each in range(900)
+]
+CAUSE = Cause(Reason.STARTED, 0.0)
+
+
+class Rules:
+    """An applier without rules. broken: what reading them raises."""
+
+    ports = frozenset[int]()
+    broken: OSError | None = None
+
+    def read(self) -> FoundRules:
+        if self.broken is not None:
+            raise self.broken
+        return FoundRules(NO_RULES)
+
+    def carry_out(self, change):
+        raise AssertionError(change)
+
+    def measures(self):
+        return {}
+
+    def close(self) -> None: ...
+
+
+class Listener:
+    """Asks for a dump when it starts, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.told = []
+
+    def handle(self, event):
+        self.told.append(event)
+        return [Dump(1, ALL_TABLES, CAUSE)] if isinstance(event, Started) else []
+
+
+@pytest.fixture
+def listener() -> Listener:
+    return Listener()
+
+
+@pytest.fixture
+def agent(listener: Listener) -> Iterator[Agent]:
+    with small_host(), Agent(listener, Rules()) as made:
+        yield made
+
+
+def changing(monkeypatch: pytest.MonkeyPatch, *, interrupted: frozenset[Table] = frozenset()) -> None:
+    """An entry comes while the tables are read."""
+    read = module.read_tables
+
+    def read_and_change(netlink):
+        found = replace(read(netlink), interrupted=interrupted)
+        bridge("fdb append 02:00:00:00:ff:01 dev vx0 dst 10.0.0.1")
+        return found
+
+    monkeypatch.setattr(module, "read_tables", read_and_change)
+
+
+def dumped(agent: Agent, listener: Listener) -> Dumped:
+    agent.start()
+    agent.step(0.0)
+    return next(each for each in listener.told if isinstance(each, Dumped))
+
+
+def test_a_table_that_changed_while_it_came_in_parts_may_lack_entries(
+    agent: Agent, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridge(*MANY)
+    changing(monkeypatch)
+
+    found = dumped(agent, listener)
+
+    assert found.incomplete == {Table.EVPN_FDB}
+    after = listener.told[listener.told.index(found) + 1 :]
+    assert [each.tables for each in after if isinstance(each, Changed)] == [{Table.EVPN_FDB}]
+    assert all(each.at_s >= found.at_s for each in after)
+
+
+def test_one_that_came_in_one_piece_lacks_none(
+    agent: Agent, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changing(monkeypatch)
+    assert dumped(agent, listener).incomplete == frozenset()
+
+
+def test_what_the_kernel_calls_interrupted_is(
+    agent: Agent, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changing(monkeypatch, interrupted=frozenset({Table.ROUTES}))
+    assert dumped(agent, listener).incomplete == {Table.ROUTES}
+
+
+def test_a_dump_that_fails_is_said(agent: Agent, listener: Listener) -> None:
+    agent.applier.broken = OSError(12, "no memory")
+    agent.start()
+    agent.step(0.0)
+    (said,) = (each for each in listener.told if isinstance(each, DumpFailed))
+    assert (said.request, said.why) == (1, "[Errno 12] no memory")
+
+
+def test_a_timer_that_is_armed_again_is_moved(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+
+    class Arming:
+        def handle(self, event):
+            told.append(event)
+            arm = (5.0, 0.01) if isinstance(event, Started) else ()
+            return [ArmTimer(Timer.RETRY, after_s, CAUSE) for after_s in arm]
+
+    with Agent(Arming(), Rules()) as other:
+        other.start()
+        for _ in range(100):
+            other.step(0.02)
+            if any(isinstance(each, TimerFired) for each in told):
+                break
+    assert [each.timer for each in told if isinstance(each, TimerFired)] == [Timer.RETRY]
