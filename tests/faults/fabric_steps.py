@@ -12,15 +12,15 @@ import signal
 from collections.abc import Callable
 
 import numpy as np
-from fabric_world import Episode, wait_for
+from fabric_world import CAUSE, Episode, change_rules, reasons_of, wait_for
+from fault_world import ViolationError
 
 from control.reconciler.model import Rules
-from control.reconciler.ports import Add, Cause, Delete, Reason
+from control.reconciler.ports import Add, Delete
 from control.reconciler.settings import ReconcilerSettings
-from testbed.fabric import faults, place
-from testbed.fabric.links import in_namespace, run_in
+from testbed.fabric import faults
+from testbed.fabric.links import run_in
 from testbed.fabric.model import Daemon, Direction, Fault, FaultKind, Host
-from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.seen import installed
 
 Step = Callable[[Episode, random.Random], str]
@@ -72,18 +72,19 @@ def flapping(episode: Episode, draws: random.Random) -> str:
 def agent_killed(episode: Episode, draws: random.Random) -> str:
     """kill -9 in the middle of putting rules in; its successor finds what is there."""
     host = _host(episode, draws)
-    _entries(host, "append", _CHURN)
+    entries = _Entries(episode, host)
+    entries.write("append", _CHURN)
     before = len(installed(host.namespace).mac)
     wait_for(draws.uniform(0.0, 0.3), lambda: len(installed(host.namespace).mac) > before + _CHURN // 2)
     episode.agents.kill(host.index)
     had = len(installed(host.namespace).mac) - before
     if draws.random() < 0.5:
-        _entries(host, "del", _CHURN)
+        entries.write("del", _CHURN)
         episode.agents.start(host.index)
     else:
         episode.agents.start(host.index)
         wait_for(draws.uniform(0.0, 0.5), lambda: False)
-        _entries(host, "del", _CHURN)
+        entries.write("del", _CHURN)
     episode.agents.wait_ready(host.index)
     return f"kill -9 of the agent of h{host.index} after {had} of {_CHURN} rules"
 
@@ -91,18 +92,19 @@ def agent_killed(episode: Episode, draws: random.Random) -> str:
 def overflow(episode: Episode, draws: random.Random) -> str:
     """More news than fit, while the agent stands still: messages are lost."""
     host = _host(episode, draws)
+    entries = _Entries(episode, host)
     pid = episode.agents.wait_ready(host.index)["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
         for verb in ("append", "del"):
-            _entries(host, verb, _BURST)
+            entries.write(verb, _BURST)
         if stays := draws.random() < 0.5:
-            _entries(host, "append", _CHURN)
+            entries.write("append", _CHURN)
     finally:
         os.kill(pid, signal.SIGCONT)
     if stays:
         wait_for(draws.uniform(0.0, 1.0), lambda: len(episode.rules(host)) > _CHURN)
-        _entries(host, "del", _CHURN)
+        entries.write("del", _CHURN)
     return f"{2 * _BURST} changes unheard by the agent of h{host.index}"
 
 
@@ -112,7 +114,7 @@ def rule_deleted(episode: Episode, draws: random.Random) -> str:
     found = installed(host.namespace)
     ours = found.take(found.cookie == _OWNER)
     some = ours.take(np.array([draws.random() < 0.7 for _ in ours.mac], bool))
-    _meddle(host, Delete(1, some, _reasons(some), Cause(Reason.PERIODIC, 0.0)))
+    change_rules(host, _OWNER, Delete(1, some, reasons_of(some), CAUSE))
     return f"{len(some.mac)} rules of h{host.index} deleted"
 
 
@@ -129,7 +131,7 @@ def rule_added(episode: Episode, draws: random.Random) -> str:
     columns["remote"] = columns["remote"] + 9
     columns["handle"] = columns["handle"] * 0
     wrong = Rules(**columns)
-    _meddle(host, Add(1, wrong, _reasons(wrong), Cause(Reason.PERIODIC, 0.0)))
+    change_rules(host, _OWNER, Add(1, wrong, reasons_of(wrong), CAUSE))
     return f"a wrong rule added to h{host.index}"
 
 
@@ -180,25 +182,22 @@ def _tor(episode: Episode, draws: random.Random) -> int:
     return draws.randrange(len(episode.fabric.tors))
 
 
-def _entries(host: Host, verb: str, count: int) -> None:
-    """Forwarding entries as routing would write them, of addresses that no fabric has."""
-    lines = (
-        f"fdb {verb} 02:88:00:00:{number // 256:02x}:{number % 256:02x} dev {host.tunnel} dst 10.255.0.99 "
-        "self extern_learn"
-        for number in range(count)
-    )
-    run_in(host.namespace, ("bridge", "-force", "-batch", "-"), text="\n".join([*lines, ""]))
+class _Entries:
+    """Forwarding entries at a host as routing would write them, of addresses that are nowhere."""
 
+    def __init__(self, episode: Episode, host: Host) -> None:
+        other = next(each for each in episode.fabric.hosts if each is not host)
+        self._place, self._remote = host, other.loopback
 
-def _meddle(host: Host, change: Add | Delete) -> None:
-    with in_namespace(host.namespace):
-        found = place.here()
-        rules = BpfRules(_OWNER, found.devices, found.local)
-        try:
-            rules.carry_out(change)
-        finally:
-            rules.close()
-
-
-def _reasons(rules: Rules) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    return np.full(len(rules.mac), Reason.PERIODIC, np.uint8)
+    def write(self, verb: str, count: int) -> None:
+        """verb: append or del; routing may have deleted some itself."""
+        lines = (
+            f"fdb {verb} 02:88:00:00:{number // 256:02x}:{number % 256:02x} dev {self._place.tunnel} "
+            f"dst {self._remote} self extern_learn"
+            for number in range(count)
+        )
+        done = run_in(
+            self._place.namespace, ("bridge", "-force", "-batch", "-"), text="\n".join([*lines, ""])
+        )
+        if done.returncode and verb != "del":
+            raise ViolationError(f"bridge fdb {verb} at {self._place.namespace}: {done.stderr[:200]}")

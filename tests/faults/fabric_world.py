@@ -13,13 +13,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from fault_world import DEADLINE_S, ViolationError, World, until
 
+from control.reconciler.model import Rules
+from control.reconciler.ports import Add, Cause, Delete, Reason, Reasons
 from control.reconciler.settings import ReconcilerSettings
-from testbed.fabric import faults, leftovers
+from testbed.fabric import faults, leftovers, place
 from testbed.fabric.agent_process import Agents
 from testbed.fabric.links import in_namespace, run_in
 from testbed.fabric.model import Fabric, Host, Plan
+from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.seen import installed
 from testbed.fabric.up import up, wait_converged
 
@@ -27,6 +31,8 @@ NAME = "victim"
 FOREIGN_ROUTE = "203.0.113.0/24"
 _FRR = (Path("/etc/frr"), Path("/var/tmp/frr"))
 _OWNER = ReconcilerSettings().owner
+_FOREIGN_OWNER, _FOREIGN_RULE_MAC = 0xF0F0, 0x02_77_00_00_00_01
+CAUSE = Cause(Reason.PERIODIC, 0.0)
 
 Rule = tuple[int, int, int]
 """Destination MAC, VNI and remote address, as numbers."""
@@ -40,6 +46,8 @@ class FabricWorld(World):
             each.mkdir(parents=True, exist_ok=True)
             subprocess.run(["mount", "-t", "tmpfs", "none", str(each)], check=True)
             each.chmod(0o755)
+        # As FRR's package leaves it.
+        Path("/run/frr").mkdir()
         super().__init__()
         # The date is nothing that a fabric goes by, and its daemons need not be slowed by reading it.
         os.environ.pop("LD_PRELOAD", None)
@@ -113,6 +121,24 @@ class Episode:
             until(lambda: _arrives(outbox, inbox), f"a datagram from {here.address} to {there.address}")
 
 
+def change_rules(host: Host, owner: int, change: Add | Delete) -> None:
+    """Puts in or takes out rules of an owner, behind the back of whoever keeps them."""
+    with in_namespace(host.namespace):
+        found = place.here()
+        rules = BpfRules(owner, found.devices, found.local)
+        try:
+            refused = rules.carry_out(change)
+        finally:
+            rules.close()
+    if refused is not None:
+        raise ViolationError(f"rules of {owner:#x} in {host.namespace}: {refused.why}")
+
+
+def reasons_of(rules: Rules) -> Reasons:
+    """One that says nothing, for each."""
+    return np.full(len(rules.mac), Reason.PERIODIC, np.uint8)
+
+
 def wait_for(seconds: float, done: Callable[[], object]) -> None:
     """Lets time pass, and no more than that, until something is so."""
     deadline = time.monotonic() + seconds
@@ -150,6 +176,16 @@ def _plant(host: Host) -> None:
         done = run_in(host.namespace, each.split())
         if done.returncode:
             raise ViolationError(f"{each}: {done.stderr}")
+    _plant_rule(host)
+
+
+def _plant_rule(host: Host) -> None:
+    """A tunnel rule of another owner."""
+    with in_namespace(host.namespace):
+        (device, *_) = place.here().devices
+    columns = (device, _FOREIGN_RULE_MAC, 9, _number("192.0.2.1"), 1, 0, _FOREIGN_OWNER)
+    rule = Rules(*(np.array([each], np.int64) for each in columns))
+    change_rules(host, _FOREIGN_OWNER, Add(1, rule, reasons_of(rule), CAUSE))
 
 
 def _foreign(host: Host) -> str:
@@ -161,7 +197,10 @@ def _foreign(host: Host) -> str:
         "nft list table inet theirs",
         f"tc filter show dev {representor} ingress pref 9",
     )
-    return "\n".join(run_in(host.namespace, each.split()).stdout for each in commands)
+    found = installed(host.namespace)
+    theirs = found.take(found.cookie == _FOREIGN_OWNER)
+    rules = [getattr(theirs, name).tolist() for name in Rules.__slots__]
+    return "\n".join([str(rules), *(run_in(host.namespace, each.split()).stdout for each in commands)])
 
 
 def _foreign_mac(host: Host) -> str:

@@ -136,7 +136,7 @@ def test_a_fabric_of_another_version_is_nobodys_leftover_while_its_maker_lives(f
         (found,) = [each for each in leftovers.standing() if each.name == NAME]
         assert (found.alive, found.pid, found.hosts) == (True, os.getpid(), None)
         assert NAME not in [each.name for each in leftovers.down()]
-        with pytest.raises(BackendError, match="fabric.json: not to be understood"):
+        with pytest.raises(BackendError, match=r"fabric\.json: not to be understood"):
             state.read(NAME)
     finally:
         leftovers.remove(NAME)
