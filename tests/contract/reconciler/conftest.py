@@ -16,7 +16,8 @@ from kernel.tunnel import Tunnel
 from testbed.fabric.rules.flower import FlowerRules
 from twinbed import BackendError
 
-PACE = 0.2
+BACKENDS = {"linux-bpf": (LinuxBpf, 0.1), "linux-flower": (LinuxFlower, 0.3)}
+"""Each with its pace: flower is tried under emulation."""
 
 
 _REAL = (pytest.mark.root, pytest.mark.slow)
@@ -43,7 +44,8 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Backend]:
     if reason:
         pytest.skip(reason)
     with namespace():
-        backend = {"linux-bpf": LinuxBpf, "linux-flower": LinuxFlower}[request.param](PACE)
+        kind, pace = BACKENDS[request.param]
+        backend = kind(pace)
         try:
             yield backend
         finally:

@@ -39,8 +39,8 @@ from twinbed import BackendError
 HERE = (10 << 24) | 0xFFFF00
 """This host's VTEP address."""
 
-LATE_S = 20.0
-"""What is waited for may come so much later than in a case's own time."""
+LATE_S = 8.0
+"""What is waited for may come so much later than in a case's own time; less than a case's long timeout."""
 
 _BRIDGE = 20
 _SETUP = f"""
