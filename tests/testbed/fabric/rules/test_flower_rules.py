@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from test_flower_attributes import read
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 from small_host import REPRESENTOR, VNI, small_host
+from test_flower_attributes import read
 
 from control.reconciler.model import Rules
 from control.reconciler.ports import Add, Cause, Delete, Reason, Replace, RuleChange
