@@ -68,7 +68,7 @@ class BpfRules:
 
     def __init__(self, owner: int, devices: Sequence[int], local: int, *, room: int = ROOM) -> None:
         self._name = f"twinbed:{owner:x}"
-        self._owner, self._devices = owner, tuple(devices)
+        self._devices = tuple(devices)
         self._netlink = Socket()
         self._others: dict[int, Tunnel | None] = {}  # by program
         self._tunnel: Tunnel | None = None
@@ -141,7 +141,7 @@ class BpfRules:
             if isinstance(change, Delete):
                 self.tunnel.remove(keys)
                 return None
-            self._attach(np.unique(rules.device).tolist())
+            self._attach(np.unique(rules.device).tolist(), afresh=True)
         except (BackendError, OSError) as error:
             return Refused(every, str(error))
         values = np.zeros(len(keys), RULE)
@@ -201,13 +201,16 @@ class BpfRules:
         tunnel.set_way_out(*self._way_out)
         self._attach(self._devices)
 
-    def _attach(self, devices: Sequence[int]) -> None:
-        """Puts the program where it is not. Raises BackendError."""
+    def _attach(self, devices: Sequence[int], *, afresh: bool = False) -> None:
+        """Puts the program where it is not. afresh: without the rules that were there before, which no dump
+        showed while it was away. Raises BackendError."""
         there = {each.device: each for each in _filters(self._netlink, devices) if each.name == self._name}
         for device in devices:
             old = there.get(device)
             if old is not None and self._is_ours(old):
                 continue
+            if afresh:
+                self.tunnel.remove(_keys(_rules(*self.tunnel.read(), [device])))
             if old is None:
                 ensure_clsact(self._netlink, device)
             options = attribute(_FD, struct.pack("=I", self.tunnel.program))
