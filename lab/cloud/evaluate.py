@@ -27,7 +27,7 @@ def _placements(files: list[Path]) -> Titled:
     steps, families = evaluate_scaling.steps_of(*tables)
     yield (
         "one GPU and one probe on two nodes",
-        evaluate_scaling.leave_one_out(steps, families, evaluate_scaling.on_two_nodes),
+        evaluate_scaling.leave_one_out(steps, families, evaluate_scaling.two_nodes),
     )
 
 
@@ -39,6 +39,14 @@ def _throughputs(files: list[Path]) -> Titled:
                 f"{source}: one GPU and one probe",
                 evaluate_scaling.leave_one_out(steps, families, evaluate_scaling.anywhere),
             )
+
+
+def _nodes(files: list[Path]) -> Titled:
+    steps, families = evaluate_scaling.steps_of(training.by_node(files[0]))
+    yield (
+        "one node and one probe on two",
+        evaluate_scaling.leave_one_out(steps, families, evaluate_scaling.one_node_and_two),
+    )
 
 
 def _profiles(files: list[Path]) -> Titled:
@@ -56,6 +64,7 @@ def _submissions(files: list[Path]) -> Titled:
 KINDS: dict[str, tuple[Callable[[list[Path]], Titled], str]] = {
     "placements": (_placements, "step times by placement, then any by nodes and replicas"),
     "throughputs": (_throughputs, "steps per second by accelerator, count and placement"),
+    "nodes": (_nodes, "tokens per second by whole nodes"),
     "profiles": (_profiles, "batch latencies by accelerator, and the profiles by operation"),
     "submissions": (_submissions, "runs that were submitted"),
 }

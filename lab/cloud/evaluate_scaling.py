@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from traces.readers.training import MeasuredSteps
 from twin.cloud.scaling import SHAPES, Plan, Scaling, Shape, Steps, choose, errors
 
+Cell = tuple[str, float, float, float]
+"""Accelerator, nodes, GPUs, GPUs on the fullest node."""
 Errors = dict[str, NDArray[np.float64]]
 """|predicted / measured − 1| of every point that was asked, by workload."""
 
@@ -28,7 +30,7 @@ def steps_of(*tables: MeasuredSteps) -> tuple[Steps, NDArray[np.object_]]:
     return steps, np.concatenate([each.family for each in tables])
 
 
-def plan(accelerator: str, cell: tuple[str, float, float, float]) -> Plan:
+def plan(accelerator: str, cell: Cell) -> Plan:
     """Known: alone on `accelerator`; at (accelerator, nodes, gpus, most) its middle batch size."""
 
     def known(job: Steps) -> NDArray[np.bool_]:
@@ -42,51 +44,76 @@ def plan(accelerator: str, cell: tuple[str, float, float, float]) -> Plan:
     return known
 
 
-def _at(steps: Steps, cell: tuple[str, float, float, float]) -> NDArray[np.bool_]:
+def _at(steps: Steps, cell: Cell) -> NDArray[np.bool_]:
     name, nodes, gpus, most = cell
     at = (steps.accelerator == name) & (steps.nodes == nodes) & (steps.gpus == gpus) & (steps.most == most)
     return np.asarray(at)
 
 
-def on_two_nodes(nodes: float, gpus: float, most: float) -> bool:
-    """A probe on two nodes that are used alike."""
-    return nodes == 2 and gpus == 2 * most
+def two_nodes(others: Steps) -> list[Plan]:
+    """Plans with a probe on two nodes that are used alike."""
+    return _plans(others, others.nodes == 2, others.gpus == 2 * others.most)
 
 
-def anywhere(nodes: float, gpus: float, most: float) -> bool:  # noqa: ARG001 (what a probe may be is asked by name)
-    """A probe on several GPUs, however placed."""
-    return gpus > 1
+def anywhere(others: Steps) -> list[Plan]:
+    """Plans with a probe on several GPUs, however placed."""
+    return _plans(others, others.gpus > 1)
 
 
-def plans(others: Steps, allowed: Callable[[float, float, float], bool]) -> list[Plan]:
-    """Every pair of an accelerator to profile on and a placement to probe that all other jobs were run at."""
-    jobs = list(others.by_job())
-    cells = set.intersection(
-        *(set(zip(job.accelerator, job.nodes, job.gpus, job.most, strict=True)) for job in jobs)
-    )
-    alone = sorted({name for name, _, gpus, _ in cells if gpus == 1})
-    return [
-        plan(str(name), (str(cell[0]), *(float(value) for value in cell[1:])))  # type: ignore[arg-type]
-        for name in alone
-        for cell in sorted(cells)
-        if allowed(*(float(value) for value in cell[1:]))
-    ]
+def _plans(others: Steps, *allowed: NDArray[np.bool_]) -> list[Plan]:
+    """Every pair of an accelerator to profile on and an allowed placement that all other jobs were run at."""
+
+    def cells(rows: NDArray[np.bool_]) -> list[Cell]:
+        jobs = [
+            set(zip(job.accelerator, job.nodes, job.gpus, job.most, strict=True))
+            for job in others.take(rows).by_job()
+        ]
+        common = set.intersection(*jobs) if len(jobs) == len(set(others.job)) else set()
+        return sorted((str(name), float(a), float(b), float(c)) for name, a, b, c in common)
+
+    probes = cells(np.logical_and.reduce(allowed))
+    return [plan(name, probe) for name, *_ in cells(np.asarray(others.alone)) for probe in probes]
+
+
+def one_node_and_two(others: Steps) -> list[Plan]:  # noqa: ARG001 (the same whoever the others are)
+    """Known: all on one node (which counts as one accelerator), and one point on two nodes."""
+
+    def known(job: Steps) -> NDArray[np.bool_]:
+        mask = np.asarray(job.alone).copy()
+        mask[np.flatnonzero((job.nodes == 2) & (job.gpus == 2))[:1]] = True
+        return mask
+
+    return [known]
 
 
 def leave_one_out(
     steps: Steps,
     families: NDArray[np.object_],
-    allowed: Callable[[float, float, float], bool],
+    candidates: Callable[[Steps], list[Plan]],
     shapes: Sequence[Shape] = SHAPES,
 ) -> Errors:
-    """Errors of every job, its family left out: plan and shape are chosen on the other families."""
+    """Errors of every job, its family left out: plan and shape are chosen on the other families.
+
+    Jobs that never ran on one accelerator, and those of which nothing is left to ask, are not judged.
+    """
     found: Errors = {}
+    judged = _judged(steps, candidates)
     for family in sorted(set(families)):
-        others, groups = steps.take(families != family), families[families != family]
-        candidates = plans(others, allowed)
-        best, shape, _ = choose(others, groups, candidates, shapes)
-        model = Scaling(others, shape)
-        for job in steps.take(families == family).by_job():
-            known = candidates[best](job.hidden())
+        rest = judged & (families != family)
+        others, groups = steps.take(rest), families[rest]
+        there = candidates(others)
+        best, shape, _ = choose(others, groups, there, shapes)
+        model = Scaling(steps.take(families != family), shape)
+        for job in steps.take(judged & (families == family)).by_job():
+            known = there[best](job.hidden())
             found[str(job.job[0])] = errors(known, job, model)
     return found
+
+
+def _judged(steps: Steps, candidates: Callable[[Steps], list[Plan]]) -> NDArray[np.bool_]:
+    fit: set[str] = set()
+    for job in steps.by_job():
+        known = [each(job.hidden()) for each in candidates(job)]
+        if known and job.alone.any() and not all(mask.all() for mask in known):
+            fit.add(job.job[0])
+    return np.array([name in fit for name in steps.job], dtype=np.bool_)

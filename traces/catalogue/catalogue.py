@@ -99,13 +99,13 @@ class Catalogue:
         Raises TraceError for a type, region or market that is unknown, or a date before the first price.
         """
         rows = list(self.listings)
-        for what, value, known in (
-            ("instance type", name, lambda row: row.name),
-            ("region", region, lambda row: row.region),
-            ("market", market, lambda row: row.market),
+        for column, what, value in (
+            ("name", "instance type", name),
+            ("region", "region", region),
+            ("market", "market", market),
         ):
-            there = sorted({known(row) for row in rows})
-            rows = [row for row in rows if known(row) == value]
+            there = sorted({str(getattr(row, column)) for row in rows})
+            rows = [row for row in rows if getattr(row, column) == value]
             if not rows:
                 raise TraceError(f"catalogue has no {what} {value!r} here; there are {', '.join(there)}")
         held = [row for row in rows if on_date is None or row.as_of <= on_date]
@@ -137,7 +137,9 @@ class Catalogue:
 def load(prices: Path | None = None, billing: Path | None = None) -> Catalogue:
     """The catalogue that ships, or tables of the user's. Raises TraceError naming file, row and column."""
     here = files("traces.catalogue")
-    return Catalogue(_listings(prices or here / "prices.csv"), _billings(billing or here / "billing.toml"))
+    return Catalogue(
+        _listings(prices or here.joinpath("prices.csv")), _billings(billing or here.joinpath("billing.toml"))
+    )
 
 
 def _listings(path: Path | Traversable) -> tuple[Listing, ...]:

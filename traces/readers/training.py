@@ -4,7 +4,8 @@ For: the public tables that the twin's job performance is judged on, as plain ar
 (lab/cloud), nor models. A table is known by its columns, never by its name. Sources: Pollux/AdaptDL (OSDI
 2021, Apache-2.0): one digit of a placement is the GPUs on one node; Gavel (OSDI 2020, MIT) and Shockwave
 (NSDI 2023, MIT): steps per second of all workers together, spread over one GPU per node unless consolidated;
-PROFET (CLOUD 2022, MIT); MLPerf Training results (Apache-2.0; parsed from logs, not verified by MLCommons).
+PROFET (CLOUD 2022, MIT); MosaicML's llm-foundry (Apache-2.0); MLPerf Training results (Apache-2.0; parsed
+from logs, not verified by MLCommons).
 """
 
 from __future__ import annotations
@@ -153,6 +154,32 @@ def throughputs(path: Path) -> dict[str, MeasuredSteps]:
             job, family, _names(rows["gpu"]), nodes, gpus, gpus / nodes, batch, step_s
         )
     return found
+
+
+def by_node(path: Path, gpus_per_node: float = 8) -> MeasuredSteps:
+    """Columns model, precision, seqlen_tokens, num_gpus, gpu, globalbatchsize_tokens, throughput_tok_per_s.
+
+    A whole node counts as one accelerator, its batch in tokens; a job is a model in a precision at a sequence
+    length.
+    """
+    text = {"model": "str", "gpu": "str", "precision": "str"}
+    columns = (*text, "seqlen_tokens", "num_gpus", "globalbatchsize_tokens", "throughput_tok_per_s")
+    frame = table.read_known(path, columns, **text)
+    nodes = _numbers(frame, "num_gpus") / gpus_per_node
+    tokens = _numbers(frame, "globalbatchsize_tokens")
+    family = _names(frame["model"])
+    precision = _names(frame["precision"])
+    lengths = _names(frame["seqlen_tokens"])
+    return MeasuredSteps(
+        np.array([" ".join(each) for each in zip(family, precision, lengths, strict=True)], dtype=np.object_),
+        family,
+        _names(frame["gpu"]),
+        nodes,
+        nodes,
+        np.ones_like(nodes),
+        tokens / nodes,
+        tokens / _numbers(frame, "throughput_tok_per_s"),
+    )
 
 
 def profiled(latencies: Path, profiles: Path) -> Profiled:

@@ -27,7 +27,7 @@ Names = NDArray[np.object_]
 LEAST_SYNC = 0.05
 """Share of a step below which its synchronisation cannot be told from noise: a step spreads by that."""
 FAR = 1e-6
-"""Weight of placements far away, against one that was measured: they answer where nothing nearer is."""
+"""Weight of placements far away, or of another accelerator's: they answer where nothing nearer is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class _Past:
         """Smoothed log sync at cells, and how sure that is (0 where the job tells nothing)."""
         apart = ((place[:, None, :] - self.place[None, :, :]) ** 2).sum(axis=2)
         near = np.exp(-0.5 * apart / reach**2) + FAR * np.exp(-0.5 * apart)
-        near *= accelerator[:, None] == self.accelerator[None, :]
+        near *= np.where(accelerator[:, None] == self.accelerator[None, :], 1.0, FAR)
         support, weight = near @ self.count, near @ self.precision
         known = weight > 0
         smooth = np.divide(near @ self.log_sync, weight, out=np.zeros(weight.size), where=known)
@@ -255,8 +255,7 @@ class Scaling:
             total += sure * (there + offset)
             weights += sure
         if not weights.all():
-            name = accelerator[int(np.argmin(weights))]
-            raise ScenarioError(f"no other job ran on several GPUs of {name}; measure one there first")
+            raise ScenarioError("no other job ran on several GPUs; measure one first")
         found: Real = (total / weights)[cell]
         return found
 

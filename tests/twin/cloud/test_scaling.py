@@ -122,7 +122,7 @@ def test_an_accelerator_nobody_used_is_named():
     with pytest.raises(ScenarioError, match="one GPU of new and of old"):
         old.predict(known, mine.hidden())
     alone = OTHERS.take(OTHERS.alone)
-    with pytest.raises(ScenarioError, match="no other job ran on several GPUs of"):
+    with pytest.raises(ScenarioError, match="no other job ran on several GPUs"):
         Scaling(alone, Shape(2.0, 0.1)).predict(known, mine.hidden())
 
 
