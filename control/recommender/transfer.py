@@ -107,6 +107,10 @@ class Informed:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
         return Proposal(row, f"expected to take {gain[place]:.1%} off what is left to gain")
 
+    def predicted(self, observed: Observations) -> tuple[Real, Real]:
+        """Mean and deviation of the log seconds at every candidate after some trials, float64[n]."""
+        return believe(self.prior, observed).summary()
+
     def _draws(
         self, belief: Belief, left: Whole, generator: np.random.Generator, limit_s: float
     ) -> tuple[Whole, Real]:

@@ -31,7 +31,7 @@ from control.recommender.model import (
 from control.recommender.ports import Recommender, Request
 from control.recommender.random_search import RandomSearch
 from control.recommender.transfer import Transfer
-from lab.cloud.store import Measurements, as_history, trials_of
+from lab.cloud.store import Measurements, as_history, shipped, trials_of
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
 
@@ -150,7 +150,8 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
     """
     among, used = priced(catalogue, question.market)
     runs = measurements.runs()
-    history = as_history(run for run in runs if run.job != question.job.name)
+    others = [run for run in runs if run.job != question.job.name]
+    history = as_history([*shipped(), *others])
     request = Request(
         job=question.job,
         candidates=among,
@@ -169,7 +170,7 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
         next=step,
         next_configuration=among.configuration(row),
         next_price_usd_h=float(among.price_usd_h[row]),
-        notes=_notes(question, request, used),
+        notes=_notes(question, request, len({run.job for run in others}), used),
     )
 
 
@@ -203,9 +204,14 @@ def _network_use(job: Job) -> float | None:
     return float(moved) / run.interval_s * 8
 
 
-def _notes(question: Question, request: Request, used: Mapping[str, Listing]) -> tuple[str, ...]:
-    jobs = 0 if request.history is None else len(request.history.jobs)
-    notes = [f"Past runs of {jobs} other jobs and {len(request.observed)} trials of this one are known."]
+def _notes(
+    question: Question, request: Request, own_jobs: int, used: Mapping[str, Listing]
+) -> tuple[str, ...]:
+    public = 0 if request.history is None else len(request.history.jobs) - own_jobs
+    notes = [
+        f"Known: {own_jobs} other jobs of yours, {public} public ones, {len(request.observed)} trials of "
+        "this job."
+    ]
     if question.job.local_run is None:
         notes.append(
             "The job has no local run: how long it takes is not known before the first trial, and the "
@@ -213,10 +219,10 @@ def _notes(question: Question, request: Request, used: Mapping[str, Listing]) ->
         )
     elif not np.isfinite(question.job.samples):
         notes.append("The job's file states no samples: its local run says how it computes, not how much.")
-    if not jobs:
+    if not own_jobs:
         notes.append(
-            "Without past jobs the shape of the ranking stands on laws of scaling alone; add some with "
-            "twinbed measurements import."
+            "Without past jobs of yours the ranking's shape stands on laws of scaling and on public Hadoop "
+            "and Spark jobs; add yours with twinbed measurements import."
         )
     dates = sorted({listing.as_of.isoformat() for listing in used.values()})
     spread = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from control.recommender.model import History, Objective, Observations, Real, Stop, no_observations
-from control.recommender.ports import Recommender, Request
+from control.recommender.ports import Searcher
 from twinbed import InvariantError
 
 Answer = Callable[[int], tuple[float, float, bool]]
@@ -34,19 +34,16 @@ class Played:
 
 
 def play(
-    recommender: Recommender,
-    request: Request,
+    searcher: Searcher,
     answer: Answer,
     *,
     most: int,
-    seed: int = 0,
     enough: Callable[[Observations], bool] | None = None,
 ) -> Played:
     """Plays a search for at most `most` trials, or until `enough` says so.
 
     A search that stops by itself is heard and ends. Raises InvariantError if it repeats a trial.
     """
-    searcher = recommender.searcher(request, seed)
     observed = no_observations()
     while len(observed) < most and not (enough is not None and enough(observed)):
         step = searcher.propose(observed)

@@ -1,0 +1,97 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control.recommender.fc2 import Fc2, Rule, Server, Worker, choose_server, plan
+from control.recommender.model import Configuration, InstanceType, Job, Proposal, Stop, candidates
+from control.recommender.ports import Request
+from twinbed import ScenarioError
+
+SERVERS = (Server("m4.large", 0.125, 450e6), Server("m4.2xlarge", 0.5, 1e9), Server("m4.10xlarge", 2.5, 10e9))
+WORKERS = (
+    Worker("m4.xlarge", 0.25, 140e6),
+    Worker("t2.xlarge", 0.2336, 190e6),
+    Worker("c4.xlarge", 0.231, 160e6),
+)
+
+
+def test_the_server_is_the_one_with_most_bandwidth_within_the_budget() -> None:
+    assert choose_server(SERVERS).name == "m4.10xlarge"
+    assert choose_server(SERVERS, 2.0).name == "m4.2xlarge"
+    with pytest.raises(ScenarioError, match=r"0\.1 \$/h pays for no parameter server"):
+        choose_server(SERVERS, 0.1)
+
+
+def test_cost_opt_fills_the_budget_with_the_cheapest_and_time_opt_with_the_dearest() -> None:
+    # (2 − 0.125) / 0.231 = 8.1 and (2 − 0.125) / 0.25 = 7.5
+    cheap = plan(Rule.COST, WORKERS, SERVERS[0], budget_usd_h=2.0)
+    dear = plan(Rule.TIME, WORKERS, SERVERS[0], budget_usd_h=2.0)
+    assert (cheap.worker, cheap.count) == ("c4.xlarge", 8)
+    assert (dear.worker, dear.count) == ("m4.xlarge", 7)
+    assert plan(Rule.COST, WORKERS, SERVERS[0], cap=6).count == 6
+
+
+def test_scala_opt_takes_the_type_of_which_the_server_serves_fewest() -> None:
+    # 0.95 · 450 = 427.5 Mbit/s: 3 × m4 (140), 2 × t2 (190), 2 × c4 (160); the first of equals stays.
+    chosen = plan(Rule.SCALE, WORKERS, SERVERS[0], cap=6)
+    assert (chosen.worker, chosen.count) == ("t2.xlarge", 2)
+    assert "m4.large serves 2.2 × t2.xlarge" in chosen.reason
+
+
+def test_scala_opt_is_at_least_one_worker_and_at_most_what_is_paid_for() -> None:
+    hungry = (Worker("p2.xlarge", 1.0, 2e9),)
+    assert plan(Rule.SCALE, hungry, SERVERS[0], cap=6).count == 1
+    modest = (Worker("p2.xlarge", 1.0, 1e6),)
+    assert plan(Rule.SCALE_MANUAL, modest, SERVERS[0], budget_usd_h=4.125).count == 4
+
+
+def test_a_budget_that_is_a_whole_number_of_workers_loses_none_to_binary_fractions() -> None:
+    assert plan(Rule.COST, (Worker("x", 0.1),), Server("s", 0.1, 1e9), budget_usd_h=0.4).count == 3
+
+
+@pytest.mark.parametrize(
+    ("rule", "workers", "bounds", "message"),
+    [
+        (Rule.COST, WORKERS, {}, "needs an hourly budget or a largest number"),
+        (Rule.COST, (), {"cap": 2}, "no worker type"),
+        (Rule.COST, WORKERS, {"budget_usd_h": 0.2}, r"below m4.large with one c4.xlarge \(0.356 \$/h\)"),
+        (Rule.SCALE, WORKERS, {"budget_usd_h": 0.2}, "below m4.large with one c4.xlarge"),
+        (Rule.SCALE, (Worker("x", 1.0),), {"cap": 2}, "how much network one x uses is not known"),
+        (Rule.SCALE_MANUAL, WORKERS, {"cap": 2}, "takes the one type that you fix; 3 are given"),
+    ],
+)
+def test_what_a_rule_lacks_is_said(
+    rule: Rule, workers: tuple[Worker, ...], bounds: dict, message: str
+) -> None:
+    with pytest.raises(ScenarioError, match=message):
+        plan(rule, workers, SERVERS[0], **bounds)
+
+
+@given(
+    budget=st.floats(0.6, 50),
+    use=st.lists(st.floats(1e6, 1e9), min_size=1, max_size=5),
+    rule=st.sampled_from([Rule.COST, Rule.TIME, Rule.SCALE]),
+)
+def test_no_rule_spends_more_than_the_budget(budget: float, use: list[float], rule: Rule) -> None:
+    workers = [Worker(f"t{place}", 0.1 * (place + 1), each) for place, each in enumerate(use)]
+    chosen = plan(rule, workers, SERVERS[0], budget_usd_h=max(budget, 0.625 + 0.125))
+    assert chosen.count >= 1
+    assert chosen.price_usd_h <= max(budget, 0.75) + 1e-6
+
+
+def test_as_a_recommender_it_names_its_choice_once_and_knows_no_time() -> None:
+    types = {name: InstanceType(name, "aws", 4, 16) for name in ("m4.large", "c4.xlarge", "m4.xlarge")}
+    prices = {"m4.large": 0.125, "c4.xlarge": 0.231, "m4.xlarge": 0.25}
+    rows = [Configuration(n, k, None, 1, "m4.large") for n in ("c4.xlarge", "m4.xlarge") for k in range(1, 7)]
+    request = Request(Job("cifar"), candidates(types, prices, rows), budget_usd_h=1.0)
+    rule = Fc2(Rule.COST, SERVERS[0])
+    (row,) = rule.recommend(request)
+    # (1 − 0.125) / 0.231 = 3.8
+    assert str(row.configuration) == "3 × c4.xlarge + 1 × m4.large"
+    assert np.isnan(row.time_s)
+    assert row.price_usd_h == pytest.approx(0.818)
+    search = rule.searcher(request, 0)
+    first = search.propose(request.observed)
+    assert isinstance(first, Proposal)
+    assert isinstance(search.propose(request.observed.with_trial(first.candidate, 9, 1, True)), Stop)

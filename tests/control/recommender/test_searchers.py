@@ -1,0 +1,132 @@
+"""What every recommender's search keeps to, whatever it knows."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_jobs import clusters, made_history
+
+from control.recommender.cherrypick import CherryPick
+from control.recommender.ernest import Ernest
+from control.recommender.exhaustive import Exhaustive
+from control.recommender.model import History, Job, Objective, Proposal, Stop, no_observations
+from control.recommender.ports import Recommender, Request
+from control.recommender.random_search import RandomSearch
+from control.recommender.transfer import Transfer
+from twinbed import ScenarioError
+
+ALL: dict[str, Recommender] = {
+    "cherrypick": CherryPick(),
+    "ernest": Ernest(),
+    "exhaustive": Exhaustive(),
+    "random": RandomSearch(),
+    "transfer": Transfer(),
+}
+HISTORY = made_history(4)
+
+
+def without_last(history: History) -> History:
+    return history.without(history.jobs[-1])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_search_is_affordable_never_repeats_itself_and_is_the_same_again(name: str) -> None:
+    request = Request(Job("new"), clusters(), budget_usd_h=6.0, history=without_last(HISTORY))
+    took = []
+    for _ in range(2):
+        search, observed = ALL[name].searcher(request, seed=3), no_observations()
+        for _ in range(8):
+            step = search.propose(observed)
+            if isinstance(step, Stop):
+                break
+            assert step.candidate not in observed.candidate
+            assert request.candidates.price_usd_h[step.candidate] <= 6.0
+            assert step.reason
+            row = step.candidate
+            observed = observed.with_trial(
+                row,
+                HISTORY.time_s[-1, row],
+                HISTORY.cost_usd[-1, row],
+                bool(HISTORY.ok[-1, row]),
+            )
+        took.append(observed.candidate.tolist())
+    assert took[0] == took[1]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_search_goes_on_when_every_trial_fails_and_ends_when_nothing_is_left(name: str) -> None:
+    among = clusters((2, 4)).take(np.arange(6))
+    request = Request(Job("new"), among)
+    search, observed = ALL[name].searcher(request, seed=0), no_observations()
+    for _ in range(len(among) + 1):
+        step = search.propose(observed)
+        if isinstance(step, Stop):
+            break
+        observed = observed.with_trial(step.candidate, 100.0, 1.0, ok=False)
+    assert isinstance(step, Stop)
+    assert "no trial ended within the bounds" in step.reason or "has ended" in step.reason
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_budget_below_the_cheapest_cluster_is_refused_with_its_price(name: str) -> None:
+    request = Request(Job("new"), clusters(), budget_usd_h=0.01)
+    with pytest.raises(
+        ScenarioError, match=r"below the cheapest cluster, 2 × c.small at 0.248 \$/h; raise it"
+    ):
+        ALL[name].searcher(request, seed=0).propose(no_observations())
+
+
+@pytest.mark.parametrize("name", ["cherrypick", "ernest", "exhaustive", "random"])
+def test_who_knows_only_trials_says_so_where_there_is_none(name: str) -> None:
+    with pytest.raises(ScenarioError, match="try"):
+        ALL[name].recommend(Request(Job("new"), clusters()))
+
+
+@pytest.mark.parametrize("bound", ["budget_usd", "budget_usd_h", "deadline_s"])
+def test_a_bound_that_is_not_positive_is_refused(bound: str) -> None:
+    with pytest.raises(ScenarioError, match=f"{bound} is 0"):
+        Request(Job("new"), clusters(), **{bound: 0.0})
+
+
+def test_what_was_tried_is_ranked_by_the_objective_and_failures_are_left_out() -> None:
+    request = Request(Job("new"), clusters(), Objective.TIME)
+    seen = no_observations().with_trial(3, 50.0, 9.0, True).with_trial(1, 80.0, 1.0, True)
+    seen = seen.with_trial(2, 10.0, 0.1, ok=False)
+    assert [row.time_s for row in Exhaustive().recommend(request.seen(seen))] == [50.0, 80.0]
+
+
+def test_cherrypick_stops_when_little_is_to_be_gained_and_not_before_six_trials() -> None:
+    history = made_history(1, noise=0.0)
+    request = Request(Job("new"), history.candidates)
+    search, observed = CherryPick().searcher(request, 0), no_observations()
+    while isinstance(step := search.propose(observed), Proposal):
+        row = step.candidate
+        observed = observed.with_trial(row, history.time_s[0, row], history.cost_usd[0, row], True)
+    assert 6 <= len(observed) < 30
+    assert history.cost_usd[0, step.best] <= 1.25 * history.cost_usd[0].min()
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    theta=st.tuples(*[st.floats(0.1, 100.0)] * 4),
+    counts=st.lists(st.integers(1, 64), min_size=6, max_size=10, unique=True),
+)
+def test_ernest_finds_the_curve_that_made_the_times(theta: tuple[float, ...], counts: list[int]) -> None:
+    from control.recommender.ernest import fit, terms
+
+    machines = np.array(counts, dtype=float)
+    time_s = terms(machines, np.ones_like(machines)) @ np.array(theta)
+    found = fit(machines, np.ones_like(machines), time_s)
+    assert (found >= 0).all()
+    assert np.allclose(terms(machines, np.ones_like(machines)) @ found, time_s, rtol=1e-5)
+
+
+def test_ernest_ranks_only_types_that_were_tried() -> None:
+    history = made_history(1, noise=0.0)
+    request, seen = Request(Job("new"), history.candidates), no_observations()
+    for row in (0, 3, 7):
+        seen = seen.with_trial(row, history.time_s[0, row], history.cost_usd[0, row], True)
+    found = Ernest().recommend(request.seen(seen))
+    assert {row.configuration.instance for row in found} == {"c.small"}
+    assert len(found) == 8
+    assert found[0].time_interval.low < found[0].time_s < found[0].time_interval.high

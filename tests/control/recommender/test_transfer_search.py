@@ -1,0 +1,176 @@
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_jobs import clusters, made_history, time_of
+
+from control.recommender.belief import believe
+from control.recommender.model import (
+    History,
+    Job,
+    LocalRun,
+    Objective,
+    Observations,
+    Proposal,
+    no_observations,
+)
+from control.recommender.population import Population, learn
+from control.recommender.ports import Request
+from control.recommender.transfer import Transfer, rank, time_limit
+
+HISTORY = made_history(8)
+
+
+@pytest.fixture(scope="module")
+def prior() -> Population:
+    return learn(HISTORY.without("job-0"), HISTORY.candidates)
+
+
+def observed_of(history: History, job: int, rows: list[int]) -> Observations:
+    found = no_observations()
+    for row in rows:
+        found = found.with_trial(
+            row, history.time_s[job, row], history.cost_usd[job, row], bool(history.ok[job, row])
+        )
+    return found
+
+
+def trials_until_good(request: Request, history: History, job: int, most: int = 30) -> int:
+    search, seen = Transfer(stop_below=0.0).searcher(request, 0), no_observations()
+    cost = np.where(history.ok[job], history.cost_usd[job], np.inf)
+    for trial in range(1, most + 1):
+        step = search.propose(seen)
+        assert isinstance(step, Proposal)
+        row = step.candidate
+        if cost[row] <= 1.1 * cost.min():
+            return trial
+        seen = seen.with_trial(
+            row, history.time_s[job, row], history.cost_usd[job, row], bool(history.ok[job, row])
+        )
+    return most
+
+
+@pytest.mark.slow
+def test_past_jobs_spare_trials() -> None:
+    jobs = range(0, 8, 2)
+    with_past = [
+        trials_until_good(
+            Request(Job("new"), HISTORY.candidates, history=HISTORY.without(f"job-{job}")), HISTORY, job
+        )
+        for job in jobs
+    ]
+    good = np.mean(
+        [
+            (
+                np.where(HISTORY.ok[j], HISTORY.cost_usd[j], np.inf)
+                <= 1.1 * HISTORY.cost_usd[j][HISTORY.ok[j]].min()
+            ).sum()
+            for j in jobs
+        ]
+    )
+    by_chance = (len(HISTORY.candidates) + 1) / (good + 1)
+    assert np.mean(with_past) < by_chance
+    assert np.mean(with_past) <= 5
+
+
+def test_trials_narrow_what_is_believed(prior: Population) -> None:
+    before = believe(prior, no_observations()).summary()
+    after = believe(prior, observed_of(HISTORY, 0, [0, 20, 40])).summary()
+    true = np.log(HISTORY.time_s[0])
+    assert after[1].mean() < 0.5 * before[1].mean()
+    assert np.abs(after[0] - true).mean() < np.abs(before[0] - true).mean()
+
+
+@settings(max_examples=15, deadline=None)
+@given(rows=st.lists(st.integers(0, 47), min_size=1, max_size=5, unique=True), seed=st.integers(0, 99))
+def test_the_order_of_trials_does_not_matter(prior: Population, rows: list[int], seed: int) -> None:
+    rows = [row for row in rows if HISTORY.ok[0, row]]
+    shuffled = np.random.default_rng(seed).permutation(rows).tolist()
+    one = believe(prior, observed_of(HISTORY, 0, rows)).summary()
+    other = believe(prior, observed_of(HISTORY, 0, shuffled)).summary()
+    assert np.allclose(one, other, atol=1e-6)
+
+
+def test_a_failed_trial_raises_what_is_expected_there_and_never_lowers_it(prior: Population) -> None:
+    row = 5
+    seen = observed_of(HISTORY, 0, [20])
+    mean = believe(prior, seen).summary()[0]
+    late = believe(prior, seen.with_trial(row, float(np.exp(mean[row] + 0.5)), 1.0, ok=False)).summary()[0]
+    early = believe(prior, seen.with_trial(row, 1.0, 0.1, ok=False)).summary()[0]
+    assert late[row] > mean[row] + 0.05
+    assert early[row] == pytest.approx(mean[row], abs=0.02)
+
+
+def test_intervals_hold_about_as_often_as_they_say() -> None:
+    inside = []
+    for job in range(8):
+        prior = learn(HISTORY.without(f"job-{job}"), HISTORY.candidates) if job % 4 == 0 else None
+        if prior is None:
+            continue
+        mean, deviation = believe(prior, observed_of(HISTORY, job, [0, 20, 40])).summary()
+        inside.append(
+            np.abs(np.log(HISTORY.time_s[job]) - mean)[HISTORY.ok[job]] < 1.645 * deviation[HISTORY.ok[job]]
+        )
+    assert 0.75 <= np.concatenate(inside).mean() <= 1.0
+
+
+def test_without_past_jobs_laws_of_scaling_still_rank() -> None:
+    among = clusters()
+    time_s = time_of(among, 0.05, 100.0, 4.0, 1000.0)
+    seen = no_observations()
+    for row in (0, 9, 44):
+        seen = seen.with_trial(row, time_s[row], time_s[row] / 3600 * among.price_usd_h[row], True)
+    request = Request(Job("new"), among, observed=seen)
+    found = Transfer().recommend(request)
+    cost = {str(among.configuration(r)): time_s[r] * among.price_usd_h[r] / 3600 for r in range(len(among))}
+    assert cost[str(found[0].configuration)] <= 1.3 * min(cost.values())
+    assert any(row.reason.startswith("measured in trial") for row in found)
+    assert "predicted from 0 past jobs and 3 trials" in {row.reason for row in found}
+
+
+def test_past_jobs_may_have_run_on_other_clusters() -> None:
+    among = clusters((3, 5, 10, 20))
+    found = Transfer().recommend(Request(Job("new"), among, history=HISTORY))
+    assert len(found) == len(among)
+    assert all(np.isfinite(row.cost_usd) for row in found)
+
+
+def test_a_local_run_says_how_long_the_job_takes_and_narrows_the_interval() -> None:
+    series = np.full((10, 3), 0.5)
+    run = LocalRun(1.0, series, series, series, series, np.full(50, 0.2), 32, 1000)
+    among = clusters()
+    plain = Transfer().recommend(Request(Job("new"), among))[0]
+    known = Transfer().recommend(Request(Job("new", local_run=run, samples=1e7), among))[0]
+    width = [row.time_interval.high / row.time_interval.low for row in (plain, known)]
+    assert width[1] < width[0] / 10
+    # 1.5 cores · 0.2 s for 3 · 32 samples: 31 250 core-seconds in all
+    vcpus = known.configuration.workers * (2 if "small" in known.configuration.instance else 8)
+    assert known.time_s == pytest.approx(31_250 / vcpus, rel=1.0)
+
+
+def test_who_would_be_late_comes_last(prior: Population) -> None:
+    seen = observed_of(HISTORY, 0, [0, 20, 40])
+    mean = believe(prior, seen).summary()[0]
+    deadline = float(np.exp(np.median(mean)))
+    request = Request(Job("new"), HISTORY.candidates, Objective.COST, deadline_s=deadline, observed=seen)
+    found = rank(request, believe(prior, seen))
+    times = [row.time_s for row in found]
+    on_time = [each <= deadline for each in times]
+    assert on_time == sorted(on_time, reverse=True)
+    assert "keeps deadline and budget with" in found[0].reason
+
+
+def test_a_time_out_is_recognised_and_a_crash_is_not() -> None:
+    seen = no_observations().with_trial(0, 500.0, 1.0, True).with_trial(1, 900.0, 1.0, ok=False)
+    assert time_limit(None, seen) == 900.0
+    assert time_limit(None, seen.with_trial(2, 950.0, 1.0, True)) == np.inf
+    assert time_limit(None, no_observations()) == np.inf
+
+
+def test_ten_thousand_candidates_are_ranked_and_searched() -> None:
+    among = clusters(tuple(range(2, 2 + 1667)))
+    prior = learn(HISTORY, among)
+    request = Request(Job("new"), among)
+    assert len(rank(request, believe(prior, no_observations()), most=10)) == 10
+    step = Transfer().searcher(request, 0).propose(no_observations())
+    assert isinstance(step, Proposal)
