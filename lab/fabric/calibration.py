@@ -132,5 +132,6 @@ def fabric(calibration: Calibration, replaced: Replaced, *, fast_path: bool = Fa
 
 
 def _delay(measured: Value, median_s: float) -> Delay:
-    p95_s = measured.value if measured.p95 is None else measured.p95
-    return Delay(median_s, median_s * p95_s / measured.value if measured.value else median_s)
+    if measured.p95 is None or not measured.value:
+        return Delay(median_s, median_s)
+    return Delay(median_s, median_s * max(measured.p95 / measured.value, 1.0))

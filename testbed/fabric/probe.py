@@ -40,13 +40,13 @@ _LONGEST_WAIT_S = 0.2
 @dataclass(frozen=True, slots=True)
 class Flows:
     """From one endpoint to another: `count` flows of rate_per_s datagrams each; a silence of a flow that is
-    longer than least_gap_s is a gap."""
+    longer than least_gap_s is a gap: one lost datagram makes two intervals."""
 
     source: Endpoint
     destination: Endpoint
     count: int = 8
     rate_per_s: float = 500.0
-    least_gap_s: float = 0.01
+    least_gap_s: float = 0.0035
 
 
 @dataclass(frozen=True, slots=True)

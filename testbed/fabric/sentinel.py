@@ -6,6 +6,7 @@ stall does to a measurement (lab.fabric.real). `python -m testbed.fabric.sentine
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -21,6 +22,7 @@ from twinbed import BackendError
 FLOOR_S = 0.02
 """From this length on a stall is noted."""
 
+_PR_SET_PDEATHSIG = 1
 _NAP_S = 0.002
 _PRIORITY = 90
 _START_S = 10.0
@@ -60,7 +62,13 @@ def read(path: Path) -> list[Stall]:
     return [Stall(*map(int, line.split())) for line in path.read_text().splitlines() if line.count(" ") == 2]
 
 
+def _end_with_the_parent(number: int) -> None:
+    """Nothing of us outlives who asked, however that ends (prctl(2), PR_SET_PDEATHSIG)."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
 def _watch(cpu: int, out: int, floor_ns: int) -> None:
+    _end_with_the_parent(signal.SIGKILL)
     os.sched_setaffinity(0, {cpu})
     os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
     before_ns = time.monotonic_ns()
@@ -74,6 +82,7 @@ def _watch(cpu: int, out: int, floor_ns: int) -> None:
 
 def main(out: str, floor_s: str) -> int:
     """Watches until SIGTERM."""
+    _end_with_the_parent(signal.SIGKILL)
     file = os.open(out, os.O_WRONLY | os.O_APPEND)
     children = []
     for cpu in sorted(os.sched_getaffinity(0)):

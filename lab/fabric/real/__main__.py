@@ -10,9 +10,11 @@ import argparse
 import hashlib
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from lab.calibration import Calibration
 from lab.fabric.calibration import fabric
 from lab.fabric.real import campaign, plan
 from lab.fabric.real.calibrate import calibrated
@@ -23,7 +25,7 @@ from lab.fabric.real.settings import Road, setting
 from lab.fabric.real.store import Store
 from lab.files import write_whole
 from testbed.containers import machine
-from twinbed import TwinbedError
+from twinbed import BackendError, TwinbedError
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = ROOT / "docs" / "results" / "fidelity-fabric.md"
@@ -90,7 +92,7 @@ def _write(page: Path, store: Store) -> None:
     settings = [each.setting for each in (*plan.ALL, *plan.WATCHED)]
     faults = {each: rows for each in settings if (rows := store.faults(each))}
     watched = {each: times for each in settings if (times := store.watched(each))}
-    calibrations = {road: calibrated(store, road) for road in Road}
+    calibrations = _calibrations(store)
     known = {each.setting for each in plan.CALIBRATION}
     found = Found(
         faults=faults,
@@ -99,7 +101,7 @@ def _write(page: Path, store: Store) -> None:
         compared=[
             one
             for each, rows in sorted(faults.items())
-            if each not in known and not each.busy
+            if each not in known and not each.busy and each.road in calibrations
             for one in compared(
                 each.key,
                 measured(rows),
@@ -110,6 +112,15 @@ def _write(page: Path, store: Store) -> None:
     )
     page.parent.mkdir(parents=True, exist_ok=True)
     write_whole(page, lambda file: file.write(document(found).encode()))
+
+
+def _calibrations(store: Store) -> dict[Road, Calibration]:
+    """By road; a campaign that was interrupted may lack one."""
+    found: dict[Road, Calibration] = {}
+    for road in Road:
+        with suppress(BackendError):
+            found[road] = calibrated(store, road)
+    return found
 
 
 def _store_of_this_code() -> Path:

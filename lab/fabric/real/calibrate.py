@@ -34,8 +34,6 @@ _NAME = "calibrated"
 _LEAST_S = 1e-5
 """No delay is shorter: what is measured as less is the clocks' doing."""
 _STALL_FLOOR_S = 0.05
-_LEAST_PERCENT = 5
-"""Not the very least: the host at the fault may have been held up by something else."""
 
 
 STEPS = (
@@ -116,23 +114,27 @@ def calibrated(store: Store, road: Road) -> Calibration:
 
 
 def _of_bgp(rows: Sequence[Measured]) -> dict[str, Value]:
-    """What the host at the fault needs is a hold and its routes; what passes until a host far away has new
-    routes is two holds, the message and the routes. So their difference is a hold with the message, and the
-    least of that is the hold: a timer never ends early."""
+    """The host at the fault needs a hold and its routes; until a host far away has new routes two holds, the
+    message and the routes pass. So the difference of these is a hold and the message, of which the message is
+    what varies."""
     whole = [row.chain for row in rows if {"near", "sent", "far"} <= row.chain.keys()]
-    near_s = np.array([each["near"] for each in whole])
-    more_s = np.array([each["sent"] + each["far"] - each["near"] for each in whole])
     if not whole:
         raise BackendError("calibrate: no failover was seen whole; measure on a quieter machine")
-    hold_s = float(np.percentile(more_s, _LEAST_PERCENT))
+    near_s, sent_s, far_s = (np.array([each[key] for each in whole]) for key in ("near", "sent", "far"))
+    message_s = sent_s - sent_s.min()
+    more_s = np.median(sent_s) + np.median(far_s) - np.median(near_s)
+    hold_s = max(float(more_s - np.median(message_s)), _LEAST_S)
     return {
         "control.hold_s": Value(
             hold_s,
             "s",
-            f"measured: {_LEAST_PERCENT} % of {len(whole)} failovers needed less more for a host far away",
+            "measured: what a host far away needs more than the one at the fault, less the message; medians",
             len(whole),
         ),
-        "control.message_s": _delay(more_s - hold_s, "what a host far away needs more, less a hold"),
+        "control.message_s": _delay(
+            message_s,
+            "from the end of the ToR's detection time until another host had its update, less the shortest",
+        ),
         "control.route_s": _delay(
             near_s - hold_s,
             "from the end of the detection time until the host's kernel had new routes, less the hold",

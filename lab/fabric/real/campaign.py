@@ -7,12 +7,13 @@ what the figures mean (figures.py). The fabric is this process's own and is gone
 from __future__ import annotations
 
 import json
+import os
 import random
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from lab.fabric.real.chain import chain
 from lab.fabric.real.plan import Planned
-from lab.fabric.real.settings import Road, Setting
+from lab.fabric.real.settings import Road, Setting, What
 from lab.fabric.real.store import Measured, Store, Watched
 from testbed.fabric import faults, frr, leftovers, probe, sentinel, up
 from testbed.fabric.agent_process import Agents
@@ -126,7 +127,7 @@ def bench(setting: Setting, name: str, *, probing: bool = True, hurried: bool = 
 def _fault(found: Bench, setting: Setting, number: int) -> Measured:
     """Breaks one link and mends it; the four of the fabric take turns."""
     fabric = found.fabric
-    host, uplink = number % 2, number // 2 % 2
+    host, uplink = _place(setting, number)
     fault = setting.fault(host, uplink)
     detection_s = setting.timers.detection_s
     # Where in BFD's interval it falls is left to chance.
@@ -169,9 +170,17 @@ def _fault(found: Bench, setting: Setting, number: int) -> Measured:
         in_later_s=sides[1].later_s,
         stall_s=max(stalls, default=0.0),
         back_s=back_s,
-        chain=chain(fabric, fault, setting, injected.at_ns, seen, decisions),
+        chain=chain(fabric, fault, setting, injected, seen, decisions),
         rules=found.rule_changes() - rules,
     )
+
+
+def _place(setting: Setting, number: int) -> tuple[int, int]:
+    """Host and uplink, in turn. Carriers only where a veth pair's ends have different indices in their
+    namespaces: one with its peer's index is taken for no veth and tells of it up to a second late
+    (net/core/link_watch.c, linkwatch_urgent_event), as no adapter does."""
+    host = number % 2
+    return host, (1 - host if setting.what is What.CARRIER else number // 2 % 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,11 +237,9 @@ def _hasten(namespace: str, asn: int) -> None:
 @contextmanager
 def _busy() -> Iterator[None]:
     """Every CPU has something to do."""
-    import os
-
-    spinning: Sequence[subprocess.Popen[bytes]] = [
-        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in os.sched_getaffinity(0)
-    ]
+    # They end by themselves when this process is killed.
+    forever = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    spinning = [subprocess.Popen([sys.executable, "-c", forever]) for _ in os.sched_getaffinity(0)]
     try:
         yield
     finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 from control.fast_path.bfd import State
 from lab.fabric.real.settings import Setting, What
-from testbed.fabric.model import Fabric, Fault
+from testbed.fabric.model import Fabric, Fault, Injected
 from testbed.fabric.witness import Heard, Routed, Seen, Updated
 
 CHAIN = {
@@ -36,13 +36,16 @@ def chain(
     fabric: Fabric,
     fault: Fault,
     setting: Setting,
-    at_ns: int,
+    injected: Injected,
     seen: Sequence[Seen],
     decisions: Sequence[Mapping[str, Any]],
 ) -> dict[str, float]:
-    """Step → seconds, for those that were seen. at_ns: of the fault; decisions: of all fast paths."""
+    """Step → seconds, for those that were seen. decisions: of all fast paths."""
     detection_ns = setting.timers.detection_s * _SECOND_NS
     host, uplink = fault.host, fault.uplink
+    carrier = setting.what is What.CARRIER
+    # A lost carrier is answered before the call that took it away has returned.
+    at_ns = injected.asked_ns if carrier else injected.at_ns
     other = next(each.index for each in fabric.hosts if each.index != host)
     heard = [each for each in seen if isinstance(each, Heard) and (each.host, each.uplink) == (host, uplink)]
     last = {
@@ -51,7 +54,6 @@ def chain(
         )
         for side in (True, False)
     }
-    carrier = setting.what is What.CARRIER
     host_ns = at_ns if carrier else _plus(last[True], detection_ns)
     tor_ns = at_ns if carrier else _plus(last[False], detection_ns)
     down = [each for each in heard if each.at_ns > at_ns and each.state is State.DOWN]
