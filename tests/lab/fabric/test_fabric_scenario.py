@@ -74,7 +74,7 @@ def test_a_replaced_delay_keeps_its_relative_spread():
     [
         ("[bond.lacp_s]", "[bond.lacp]", "bond: unknown key 'lacp'"),
         ('unit = "exponent"', 'unit = "s"', "unit: 's' is not 'exponent'"),
-        ("schema = 1", "schema = 9", "schema: 9 is not 1"),
+        ("schema = 2", "schema = 9", "schema: 9 is not 2"),
     ],
 )
 def test_a_wrong_calibration_is_refused_with_file_and_key(tmp_path, old, new, said):
