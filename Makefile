@@ -73,6 +73,7 @@ results-fidelity-containers: setup
 	$(BIN)/python -m lab.validation $(addprefix --part ,$(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION))
 
 results-fidelity-fabric: setup
+	$(BIN)/python -m lab.fabric.real.applications
 	$(BIN)/python -m lab.fabric.real $(if $(MINUTES),--minutes $(MINUTES))
 
 clean:

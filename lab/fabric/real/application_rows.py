@@ -10,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
+from lab.calibration import Calibration
 from lab.fabric.real import application_twin as twin
 from lab.fabric.real.applications import RESTART, THROUGH, Cell, load, store_of_this_code
-from lab.formats import Column, Record, Result
+from lab.fabric.real.settings import Road
+from lab.formats import Column, Record, Result, markdown
 
 TARGET = 0.10
 """Of a training's inflation: the twin's relative error is to be no larger."""
@@ -22,19 +24,41 @@ _WEB = {"kept": "HTTP, connections kept", "new": "HTTP, a new connection each ti
 _MILLI = 1e3
 
 
-def rows(store: Path | None = None) -> dict[str, Result]:
+def rows(
+    store: Path | None = None, calibrations: Mapping[Road, Calibration] | None = None
+) -> dict[str, Result]:
     """Tables by name, of what the store (None: this code's) has: training, iterations, restart, others,
-    packets."""
+    packets. calibrations: the twin's, by the fabric's road; else it has the one that ships."""
     cells = load(store or store_of_this_code())
-    trainings = [cells[name] for name in THROUGH if name in cells]
+    known = calibrations or {}
+    trainings = [_Beside(cells[name], known) for name in THROUGH if name in cells]
+    dying = [cells[name] for name in RESTART if name in cells]
     found = {
         "training": _training(trainings),
         "iterations": _iterations(trainings),
-        "restart": _restart([cells[name] for name in RESTART if name in cells], trainings),
+        "restart": _restart(dying, trainings, known.get(Road.REAL_TIME)),
         "others": Result(_OTHERS, tuple(_others(cells))),
         "packets": _packets(cells),
     }
     return {name: result for name, result in found.items() if result.rows}
+
+
+_HEADINGS = {
+    "training": "PyTorch DDP over gloo through silent faults of one port after the other",
+    "iterations": "How long its iterations are",
+    "restart": "The same job on one path, with checkpoints and restarts",
+    "others": "iperf3 and HTTP through the same faults",
+    "packets": "Packets on the wire",
+}
+
+
+def section(store: Path | None = None, calibrations: Mapping[Road, Calibration] | None = None) -> list[str]:
+    """The paragraphs of the results page that are about applications; none where nothing was measured."""
+    tables = rows(store, calibrations)
+    parts = ["## Applications, unmodified"] if tables else []
+    for name, result in tables.items():
+        parts += [f"### {_HEADINGS[name]}", markdown(result).rstrip()]
+    return parts
 
 
 _TRAINING = (
@@ -42,6 +66,7 @@ _TRAINING = (
     Column("iterations", "Iterations"),
     Column("faults", "Faults"),
     Column("met", "Met the job"),
+    Column("stalls", "Stalls of the machine"),
     Column("usual_ms", "Iteration", "ms", 1),
     Column("longest_ms", "Longest per fault, median", "ms", 0),
     Column("twin_longest_ms", "Twin", "ms", 0),
@@ -53,8 +78,18 @@ _TRAINING = (
 )
 
 
-def _training(cells: Sequence[Cell]) -> Result:
-    found = [_training_row(cell) for cell in cells]
+class _Beside:
+    """A training of the testbed, and the twin's."""
+
+    def __init__(self, cell: Cell, calibrations: Mapping[Road, Calibration]) -> None:
+        road = Road.FAST if cell["asked"]["fast_path"] else Road.REAL_TIME
+        self.cell, self.asked = cell, cell["asked"]
+        self.real, self.said = twin.measured(cell), twin.predicted(cell, calibrations.get(road))
+        self.same = "yes" if cell["same_loss"] and cell["same_model"] else "no"
+
+
+def _training(trainings: Sequence[_Beside]) -> Result:
+    found = [_training_row(each) for each in trainings]
     good = sum(abs(float(row["error"] or 0)) <= TARGET for row in found)
     return Result(
         _TRAINING,
@@ -69,13 +104,14 @@ def _training(cells: Sequence[Cell]) -> Result:
     )
 
 
-def _training_row(cell: Cell) -> Record:
-    real, said = twin.measured(cell), twin.predicted(cell)
+def _training_row(each: _Beside) -> Record:
+    cell, real, said = each.cell, each.real, each.said
     return {
         "setting": cell["asked"]["title"],
         "iterations": len(cell["iteration_s"]),
         "faults": len(cell["faults"]),
         "met": len(real.longest_s),
+        "stalls": len(cell["stalls"]),
         "usual_ms": real.usual_s * _MILLI,
         "longest_ms": float(np.median(real.longest_s)) * _MILLI if len(real.longest_s) else None,
         "twin_longest_ms": float(np.median(said.longest_s)) * _MILLI if len(said.longest_s) else None,
@@ -83,7 +119,7 @@ def _training_row(cell: Cell) -> Record:
         "inflation": real.inflation,
         "twin_inflation": said.inflation,
         "error": said.inflation / real.inflation - 1.0,
-        "same": "yes" if cell["same_loss"] and cell["same_model"] else "no",
+        "same": each.same,
     }
 
 
@@ -94,14 +130,13 @@ _ITERATIONS = (
 )
 
 
-def _iterations(cells: Sequence[Cell]) -> Result:
-    return Result(_ITERATIONS, tuple(row for cell in cells for row in _distributions(cell)))
+def _iterations(trainings: Sequence[_Beside]) -> Result:
+    return Result(_ITERATIONS, tuple(row for each in trainings for row in _distributions(each.cell)))
 
 
 def _distributions(cell: Cell) -> Iterator[Record]:
     for key, with_faults in (("quiet_s", "without"), ("iteration_s", "with")):
-        # The first iterations are the start's.
-        values = np.percentile(np.array(cell[key])[5:], _SHARES) * _MILLI
+        values = np.percentile(np.array(cell[key])[twin.STARTS :], _SHARES) * _MILLI
         figures = {f"p{share:g}": float(value) for share, value in zip(_SHARES, values, strict=True)}
         yield {"setting": cell["asked"]["title"], "faults": with_faults, **figures}
 
@@ -120,15 +155,15 @@ _RESTART = (
 )
 
 
-def _restart(dying: Sequence[Cell], trainings: Sequence[Cell]) -> Result:
+def _restart(dying: Sequence[Cell], trainings: Sequence[_Beside], calibrated: Calibration | None) -> Result:
     cycles = {cell["asked"]["down_s"] for cell in dying}
-    found = [_restart_row(cell) for cell in dying]
-    found += [_lasting_row(cell) for cell in trainings if cell["asked"]["down_s"] in cycles]
+    found = [_restart_row(cell, calibrated) for cell in dying]
+    found += [_lasting_row(each) for each in trainings if each.asked["down_s"] in cycles]
     return Result(_RESTART, tuple(found), legend="Seconds: the mean of all deaths.")
 
 
-def _restart_row(cell: Cell) -> Record:
-    real, said = twin.restarts_measured(cell), twin.restarts_predicted(cell)
+def _restart_row(cell: Cell, calibrated: Calibration | None) -> Record:
+    real, said = twin.restarts_measured(cell), twin.restarts_predicted(cell, calibrated)
     means = {key: float(np.mean(values)) if values else None for key, values in cell["lost_s"].items()}
     return {
         "setting": f"{cell['asked']['title']}, a save every {cell['asked']['save_every']} iterations",
@@ -141,16 +176,16 @@ def _restart_row(cell: Cell) -> Record:
     }
 
 
-def _lasting_row(cell: Cell) -> Record:
+def _lasting_row(each: _Beside) -> Record:
     """The same job where hosts have two paths."""
-    real, said = twin.measured(cell), twin.predicted(cell)
+    real, said = each.real, each.said
     return {
-        "setting": f"two paths, {cell['asked']['title']}",
+        "setting": f"two paths, {each.asked['title']}",
         "deaths": 0,
         "lost_share": 1.0 - 1.0 / real.inflation,
         "twin_lost_share": 1.0 - 1.0 / said.inflation,
         "job_error": said.inflation / real.inflation - 1.0,
-        "same": "yes" if cell["same_loss"] and cell["same_model"] else "no",
+        "same": each.same,
     }
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lab.calibration import Calibration
 from lab.fabric import calibration
 from lab.fabric.real.applications import Cell
 from twin.fabric import checkpoints, jobs
@@ -24,6 +25,9 @@ PARAMETERS = 268_650
 
 SETTLED_S = 2.0
 """After a fault whatever it did to an iteration is over, and while nothing else has happened."""
+
+STARTS = 5
+"""The first iterations are the start's."""
 
 CARRIES_PER_S = 3_000.0
 """Bytes: BFD and BGP alone send less by an uplink, a job more."""
@@ -60,20 +64,22 @@ def measured(cell: Cell) -> Iterations:
     quiet = np.ones(len(duration_s), np.bool_)
     for each in cell["faults"]:
         quiet &= (end_s < each["at_s"]) | (end_s - duration_s > each["at_s"] + SETTLED_S)
-    # The first iterations are the start's.
-    quiet[:5] = False
+    quiet[:STARTS] = False
     return Iterations(
         float(duration_s[quiet].mean()), float(duration_s.mean()), _longest(duration_s, met(cell))
     )
 
 
-def predicted(cell: Cell, seed: int = 0) -> Iterations:
-    """The same of the twin, the mean over many of its runs; longest_s of all of them."""
+def predicted(cell: Cell, calibrated: Calibration | None = None, *, seed: int = 0) -> Iterations:
+    """The same of the twin, the mean over many of its runs; longest_s of all of them.
+
+    calibrated: the fabric's calibration (None: the one that ships).
+    """
     asked = cell["asked"]
-    fabric = calibration.fabric(calibration.load_calibration(), {}, fast_path=asked["fast_path"])
+    known = calibrated or calibration.load_calibration()
+    fabric = calibration.fabric(known, {}, fast_path=asked["fast_path"])
     timers = BfdTimers(**asked["bfd"])
     found = measured(cell)
-    quiet_s = np.array(cell["quiet_s"])[5:]
     cluster = Cluster(1, fabric.software_rate_bps, fabric.alpha_s, fabric.software_rate_bps, fabric.alpha_s)
     job = _job(found.usual_s, asked["hosts"], cluster)
     faults = met(cell)
@@ -99,7 +105,7 @@ def predicted(cell: Cell, seed: int = 0) -> Iterations:
             outages=np.column_stack([begin_s, begin_s + worst_s]) if faults else jobs.NO_SPANS,
             transport=transport,
             seed=walk,
-            jitter_cv=float(np.std(quiet_s) / np.mean(quiet_s)),
+            jitter_cv=_spread(cell),
         )
         mean_s.append(float(run.duration_s.mean()))
         longest_s.append(_longest(run.duration_s, faults))
@@ -121,11 +127,12 @@ def restarts_measured(cell: Cell) -> Restarts:
     return Restarts(cell["job_s"], float(sum(map(np.sum, lost.values()))), len(lost["detect_s"]))
 
 
-def restarts_predicted(cell: Cell) -> Restarts:
+def restarts_predicted(cell: Cell, calibrated: Calibration | None = None) -> Restarts:
     """Walks the same work through the same faults. Given: the time of iterations, saves and of the first
-    start, gloo's timeout, and the calibration's time until a mended link is used again."""
+    start, gloo's timeout, and the calibration's time until a mended link is used again. calibrated: as of
+    predicted."""
     asked = cell["asked"]
-    fabric = calibration.fabric(calibration.load_calibration(), {})
+    fabric = calibration.fabric(calibrated or calibration.load_calibration(), {})
     save_s = float(np.mean(cell["save_s"]))
     work_s = float(np.sum(cell["quiet_s"])) - save_s * len(cell["save_s"])
     saving = checkpoints.Checkpointing(
@@ -146,15 +153,23 @@ def _hit(fault: dict[str, float]) -> list[bool]:
     return [fault["out_per_s"] > CARRIES_PER_S, fault["in_per_s"] > CARRIES_PER_S]
 
 
+def _spread(cell: Cell) -> float:
+    """Coefficient of variation of iterations, of the lognormal through their 16th and 84th percentiles: a
+    machine's rare stalls are no part of an iteration's usual scatter."""
+    low, high = np.log(np.percentile(np.array(cell["quiet_s"])[STARTS:], (15.87, 84.13)))
+    return float(np.sqrt(np.expm1(((high - low) / 2) ** 2)))
+
+
 def _longest(duration_s: Floats, faults: list[dict[str, float]]) -> Floats:
     """float64[m]: the longest iteration of those that end within SETTLED_S after each fault, or of the one
-    that then still runs."""
+    that then still runs. Faults after the end are left out."""
     end_s = np.cumsum(duration_s)
+    faults = [each for each in faults if each["at_s"] < end_s[-1]]
     spans = [
         (np.searchsorted(end_s, each["at_s"]), np.searchsorted(end_s, each["at_s"] + SETTLED_S))
         for each in faults
     ]
-    return np.array([duration_s[first : last + 1].max(initial=0.0) for first, last in spans])
+    return np.array([duration_s[first : last + 1].max() for first, last in spans])
 
 
 def _job(usual_s: float, hosts: int, cluster: Cluster) -> Job:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from lab.files import write_whole
-from testbed.fabric import faults, leftovers, up
+from testbed.fabric import faults, leftovers, sentinel, up
 from testbed.fabric.apps import restart, streams, training, web, wire
 from testbed.fabric.apps.answer import answers
 from testbed.fabric.apps.cycle import Cycle, Struck, round_robin
@@ -39,6 +39,9 @@ NAME = "apps"
 """Of the fabrics that are taken up."""
 
 _CODE = ("testbed/fabric/apps",)
+STALL_S = 0.1
+"""From this length on a stall of the machine is noted: BFD bears it, an iteration shows it."""
+
 _START_S, _LIMIT_S = 120.0, 480.0
 
 Cell = dict[str, Any]
@@ -56,7 +59,7 @@ class Through:
     bfd: BfdTimers = BfdTimers()  # noqa: RUF009  (frozen)
     rto_min_s: float | None = None
     fast_path: bool = False
-    iterations: int = 1000
+    iterations: int = 600
     down_s: float = 3.0
     up_s: float = 1.0
 
@@ -67,7 +70,7 @@ class OnOnePath:
     again. timeout_s: gloo's; save_every: iterations."""
 
     title: str
-    iterations: int = 800
+    iterations: int = 500
     timeout_s: float = 5.0
     save_every: int = 50
     down_s: float = 20.0
@@ -79,7 +82,7 @@ THROUGH = {
     "training-3x100": Through("3 × 100 ms", bfd=BfdTimers(0.1, 3)),
     "training-rto": Through("5 × 50 ms, rto_min 10 ms", rto_min_s=0.01),
     "training-fast": Through("5 × 50 ms, fast path, rto_min 10 ms", rto_min_s=0.01, fast_path=True),
-    "training-4-hosts": Through("5 × 50 ms, 4 hosts", hosts=4, iterations=600),
+    "training-4-hosts": Through("5 × 50 ms, 4 hosts", hosts=4, iterations=400),
     "training-20-20": Through("5 × 50 ms, 20 s down and 20 s up", iterations=2500, down_s=20.0, up_s=20.0),
 }
 RESTART = {"restart": OnOnePath("one path, 20 s down and 20 s up")}
@@ -99,7 +102,12 @@ def measure(name: str, folder: Path) -> Cell:
 def _through(asked: Through, folder: Path) -> Cell:
     job = Training(iterations=asked.iterations)
     plan = Plan(name=NAME, hosts=asked.hosts, bfd=asked.bfd, rto_min_s=asked.rto_min_s)
-    with _standing(plan) as fabric, _fast_paths(fabric, asked.fast_path):
+    stalls = folder / "stalls.txt"
+    with (
+        _standing(plan) as fabric,
+        _fast_paths(fabric, asked.fast_path),
+        sentinel.sentinel(stalls, STALL_S),
+    ):
         places = _places(fabric)
         quiet = training.run(job, places, folder / "quiet", within_s=_LIMIT_S)
         struck, disturbed = _disturbed(fabric, job, asked, folder / "faults")
@@ -108,6 +116,7 @@ def _through(asked: Through, folder: Path) -> Cell:
         "quiet_s": quiet.iteration_s.tolist(),
         "iteration_s": disturbed.iteration_s.tolist(),
         "faults": _faults(struck, disturbed.ready_ns),
+        "stalls": _stalls(sentinel.read(stalls), disturbed.ready_ns),
         "same_loss": bool(np.array_equal(quiet.loss, disturbed.loss)),
         "same_model": len({*quiet.digests, *disturbed.digests}) == 1,
         "loss": [float(quiet.loss[:, :20].mean()), float(quiet.loss[:, -20:].mean())],
@@ -272,6 +281,15 @@ def _faults(struck: Sequence[Struck], origin_ns: int) -> list[dict[str, float]]:
             "in_per_s": each.before.in_per_s if each.before else np.nan,
         }
         for each in struck
+    ]
+
+
+def _stalls(seen: Sequence[sentinel.Stall], origin_ns: int) -> list[list[float]]:
+    """Begin and end of each; those before the origin are another run's."""
+    return [
+        [(each.begin_ns - origin_ns) * 1e-9, (each.end_ns - origin_ns) * 1e-9]
+        for each in seen
+        if each.begin_ns >= origin_ns
     ]
 
 

@@ -30,6 +30,7 @@ GROUP_FAILED = 3
 """Exit code: a peer is gone, or silent for longer than the group waits."""
 
 _NOISE = 4.0
+"""Standard deviation of what hides a pattern, whose own is 1."""
 
 
 class Net(nn.Module):
@@ -68,7 +69,7 @@ class Batches:
         generator = torch.Generator().manual_seed(self._first + iteration * self._world)
         labels = torch.randint(CLASSES, (self._size,), generator=generator)
         noise = torch.randn(self._size, 3, SIDE, SIDE, generator=generator)
-        return self._patterns[labels] + _NOISE * noise, labels
+        return (self._patterns[labels] + _NOISE * noise) / _NOISE, labels
 
 
 def train(spec: dict[str, Any], record: TextIO) -> None:

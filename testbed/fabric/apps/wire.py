@@ -198,9 +198,12 @@ def _checksum(ip: Packet) -> int:
 
 
 def _udp_checksum(ip: Packet) -> int:
-    """The same; where the inner packet leaves its own to the adapter, the outer one is right nevertheless."""
+    """The same. The inner packet's own may be left to the adapter; the outer one takes it as done already
+    (Documentation/networking/checksum-offloads.rst, "LCO")."""
     again = ip.copy()
     del again[UDP].chksum
+    if IP in again[VXLAN] and UDP in again[VXLAN]:
+        del again[VXLAN][UDP].chksum
     return int(IP(bytes(again))[UDP].chksum)
 
 
