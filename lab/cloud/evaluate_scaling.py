@@ -3,8 +3,9 @@
 For: the error of twin/cloud/scaling on measured step times, each job (with its variants) left out in turn.
 Not for: the model itself, nor for reading tables. What is measured of a job before it is asked: all its batch
 sizes on one GPU of one accelerator, and ONE point elsewhere (the probe: the middle batch size at one
-placement); asked is every other point. Which accelerator and placement those are, and the model's shape, are
-chosen on the other jobs only. The model is handed points without their times, and the known ones with them.
+placement); asked is every other point. What is left open there (which accelerator, which of the placements
+that a function here allows), and the model's shape, are chosen on the other jobs only. The model is handed
+points without their times, and the known ones with them.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ def _at(steps: Steps, cell: Cell) -> NDArray[np.bool_]:
 
 
 def two_nodes(others: Steps) -> list[Plan]:
-    """Plans with a probe on two nodes that are used alike."""
-    return _plans(others, others.nodes == 2, others.gpus == 2 * others.most)
+    """Plans with a probe that fills two nodes: what a step waits for the network is largest there."""
+    two = (others.nodes == 2) & (others.gpus == 2 * others.most)
+    return _plans(others, two, others.most == others.most[two].max(initial=0))
 
 
 def anywhere(others: Steps) -> list[Plan]:
