@@ -9,24 +9,29 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from fabric_world import CAUSE, Episode, change_rules, reasons_of, wait_for
-from fault_world import ViolationError
+from fault_world import ViolationError, until
 
 from control.reconciler.model import Rules
 from control.reconciler.ports import Add, Delete
 from control.reconciler.settings import ReconcilerSettings
 from testbed.fabric import faults
-from testbed.fabric.links import run_in
+from testbed.fabric.links import popen_in
 from testbed.fabric.model import Daemon, Direction, Fault, FaultKind, Host
 from testbed.fabric.rules.seen import installed
 
 Step = Callable[[Episode, random.Random], str]
 
 _OWNER = ReconcilerSettings().owner
-_CHURN = 300
+_CHURN = 3_000
+"""Rules to be put in while an agent is killed: it takes some tenths of a second."""
+
 _BURST = 20_000
 """Changes in a burst: several times what a netlink socket's buffer holds of them."""
 
@@ -70,14 +75,14 @@ def flapping(episode: Episode, draws: random.Random) -> str:
 
 
 def agent_killed(episode: Episode, draws: random.Random) -> str:
-    """kill -9 in the middle of putting rules in; its successor finds what is there."""
+    """kill -9 while it puts rules in; its successor finds what is there."""
     host = _host(episode, draws)
     entries = _Entries(episode, host)
-    entries.write("append", _CHURN)
     before = len(installed(host.namespace).mac)
-    wait_for(draws.uniform(0.0, 0.3), lambda: len(installed(host.namespace).mac) > before + _CHURN // 2)
-    episode.agents.kill(host.index)
-    had = len(installed(host.namespace).mac) - before
+    with entries.writing("append", _CHURN):
+        wait_for(draws.uniform(0.0, 0.3), lambda: False)
+        episode.agents.kill(host.index)
+        had = len(installed(host.namespace).mac) - before
     if draws.random() < 0.5:
         entries.write("del", _CHURN)
         episode.agents.start(host.index)
@@ -93,7 +98,8 @@ def overflow(episode: Episode, draws: random.Random) -> str:
     """More news than fit, while the agent stands still: messages are lost."""
     host = _host(episode, draws)
     entries = _Entries(episode, host)
-    pid = episode.agents.wait_ready(host.index)["pid"]
+    before = episode.agents.wait_ready(host.index)
+    pid = before["pid"]
     os.kill(pid, signal.SIGSTOP)
     try:
         for verb in ("append", "del"):
@@ -102,10 +108,15 @@ def overflow(episode: Episode, draws: random.Random) -> str:
             entries.write("append", _CHURN)
     finally:
         os.kill(pid, signal.SIGCONT)
+    until(lambda: _overflows(episode, host) > before["overflows"], f"the agent of h{host.index} notices")
     if stays:
         wait_for(draws.uniform(0.0, 1.0), lambda: len(episode.rules(host)) > _CHURN)
         entries.write("del", _CHURN)
     return f"{2 * _BURST} changes unheard by the agent of h{host.index}"
+
+
+def _overflows(episode: Episode, host: Host) -> int:
+    return int((episode.agents.report(host.index) or {"overflows": 0})["overflows"])
 
 
 def rule_deleted(episode: Episode, draws: random.Random) -> str:
@@ -191,13 +202,23 @@ class _Entries:
 
     def write(self, verb: str, count: int) -> None:
         """verb: append or del; routing may have deleted some itself."""
-        lines = (
-            f"fdb {verb} 02:88:00:00:{number // 256:02x}:{number % 256:02x} dev {self._place.tunnel} "
-            f"dst {self._remote} self extern_learn"
-            for number in range(count)
-        )
-        done = run_in(
-            self._place.namespace, ("bridge", "-force", "-batch", "-"), text="\n".join([*lines, ""])
-        )
-        if done.returncode and verb != "del":
-            raise ViolationError(f"bridge fdb {verb} at {self._place.namespace}: {done.stderr[:200]}")
+        with self.writing(verb, count):
+            pass
+
+    @contextmanager
+    def writing(self, verb: str, count: int) -> Iterator[None]:
+        """Writes them meanwhile."""
+        with tempfile.TemporaryFile() as file:
+            for number in range(count):
+                mac = f"02:88:00:00:{number // 256:02x}:{number % 256:02x}"
+                where = f"dev {self._place.tunnel} dst {self._remote} self extern_learn"
+                file.write(f"fdb {verb} {mac} {where}\n".encode())
+            file.seek(0)
+            command = ("bridge", "-force", "-batch", "-")
+            process = popen_in(self._place.namespace, command, stdin=file, stderr=subprocess.DEVNULL)
+        try:
+            yield
+        finally:
+            code = process.wait()
+        if code and verb != "del":
+            raise ViolationError(f"bridge fdb {verb} at {self._place.namespace} was refused")
