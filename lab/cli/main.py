@@ -21,6 +21,7 @@ from lab.cli import (
     controller,
     measurements,
     policies,
+    predict,
     profile,
     recommend,
     record,
@@ -51,6 +52,7 @@ app = typer.Typer(
 )
 app.command("record")(record.record)
 app.command("profile")(profile.profile)
+app.add_typer(predict.app, name="predict")
 app.command("recommend")(recommend.recommend)
 app.add_typer(measurements.app, name="measurements")
 app.command("whatif")(whatif.whatif)

@@ -1,0 +1,200 @@
+"""`twinbed predict train|evaluate|explain`: what a training job will take and cost, learned from real runs.
+
+For: the verbs' options and tables. Not for: training, judging or explaining (lab.cloud.predicting).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.progress import Bar
+from lab.formats import Column, Record, Result
+
+if TYPE_CHECKING:
+    from control.predictor.examples import Examples
+    from lab.cloud.predicting import Judged
+
+_JUDGED = (
+    Column("by", "of"),
+    Column("model", "model"),
+    Column("left_out", "left out"),
+    Column("rmse", "RMSE (h, $)", decimals=3),
+    Column("r2", "R²", decimals=3),
+    Column("median_error", "median error", percent=True, decimals=1),
+    Column("auc", "AUC of the best", decimals=3),
+    Column("found", "found", decimals=0),
+    Column("best", "of", decimals=0),
+    Column("false_positives", "picked wrongly", decimals=0),
+    Column("coverage", "in 90 % interval", percent=True, decimals=1),
+)
+_TRAINED = (
+    Column("by", "of"),
+    Column("rows", "rows", decimals=0),
+    Column("corrector", "corrector"),
+    Column("median_error_rows", "median error, rows left out", percent=True, decimals=1),
+    Column("median_error_applications", "applications left out", percent=True, decimals=1),
+    Column("file", "file"),
+)
+_ADDED = (Column("group", "because of"), Column("factor", "times", decimals=3))
+
+
+class By(StrEnum):
+    """What is predicted."""
+
+    COST = "cost"
+    TIME = "time"
+
+
+app = typer.Typer(
+    help="What a training job will take and cost on a cluster, learned from real runs.", no_args_is_help=True
+)
+
+Runs = Annotated[
+    Path | None,
+    typer.Option(
+        "--runs",
+        metavar="CSV",
+        help="Table of measured jobs. Default: the one that ships.",
+        show_default=False,
+    ),
+]
+Jobs = Annotated[
+    Path | None,
+    typer.Option(
+        "--jobs", metavar="FOLDER", help="Their job files and local runs. Default: those that ship.",
+        show_default=False,
+    ),
+]  # fmt: skip
+Seed = Annotated[int, typer.Option("--seed", help="Of everything random.")]
+
+
+@app.command("train")
+def train(
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the model files go.")] = Path(),
+    runs: Runs = None,
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Learn from all measured runs, and keep a model of cost and one of time with their cards."""
+    from control.recommender.model import Objective
+    from lab.cloud import model_file, predicting
+
+    table, rows = _examples(runs, jobs)
+    records: list[Record] = []
+    with Bar(len(Objective), wanted=not no_progress) as bar:
+        for by in Objective:
+            model, card = predicting.train_with_card(rows, by, seed, table)
+            path = out / f"{by}.twinbed-predictor"
+            model_file.write(model, card, path)
+            bar(str(by), 1.0)
+            shown = {column.key: card[column.key] for column in _TRAINED if column.key in card}
+            records.append({**shown, "by": str(by), "file": str(path)})
+    emit(Result(_TRAINED, tuple(records)), form)
+
+
+@app.command("evaluate")
+def evaluate(
+    models: Annotated[
+        str, typer.Option("--models", metavar="NAME,…", help="Which; `network` takes minutes.")
+    ] = "physical,linear,poisson,forest,xgboost,logistic,forest-classifier",
+    runs: Runs = None,
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Judge predictors on rows, and on whole applications, that they have not seen."""
+    from lab.cloud import predicting
+
+    names = [name.strip() for name in models.split(",") if name.strip()]
+    predicting.check_models(names)
+    _, rows = _examples(runs, jobs)
+    with Bar(4 * len(names), wanted=not no_progress) as bar:
+        found = predicting.evaluate(rows, names, seed, bar)
+    records = tuple(_record(each) for each in found)
+    notes = (
+        f"{len(rows)} runs of {len(rows.jobs)} applications. Left out: a fifth of the rows at a time, or all "
+        "rows of one application. The best: an application's five cheapest or fastest, within 1.5 times the "
+        "very best.",
+    )
+    emit(Result(_JUDGED, records, notes=notes), form)
+
+
+def _record(each: Judged) -> Record:
+    from control.recommender.model import Objective
+
+    unit = 3600.0 if each.by is Objective.TIME else 1.0
+    accuracy = each.accuracy
+    return {
+        "by": str(each.by),
+        "model": each.model,
+        "left_out": str(each.protocol),
+        "rmse": None if accuracy is None else accuracy.rmse / unit,
+        "r2": None if accuracy is None else accuracy.r2,
+        "median_error": None if accuracy is None else accuracy.median_error,
+        "auc": each.auc,
+        "found": each.found,
+        "best": each.best,
+        "false_positives": each.false_positives,
+        "coverage": None if each.coverage != each.coverage else each.coverage,
+    }
+
+
+@app.command("explain")
+def explain(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of `twinbed predict train`.")],
+    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job's file.")],
+    kind: Annotated[str, typer.Option("--type", metavar="NAME", help="Instance type.")],
+    workers: Annotated[int, typer.Option("--workers", min=1, help="How many.")] = 1,
+    batch: Annotated[
+        int | None, typer.Option("--batch", min=1, help="Per worker and step. Default: the job's own.")
+    ] = None,
+    runs: Runs = None,
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Say what a job takes or costs on a cluster, how sure that is, and what it is made of."""
+    import math
+
+    from control.recommender.model import Configuration, Objective
+    from lab.cloud import data_set, model_file, predicting
+    from traces.catalogue.catalogue import load
+
+    learned, _ = model_file.read(model)
+    _, background = _examples(runs, jobs)
+    asked = data_set.one(job, Configuration(kind, workers, batch), load())
+    found = predicting.explain(learned, asked, background, seed)
+    unit, scale = ("$", 1.0) if learned.by is Objective.COST else ("h", 3600.0)
+    facts: Record = {
+        "job": asked.jobs[0].name,
+        "cluster": str(Configuration(kind, workers, batch)),
+        f"{learned.by} ({unit})": found.value / scale,
+        "from": found.low / scale,
+        "to": found.high / scale,
+        "like what was learned from": not found.outside,
+    }
+    added = zip(found.contributions.group, found.contributions.log_factor.tolist(), strict=True)
+    rows: list[Record] = [
+        {"group": "a run like the others", "factor": math.exp(found.contributions.base) / scale}
+    ]
+    rows += [{"group": group, "factor": math.exp(log)} for group, log in added]
+    emit(
+        Result(_ADDED, tuple(rows), facts=facts, notes=(f"The product of all is the prediction in {unit}.",)),
+        form,
+    )
+
+
+def _examples(runs: Path | None, jobs: Path | None) -> tuple[Path, Examples]:
+    from lab.cloud import data_set, measure
+    from traces.catalogue.catalogue import load
+
+    table = runs or measure.TABLE
+    return table, data_set.load(table, jobs or measure.JOBS, load())

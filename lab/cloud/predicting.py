@@ -1,0 +1,193 @@
+"""Training, judging and explaining predictors on a table of measured jobs.
+
+For: `twinbed predict`. Not for: the predictors (control.predictor), nor the table (data_set.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from control.predictor import evaluation, explanation, intervals
+from control.predictor.baselines import Baseline, fit
+from control.predictor.examples import Examples, folds_of_jobs, folds_of_rows
+from control.predictor.networks import Kind
+from control.predictor.physical import Physical, train_physical
+from control.predictor.training import train
+from control.recommender.model import Objective, Real
+from twinbed import ScenarioError, __version__
+
+FOLDS = 5
+PHYSICAL, NETWORK = "physical", "network"
+MODELS = (PHYSICAL, *(str(each) for each in Baseline), NETWORK)
+Told = Callable[[str, float], None]
+
+
+class Protocol(StrEnum):
+    """What is left out at once: a fifth of the rows, or all rows of one application."""
+
+    ROWS = "rows"
+    APPLICATIONS = "applications"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One model on one quantity by one protocol. auc, found, best, false_positives: means and sums over the
+    applications, of picking each one's five best; coverage: of 90 % intervals (NaN: the model has none)."""
+
+    by: Objective
+    model: str
+    protocol: Protocol
+    accuracy: evaluation.Accuracy | None
+    auc: float
+    found: int
+    best: int
+    false_positives: int
+    coverage: float
+
+
+def check_models(names: Sequence[str]) -> None:
+    """Raises ScenarioError for a model that there is not."""
+    for name in names:
+        if name not in MODELS:
+            raise ScenarioError(f"no model {name!r}; there are {', '.join(MODELS)}")
+
+
+def evaluate(
+    rows: Examples, models: Sequence[str], seed: int, told: Told = lambda _name, _share: None
+) -> list[Judged]:
+    """Every model on cost and time, by both protocols. told: of a model's name and the share that is done."""
+    check_models(models)
+    folds = {
+        Protocol.ROWS: folds_of_rows(len(rows), FOLDS, np.random.default_rng(seed)),
+        Protocol.APPLICATIONS: folds_of_jobs(rows.job),
+    }
+    found = []
+    for name in models:
+        for by in Objective:
+            for protocol, parts in folds.items():
+                label = f"{name}, {by}, {protocol}"
+                predicted, covered = _left_out(name, by, rows, parts, seed, label, told)
+                found.append(_judged(name, by, protocol, rows, predicted, covered))
+    return found
+
+
+def _left_out(
+    name: str, by: Objective, rows: Examples, folds: Sequence[Any], seed: int, label: str, told: Told
+) -> tuple[Real, float]:
+    inside: list[bool] = []
+
+    def make(learned: Examples) -> Any:
+        made = _make(name, by, learned, seed)
+        return _Covering(made, inside) if isinstance(made, Physical) else made
+
+    predicted = evaluation.cross_validated(make, rows, folds, lambda done, of: told(label, done / of))
+    return predicted, float(np.mean(inside)) if inside else float("nan")
+
+
+def _make(name: str, by: Objective, learned: Examples, seed: int) -> Any:
+    if name == PHYSICAL:
+        return train_physical(by, learned, seed)
+    if name == NETWORK:
+        return train(Kind.COST if by is Objective.COST else Kind.TIME, learned, seed)
+    return fit(Baseline(name), by, learned, seed)
+
+
+@dataclass(slots=True)
+class _Covering:
+    """A physical model that notes, as it predicts, which of its intervals hold the truth."""
+
+    model: Physical
+    inside: list[bool]
+
+    def predict(self, asked: Examples) -> Real:
+        predicted = self.model.predict(asked)
+        low, high = interval(self.model, asked, predicted)
+        truth = asked.objective(self.model.by)
+        self.inside += ((low <= truth) & (truth <= high)).tolist()
+        return predicted
+
+
+def interval(model: Physical, asked: Examples, predicted: Real) -> tuple[Real, Real]:
+    """Low and high ends that hold 90 % of the truths: wider for applications that the model does not know."""
+    known = np.array([job.name in model.jobs for job in asked.jobs])[asked.job]
+    factors = np.where(known, intervals.factor(model.row_errors), intervals.factor(model.job_errors))
+    return predicted / factors, predicted * factors
+
+
+def _judged(
+    name: str, by: Objective, protocol: Protocol, rows: Examples, predicted: Real, covered: float
+) -> Judged:
+    truth = rows.objective(by)
+    classifies = name in {str(each) for each in Baseline if each.classifies}
+    picks = [
+        evaluation.selection(predicted[here] if classifies else -predicted[here], truth[here])
+        for here in folds_of_jobs(rows.job)
+    ]
+    return Judged(
+        by,
+        name,
+        protocol,
+        None if classifies else evaluation.accuracy(predicted, truth),
+        float(np.nanmean([each.auc for each in picks])),
+        sum(each.found for each in picks),
+        sum(each.best for each in picks),
+        sum(each.false_positives for each in picks),
+        covered,
+    )
+
+
+def train_with_card(
+    rows: Examples, by: Objective, seed: int, table: Path
+) -> tuple[Physical, Mapping[str, Any]]:
+    """The physical model, learned from all rows, and its card: data, date, errors on what was left out."""
+    model = train_physical(by, rows, seed)
+    card = {
+        "predicts": str(by),
+        "rows": len(rows),
+        "applications": list(model.jobs),
+        "table": table.name,
+        "table_sha256": hashlib.sha256(table.read_bytes()).hexdigest(),
+        "corrector": str(model.correction.corrector),
+        "median_error_rows": float(np.expm1(np.median(model.row_errors))),
+        "median_error_applications": float(np.expm1(np.median(model.job_errors))),
+        "interval_factor_rows": intervals.factor(model.row_errors),
+        "interval_factor_applications": intervals.factor(model.job_errors),
+        "seed": seed,
+        "trained_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "twinbed_version": __version__,
+        "not_for": "other machines than the table's, GPUs, and configurations far from those in it",
+    }
+    return model, card
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A prediction, its interval, whether it is outside of what was learned from, and what adds to it."""
+
+    value: float
+    low: float
+    high: float
+    outside: bool
+    contributions: explanation.Contribution
+
+
+def explain(model: Physical, asked: Examples, background: Examples, seed: int) -> Explained:
+    """Of the one row of `asked`, against the rows that the model was made from."""
+    predicted = model.predict(asked)
+    low, high = interval(model, asked, predicted)
+    domain = intervals.Domain.of(model.encoder.encode(background))
+    return Explained(
+        float(predicted[0]),
+        float(low[0]),
+        float(high[0]),
+        bool(domain.outside(model.encoder.encode(asked))[0]),
+        explanation.contributions(model, asked, background, np.random.default_rng(seed)),
+    )
