@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import select
 import socket
-import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from ipaddress import IPv4Address
 
 from control.fast_path import bfd
 from testbed.fabric.fast_path.hearing import BFD, packet_socket, waiting
-from testbed.fabric.fast_path.steering import MAIN, route_of
+from testbed.fabric.fast_path.steering import MAIN, messages, route_of
 from testbed.fabric.links import in_namespace
 from testbed.fabric.model import Fabric
 
@@ -38,7 +37,6 @@ _BGP = (
     (0x06, 0, 0, _LONGEST_BYTES),
     (0x06, 0, 0, 0),
 )
-_HEADER = struct.Struct("=IHHII")
 _NEW_ROUTE, _DELETE_ROUTE, _IPV4_ROUTES = 24, 25, 0x40
 _NETLINK_BYTES = 1 << 18
 _WAIT_S = 0.2
@@ -183,13 +181,11 @@ def _routes(source: socket.socket, host: int, hosts: dict[int, int]) -> _Reader:
             # Messages that were lost are a failover that is not taken apart.
             return seen
         at_ns = time.monotonic_ns()
-        while len(received) >= _HEADER.size:
-            length, kind, _, _, _ = _HEADER.unpack_from(received)
-            route = route_of(received[_HEADER.size : length]) if kind in (_NEW_ROUTE, _DELETE_ROUTE) else None
+        for kind, _, body in messages(received):
+            route = route_of(body) if kind in (_NEW_ROUTE, _DELETE_ROUTE) else None
             if route is not None and route.table == MAIN and route.host in hosts:
                 count = 0 if kind == _DELETE_ROUTE else len(route.devices)
                 seen.append(Routed(at_ns, host, hosts[route.host], count))
-            received = received[(length + 3) & ~3 :]
         return seen
 
     return read

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from control.fast_path import bfd
 from control.fast_path.message import Opener
 from control.fast_path.ports import CarrierLost, Event, Heard, RoutesChanged, Told
+from testbed.fabric.fast_path.steering import MAIN, messages
 
 _ETH_P_IP = 0x0800
 _SO_ATTACH_FILTER, _SO_TIMESTAMPNS = 26, 35
@@ -26,8 +27,7 @@ _GROUPS = 0x1 | 0x40
 """RTMGRP_LINK and RTMGRP_IPV4_ROUTE."""
 _NEW_LINK, _NEW_ROUTE, _DELETE_ROUTE = 16, 24, 25
 _LOWER_UP = 0x10000
-_HEADER, _LINK, _ROUTE_TABLE = struct.Struct("=IHHII"), struct.Struct("=BBHiII"), 4
-_MAIN = 254
+_LINK, _ROUTE_TABLE = struct.Struct("=BBHiII"), 4
 _TIMESPEC = struct.Struct("=qq")
 _LONGEST_BYTES, _NETLINK_BYTES = 2048, 1 << 18
 _MOST_AT_ONCE = 256
@@ -107,9 +107,9 @@ class Hearing:
                     raise
                 changed = True
                 continue
-            for kind, body in _messages(received):
+            for kind, _, body in messages(received):
                 if kind in (_NEW_ROUTE, _DELETE_ROUTE):
-                    changed |= body[_ROUTE_TABLE] == _MAIN
+                    changed |= body[_ROUTE_TABLE] == MAIN
                 elif kind == _NEW_LINK:
                     _, _, _, index, flags, _ = _LINK.unpack_from(body)
                     if index in self._uplink_of and not flags & _LOWER_UP:
@@ -154,12 +154,3 @@ def waiting(source: socket.socket) -> Iterator[tuple[int, bytes]]:
                 seconds, nanoseconds = _TIMESPEC.unpack(value[: _TIMESPEC.size])
                 at_ns = seconds * 1_000_000_000 + nanoseconds
         yield at_ns, datagram
-
-
-def _messages(received: bytes) -> Iterator[tuple[int, bytes]]:
-    while len(received) >= _HEADER.size:
-        length, kind, _, _, _ = _HEADER.unpack_from(received)
-        if length < _HEADER.size:
-            return
-        yield kind, received[_HEADER.size : length]
-        received = received[(length + 3) & ~3 :]

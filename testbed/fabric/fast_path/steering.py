@@ -131,14 +131,14 @@ class Steering:
         while not self._codes:
             self._codes = [
                 -struct.unpack_from("=i", body)[0]
-                for kind, _, body in _messages(self._receive())
+                for kind, _, body in messages(self._receive())
                 if kind == _ERROR
             ]
         return self._codes.pop(0)
 
     def _answers(self, sequence: int) -> Iterator[tuple[int, bytes]]:
         while True:
-            for kind, number, body in _messages(self._receive()):
+            for kind, number, body in messages(self._receive()):
                 if number != sequence:
                     continue
                 if kind in (_DONE, _ERROR):
@@ -203,8 +203,8 @@ def _attribute(kind: int, value: bytes) -> bytes:
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + bytes(-len(value) % 4)
 
 
-def _messages(received: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """(kind, sequence, body) of each."""
+def messages(received: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """(kind, sequence number, body) of each message in a datagram of netlink's."""
     while len(received) >= _HEADER.size:
         length, kind, _, sequence, _ = _HEADER.unpack_from(received)
         if length < _HEADER.size:
