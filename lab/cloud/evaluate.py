@@ -37,7 +37,7 @@ def _throughputs(files: list[Path]) -> Titled:
             steps, families = evaluate_scaling.steps_of(table)
             yield (
                 f"{source}: one GPU and one probe",
-                evaluate_scaling.leave_one_out(steps, families, evaluate_scaling.anywhere),
+                evaluate_scaling.leave_one_out(steps, families, evaluate_scaling.widest),
             )
 
 

@@ -57,9 +57,10 @@ def two_nodes(others: Steps) -> list[Plan]:
     return _plans(others, two, others.most == others.most[two].max(initial=0))
 
 
-def anywhere(others: Steps) -> list[Plan]:
-    """Plans with a probe on several GPUs, however placed."""
-    return _plans(others, others.gpus > 1)
+def widest(others: Steps) -> list[Plan]:
+    """Plans with a probe on as many GPUs on as many nodes as other jobs were run on, for the same reason."""
+    most = others.gpus == others.gpus.max(initial=0)
+    return _plans(others, most, others.nodes == others.nodes[most].max(initial=0))
 
 
 def _plans(others: Steps, *allowed: NDArray[np.bool_]) -> list[Plan]:
