@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from control.fast_path.bfd import State
+from lab.cli.main import call
 from lab.fabric.calibration import fabric, load_calibration, write
 from lab.fabric.real import plan
 from lab.fabric.real.calibrate import calibrated
@@ -29,6 +30,7 @@ from twinbed import BackendError, ScenarioError
 
 MS = 1_000_000
 FAST = setting("fast-3x100-both")
+SCENARIO = Path("scenarios/T5.yaml")
 STEPS = {"near": 0.075, "sent": 0.061, "far": 0.063}
 FAST_STEPS = {"fast_late": 0.0002, "fast_told": 0.0005, "fast_route": 0.0006, "fast_far": 0.0006}
 
@@ -146,6 +148,31 @@ def test_a_calibration_is_written_and_read_again(store, tmp_path) -> None:
     assert fabric(again, {}).control.fast is None
 
 
+def test_the_verb_measures_every_step_and_writes_a_file_that_a_scenario_takes(
+    monkeypatch, tmp_path, capsys
+) -> None:
+    def faults(planned, store, *_) -> None:
+        for _ in range(planned.faults):
+            store.add(planned.setting, fault(chain={**STEPS, **FAST_STEPS, "carrier_near": 0.08}))
+
+    def watch(setting_, lasts_s, store, name) -> None:
+        store.add(setting_, Watched("2026", lasts_s, 4, 0, 0, [0.03, 0.08, 0.12]))
+
+    monkeypatch.setattr("lab.fabric.real.campaign.measure", faults)
+    monkeypatch.setattr("lab.fabric.real.campaign.watch", watch)
+    out = tmp_path / "mine.toml"
+    code = call(["calibrate", "--pillar", "fabric", "--quick", "--out", str(out), "--format", "json"])
+    assert code == 0
+    values = {
+        (row["section"], row["key"]): row["value"] for row in json.loads(capsys.readouterr().out)["rows"]
+    }
+    assert values["fast", "route_s"] == pytest.approx(0.0006)
+    assert values["stalls", "per_s"] == pytest.approx(2 / 10)
+    assert values["stalls", "excess_s"] == pytest.approx(0.05)
+    assert with_overrides(load(SCENARIO), [f"calibration={out}"]).calibration == str(out)
+    assert load_calibration(out).name == "mine"
+
+
 def test_without_a_whole_failover_nothing_is_calibrated(tmp_path) -> None:
     with pytest.raises(BackendError, match="no failover was seen whole"):
         calibrated(Store(tmp_path), Road.STOCK)
@@ -199,9 +226,6 @@ def test_the_page_has_every_setting_and_says_whether_the_aim_is_reached(store) -
     )
     assert "fast path, 3×20: 5.00 ×" in text
     assert "0 failovers changed one" in text
-
-
-SCENARIO = Path("scenarios/T5.yaml")
 
 
 @pytest.mark.parametrize(
