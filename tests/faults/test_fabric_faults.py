@@ -14,8 +14,9 @@ import pytest
 from testbed.fabric import doctor
 from twinbed import BackendError
 
-SEQUENCES = int(os.environ.get("FAULTS", "2"))
-SEED = int(os.environ.get("FAULTS_SEED", "378"))
+SEQUENCES = int(os.environ.get("FAULTS", "1"))
+SEED = int(os.environ.get("FAULTS_SEED", "1000"))
+"""The first sequence of this one kills daemons and an agent, and takes rules away."""
 
 MOST_S = 60
 """What a sequence may take with all that is waited for after it; a few seconds, as a rule."""

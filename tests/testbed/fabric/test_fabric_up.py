@@ -76,7 +76,6 @@ def test_daemons_run_at_the_priorities_that_were_asked_for(fabric: Fabric) -> No
     [
         Fault(FaultKind.PORT, host=1, uplink=1, one_way=Direction.IN),
         Fault(FaultKind.TOR, tor=0, silent=False),
-        Fault(FaultKind.DAEMONS, tor=1),
     ],
     ids=lambda fault: fault.kind,
 )
