@@ -8,7 +8,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system system-vm run test test-vm test-faults test-fast check bench results-containers results-fabric results-fidelity-containers results-fidelity-fabric clean
+.PHONY: help setup system system-vm run test test-vm test-faults test-fast check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric clean
 
 help:
 	@printf '%s\n' \
@@ -22,6 +22,7 @@ help:
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
   'make results-fabric   run the experiments T1-T5 and of fleets, and write docs/results/fabric.md (TWINBED_DATA=folder: beside public data, too)' \
+	  'make results-cloud   job performance on public measurements, FC2, and docs/results/cloud.md (TWINBED_DATA=folder; 5 minutes)' \
 	  'make results-fidelity-containers   the twin against this machine (root; about 48 minutes; PART=step …)' \
 	  'make results-fidelity-fabric   failover on a real fabric against the twin (root, FRR; about an hour, goes on where it was)' \
 	  'make clean      remove the environment and everything made by tests and builds'
@@ -68,6 +69,9 @@ results-containers: setup
 
 results-fabric: setup
 	$(BIN)/python -m lab.experiments fabric
+
+results-cloud: setup
+	$(BIN)/python -m lab.cloud.results
 
 results-fidelity-containers: setup
 	$(BIN)/python -m lab.validation $(addprefix --part ,$(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION))
