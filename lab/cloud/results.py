@@ -115,7 +115,7 @@ def performance(data: Path, questions: Sequence[Question] = QUESTIONS) -> list[s
         "## Job performance on public measurements",
         "",
         "Every workload is left out with all its variants; what is chosen is chosen on the others. Errors",
-        "are |predicted / measured − 1|. Each module of evaluation in lab/cloud says what is known and asked.",
+        "are |predicted / measured − 1|. Each module of evaluation says what is known and what is asked.",
         "",
         "| asked | data | workloads | points | median | mean | target (median) | verdict |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",

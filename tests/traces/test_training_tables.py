@@ -41,6 +41,16 @@ def test_throughput_is_of_all_workers_together(tmp_path: Path):
     assert (table.nodes.tolist(), table.most.tolist()) == ([1, 4], [4, 1])
 
 
+def test_a_node_counts_as_one_and_a_precision_is_another_job(tmp_path: Path):
+    head = "model,precision,seqlen_tokens,num_gpus,gpu,globalbatchsize_tokens,throughput_tok_per_s\n"
+    table = training.by_node(
+        written(tmp_path, head + "m,bf16,2048,16,h100,1000,500\nm,fp8,2048,8,h100,1000,900\n")
+    )
+    assert table.job.tolist() == ["m bf16 2048", "m fp8 2048"]
+    assert (table.nodes.tolist(), table.batch.tolist()) == ([2, 1], [500, 1000])
+    assert table.step_s[0] == 2.0
+
+
 def test_a_profile_is_aligned_with_what_was_measured(tmp_path: Path):
     head = "instance_type,model,batchsize,image_px,batch_latency_s\n"
     measured = written(tmp_path, head + "x,m,16,32,1\nx,m,16,32,3\nx,m,16,32,2\ny,m,16,32,4\ny,n,16,32,5\n")
