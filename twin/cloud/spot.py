@@ -21,7 +21,7 @@ SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
-class Steps:
+class Levels:
     """A value that holds from `t_s` until the next: t_s ascending, float64[n]; value float64[n].
 
     Raises ScenarioError if there is none, times do not ascend, or a value is NaN or negative.
@@ -50,14 +50,14 @@ class Steps:
         return float(np.average(self.at(edges[:-1]), weights=np.diff(edges)))
 
 
-def cost_usd(price_usd_h: Steps, machines: int, start_s: float, held_s: float) -> float:
+def cost_usd(price_usd_h: Levels, machines: int, start_s: float, held_s: float) -> float:
     """Of holding machines from start_s for held_s at the prices that held meanwhile."""
     if held_s <= 0:
         return 0.0
     return machines * held_s / SECONDS_PER_HOUR * price_usd_h.mean(start_s, start_s + held_s)
 
 
-def preemptions(available: Steps, wanted: int) -> Real:
+def preemptions(available: Levels, wanted: int) -> Real:
     """Times at which a cluster of `wanted` machines loses one or more: fewer can be had than are held.
 
     A cluster holds what it can get, up to `wanted`, and takes what comes back at once.
@@ -67,13 +67,13 @@ def preemptions(available: Steps, wanted: int) -> Real:
     return found
 
 
-def preemptions_per_h(available: Steps, wanted: int) -> float:
+def preemptions_per_h(available: Levels, wanted: int) -> float:
     """Losses per hour in which the cluster held any machine; 0 if it never did (see `share_held`)."""
     held_s = float((np.diff(available.t_s) * (np.minimum(available.value, wanted)[:-1] > 0)).sum())
     return preemptions(available, wanted).size / held_s * SECONDS_PER_HOUR if held_s else 0.0
 
 
-def share_held(available: Steps, wanted: int) -> float:
+def share_held(available: Levels, wanted: int) -> float:
     """Share of the machines wanted that was there, over time, 0–1."""
     if available.t_s.size < 2:
         return float(min(available.value[0], wanted) / wanted)

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.cloud import spot
-from twin.cloud.spot import Steps
+from twin.cloud.spot import Levels
 from twinbed import ScenarioError
 
-PRICE = Steps(np.array([0.0, 3600.0, 7200.0]), np.array([1.0, 3.0, 2.0]))
-MACHINES = Steps(np.array([0.0, 100.0, 200.0, 300.0, 400.0]), np.array([4.0, 2.0, 5.0, 0.0, 4.0]))
+PRICE = Levels(np.array([0.0, 3600.0, 7200.0]), np.array([1.0, 3.0, 2.0]))
+MACHINES = Levels(np.array([0.0, 100.0, 200.0, 300.0, 400.0]), np.array([4.0, 2.0, 5.0, 0.0, 4.0]))
 
 
 def test_a_price_holds_until_the_next():
@@ -72,4 +72,4 @@ def test_expected_time_is_as_drawn():
 )
 def test_a_history_that_cannot_be_is_refused(t_s: list[float], value: list[float], message: str):
     with pytest.raises(ScenarioError, match=message):
-        Steps(np.array(t_s, dtype=float), np.array(value, dtype=float))
+        Levels(np.array(t_s, dtype=float), np.array(value, dtype=float))
