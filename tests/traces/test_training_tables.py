@@ -34,7 +34,7 @@ def test_replicas_spread_evenly(tmp_path: Path):
 def test_throughput_is_of_all_workers_together(tmp_path: Path):
     head = "source,gpu,placement,model,batch_size,num_gpus,throughput_steps_per_s\n"
     rows = "s,k80,consolidated,m,16,4,8\ns,k80,unconsolidated,m,16,4,4\n"
-    rows += "s,k80,unconsolidated,m,16,1,4\ns,k80,consolidated,n,,1,4\n"
+    rows += "s,k80,unconsolidated,m,16,1,4\ns,k80,consolidated,n,,1,4\ns,k80,consolidated,m,16,8,0\n"
     table = training.throughputs(written(tmp_path, head + rows))["s"]
     assert table.job.tolist() == ["m 16", "m 16"]
     assert table.step_s.tolist() == [0.5, 1.0]

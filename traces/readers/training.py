@@ -134,13 +134,15 @@ def _steps(
 def throughputs(path: Path) -> dict[str, MeasuredSteps]:
     """Columns source, gpu, placement, model, batch_size, num_gpus, throughput_steps_per_s, by source.
 
-    A job is a model with its batch size; rows without one, and the spread copy of a single GPU, are left out.
+    A job is a model with its batch size. Rows without one, those that did not run (throughput 0) and the
+    spread copy of a single GPU are left out.
     """
     text = {"source": "str", "gpu": "str", "placement": "str", "model": "str"}
     columns = (*text, "batch_size", "num_gpus", "throughput_steps_per_s")
     frame = table.read_known(path, columns, **text)
     spread = frame["placement"] != "consolidated"
-    frame = frame[frame["batch_size"].notna() & ~(spread & (frame["num_gpus"] == 1))]
+    ran = frame["batch_size"].notna() & (frame["throughput_steps_per_s"] > 0)
+    frame = frame[ran & ~(spread & (frame["num_gpus"] == 1))]
     found: dict[str, MeasuredSteps] = {}
     for source, rows in frame.groupby("source"):
         gpus, batch = _numbers(rows, "num_gpus"), _numbers(rows, "batch_size")

@@ -287,11 +287,11 @@ def choose(
     """The plan (its position) and shape that serve the other jobs best, each left out with its group in turn.
 
     groups: what is left out together (variants of a job), names[n]. Returns also the mean over groups of the
-    median error. Raises ScenarioError on one group only.
+    median error. Raises ScenarioError on one group only, or without a plan.
     """
     names = sorted(set(groups))
-    if len(names) < 2:
-        raise ScenarioError("choosing needs at least two other jobs; take a plan and a shape yourself")
+    if len(names) < 2 or not plans:
+        raise ScenarioError("choosing needs two other jobs and a plan at least; take plan and shape yourself")
     found: list[tuple[float, int, Shape]] = []
     for shape in shapes:
         models = {name: Scaling(others.take(groups != name), shape) for name in names}

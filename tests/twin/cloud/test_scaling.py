@@ -129,7 +129,7 @@ def test_an_accelerator_nobody_used_is_named():
 def test_nothing_to_learn_from_is_refused():
     with pytest.raises(ScenarioError, match="no other job was measured"):
         Scaling(OTHERS.take(~OTHERS.alone), Shape(2.0, 0.1))
-    with pytest.raises(ScenarioError, match="at least two other jobs"):
+    with pytest.raises(ScenarioError, match="two other jobs and a plan"):
         scaling.choose(job("a", 1, 1), job("a", 1, 1).job, [])
 
 
