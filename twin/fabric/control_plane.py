@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import simpy
 
+from twin.fabric.around import Around
 from twin.fabric.delays import draw
 from twin.fabric.faults import dead_links
 from twin.fabric.journal import NO_CAUSE, Journal, Step
@@ -25,7 +26,6 @@ from twin.fabric.model import (
     ControlPlane,
     Delay,
     Direction,
-    FastPath,
     Fault,
     FaultKind,
     Reroute,
@@ -76,8 +76,11 @@ class _Fabric:
     noticed: set[tuple[str, str]] = field(default_factory=set)
     repaired: int = NO_CAUSE
     links: list[tuple[int, int]] = field(default_factory=list)
+    around: Around | None = None
 
     def __post_init__(self) -> None:
+        if self.manner.control.fast is not None and self.manner.scheme in OVERLAYS:
+            self.around = Around(self, self.manner.control.fast)
         dead = dead_links(self.topology, [self.fault])
         self.links = list(zip(dead.host.tolist(), dead.uplink.tolist(), strict=True))
         pace = self._pace()
@@ -170,31 +173,14 @@ class _Fabric:
         if self.manner.scheme is Scheme.BOND:
             self.env.process(self._turn_bond(here, other, cause))
             return
-        if here.startswith("host") and self.manner.control.fast is not None:
-            self.env.process(self._go_around(self.manner.control.fast, here, other, cause, carrier=carrier))
+        if here.startswith("host") and self.around is not None:
+            host, tor = int(here.removeprefix("host ")), int(other.removeprefix("tor "))
+            self.env.process(self.around.lost(host, tor, cause, carrier=carrier))
         if carrier and here.startswith("host"):
             installed = self.write(here, Step.INSTALLED, f"the kernel skips next hop {other}", cause)
             self.env.process(self.reconcile(here, installed))
             return
         self.speaker(here).tell(other, cause)
-
-    def _go_around(self, fast: FastPath, here: str, lost: str, cause: int, *, carrier: bool) -> Process:
-        """The fast path of a host whose link to `lost` is dead."""
-        yield self.pause(fast.late_s)
-        acted = self.write(here, Step.SELECTED, f"fast path: around {lost}", cause)
-        for neighbour in self.neighbours(lost):
-            self.env.process(self._told(fast, neighbour, here, lost, acted))
-        if not carrier:
-            yield from self._install(fast, here, f"fast path: not by {lost}", acted)
-
-    def _told(self, fast: FastPath, neighbour: str, here: str, lost: str, cause: int) -> Process:
-        yield self.pause(fast.told_s)
-        told = self.write(neighbour, Step.TOLD, f"{here} is not to be reached by {lost}", cause)
-        yield from self._install(fast, neighbour, f"fast path: {here} not by {lost}", told)
-
-    def _install(self, fast: FastPath, here: str, what: str, cause: int) -> Process:
-        yield self.pause(fast.route_s)
-        yield from self.reconcile(here, self.write(here, Step.INSTALLED, what, cause))
 
     def speaker(self, name: str) -> _Speaker:
         """The BGP daemon of a machine."""
