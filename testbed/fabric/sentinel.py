@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +60,17 @@ def sentinel(out: Path, floor_s: float = FLOOR_S) -> Iterator[None]:
 def read(path: Path) -> list[Stall]:
     """What was noted, in the order of its ends; a line that is not whole yet is left out."""
     return [Stall(*map(int, line.split())) for line in path.read_text().splitlines() if line.count(" ") == 2]
+
+
+def lengths_s(stalls: Sequence[Stall]) -> list[float]:
+    """Seconds; stalls of several CPUs that overlap are one, of the machine."""
+    spans: list[tuple[int, int]] = []
+    for each in sorted(stalls, key=lambda each: each.begin_ns):
+        if spans and each.begin_ns < spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], each.end_ns)
+        else:
+            spans.append((each.begin_ns, each.end_ns))
+    return [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in spans]
 
 
 def _end_with_the_parent(number: int) -> None:

@@ -57,7 +57,7 @@ class Around:
         self._policies: dict[int, Policy] = {}
 
     def lost(self, host: int, tor: int, cause: int, *, carrier: bool) -> Process:
-        """The host's link to a ToR is dead, says row `cause`. carrier: it lost that, and its kernel skips it."""
+        """The host's link to a ToR is dead, says row `cause`. carrier: lost, so its kernel skips it."""
         stage = self._stage
         yield stage.pause(self._delays.late_s)
         uplink = int(np.flatnonzero(stage.topology.tor_of[host] == tor)[0])

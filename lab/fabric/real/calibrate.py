@@ -163,9 +163,8 @@ def _of_stalls(watched: Sequence[Watched]) -> dict[str, Value]:
     beyond = np.array([each for each in longest.stalls_s if each >= _STALL_FLOOR_S]) - _STALL_FLOOR_S
     if not beyond.size:
         return {}
-    # A stall of both CPUs is noted by both.
     count = beyond.size
-    said = f"measured: {count} stalls of a CPU of more than 50 ms in {longest.lasted_s / 60:.1f} minutes"
+    said = f"measured: {count} stalls of more than 50 ms in {longest.lasted_s / 60:.1f} minutes"
     return {
         "stalls.per_s": Value(count / longest.lasted_s, "1/s", said, count),
         "stalls.floor_s": Value(_STALL_FLOOR_S, "s", said),

@@ -84,14 +84,13 @@ def watch(setting: Setting, lasts_s: float, store: Store, name: str) -> Watched:
         before = _downs(found.fabric)
         began_s = time.monotonic()
         time.sleep(lasts_s)
-        stalls = sentinel.read(found.stalls)
         row = Watched(
             _now(),
             time.monotonic() - began_s,
             sum(len(host.uplinks) for host in found.fabric.hosts),
             _downs(found.fabric) - before,
             sum(_turned_away(path) for path in found.journals),
-            [(each.end_ns - each.begin_ns) / 1e9 for each in stalls],
+            sentinel.lengths_s(sentinel.read(found.stalls)),
         )
     store.add(setting, row)
     return row

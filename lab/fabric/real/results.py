@@ -167,7 +167,7 @@ def _watched(found: Found) -> Iterator[str]:
     yield (
         "Nothing is broken. Downs: of BFD sessions of both hosts, as bfdd counts them. Stalls: times of "
         f"{STALL_S * 1e3:g} ms or more in which a CPU ran nobody, as a process with the highest priority on "
-        "it saw them."
+        "it saw them; of several CPUs at once they are one."
     )
     rows = tuple(
         {

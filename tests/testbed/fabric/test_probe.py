@@ -24,6 +24,12 @@ def test_only_whole_lines_are_read(tmp_path) -> None:
     assert sentinel.read(stalls)[0] == sentinel.Stall(0, 5, 25)
 
 
+def test_a_stall_of_all_cpus_is_one() -> None:
+    stalls = [sentinel.Stall(0, 0, 50_000_000), sentinel.Stall(1, 10_000_000, 70_000_000)]
+    alone = sentinel.Stall(1, 900_000_000, 930_000_000)
+    assert sentinel.lengths_s([alone, *stalls]) == pytest.approx([0.07, 0.03])
+
+
 @pytest.mark.root
 @pytest.mark.slow
 def test_a_flow_on_the_dead_path_has_a_gap_and_others_have_none(fabric, tmp_path) -> None:
