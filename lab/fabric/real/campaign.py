@@ -82,15 +82,16 @@ def watch(setting: Setting, lasts_s: float, store: Store, name: str) -> Watched:
     """Does nothing for so long, and counts what went down all the same."""
     with bench(setting, name, probing=False) as found:
         before = _downs(found.fabric)
-        began_s = time.monotonic()
+        began_ns = time.monotonic_ns()
         time.sleep(lasts_s)
+        stalls = [each for each in sentinel.read(found.stalls) if each.begin_ns >= began_ns]
         row = Watched(
             _now(),
-            time.monotonic() - began_s,
+            (time.monotonic_ns() - began_ns) / 1e9,
             sum(len(host.uplinks) for host in found.fabric.hosts),
             _downs(found.fabric) - before,
             sum(_turned_away(path) for path in found.journals),
-            sentinel.lengths_s(sentinel.read(found.stalls)),
+            sentinel.lengths_s(stalls),
         )
     store.add(setting, row)
     return row
