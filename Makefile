@@ -2,6 +2,7 @@
 PYTHON ?= python3
 EXTRAS ?= dev,testbed
 PORT   ?= 8501
+JOBS   ?= 2
 VENV   := .venv
 BIN    := $(VENV)/bin
 comma  := ,
@@ -49,8 +50,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
+# What runs on the real machine runs alone; the rest side by side, a file to a process.
 test: setup system check
-	$(BIN)/pytest
+	$(BIN)/pytest -m 'not real' -n $(JOBS) --dist loadfile
+	$(BIN)/pytest -m real
 
 test-fast: setup
 	$(BIN)/pytest -m 'not slow and not browser and not vm'

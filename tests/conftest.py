@@ -11,18 +11,21 @@ import pytest
 from testbed.containers import hooks
 from testbed.vm import Vm, available
 
-REAL = ("contract", "faults", "kernel", "testbed", "lab/real", "lab/calibrating")
+REAL = ("contract", "faults", "kernel", "testbed", "lab/real", "lab/fabric/real", "lab/calibrating")
 """Where tests run on the machine's own kernel and clock, which others use, too."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs on the real machine is tried once more when it fails, and the summary tells of it (RERUN):
-    such a machine may stand still for longer than any deadline that is of use. Nothing else is."""
+    """What runs on the real machine runs alone (`-m real`), and is tried once more when it fails, which the
+    summary tells of (RERUN): such a machine may stand still for longer than any deadline that is of use. The
+    rest may run side by side (`-m 'not real' -n 2`), and is never tried again."""
     here = Path(__file__).parent
     folders = [here / each for each in REAL]
     for item in items:
         kinds = {"root", "browser", "vm"} & {mark.name for mark in item.iter_markers()}
         if kinds or any(item.path.is_relative_to(each) for each in folders):
+            item.add_marker(pytest.mark.real)
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
