@@ -59,7 +59,7 @@ class Through:
     bfd: BfdTimers = BfdTimers()  # noqa: RUF009  (frozen)
     rto_min_s: float | None = None
     fast_path: bool = False
-    iterations: int = 600
+    iterations: int = 500
     down_s: float = 3.0
     up_s: float = 1.0
 
@@ -171,7 +171,7 @@ def _streams(_: Path) -> Cell:
     with _standing(Plan(name=NAME)) as fabric:
         source, destination = _places(fabric)
         with _faults_of(fabric) as cycle:
-            found = streams.measure(source, destination, seconds=60, streams=4, rate_bps=50e6)
+            found = streams.measure(source, destination, seconds=30, streams=4, rate_bps=50e6)
     return {
         "rate_bps": found.rate_bps.tolist(),
         "retransmits": found.retransmits,
