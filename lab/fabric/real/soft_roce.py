@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,10 @@ SETTINGS = (BfdTimers(0.1, 3), BfdTimers(0.05, 5))
 GAPS_S = (1.0, 2.0, 3.0, 4.0, 5.0, 8.0)
 RETRY_COUNT = 2
 TRIAL_ROUNDS = 500
-"""So many that the first is not over when the path is lost."""
+"""So many that they are not over when the path is lost."""
+
+TRIAL_TIMEOUT_S = 40
+"""One side may wait for ever for another that has broken."""
 
 NAME = "roce"
 WARM_UP_ROUNDS = 300
@@ -52,12 +55,15 @@ _MARGIN_NS = 300_000_000
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One fault that the queue pair was in the way of. gap_s: the longest silence of the probes' flows;
-    stall_s: the round that was under way; twin_s: the twin's stall after such a gap."""
+    """One fault that the queue pair was in the way of.
 
-    gap_s: float
+    gaps_s: the longest silence of the probes' flows from client to server, and back (0: none); stall_s: the
+    round that was under way; twin_s: the twin's stall after such gaps, of which packets met one or both.
+    """
+
+    gaps_s: tuple[float, float]
     stall_s: float
-    twin_s: float
+    twin_s: tuple[float, float]
     twin_survives: bool
 
 
@@ -105,7 +111,7 @@ def _through_faults(fabric: Fabric, client: Guest, server: Guest, rounds: int, t
             if not ended:
                 injected.append(at_ns)
             wait_converged(fabric, CONVERGED_WITHIN_S)
-        found = [gap for file in files for gap in gaps(file)]
+        found = [gaps(file) for file in files]
         return _compared(fabric.plan.bfd, pings.result(), injected, found, timeout)
 
 
@@ -117,20 +123,18 @@ def _ended(pings: Future[PingPong], within_s: float) -> bool:
 
 
 def _compared(
-    bfd: BfdTimers, pings: PingPong, injected: Sequence[int], found: Sequence[Gap], timeout: int
+    bfd: BfdTimers, pings: PingPong, injected: Sequence[int], found: Sequence[Sequence[Gap]], timeout: int
 ) -> Measured:
     pair = QueuePair(timeout=timeout)
     at_ns, hits = pings.at_ns, []
     for when_ns in injected:
         near = (at_ns > when_ns - _MARGIN_NS) & (at_ns < when_ns + _WINDOW_NS)
-        lengths = [each.length_s for each in found if abs(each.begin_ns - when_ns) < _MARGIN_NS]
-        if not near.any() or not lengths:
-            continue
-        stall_s, gap_s = float(pings.round_s[near].max()), max(lengths)
-        # Otherwise its packets took the other way.
-        if stall_s > bfd.detection_s / 2:
-            twin_s = float(rdma.stall_s(pair, gap_s))
-            hits.append(Hit(gap_s, stall_s, twin_s, bool(rdma.survives(pair, gap_s))))
+        there_s, back_s = (_longest_s(each, when_ns) for each in found)
+        # Otherwise its packets took the other way, and the longest round is a machine's noise.
+        if near.any() and 0 < max(there_s, back_s) < 2 * (stall_s := float(pings.round_s[near].max())):
+            there, back = rdma.stall_s(pair, [there_s, back_s])
+            survives = bool(rdma.survives(pair, max(there_s, back_s)))
+            hits.append(Hit((there_s, back_s), stall_s, (float(there), float(back)), survives))
     return Measured(bfd, pings, len(injected), tuple(hits))
 
 
@@ -144,15 +148,16 @@ class Trial:
     after_s: float
 
 
-def survival(gaps_s: Sequence[float], retry_count: int) -> list[Trial]:
-    """A new queue pair for each gap, whose client is silenced for so long. Raises as measure does."""
+def survival(gaps_s: Sequence[float], retry_count: int) -> Iterator[Trial]:
+    """A new queue pair for each gap, whose client is silenced for so long; as they end. Raises as measure."""
     plan = Plan(name=NAME)
     fabric = up(plan)
     try:
         with guests(fabric, fabric.hosts) as (client, server):
             for each in (client, server):
                 prepare(each)
-            return [_trial(client, server, gap_s, retry_count) for gap_s in gaps_s]
+            for gap_s in gaps_s:
+                yield _trial(client, server, gap_s, retry_count)
     finally:
         leftovers.remove(plan.name)
 
@@ -161,7 +166,13 @@ def _trial(client: Guest, server: Guest, gap_s: float, retry_count: int) -> Tria
     begun = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(
-            ping_pong, client, server, TRIAL_ROUNDS, timeout_s=60, retry_count=retry_count, on_begin=begun.set
+            ping_pong,
+            client,
+            server,
+            TRIAL_ROUNDS,
+            timeout_s=TRIAL_TIMEOUT_S,
+            retry_count=retry_count,
+            on_begin=begun.set,
         )
         while not begun.wait(0.02) and not running.done():
             continue
@@ -172,18 +183,19 @@ def _trial(client: Guest, server: Guest, gap_s: float, retry_count: int) -> Tria
     return Trial(gap_s, pings.error, (pings.ended_ns - cut_ns) / 1e9)
 
 
-def told_survival(trials: Sequence[Trial], retry_count: int) -> str:
+def told_survival(trials: Iterable[Trial], retry_count: int) -> Iterator[str]:
     """A line for each gap, with the twin's word."""
     pair = QueuePair(timeout=CM_TIMEOUT, retry_count=retry_count)
     budget_s = pair.ack_timeout_s * (retry_count + 1)
-    lines = [
-        f"{retry_count} retries, ACK timeout {pair.ack_timeout_s:.2f} s; the twin's budget {budget_s:.1f} s"
-    ]
+    yield f"{retry_count} retries, ACK timeout {pair.ack_timeout_s:.2f} s; the twin's budget {budget_s:.1f} s"
     for each in trials:
         twin = "survives" if rdma.survives(pair, each.gap_s) else "breaks"
         found = "survived" if each.error is None else f"broke after {each.after_s:.1f} s ({each.error})"
-        lines.append(f"  gap {each.gap_s:4.1f} s  {found}; the twin: {twin}")
-    return "\n".join(lines)
+        yield f"  gap {each.gap_s:4.1f} s  {found}; the twin: {twin}"
+
+
+def _longest_s(found: Sequence[Gap], when_ns: int) -> float:
+    return max((each.length_s for each in found if abs(each.begin_ns - when_ns) < _MARGIN_NS), default=0.0)
 
 
 def told(measured: Measured) -> str:
@@ -198,14 +210,13 @@ def told(measured: Measured) -> str:
         f"  latency (half a round) p50 {p50:.2f}  p99 {p99:.2f}  p99.9 {p999:.2f}  max {most:.1f} ms",
     ]
     if hits:
-        rows = np.array([[each.gap_s, each.stall_s, each.twin_s] for each in hits]) * 1e3
-        gap, stall, twin = np.median(rows, axis=0)
         survive = "survives" if all(each.twin_survives for each in hits) else "does not survive"
-        lines.append(
-            f"  medians: gap {gap:.0f} ms, stall {stall:.0f} ms, the twin's stall {twin:.0f} ms; "
-            f"the twin: {survive}"
+        lines.append(f"  the twin: {survive}; gaps there/back, stall, and the twin's after either gap, ms:")
+    for each in hits:
+        there, back, stall, *twin = (
+            round(1e3 * value) for value in (*each.gaps_s, each.stall_s, *each.twin_s)
         )
-        lines += [f"    gap {gap:4.0f}  stall {stall:4.0f}  twin {twin:4.0f} ms" for gap, stall, twin in rows]
+        lines.append(f"    gap {there:4}/{back:4}  stall {stall:4}  twin {twin[0]:4}/{twin[1]:4}")
     return "\n".join(lines)
 
 
@@ -221,7 +232,8 @@ def main(argv: Sequence[str]) -> int:
     arguments = parser.parse_args(argv)
     try:
         if arguments.survival:
-            print(told_survival(survival(GAPS_S, RETRY_COUNT), RETRY_COUNT))
+            for line in told_survival(survival(GAPS_S, RETRY_COUNT), RETRY_COUNT):
+                print(line, flush=True)
             return 0
         for bfd in arguments.bfd or SETTINGS:
             print(told(measure(bfd, arguments.duration, arguments.timeout)), flush=True)

@@ -24,18 +24,20 @@ def pings(error: str | None = None) -> PingPong:
 
 
 def test_a_fault_in_the_way_is_told_beside_the_twin() -> None:
-    found = [Gap(0, 1_000 * MS, 1_300 * MS, 60), Gap(1, 1_001 * MS, 1_290 * MS, 58)]
+    there = [Gap(0, 1_000 * MS, 1_300 * MS, 60), Gap(1, 1_001 * MS, 1_290 * MS, 58)]
+    found = [[*there, Gap(0, 9_000 * MS, 9_300 * MS, 60)], []]
     measured = soft_roce._compared(TIMERS, pings(), [1_001 * MS, 9_000 * MS], found, timeout=14)
 
     assert measured.injected == 2
     (hit,) = measured.hits
-    assert (hit.gap_s, hit.stall_s) == pytest.approx((0.3, 0.34))
+    assert (*hit.gaps_s, hit.stall_s) == pytest.approx((0.3, 0.0, 0.34))
     # The fifth ACK timeout of 67 ms is the first after the gap.
-    assert hit.twin_s == pytest.approx(5 * 4.096e-6 * 2**14)
+    assert hit.twin_s == pytest.approx((5 * 4.096e-6 * 2**14, 0.0))
     assert hit.twin_survives
     text = soft_roce.told(measured)
     assert "2 faults, 1 in the queue pair's way; it survived" in text
-    assert "gap 300 ms, stall 340 ms, the twin's stall 336 ms; the twin: survives" in text
+    assert "the twin: survives; gaps there/back" in text
+    assert text.endswith("gap  300/   0  stall  340  twin  336/   0")
 
 
 def test_a_queue_pair_that_broke_is_told() -> None:
@@ -45,7 +47,7 @@ def test_a_queue_pair_that_broke_is_told() -> None:
 
 def test_what_a_queue_pair_survives_is_told_beside_the_twin() -> None:
     trials = [soft_roce.Trial(4.0, None, 4.1), soft_roce.Trial(5.0, RETRIES_USED_UP, 5.5)]
-    assert soft_roce.told_survival(trials, retry_count=2).splitlines() == [
+    assert list(soft_roce.told_survival(trials, retry_count=2)) == [
         "2 retries, ACK timeout 2.15 s; the twin's budget 6.4 s",
         "  gap  4.0 s  survived; the twin: survives",
         "  gap  5.0 s  broke after 5.5 s (Failed status 12); the twin: breaks",
