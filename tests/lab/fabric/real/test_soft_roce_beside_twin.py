@@ -68,7 +68,7 @@ def test_a_queue_pair_lives_through_silent_faults() -> None:
     there, reason = vm_boot.available()
     if not there:
         pytest.skip(f"no VM here: {reason}")
-    measured = soft_roce.measure(TIMERS, duration_s=8.0)
+    measured = soft_roce.measure(TIMERS, duration_s=15.0)
 
     assert measured.pings.error is None
     assert measured.injected >= 2
