@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
-from control.recommender.model import Flags, Observations, Real, Whole
-from control.recommender.population import Population
+from control.recommender.model import Observations, Real, Whole
+from control.recommender.population import SPREADS, Population
 
 CHANCE_FAILURE = 0.15
 """Prior probability that a trial fails (crashes, hangs) whatever its configuration, given that it failed."""
@@ -29,8 +29,9 @@ class Belief:
     """A mixture of `e` entries over n candidates.
 
     weight: of each entry, float64[e]; shift: how far each trial moved each entry, in its own deviations,
-    float64[e, k]; gain: how a trial moves candidates, of each group, float64[2, k, n]; variance: of each
-    group at each candidate, without noise, float64[2, n].
+    float64[e, k]; gain: how a trial moves candidates, of each group, float64[g, k, n]; kept: what
+    of that a trial takes from the variance, float64[g, k]; variance: of each group at each candidate, without
+    noise, float64[g, n].
     """
 
     prior: Population
@@ -49,9 +50,9 @@ class Belief:
     def means(self, entries: Whole, rows: Whole | slice = slice(None)) -> Real:
         """Log seconds that some entries expect at some candidates, float64[e', n']."""
         moved = self.prior.law_time(entries, rows)
-        for near in (False, True):
-            mine = self.prior.near[entries] == near
-            moved[mine] += self.shift[entries[mine]] @ self.gain[int(near)][:, rows]
+        for group, gain in enumerate(self.gain):
+            mine = self.prior.group[entries] == group
+            moved[mine] += self.shift[entries[mine]] @ gain[:, rows]
         return moved
 
     def summary(self, most: int = 96) -> tuple[Real, Real]:
@@ -60,8 +61,8 @@ class Belief:
         weight = self.weight[top] / self.weight[top].sum()
         means = self.means(top)
         mean = weight @ means
-        near = float(weight[self.prior.near[top]].sum())
-        variance = (1 - near) * self.variance[0] + near * self.variance[1] + weight @ (means - mean) ** 2
+        shares = np.bincount(self.prior.group[top], weights=weight, minlength=len(SPREADS))
+        variance = shares @ self.variance + weight @ (means - mean) ** 2
         return mean, np.sqrt(variance + self.prior.kernel.noise)
 
     def draw(self, rows: Whole, count: int, generator: np.random.Generator, most: int = 400) -> Real:
@@ -70,19 +71,19 @@ class Belief:
         chosen = generator.choice(top.size, size=count, p=self.weight[top] / self.weight[top].sum())
         unique, back = np.unique(chosen, return_inverse=True)
         drawn = self.means(top[unique], rows)[back]
-        near = self.prior.near[top][chosen]
-        for group in (False, True):
-            mine = np.flatnonzero(near == group)
+        groups = self.prior.group[top][chosen]
+        for group in range(len(SPREADS)):
+            mine = np.flatnonzero(groups == group)
             if mine.size:
                 lower = self._root(rows, group)
                 drawn[mine] += generator.standard_normal((mine.size, rows.size)) @ lower.T
         return drawn
 
-    def _root(self, rows: Whole, near: bool) -> Real:
-        prior = self.prior
-        covariance = np.array([prior.covariance(int(row), near)[rows] for row in rows])
-        gain = self.gain[int(near)][:, rows]
-        covariance -= gain.T @ (self.kept[int(near)][:, None] * gain)
+    def _root(self, rows: Whole, group: int) -> Real:
+        """A square root of one group's covariance, float64[n', n']."""
+        covariance = np.array([self.prior.covariance(int(row), group)[rows] for row in rows])
+        gain = self.gain[group][:, rows]
+        covariance -= gain.T @ (self.kept[group][:, None] * gain)
         covariance[np.diag_indices_from(covariance)] += 1e-7 * np.trace(covariance) / rows.size + _SMALL
         values, vectors = np.linalg.eigh(covariance)
         root: Real = vectors * np.sqrt(np.maximum(values, 0.0))
@@ -94,18 +95,17 @@ def believe(prior: Population, observed: Observations) -> Belief:
     n, entries, trials = len(prior.candidates), prior.law.size, len(observed)
     log_weight = prior.log_weight.copy()
     shift = np.zeros((entries, trials))
-    gain, kept = np.zeros((2, trials, n)), np.zeros((2, trials))
-    variance = np.stack([prior.variance(False), prior.variance(True)])
+    gain, kept = np.zeros((len(SPREADS), trials, n)), np.zeros((len(SPREADS), trials))
+    variance = np.stack([prior.variance(group) for group in range(len(SPREADS))])
     at_start = prior.law_time(np.arange(entries), observed.candidate) if trials else np.empty((entries, 0))
     # What ended comes first: a failure is then judged by beliefs that are as sharp as they get.
     for place in np.argsort(~observed.ok, kind="stable"):
         row, value = int(observed.candidate[place]), float(np.log(observed.time_s[place]))
-        for near in (False, True):
-            mine = prior.near == near
+        for group in range(len(SPREADS)):
+            mine = prior.group == group
             if not mine.any():
                 continue
-            group = int(near)
-            column = prior.covariance(row, near) - (kept[group] * gain[group][:, row]) @ gain[group]
+            column = prior.covariance(row, group) - (kept[group] * gain[group][:, row]) @ gain[group]
             total = column[row] + prior.kernel.noise
             mean = at_start[mine, place] + shift[mine] @ gain[group][:, row]
             scaled = (value - mean) / np.sqrt(total)
@@ -132,10 +132,3 @@ def _failed(bound: Real, log_weight: Real) -> tuple[Real, Real, float]:
     weight = np.exp(log_weight - log_weight.max())
     left = float(np.average(1 - blamed * hazard * (hazard - bound), weights=weight))
     return np.log(likely), blamed * hazard, float(np.clip(left, _LEAST_VARIANCE, 1.0))
-
-
-def tried(observed: Observations, n: int) -> Flags:
-    """Which of n candidates have a trial, bool[n]."""
-    flags = np.zeros(n, dtype=np.bool_)
-    flags[observed.candidate] = True
-    return flags

@@ -24,10 +24,14 @@ LEAST_RUNS = 3
 """A past job with fewer runs that ended says nothing about shape."""
 ANY_LAW = 2.0
 """Weight of "any law" against one past job each: with 10 past jobs a new one is unlike them with 17 %."""
-UNLIKE_ALL = 6.0
+UNLIKE_ALL = 3.0
 """With m past jobs a new one is like one of them, its residual too, with probability m / (m + this)."""
-_OWN_SPREAD = 0.3
-"""Variance about a past job's residual, relative to the population's, where the new job is like it."""
+SPREADS = (1.0, 0.3, 3.0)
+"""Of each group of the mixture, the residual's variance relative to the population's: jobs of the population,
+jobs like one past job (about its residual), and jobs unlike any. Together they have heavy tails."""
+_OF_POPULATION, _LIKE_ONE, _UNLIKE_ANY = range(len(SPREADS))
+STRANGE = 0.2
+"""Share of the jobs that are like no past one that are unlike any: a surprise must not be explained away."""
 _LAWS_PER_JOB = 128
 _ROUNDS = 2
 """Of weighing laws and fitting the kernel in turn; a third changes nothing that matters."""
@@ -46,10 +50,10 @@ _UNKNOWN_LEVEL, _LEVEL_SPREAD = float(np.log(600.0)), 2.0
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """A prior over a job's logarithm of seconds at n candidates, a mixture of e entries in two groups.
+    """A prior over a job's logarithm of seconds at n candidates, a mixture of e entries in three groups.
 
-    laws: all; law, residual: of each entry, int64[e]; log_weight: float64[e]; near: whether the entry is of
-    the group that is like a past job, bool[e]; residuals: float64[1 + jobs, n], the population's mean first;
+    laws: all; law, residual: of each entry, int64[e]; log_weight: float64[e]; group: an index of
+    SPREADS, int64[e]; residuals: float64[1 + jobs, n], the population's mean first;
     shapes: past residuals less their mean, scaled so that shapesᵀ shapes is their part of the covariance,
     float64[k, n]; kernel: of the smooth part, noise included; x: features of the candidates.
     """
@@ -60,7 +64,7 @@ class Population:
     law: Whole
     residual: Whole
     log_weight: Real
-    near: Flags
+    group: Whole
     residuals: Real
     shapes: Real
     kernel: Kernel
@@ -77,23 +81,19 @@ class Population:
         anchors = np.linspace(0, len(self.candidates) - 1, min(64, len(self.candidates))).astype(np.int64)
         middle = log_time(laws, self.candidates.take(anchors), self.at).mean(axis=1, keepdims=True)
         shape = log_time(laws, part, self.at) - middle
-        mean: Real = shape[back] + self.residuals[self.residual[entries]][:, rows] + self.level
+        mean: Real = shape[back] + self.residuals[:, rows][self.residual[entries]] + self.level
         return mean
 
-    def covariance(self, row: int, near: bool) -> Real:
+    def covariance(self, row: int, group: int) -> Real:
         """Covariance of one candidate with all, without noise, float64[n]."""
         smooth = self.kernel(self.x, self.x.take(np.array([row])))[:, 0]
         shared = self.shapes.T @ self.shapes[:, row]
-        return self._spread(near) * (smooth + shared) + self.level_variance
+        return SPREADS[group] * (smooth + shared) + self.level_variance
 
-    def variance(self, near: bool) -> Real:
+    def variance(self, group: int) -> Real:
         """The prior's variance at every candidate, without noise, float64[n]."""
-        total: Real = self._spread(near) * (self.kernel.variance + (self.shapes**2).sum(axis=0))
+        total: Real = SPREADS[group] * (self.kernel.variance + (self.shapes**2).sum(axis=0))
         return total + self.level_variance
-
-    @staticmethod
-    def _spread(near: bool) -> float:
-        return _OWN_SPREAD if near else 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def learn(history: History | None, candidates: Candidates, known_level: Level | 
     if known_level is not None:
         level, spread = known_level.mean, known_level.deviation**2
     mean, shapes = _moments(there, share, len(candidates))
-    law, of, log_weight, near = _entries(place, weights, _spread_weights(place, weights))
+    law, of, log_weight, group = _entries(place, weights, _spread_weights(place, weights))
     return Population(
         candidates=candidates,
         laws=laws,
@@ -141,7 +141,7 @@ def learn(history: History | None, candidates: Candidates, known_level: Level | 
         law=law,
         residual=of,
         log_weight=log_weight,
-        near=near,
+        group=group,
         residuals=np.vstack([mean[None, :], there]),
         shapes=shapes,
         kernel=replace(kernel, variance=kernel.variance * smooth),
@@ -275,17 +275,21 @@ def _mixing(full: Real, kernel: Kernel, x: Features) -> tuple[float, float]:
     return found
 
 
-def _entries(place: Real, weights: Real, prior: Real) -> tuple[Whole, Whole, Real, Flags]:
+def _entries(place: Real, weights: Real, prior: Real) -> tuple[Whole, Whole, Real, Whole]:
     """Law, residual, log weight and group of every entry of the mixture."""
     count, jobs = len(prior), len(weights)
-    law, of = [np.arange(count)], [np.zeros(count, dtype=np.int64)]
     likely = jobs / (jobs + UNLIKE_ALL)
-    log_weight = [np.log(prior) + np.log1p(-likely)]
+    parts: list[tuple[Whole, int, Real, int]] = [
+        (np.arange(count), 0, prior * (1 - likely) * (1 - STRANGE), _OF_POPULATION),
+        (np.arange(count), 0, prior * (1 - likely) * STRANGE, _UNLIKE_ANY),
+    ]
     for job in range(jobs):
         near = alike(place, weights[job])
-        top = np.argsort(near)[::-1][:_LAWS_PER_JOB]
-        law.append(top)
-        of.append(np.full(top.size, job + 1))
-        log_weight.append(np.log(np.maximum(near[top], 1e-300) / near[top].sum() * likely / jobs))
-    group = np.concatenate([np.full(each.size, place_ > 0) for place_, each in enumerate(law)])
-    return np.concatenate(law), np.concatenate(of), np.concatenate(log_weight), group
+        top = np.argsort(near, kind="stable")[::-1][:_LAWS_PER_JOB]
+        parts.append((top, job + 1, near[top] / near[top].sum() * likely / jobs, _LIKE_ONE))
+    return (
+        np.concatenate([law for law, *_ in parts]),
+        np.concatenate([np.full(law.size, residual) for law, residual, *_ in parts]),
+        np.log(np.maximum(np.concatenate([weight for _, _, weight, _ in parts]), 1e-300)),
+        np.concatenate([np.full(law.size, group) for law, _, _, group in parts]),
+    )

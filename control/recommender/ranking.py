@@ -58,20 +58,20 @@ def ranked(request: Request, predicted: Prediction, most: int | None = None) -> 
     order = order[affordable(request)[order]][:most]
     factor = np.exp(float(ndtri(0.5 + COVERAGE / 2)) * predicted.deviation)
     bounded = np.isfinite(request.deadline_s) or np.isfinite(request.budget_usd)
+    columns = (each[order].tolist() for each in (time_s, time_s / 3600 * price, price, factor, likely))
     found = []
-    for row in order:
-        dollars = time_s[row] / 3600 * price[row]
+    for row, seconds, dollars, hourly, wide, sure in zip(order.tolist(), *columns, strict=True):
         reason = predicted.reasons[row]
         if bounded:
-            reason += f"; keeps deadline and budget with {likely[row]:.0%}"
+            reason += f"; keeps deadline and budget with {sure:.0%}"
         found.append(
             Recommendation(
-                configuration=request.candidates.configuration(int(row)),
-                time_s=float(time_s[row]),
-                cost_usd=float(dollars),
-                time_interval=_around(float(time_s[row]), float(factor[row])),
-                cost_interval=_around(float(dollars), float(factor[row])),
-                price_usd_h=float(price[row]),
+                configuration=request.candidates.configuration(row),
+                time_s=seconds,
+                cost_usd=dollars,
+                time_interval=_around(seconds, wide),
+                cost_interval=_around(dollars, wide),
+                price_usd_h=hourly,
                 reason=reason,
             )
         )

@@ -35,8 +35,8 @@ SHORTLIST = 400
 """Joint draws are made of so many candidates, those that may be best; a draw's cost grows with its cube."""
 HOPE = 1.5
 """The shortlist goes by mean less so many deviations."""
-GOOD_ENOUGH = 0.1
-"""A candidate within this share of the best is as good as the best."""
+NEAR, FAR = 0.0, 1.0
+"""Losses, as logarithms of the factor to the best: below NEAR none is felt, above FAR all are alike."""
 STOP_BELOW = 0.03
 
 
@@ -85,7 +85,6 @@ class Informed:
     prior: Population
     seed: int
     stop_below: float
-    kind: str = "reg"
 
     def propose(self, observed: Observations) -> Proposal | Stop:
         """The candidate expected to take most off the regret, or the end where little is left of it."""
@@ -100,8 +99,9 @@ class Informed:
         generator = np.random.default_rng([self.seed, len(observed)])
         limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
         rows, draws = self._draws(belief, np.flatnonzero(left), generator, limit_s)
-        gain, worth = _worth(self.kind, draws, value)
-        place = int(worth.argmax())
+        gain = expected_gain(draws, value)
+        # Of candidates that gain the same, nothing for instance, the one that keeps the bounds most often.
+        place = int(np.lexsort((np.isfinite(draws).mean(axis=0), gain))[-1])
         row = int(rows[place])
         if best is not None and gain[place] < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
@@ -140,27 +140,19 @@ def time_limit(history: History | None, observed: Observations) -> float:
     return float(late.min()) if late.size and ok.any() else np.inf
 
 
-def _worth(kind: str, draws: Real, best: float) -> tuple[Real, Real]:
-    cap = 1.0
-    low = draws.min(axis=1)
-    some = np.isfinite(np.minimum(low, best))
-    if not some.any():
-        return np.zeros(draws.shape[1]), -draws.mean(0) if np.isfinite(draws).all() else np.isfinite(
-            draws
-        ).mean(0)
-    draws, low = draws[some], low[some]
-    least = np.minimum(low, best)[:, None]
-    if np.isfinite(best):
-        gain = (np.minimum(best - least, cap) - np.minimum(np.minimum(draws, best) - least, cap)).mean(axis=0)
-        ei = np.minimum(np.maximum(best - draws, 0), 3).mean(axis=0)
-    else:
-        gain = 1 - np.minimum(draws - least, cap).mean(axis=0)
-        ei = gain
-    good = (draws <= least + np.log(1.1)).mean(axis=0)
-    if kind == "reg":
-        return gain, gain
-    if kind == "ei":
-        return gain, ei
-    if kind == "pbest":
-        return gain, good
-    return gain, gain / max(gain.max(), 1e-9) + good / max(good.max(), 1e-9)
+def expected_gain(draws: Real, best: float) -> Real:
+    """How much less is lost if a candidate is tried, too, a mean over joint draws, float64[n].
+
+    draws: log objective, float64[draws, n], infinite beyond the bounds; best: the best trial's, infinite for
+    none. What is lost is the logarithm of the best tried over the best there is, beyond NEAR and up to FAR;
+    draws in which nothing keeps the bounds say nothing.
+    """
+    least = np.minimum(draws.min(axis=1), best)
+    possible = np.isfinite(least)
+    if not possible.any():
+        return np.zeros(draws.shape[1])
+    least = least[possible][:, None]
+    before = np.clip(best - least, NEAR, FAR)
+    after = np.clip(np.minimum(draws[possible], best) - least, NEAR, FAR)
+    gain: Real = (before - after).mean(axis=0)
+    return gain
