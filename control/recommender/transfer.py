@@ -107,6 +107,10 @@ class Informed:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
         return Proposal(row, f"expected to take {gain[place]:.1%} off what is left to gain")
 
+    def ranking(self, observed: Observations, most: int | None = None) -> list[Recommendation]:
+        """What Transfer.recommend says after these trials, without learning again."""
+        return rank(self.request.seen(observed), believe(self.prior, observed), most)
+
     def predicted(self, observed: Observations) -> tuple[Real, Real]:
         """Mean and deviation of the log seconds at every candidate after some trials, float64[n]."""
         return believe(self.prior, observed).summary()

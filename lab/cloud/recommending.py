@@ -30,7 +30,7 @@ from control.recommender.model import (
 )
 from control.recommender.ports import Recommender, Request
 from control.recommender.random_search import RandomSearch
-from control.recommender.transfer import Transfer
+from control.recommender.transfer import Informed, Transfer
 from lab.cloud.store import Measurements, as_history, shipped, trials_of
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
@@ -163,10 +163,16 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
         observed=trials_of(question.job.name, runs, among),
     )
     chosen = recommender(question, used)
-    step = chosen.searcher(request, seed=0).propose(request.observed)
+    search = chosen.searcher(request, seed=0)
+    step = search.propose(request.observed)
+    # Learning from past jobs is what takes time: the search has done it already.
+    if isinstance(search, Informed):
+        ranking = search.ranking(request.observed, most)
+    else:
+        ranking = chosen.recommend(request)[:most]
     row = step.candidate if isinstance(step, Proposal) else step.best
     return Answer(
-        ranking=tuple(chosen.recommend(request)[:most]),
+        ranking=tuple(ranking),
         next=step,
         next_configuration=among.configuration(row),
         next_price_usd_h=float(among.price_usd_h[row]),

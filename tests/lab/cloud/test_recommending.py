@@ -5,6 +5,7 @@ import pytest
 
 from control.recommender.model import Job, LocalRun, Objective
 from lab.cli.main import call
+from lab.cloud import recommending
 from lab.cloud.recommending import Market, Method, Question, answer, priced, seconds
 from lab.cloud.store import Measurements, Run
 from traces.catalogue.catalogue import load
@@ -51,6 +52,7 @@ def test_what_has_no_price_is_said(market: Market, message: str, database: Measu
         answer(Question(Job("new"), market), load(), database)
 
 
+@pytest.mark.slow
 def test_without_a_local_run_or_past_jobs_the_answer_says_what_it_stands_on(database: Measurements) -> None:
     found = answer(Question(Job("new"), Market("us-central1", workers=(1, 2, 4))), load(), database, most=5)
     assert len(found.ranking) == 5
@@ -61,7 +63,10 @@ def test_without_a_local_run_or_past_jobs_the_answer_says_what_it_stands_on(data
     assert "us-central1, US$" in notes
 
 
-def test_a_trial_that_is_in_the_database_sharpens_the_answer(database: Measurements) -> None:
+def test_a_trial_that_is_in_the_database_sharpens_the_answer(
+    database: Measurements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recommending, "shipped", list)
     question = Question(Job("new"), AWS, Objective.TIME)
     before = answer(question, load(), database).ranking[0].time_interval
     database.add([Run("new", "c4.xlarge", 2, 3000.0, 0.587, 4, 7.5, servers=1, server_instance="m4.large")])
@@ -71,7 +76,10 @@ def test_a_trial_that_is_in_the_database_sharpens_the_answer(database: Measureme
     assert "measured in trial 1: 3000 s" in {row.reason for row in found.ranking}
 
 
-def test_scala_opt_takes_the_network_use_from_the_local_run(database: Measurements) -> None:
+def test_scala_opt_takes_the_network_use_from_the_local_run(
+    database: Measurements, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recommending, "shipped", list)
     series = np.full((5, 3), 1.0)
     moved = np.full((5, 3), 20e6)  # bytes per second: 160 Mbit/s
     run = LocalRun(1.0, series, series, moved, moved, np.full(20, 0.1), 32, 1000)
@@ -85,6 +93,7 @@ def test_scala_opt_takes_the_network_use_from_the_local_run(database: Measuremen
         answer(Question(Job("new"), Market("us-central1"), method=Method.COST_OPT), load(), database)
 
 
+@pytest.mark.slow
 def test_the_verbs_work_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job, runs, database = tmp_path / "job.yaml", tmp_path / "runs.csv", str(tmp_path / "m.duckdb")
     job.write_text("name: demo\nbatch: 32\n")
@@ -95,7 +104,7 @@ def test_the_verbs_work_together(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert call(["measurements", "list", "--measurements", database, "--format", "csv"]) == 0
     assert "demo,1,0,1" in capsys.readouterr().out
     verb = ["recommend", str(job), "--measurements", database, "--workers", "1,2,4", "--format", "csv"]
-    assert call([*verb, "--by", "time", "--deadline", "6h", "--budget", "5"]) == 0
+    assert call([*verb, "--by", "time", "--deadline", "6h", "--budget", "5", "--top", "30"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("rank,configuration,time_h")
     assert "2 × n1-standard-4" in out
