@@ -136,9 +136,13 @@ def alike(place: Real, weights: Real, least: float = 1e-3) -> Real:
 
     place: see Laws.place; weights: float64[k]; those below `least` are not spread.
     """
-    found = np.zeros(len(place))
-    for row in np.flatnonzero(weights > least):
-        near = np.exp(-0.5 * (((place - place[row]) / _BANDWIDTH) ** 2).sum(axis=1))
-        found += weights[row] * near / near.sum()
-    total = found.sum()
-    return found / total if total > 0 else np.full(len(place), 1 / len(place))
+    rows = np.flatnonzero(weights > least)
+    if not rows.size:
+        return np.full(len(place), 1 / len(place))
+    scaled = place / _BANDWIDTH
+    squared = (scaled**2).sum(axis=1)
+    apart = squared[rows][:, None] + squared[None, :] - 2 * scaled[rows] @ scaled.T
+    near = np.exp(-0.5 * np.maximum(apart, 0.0))
+    spread = weights[rows] @ (near / near.sum(axis=1, keepdims=True))
+    found: Real = spread / spread.sum()
+    return found

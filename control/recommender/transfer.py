@@ -38,6 +38,8 @@ HOPE = 1.5
 NEAR, FAR = 0.0, 1.0
 """Losses, as logarithms of the factor to the best: below NEAR none is felt, above FAR all are alike."""
 STOP_BELOW = 0.03
+TOP, TOP_FACTOR = 5, 1.5
+"""A top configuration is among so many best, and within this factor of the best (thesis, ch. 4)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,27 @@ class Informed:
     def predicted(self, observed: Observations) -> tuple[Real, Real]:
         """Mean and deviation of the log seconds at every candidate after some trials, float64[n]."""
         return believe(self.prior, observed).summary()
+
+    def chances(self, observed: Observations, count: int = TOP, factor: float = TOP_FACTOR) -> Real:
+        """The probability of each candidate to be a top configuration after some trials, float64[n].
+
+        That is: among the `count` best and within `factor` of the best. Candidates that cannot be tried or
+        are not on the shortlist have 0; a failed trial, too.
+        """
+        n = len(self.request.candidates)
+        left = np.flatnonzero(untried(self.request, observed))
+        generator = np.random.default_rng([self.seed, len(observed)])
+        limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
+        rows, draws = self._draws(believe(self.prior, observed), left, generator, limit_s)
+        value = np.log(observed.objective(self.request.objective))
+        known = np.where(observed.ok, value, np.inf)
+        draws = np.column_stack([draws, np.broadcast_to(known, (len(draws), known.size))])
+        last = np.sort(draws, axis=1)[:, : min(count, draws.shape[1])]
+        within = np.minimum(last[:, -1], last[:, 0] + np.log(factor))
+        good = (draws <= within[:, None]) & np.isfinite(draws)
+        found = np.zeros(n)
+        found[np.append(rows, observed.candidate)] = good.mean(axis=0)
+        return found
 
     def _draws(
         self, belief: Belief, left: Whole, generator: np.random.Generator, limit_s: float

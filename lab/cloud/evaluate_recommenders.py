@@ -30,7 +30,7 @@ from control.recommender.model import (
 )
 from control.recommender.ports import Recommender, Request, Searcher
 from control.recommender.random_search import RandomSearch
-from control.recommender.transfer import Informed, Transfer
+from control.recommender.transfer import TOP, TOP_FACTOR, Informed, Transfer
 from lab.cloud.measured_tables import TABLES, Table
 from lab.cloud.trials import answers, play, ratios, reachable, regret_after, trials_to
 from twinbed import ScenarioError
@@ -41,8 +41,6 @@ LOOK = 3
 """Trials after which regret and ranking are looked at."""
 MOST_REGRET = 5.0
 """Regret of a search whose first trials all failed."""
-_TOP, _TOP_FACTOR = 5, 1.5
-"""A top configuration: among so many best, and within this factor of the best (SPEC §3.1)."""
 
 RECOMMENDERS: dict[str, Recommender] = {
     "random": RandomSearch(),
@@ -59,7 +57,7 @@ class Judged:
     """One search of one job.
 
     trials: until one was within WITHIN of the cheapest (NaN: never); regret: of the best of the first LOOK;
-    auc: of telling top configurations by the ranking after LOOK trials, over all candidates, and over the
+    auc: of telling top configurations by their chances after LOOK trials, over all candidates, and over the
     untried only; covered: share of the true times of untried candidates in the 90 % interval.
     """
 
@@ -101,7 +99,7 @@ def judge(
         ratio = ratios(own, job, Objective.COST)
         for seed in seeds if name in _DRAWN else (0,):
             searcher = RECOMMENDERS[name].searcher(request, seed)
-            yield _judged(table, name, own, job, seed, searcher, request, ratio, most)
+            yield _judged(table, name, own, job, seed, searcher, ratio, most)
 
 
 def past(table: Table, job: int, *, programs: bool, more: Sequence[History] = ()) -> History | None:
@@ -146,7 +144,6 @@ def _judged(
     job: int,
     seed: int,
     searcher: Searcher,
-    request: Request,
     ratio: Real,
     most: int,
 ) -> Judged:
@@ -155,7 +152,7 @@ def _judged(
 
     played = play(searcher, answers(own, job), most=most, enough=enough).observed
     trials = trials_to(played, ratio, WITHIN)
-    auc, untried, covered = _ranking_worth(searcher, request, own, job, played, ratio)
+    auc, untried, covered = _ranking_worth(searcher, own, job, played, ratio)
     return Judged(
         table.name,
         name,
@@ -170,7 +167,7 @@ def _judged(
 
 
 def _ranking_worth(
-    searcher: Searcher, request: Request, own: History, job: int, played: Observations, ratio: Real
+    searcher: Searcher, own: History, job: int, played: Observations, ratio: Real
 ) -> tuple[float, float, float]:
     """AUC over all candidates, over the untried, and coverage, after LOOK trials; NaN without predictions."""
     nothing = (float("nan"),) * 3
@@ -181,14 +178,12 @@ def _ranking_worth(
         row = int(played.candidate[trial])
         seen = seen.with_trial(row, played.time_s[trial], played.cost_usd[trial], bool(played.ok[trial]))
     mean, deviation = searcher.predicted(seen)
-    cost = mean + np.log(request.candidates.price_usd_h / 3600)
-    known = cost.copy()
-    known[seen.candidate] = np.where(seen.ok, np.log(seen.cost_usd), np.inf)
-    top = np.isin(np.arange(ratio.size), np.argsort(ratio, kind="stable")[:_TOP]) & (ratio <= _TOP_FACTOR)
+    chance = searcher.chances(seen)
+    top = np.isin(np.arange(ratio.size), np.argsort(ratio, kind="stable")[:TOP]) & (ratio <= TOP_FACTOR)
     left = ~np.isin(np.arange(ratio.size), seen.candidate)
     true = np.log(own.time_s[job])
     inside = np.abs(true - mean) <= 1.645 * deviation
-    return auc(top, -known), auc(top[left], -cost[left]), float(inside[left & own.ok[job]].mean())
+    return auc(top, chance), auc(top[left], chance[left]), float(inside[left & own.ok[job]].mean())
 
 
 def auc(positive: Flags, score: Real) -> float:
@@ -211,7 +206,7 @@ def summary(judged: Sequence[Judged]) -> str:
     )
     if not all(np.isnan(each.auc) for each in judged):
         line += (
-            f"; top-{_TOP} AUC {np.nanmean([each.auc for each in judged]):.3f} (untried only "
+            f"; top-{TOP} AUC {np.nanmean([each.auc for each in judged]):.3f} (untried only "
             f"{np.nanmean([each.auc_untried for each in judged]):.3f}); 90 % intervals cover "
             f"{np.nanmean([each.covered for each in judged]):.2f}"
         )
