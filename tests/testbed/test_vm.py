@@ -27,7 +27,7 @@ INSIDE = (
 """Tests that need what this machine's kernel may lack: BPF tracing and controllers in cgroup v2."""
 
 LEFT_OUT = "not thousand and not policies"
-"""A thousand traps, and what policies decide: in the other cases the same limits are set on the same groups."""
+"""A thousand traps, and what policies decide: other cases set the same limits on the same groups."""
 
 INSIDE_TIMEOUT_S = 900
 """Some 200 on an idle machine of two cores; more than twice that where thirty others want to run."""
