@@ -32,8 +32,10 @@ from testbed.fabric.reach import Reach
 from testbed.fabric.witness import Seen, Witness, witness
 from twinbed import BackendError
 
-_SETTLED_S = 0.2
-"""After everything is back, before the next fault; as long as an agent's report may be old."""
+_STEADY_S = 0.8
+"""Everything is back and stays so for as long before the next fault, or that would be a second one: after a
+lost carrier BGP comes back before BFD does, and goes once more when BFD says so; a fast path believes in an
+uplink again after half a second; and an agent's report may be 0.2 s old."""
 _AFTER_S = 0.1
 """After the last route has changed, before the repair: what is lost then belongs to the fault."""
 _NEVER_S = 15.0
@@ -131,7 +133,7 @@ def _fault(found: Bench, setting: Setting, number: int) -> Measured:
     fault = setting.fault(host, uplink)
     detection_s = setting.timers.detection_s
     # Where in BFD's interval it falls is left to chance.
-    time.sleep(_SETTLED_S + random.uniform(0.0, setting.timers.interval_s))
+    time.sleep(random.uniform(0.0, setting.timers.interval_s))
     before = found.witness.take()
     rules = found.rule_changes()
     marks = [path.stat().st_size for path in found.journals]
@@ -141,8 +143,7 @@ def _fault(found: Bench, setting: Setting, number: int) -> Measured:
     cleared_ns = faults.clear(fabric, fault)
     _until(lambda: found.reach.whole(), _NEVER_S, "routes do not come back")
     back_s = (time.monotonic_ns() - cleared_ns) / 1e9
-    _until(lambda: _downs_now(fabric, host) == 0, _NEVER_S, "BFD does not come back")
-    time.sleep(_SETTLED_S)
+    _await_steady(found, host)
     seen: list[Seen] = [*before, *found.witness.take()]
     decisions = [
         json.loads(line)
@@ -205,6 +206,18 @@ def _until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
         if time.monotonic() > deadline:
             raise BackendError(f"after a fault: {otherwise} for {within_s:g} s; is the machine busy?")
         time.sleep(_POLL_S)
+
+
+def _await_steady(found: Bench, host: int) -> None:
+    """Returns when all has been back for long enough; `host` is the one whose link was dead."""
+    steady_s = 0.0
+    while steady_s < _STEADY_S:
+        _until(lambda: _downs_now(found.fabric, host) == 0, _NEVER_S, "BFD does not come back")
+        _until(found.reach.whole, _NEVER_S, "routes do not come back")
+        began_s = time.monotonic()
+        while found.reach.whole() and steady_s < _STEADY_S:
+            time.sleep(_POLL_S * 5)
+            steady_s = time.monotonic() - began_s
 
 
 def _downs_now(fabric: Fabric, host: int) -> int:
