@@ -24,7 +24,6 @@ MAKE = "make results-fidelity-fabric"
 MEDIAN_AIM, P99_AIM = 1.2, 2.0
 """Of the detection time: what the fast path is to reach."""
 
-_WORST = 12
 _ROADS = {
     Road.STOCK: "stock FRR",
     Road.REAL_TIME: "bfdd at real-time priority, no next-hop groups in the kernel",
@@ -228,9 +227,6 @@ def _compared(found: Found) -> Iterator[str]:
     yield "## The twin"
     yield f"**When the twin agrees.** {RULE}"
     yield f"{agree} of {len(found.compared)} comparisons agree. The worst first:"
-    worst = sorted(found.compared, key=lambda each: -each.badness)
-    yield markdown(judge.result(worst[:_WORST]))
-    yield "### All"
     yield markdown(judge.result(found.compared))
     yield "### Calibrated"
     yield "\n".join(
