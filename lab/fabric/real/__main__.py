@@ -109,9 +109,26 @@ def _write(page: Path, store: Store) -> None:
             )
         ],
         machine=machine.facts(),
+        lacking=_lacking(store),
     )
     page.parent.mkdir(parents=True, exist_ok=True)
     write_whole(page, lambda file: file.write(document(found).encode()))
+
+
+def _lacking(store: Store) -> list[str]:
+    faults = {each.setting.key: each.faults - len(store.faults(each.setting)) for each in plan.ALL}
+    seconds = {
+        each.setting.key: each.watched_s - sum(row.lasted_s for row in store.watched(each.setting))
+        for each in plan.WATCHED
+    }
+    return [
+        *(f"{key} ({count} faults)" for key, count in faults.items() if count > 0),
+        *(
+            f"{key} ({rest_s / 60:.0f} minutes without a fault)"
+            for key, rest_s in seconds.items()
+            if rest_s > 1.0
+        ),
+    ]
 
 
 def _calibrations(store: Store) -> dict[Road, Calibration]:

@@ -39,13 +39,14 @@ _WHATS = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that the page is made of. calibrations: by road."""
+    """All that the page is made of. calibrations: by road; lacking: what of the plan is not measured yet."""
 
     faults: Mapping[Setting, Sequence[Measured]]
     watched: Mapping[Setting, Sequence[Watched]]
     calibrations: Mapping[Road, Calibration]
     compared: Sequence[Compared]
     machine: Mapping[str, object]
+    lacking: Sequence[str] = ()
 
 
 def document(found: Found) -> str:
@@ -123,6 +124,8 @@ def _gaps(found: Found) -> Iterator[str]:
     yield "## Gaps"
     rows = [_gap_row(setting, rows) for setting, rows in sorted(found.faults.items()) if rows]
     yield markdown(Result(_GAP_COLUMNS, tuple(rows)))
+    if found.lacking:
+        yield f"Planned and not measured yet (`{MAKE}` goes on): {', '.join(found.lacking)}."
     yield "Roads: " + "; ".join(f"*{road}*: {text}" for road, text in _ROADS.items()) + "."
 
 
