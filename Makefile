@@ -81,7 +81,7 @@ results-fidelity-containers: setup
 
 results-fidelity-fabric: setup
 	$(BIN)/python -m lab.fabric.real.applications
-	$(BIN)/python -m lab.fabric.real $(if $(MINUTES),--minutes $(MINUTES))
+	$(BIN)/python -m lab.fabric.real $(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE))
 
 clean:
 	rm -rf $(VENV) build artefacts *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

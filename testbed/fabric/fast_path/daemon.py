@@ -132,7 +132,12 @@ class Daemon:
         steered = {one.host: one.uplinks for one in instructions if isinstance(one, Steer)}
         released = [one.host for one in instructions if isinstance(one, Release)]
         if steered or released:
-            self._steering.steer(steered, released)
+            try:
+                self._steering.steer(steered, released)
+            except BackendError as error:
+                # An uplink may be down already, and say so only next; the next reading of the routes mends it.
+                refused = {"what": "refused", "at_ns": round(event.at_s * 1e9), "why": str(error)}
+                self._journal.write(json.dumps(refused) + "\n")
         read = False
         for one in instructions:
             match one:
