@@ -135,7 +135,7 @@ class Daemon:
             try:
                 self._steering.steer(steered, released)
             except BackendError as error:
-                # An uplink may be down already, and say so only next; the next reading of the routes mends it.
+                # An uplink may be down and not have said so; the next reading of the routes mends it.
                 refused = {"what": "refused", "at_ns": round(event.at_s * 1e9), "why": str(error)}
                 self._journal.write(json.dumps(refused) + "\n")
         read = False
