@@ -123,7 +123,10 @@ def bench(setting: Setting, name: str, *, probing: bool = True, hurried: bool = 
         stack.callback(reach.close)
         if setting.busy:
             stack.enter_context(_busy())
-        yield Bench(fabric, files, stalls, seen, tuple(each.journal for each in running), reach, agents)
+        made = Bench(fabric, files, stalls, seen, tuple(each.journal for each in running), reach, agents)
+        # Rules that do not change mean nothing where there are none.
+        _until(lambda: made.rule_changes() > 0, _NEVER_S, "no tunnel rules are made")
+        yield made
 
 
 def _fault(found: Bench, setting: Setting, number: int) -> Measured:
@@ -204,7 +207,7 @@ def _until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
     deadline = time.monotonic() + within_s
     while not true():
         if time.monotonic() > deadline:
-            raise BackendError(f"after a fault: {otherwise} for {within_s:g} s; is the machine busy?")
+            raise BackendError(f"campaign: {otherwise} for {within_s:g} s; is the machine busy?")
         time.sleep(_POLL_S)
 
 
