@@ -1,4 +1,5 @@
-"""What can be taken away: the comparison, a container's series, what clients saw (CSV), the report (HTML).
+"""What can be taken away: the comparison, a container's series, what clients saw, a
+ranking of clusters (CSV), the report (HTML).
 
 For: the buttons and the bytes behind them; a file is made when it is asked for. Not for: what is in a
 comparison (lab.compare) or a report (lab.report).
@@ -90,3 +91,15 @@ def clients_csv(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> st
     ]
     text: str = pd.concat(parts).to_csv()
     return text
+
+
+def ranking(frame: pd.DataFrame, job: str) -> None:
+    """A button for a ranking of clusters, every digit, as `twinbed recommend --format csv` writes it."""
+    st.download_button(
+        "Ranking (CSV)",
+        lambda: frame.to_csv(index=False),
+        f"{job}-ranking.csv",
+        "text/csv",
+        on_click="ignore",
+        key="download_ranking",
+    )

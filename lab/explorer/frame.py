@@ -10,7 +10,14 @@ import logging
 import streamlit as st
 from altair.utils import schemapi
 
-from lab.explorer import containers_page, fabric_page, runs_page, services_page, validation_page
+from lab.explorer import (
+    cloud_page,
+    containers_page,
+    fabric_page,
+    runs_page,
+    services_page,
+    validation_page,
+)
 from twinbed import TwinbedError
 
 _LOG = logging.getLogger(__name__)
@@ -31,6 +38,7 @@ def show() -> None:
             st.Page(containers_page.page, title="Containers", url_path="containers", default=True),
             st.Page(services_page.page, title="Services", url_path="services"),
             st.Page(fabric_page.page, title="Fabric", url_path="fabric"),
+            st.Page(cloud_page.page, title="Cloud", url_path="cloud"),
             st.Page(validation_page.page, title="Validation", url_path="validation"),
             st.Page(runs_page.page, title="Runs", url_path="runs"),
         ],

@@ -31,8 +31,7 @@ class Upload:
 
 def accept(name: str, content: bytes) -> Upload:
     """The upload; raises TraceError when it is too large, empty or of another type than TYPES."""
-    # Only the last part of a name, of letters that mean nothing to a file system or a terminal.
-    plain = re.sub(r"[^\w.-]+", "-", PurePath(name.replace("\\", "/")).name).lstrip(".-")[-80:] or "trace"
+    plain = harmless(name) or "trace"
     if PurePath(plain).suffix.lower().lstrip(".") not in TYPES:
         raise TraceError(f"{plain}: not a trace that can be uploaded; it must be a .csv or .parquet file")
     if len(content) > MAX_MIB << 20:
@@ -43,6 +42,11 @@ def accept(name: str, content: bytes) -> Upload:
     if not content:
         raise TraceError(f"{plain}: the file is empty")
     return Upload(plain, content)
+
+
+def harmless(name: str) -> str:
+    """Only the last part of a name, of letters that mean nothing to a file system or a terminal."""
+    return re.sub(r"[^\w.-]+", "-", PurePath(name.replace("\\", "/")).name).lstrip(".-")[-80:]
 
 
 def check(upload: Upload) -> UsageTrace:

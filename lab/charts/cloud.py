@@ -1,0 +1,181 @@
+"""What recommendations look like: every candidate by time and cost with the Pareto front, and moving prices.
+
+For: frames made of a ranking, and their charts. Not for: ranking (lab.cloud.recommending) or other prices
+(lab.explorer.cloud_prices).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from control.recommender.model import Recommendation
+from lab.charts.palette import USAGE
+
+BEST, FRONT, OTHER = "recommended", "on the front", "dominated"
+_LOOKS = {BEST: ("#D55E00", "diamond", 260), FRONT: ("#1A7FC4", "circle", 110), OTHER: (USAGE, "circle", 60)}
+_ROOM = 1.25
+"""Factor of empty plot on each side of the points, which are on logarithmic axes."""
+
+
+def ranking(found: Sequence[Recommendation]) -> pd.DataFrame:
+    """A row per candidate, best first, under the keys of `twinbed recommend --format csv`."""
+    return pd.DataFrame(
+        [
+            {
+                "rank": rank,
+                "configuration": str(each.configuration),
+                "time_h": each.time_s / 3600,
+                "time_low_h": each.time_interval.low / 3600,
+                "time_high_h": each.time_interval.high / 3600,
+                "cost_usd": each.cost_usd,
+                "cost_low_usd": each.cost_interval.low,
+                "cost_high_usd": each.cost_interval.high,
+                "price_usd_h": each.price_usd_h,
+                "reason": each.reason,
+            }
+            for rank, each in enumerate(found, start=1)
+        ]
+    )
+
+
+def places(frame: pd.DataFrame) -> list[str]:
+    """Of each row of `ranking`: the first is BEST; those that no other beats in time and cost are FRONT."""
+    front = set(_front(frame).index)
+    return [
+        BEST if rank == 1 else FRONT if row in front else OTHER
+        for row, rank in zip(frame.index, frame["rank"], strict=True)
+    ]
+
+
+def _front(frame: pd.DataFrame) -> pd.DataFrame:
+    ordered = frame.sort_values(["time_h", "cost_usd"])
+    before = ordered["cost_usd"].cummin().shift(fill_value=np.inf)
+    return ordered[ordered["cost_usd"] < before]
+
+
+def pareto(frame: pd.DataFrame, *, deadline_h: float, budget_usd: float) -> alt.LayerChart:
+    """Cost over time of every row of `ranking`; under the pointer the intervals of one.
+
+    deadline_h, budget_usd: dashed where they are among the points (infinite: none).
+    """
+    x, y = _time("time_h", frame), _cost("cost_usd", frame)
+    near = alt.selection_point(
+        nearest=True, on="pointermove", fields=["configuration"], empty=False, clear="pointerout"
+    )
+    front = alt.Chart(_front(frame)).mark_line(interpolate="step-after", opacity=0.6, strokeWidth=1.5)
+    points = alt.Chart(frame.assign(place=places(frame)))
+    layers = [
+        front.encode(x=x, y=y, color=alt.value(_LOOKS[FRONT][0])),
+        *_bounds(x, y, deadline_h, budget_usd),
+        *_intervals(points, frame, near),
+        _points(points, x, y).add_params(near),
+    ]
+    chart: alt.LayerChart = alt.LayerChart(layer=layers, height=430)
+    return chart
+
+
+def _time(field: str, frame: pd.DataFrame) -> alt.X:
+    return alt.X(f"{field}:Q", title="Predicted time (h)", scale=_logarithmic(frame["time_h"]))
+
+
+def _cost(field: str, frame: pd.DataFrame) -> alt.Y:
+    return alt.Y(f"{field}:Q", title="Predicted cost ($)", scale=_logarithmic(frame["cost_usd"]))
+
+
+def _logarithmic(values: pd.Series) -> alt.Scale:
+    low, high = float(values.min()), float(values.max())
+    return alt.Scale(type="log", domain=[low / _ROOM, high * _ROOM], nice=False)
+
+
+def _points(base: alt.Chart, x: alt.X, y: alt.Y) -> alt.Chart:
+    names = list(_LOOKS)
+    colors, shapes, sizes = ([look[part] for look in _LOOKS.values()] for part in range(3))
+    legend = alt.Legend(orient="top", symbolOpacity=1, symbolSize=110)
+    chart: alt.Chart = base.mark_point(filled=True, opacity=0.9).encode(
+        x=x,
+        y=y,
+        color=alt.Color(
+            "place:N", title=None, sort=names, scale=alt.Scale(domain=names, range=colors), legend=legend
+        ),
+        shape=alt.Shape(
+            "place:N", title=None, sort=names, scale=alt.Scale(domain=names, range=shapes), legend=legend
+        ),
+        size=alt.Size("place:N", scale=alt.Scale(domain=names, range=sizes), legend=None),
+        # The best is drawn last, so that nothing hides it.
+        order=alt.Order("rank:Q", sort="descending"),
+        tooltip=[
+            alt.Tooltip("configuration:N", title="configuration"),
+            alt.Tooltip("place:N", title="it is"),
+            alt.Tooltip("rank:Q", title="rank"),
+            alt.Tooltip("time_h:Q", title="time (h)", format=".3~g"),
+            alt.Tooltip("time_low_h:Q", title="from (h)", format=".3~g"),
+            alt.Tooltip("time_high_h:Q", title="to (h)", format=".3~g"),
+            alt.Tooltip("cost_usd:Q", title="cost ($)", format=".3~g"),
+            alt.Tooltip("cost_low_usd:Q", title="from ($)", format=".3~g"),
+            alt.Tooltip("cost_high_usd:Q", title="to ($)", format=".3~g"),
+            alt.Tooltip("price_usd_h:Q", title="price ($/h)", format=".3f"),
+        ],
+    )
+    return chart
+
+
+def _intervals(base: alt.Chart, frame: pd.DataFrame, near: alt.Parameter) -> list[alt.Chart]:
+    """The pointed candidate's intervals as a cross; the axes stay, so wide ones go over the edge."""
+    rules = base.mark_rule(strokeWidth=2, clip=True, color=USAGE).encode(
+        opacity=alt.when(near).then(alt.value(0.9)).otherwise(alt.value(0.0))
+    )
+    return [
+        rules.encode(x=_time("time_low_h", frame), x2="time_high_h:Q", y=_cost("cost_usd", frame)),
+        rules.encode(x=_time("time_h", frame), y=_cost("cost_low_usd", frame), y2="cost_high_usd:Q"),
+    ]
+
+
+def _bounds(x: alt.X, y: alt.Y, deadline_h: float, budget_usd: float) -> list[alt.Chart]:
+    layers = []
+    for name, value, axis in (("time_h", deadline_h, {"x": x}), ("cost_usd", budget_usd, {"y": y})):
+        if np.isfinite(value):
+            rule = alt.Chart(pd.DataFrame({name: [value]})).mark_rule(
+                strokeDash=[6, 4], clip=True, color=_LOOKS[BEST][0]
+            )
+            layers.append(rule.encode(**axis))
+    return layers
+
+
+def moved_prices(frame: pd.DataFrame, chosen: float) -> alt.LayerChart:
+    """Cost over a type's price, and a rule at the chosen factor.
+
+    Columns: factor (of today's price), configuration, cost_usd.
+    """
+    x = alt.X(
+        "factor:Q",
+        title="Price, times today's",
+        scale=alt.Scale(type="log", domain=[frame["factor"].min(), frame["factor"].max()], nice=False),
+        axis=alt.Axis(format="~g", values=[0.1, 0.2, 0.5, 1, 2, 5, 10], grid=False),
+    )
+    lines = (
+        alt.Chart(frame)
+        .mark_line(strokeWidth=2)
+        .encode(
+            x=x,
+            y=_cost("cost_usd", frame),
+            color=alt.Color(
+                "configuration:N",
+                title=None,
+                sort=None,
+                legend=alt.Legend(orient="top", columns=3, labelLimit=420),
+            ),
+            strokeDash=alt.StrokeDash("configuration:N", sort=None, legend=None),
+            tooltip=[
+                "configuration:N",
+                alt.Tooltip("factor:Q", title="price, times today's", format=".3~g"),
+                alt.Tooltip("cost_usd:Q", title="cost ($)", format=".3~g"),
+            ],
+        )
+    )
+    rule = alt.Chart(pd.DataFrame({"factor": [chosen]})).mark_rule(strokeDash=[6, 4], color=USAGE)
+    chart: alt.LayerChart = alt.LayerChart(layer=[lines, rule.encode(x=x)], height=260)
+    return chart

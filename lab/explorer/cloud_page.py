@@ -1,0 +1,212 @@
+"""The page "Cloud": which cluster trains a job cheapest or fastest, why, and what if a price moves.
+
+For: this page. Not for: recommending (lab.cloud.recommending), the left side (cloud_question.py) or charts
+(lab.charts.cloud). An answer may take seconds, so it is asked for by a button and kept until the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import streamlit as st
+
+from control.recommender.model import Objective, Recommendation
+from lab.charts import cloud as charts
+from lab.cloud import recommending
+from lab.cloud.recommending import Answer, Question
+from lab.cloud.store import Measurements
+from lab.explorer import cloud_prices, cloud_question, downloads, html
+from lab.explorer.cloud_question import Choices
+from traces.catalogue.catalogue import Catalogue, load
+from twinbed import TwinbedError
+
+_KEPT = "cloud_answered"
+_FACTORS = (
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.9,
+    1.0,
+    1.1,
+    1.2,
+    1.3,
+    1.5,
+    1.75,
+    2.0,
+    2.5,
+    3.0,
+    5.0,
+    10.0,
+)
+_MOST_LINES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """The last question with its answer, or the line that says why there is none."""
+
+    chosen: Choices
+    question: Question
+    found: Answer | None
+    problem: str = ""
+
+
+def page() -> None:
+    """Draws the page."""
+    st.title("Cloud", anchor=False)
+    catalogue = load()
+    with st.sidebar:
+        chosen = cloud_question.choose(catalogue)
+        below = st.container()
+    question = _question(chosen)
+    pressed = below.button(
+        "Recommend", type="primary", width="stretch", disabled=question is None, key="cloud_recommend"
+    )
+    if pressed and question is not None:
+        st.session_state[_KEPT] = _ask(chosen, question, catalogue)
+    answered: _Answered | None = st.session_state.get(_KEPT)
+    if answered is None:
+        st.markdown(
+            "Choose a job and where its cluster may be bought, and press **Recommend**: every configuration "
+            "gets a time and a cost with 90 % intervals, and you see which one to take or to try next."
+        )
+        return
+    if answered.chosen != chosen:
+        st.info("The choices on the left have changed since this answer: press Recommend to ask again.")
+    if answered.found is None:
+        st.error(html.markdown(answered.problem))
+        return
+    _show(answered.question, answered.found, catalogue)
+
+
+def _question(chosen: Choices) -> Question | None:
+    try:
+        return cloud_question.question(chosen)
+    except TwinbedError as error:
+        st.error(html.markdown(str(error)))
+        return None
+
+
+def _ask(chosen: Choices, question: Question, catalogue: Catalogue) -> _Answered:
+    candidates = len(catalogue.listings) * len(question.market.workers)
+    try:
+        with st.spinner("Learning from past jobs and ranking…"):
+            found = recommending.answer(question, catalogue, Measurements(), most=candidates)
+    except TwinbedError as error:
+        return _Answered(chosen, question, None, str(error))
+    return _Answered(chosen, question, found)
+
+
+def _show(question: Question, found: Answer, catalogue: Catalogue) -> None:
+    frame = charts.ranking(found.ranking)
+    known = [each for each in found.ranking if np.isfinite(each.time_s)]
+    _why(question, found)
+    if known:
+        st.subheader("Cost and time of every candidate", anchor=False)
+        bounds = {"deadline_h": question.deadline_s / 3600, "budget_usd": question.budget_usd}
+        st.altair_chart(charts.pareto(frame, **bounds), key="cloud_pareto")
+        st.caption(
+            "Medians; the pointer shows a candidate's 90 % intervals. No candidate is both faster and "
+            "cheaper than one on the front. Dashed: deadline and budget."
+        )
+    _ranking(question, frame)
+    if known:
+        _what_if(question, known, catalogue)
+
+
+def _why(question: Question, found: Answer) -> None:
+    best = found.ranking[0]
+    st.subheader("Why this one", anchor=False)
+    st.markdown(f"**{html.markdown(str(best.configuration))}**: {html.markdown(_figures(best))}.")
+    lines = [f"{best.reason[:1].upper()}{best.reason[1:]}."]
+    if len(found.ranking) > 1 and np.isfinite(best.time_s):
+        lines.append(_beside(best, found.ranking[1]))
+    verb = "Take" if found.stopped else "Try next"
+    lines.append(
+        f"{verb}: {found.next_configuration} at {found.next_price_usd_h:.3f} $/h ({found.next.reason})."
+    )
+    st.markdown("\n".join(f"- {html.markdown(line)}" for line in (*lines, *found.notes)))
+    if question.job.local_run is None:
+        st.caption("A local run of the job makes the intervals narrower: upload one on the left.")
+
+
+def _figures(row: Recommendation) -> str:
+    price = f"{row.price_usd_h:.3f} $/h for the cluster"
+    if not np.isfinite(row.time_s):
+        return f"{price}; the rule predicts neither time nor cost"
+    time, cost = row.time_interval, row.cost_interval
+    return (
+        f"{_hours(row.time_s)} h ({_hours(time.low)} to {_hours(time.high)}) and "
+        f"{row.cost_usd:.3g} $ ({cost.low:.3g} to {cost.high:.3g}) at {price}"
+    )
+
+
+def _beside(best: Recommendation, second: Recommendation) -> str:
+    apart = second.cost_usd / best.cost_usd - 1, second.time_s / best.time_s - 1
+    cost, time = (f"{abs(share):.0%} {'more' if share >= 0 else 'less'}" for share in apart)
+    overlap = second.cost_interval.low <= best.cost_interval.high
+    sure = "their intervals overlap, so only a trial tells" if overlap else "their intervals do not overlap"
+    return f"Next in the ranking: {second.configuration} costs {cost} and takes {time} time; {sure}."
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.3g}"
+
+
+def _ranking(question: Question, frame: pd.DataFrame) -> None:
+    st.subheader("Ranking", anchor=False)
+    number = st.column_config.NumberColumn
+    st.dataframe(
+        frame.assign(place=charts.places(frame)),
+        hide_index=True,
+        column_config={
+            "rank": number("rank", width=50),
+            "configuration": st.column_config.TextColumn("configuration", width="medium"),
+            "time_h": number("time (h)", format="%.3g"),
+            "time_low_h": number("from", format="%.3g"),
+            "time_high_h": number("to", format="%.3g"),
+            "cost_usd": number("cost ($)", format="%.3g"),
+            "cost_low_usd": number("from", format="%.3g"),
+            "cost_high_usd": number("to", format="%.3g"),
+            "price_usd_h": number("price ($/h)", format="%.3f"),
+            "place": "is",
+            "reason": st.column_config.TextColumn("reason", width="large"),
+        },
+        column_order=[*frame.columns[:-1], "place", "reason"],
+    )
+    downloads.ranking(frame, question.job.name)
+
+
+def _what_if(question: Question, ranking: Sequence[Recommendation], catalogue: Catalogue) -> None:
+    st.subheader("What if the price moves", anchor=False)
+    among, used = recommending.priced(catalogue, question.market)
+    names = list(dict.fromkeys(each.configuration.instance for each in ranking))
+    left, right = st.columns([1, 2])
+    name = left.selectbox("Price of", names, key="cloud_moved")
+    factor = right.select_slider(
+        "times", _FACTORS, value=1.0, format_func=lambda value: f"× {value:g}", key="cloud_factor"
+    )
+    today = used[name].price_usd_h
+    prices = cloud_prices.MovedPrices(question, ranking, among, name, today)
+    best, turns = prices.best(factor), prices.turns()
+    st.markdown(
+        f"At {today * factor:.3f} \\$/h each instead of {today:.3f}, the best is "
+        f"**{html.markdown(str(best.configuration))}**: {html.markdown(_figures(best))}."
+    )
+    if len(turns) == 1:
+        same = "Whatever it costs between a tenth and five times as much, the best stays the same."
+        st.markdown(same if question.objective is Objective.COST else f"{same} The ranking is by time.")
+        return
+    spans = [f"{turns[0].configuration} below × {turns[1].factor:.2f}"]
+    spans += [f"{each.configuration} from × {each.factor:.2f} on" for each in turns[1:]]
+    st.markdown(f"Best: {html.markdown('; '.join(spans))}.")
+    ever = list(dict.fromkeys(each.configuration for each in turns))[:_MOST_LINES]
+    st.altair_chart(charts.moved_prices(prices.costs(ever), factor), key="cloud_prices")

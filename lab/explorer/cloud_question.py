@@ -1,0 +1,164 @@
+"""The left side of the page "Cloud": which job, on what, bought where, and what matters.
+
+For: these widgets, and the question that they amount to. Not for: answering it (lab.cloud.recommending) or
+showing the answer (cloud_page.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import streamlit as st
+
+from control.recommender.model import Objective
+from lab.cloud import recommending
+from lab.cloud.recommending import Market, Method, Question
+from lab.explorer import cloud_job
+from lab.explorer.uploads import MAX_MIB, Upload, harmless
+from traces.catalogue.catalogue import Catalogue
+from twinbed import ScenarioError
+
+OWN = "upload"
+"""In place of a shipped job's name: the file that the user brought."""
+
+_OWN_TITLE = "Upload your own job file…"
+_JOB_MIB = 1
+_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_OBJECTIVES = {Objective.COST: "Cost", Objective.TIME: "Time"}
+_METHODS = {
+    Method.TRANSFER: "Transfer from past jobs",
+    Method.CHERRYPICK: "CherryPick",
+    Method.ERNEST: "Ernest",
+    Method.COST_OPT: "Cost-Opt (FC²)",
+    Method.TIME_OPT: "Time-Opt (FC²)",
+    Method.SCALA_OPT: "Scala-Opt (FC²)",
+    Method.RANDOM: "Random search",
+    Method.EXHAUSTIVE: "Exhaustive search",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What was chosen, as it was entered; equal choices ask the same question."""
+
+    job: str
+    job_file: Upload | None
+    local_run: Upload | None
+    region: str
+    market: str
+    types: tuple[str, ...]
+    workers: tuple[int, ...]
+    server: str
+    objective: Objective
+    deadline: str
+    budget_usd: float | None
+    method: Method
+
+
+def choose(catalogue: Catalogue) -> Choices:
+    """Shows the widgets; regions, markets and types are those that have a price in the catalogue."""
+    job, job_file, local_run = _job()
+    region = st.selectbox("Region", _distinct([row.region for row in catalogue.listings]), key="cloud_region")
+    here = [row for row in catalogue.listings if row.region == region]
+    markets = _distinct([row.market for row in here])
+    market = st.segmented_control(
+        "Prices", markets, default=markets[0], required=True, key=f"cloud_market_{region}"
+    )
+    names = _distinct([row.name for row in here if row.market == market])
+    types = st.multiselect(
+        "Instance types", names, placeholder="All with a price there", key=f"cloud_types_{region}"
+    )
+    workers = st.multiselect(
+        "Numbers of workers", _WORKERS, default=recommending.DEFAULT_WORKERS, key="cloud_workers"
+    )
+    objective = st.segmented_control(
+        "Rank by",
+        list(_OBJECTIVES),
+        default=Objective.COST,
+        format_func=_OBJECTIVES.__getitem__,
+        required=True,
+        key="cloud_objective",
+    )
+    deadline = st.text_input("Deadline", placeholder="none; 6h, 90m, 1.5d", key="cloud_deadline")
+    budget_usd = st.number_input(
+        "Budget for the job ($)", 0.01, value=None, placeholder="none", key="cloud_budget"
+    )
+    method = st.selectbox("Method", list(_METHODS), format_func=_METHODS.__getitem__, key="cloud_method")
+    server = st.selectbox(
+        "Parameter server",
+        ["", *names],
+        format_func=lambda name: name or "none",
+        key=f"cloud_server_{region}",
+        help="One instance of this type is paid for besides the workers; FC²'s rules need it.",
+    )
+    return Choices(
+        job,
+        job_file,
+        local_run,
+        str(region),
+        str(market),
+        tuple(types),
+        tuple(sorted(workers)),
+        str(server),
+        Objective(objective),
+        deadline.strip(),
+        budget_usd,
+        Method(method),
+    )
+
+
+def question(chosen: Choices) -> Question | None:
+    """What the choices ask; None while the job's file is not here yet.
+
+    Raises ScenarioError for a file that cannot be used, a deadline that is none, and no workers.
+    """
+    if chosen.job == OWN and chosen.job_file is None:
+        return None
+    if not chosen.workers:
+        raise ScenarioError("no number of workers is chosen; choose at least one")
+    return Question(
+        job=cloud_job.load_uploaded(chosen.job_file, chosen.local_run)
+        if chosen.job == OWN and chosen.job_file is not None
+        else cloud_job.load_shipped(chosen.job, chosen.local_run),
+        market=Market(chosen.region, chosen.market, chosen.types, chosen.workers, chosen.server),
+        objective=chosen.objective,
+        budget_usd=inf if chosen.budget_usd is None else chosen.budget_usd,
+        deadline_s=recommending.seconds(chosen.deadline) if chosen.deadline else inf,
+        method=chosen.method,
+    )
+
+
+def _job() -> tuple[str, Upload | None, Upload | None]:
+    job = st.selectbox(
+        "Job",
+        [*cloud_job.shipped(), OWN],
+        format_func=lambda name: _OWN_TITLE if name == OWN else name.replace("_", " "),
+        key="cloud_job",
+        help="Jobs that come with twinbed, or a job file of your own.",
+    )
+    given = None
+    if job == OWN:
+        given = _upload("Job file (YAML)", ["yaml", "yml"], _JOB_MIB, "cloud_job_file")
+    else:
+        st.caption(f"{cloud_job.title(job)}.")
+    local_run = _upload(
+        "Local run of the job (Parquet, optional)",
+        ["parquet"],
+        MAX_MIB,
+        "cloud_local_run",
+        about="As `twinbed profile` writes it: says how fast one machine computes, so that times are known "
+        "before the first trial.",
+    )
+    return str(job), given, local_run
+
+
+def _upload(label: str, types: list[str], most_mib: int, key: str, about: str | None = None) -> Upload | None:
+    given = st.file_uploader(label, type=types, max_upload_size=most_mib, key=key, help=about)
+    return None if given is None else Upload(harmless(given.name) or "file", given.getvalue())
+
+
+def _distinct(values: Sequence[str]) -> list[str]:
+    """In the order in which they first come."""
+    return list(dict.fromkeys(values))

@@ -1,0 +1,164 @@
+"""The page Cloud: from a job to a ranking with its reasons, and one line for whatever cannot be."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from control.recommender.model import LocalRun
+from lab.cloud import local_run_file
+from lab.cloud.store import Measurements, Run
+
+TRIALS = ((1, 9000.0), (2, 5200.0), (4, 3400.0))
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Measurements:
+    """Trials of two jobs: CherryPick, which answers at once, needs some."""
+    found = Measurements(tmp_path / "m.duckdb")
+    found.add(
+        Run(job, "n1-standard-8", count, time_s, 0.379998 * count, 8, 30)
+        for job in ("audio_cnn", "mine")
+        for count, time_s in TRIALS
+    )
+    return found
+
+
+@pytest.fixture
+def open_cloud(monkeypatch, database) -> Callable[[], AppTest]:
+    monkeypatch.setenv("TWINBED_MEASUREMENTS", str(database.path))
+
+    def page() -> None:
+        from lab.explorer import cloud_page
+
+        cloud_page.page()
+
+    def opened(method: str = "cherrypick") -> AppTest:
+        app = AppTest.from_function(page, default_timeout=60).run()
+        return app.selectbox(key="cloud_method").select(method).run()
+
+    return opened
+
+
+def recommend(app: AppTest) -> AppTest:
+    return app.button(key="cloud_recommend").click().run()
+
+
+def said(app: AppTest) -> str:
+    text = "\n".join(str(each.value) for kind in (app.markdown, app.caption, app.info) for each in kind)
+    return text.replace("\\", "")
+
+
+def charts(app: AppTest) -> list[object]:
+    return app.get("vega_lite_chart") + app.get("arrow_vega_lite_chart")
+
+
+def test_nothing_is_answered_before_it_is_asked_for(open_cloud):
+    app = open_cloud()
+    assert not app.exception
+    assert "press **Recommend**" in said(app)
+    assert not app.dataframe
+
+
+@pytest.mark.slow
+def test_a_shipped_job_gets_a_ranking_with_its_reasons_and_a_front(open_cloud):
+    app = recommend(open_cloud())
+    assert not app.exception
+    assert not app.error
+    assert [each.value for each in app.subheader] == [
+        "Why this one",
+        "Cost and time of every candidate",
+        "Ranking",
+        "What if the price moves",
+    ]
+    table = app.dataframe[0].value
+    assert len(table) == 7 * 8
+    assert table["reason"].str.len().min() > 0
+    assert list(table["place"]).count("recommended") == 1
+    assert "has no local run" in said(app)
+    assert "Next in the ranking" in said(app)
+    assert charts(app)
+    app.text_input(key="cloud_deadline").set_value("2h").run()
+    assert "have changed since this answer" in said(app)
+
+
+@pytest.mark.slow
+def test_a_dearer_type_gives_way_to_another(open_cloud):
+    app = recommend(open_cloud())
+    best = app.dataframe[0].value["configuration"][0].split(" × ")[1]
+    app.selectbox(key="cloud_moved").select(best)
+    app.select_slider(key="cloud_factor").set_value(5.0).run()
+    assert not app.exception
+    now = next(line for line in said(app).splitlines() if "$/h each instead of" in line)
+    assert best not in now
+    assert len(charts(app)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "deadline", "line"),
+    [("cost-opt", "", "parameter server"), ("cherrypick", "soon", "'soon' is no duration")],
+)
+def test_what_cannot_be_answered_is_one_line(open_cloud, method, deadline, line):
+    app = open_cloud(method)
+    app.text_input(key="cloud_deadline").set_value(deadline).run()
+    if not app.button(key="cloud_recommend").disabled:
+        recommend(app)
+    assert not app.exception
+    assert len(app.error) == 1
+    assert line in app.error[0].value
+    assert "\n" not in app.error[0].value
+
+
+@pytest.mark.slow
+def test_a_rule_without_times_states_its_cluster_and_draws_nothing(open_cloud):
+    app = open_cloud("cost-opt")
+    app.selectbox(key="cloud_server_us-central1").select("n1-standard-4").run()
+    recommend(app)
+    assert not app.exception
+    assert not app.error
+    assert "predicts neither time nor cost" in said(app)
+    assert len(app.dataframe[0].value) == 1
+    assert not charts(app)
+
+
+def parquet(path: Path) -> bytes:
+    ones = np.ones((5, 3))
+    run = LocalRun(1.0, ones, ones, ones, ones, np.full(20, 0.1), 32, 1000)
+    local_run_file.write(run, ("master", "worker1", "worker2"), {}, path)
+    return path.read_bytes()
+
+
+@pytest.mark.slow
+def test_an_own_job_with_its_local_run(open_cloud, tmp_path):
+    app = open_cloud()
+    app.selectbox(key="cloud_job").select("upload").run()
+    assert app.button(key="cloud_recommend").disabled
+    given = b"name: mine\nbatch: 32\nsamples: 1000000\nlocal_run: mine.parquet\n"
+    app.file_uploader(key="cloud_job_file").set_value(("mine.yaml", given, "text/yaml")).run()
+    assert "upload it, too" in app.error[0].value
+    run = ("mine.parquet", parquet(tmp_path / "run.parquet"), "application/octet-stream")
+    app.file_uploader(key="cloud_local_run").set_value(run).run()
+    recommend(app)
+    assert not app.exception
+    assert not app.error
+    assert "has no local run" not in said(app)
+    assert "3 trials of this job" in said(app)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("key", "name", "content"),
+    [("cloud_job_file", "mine.yaml", b"nme: mine\n"), ("cloud_local_run", "run.parquet", b"no parquet")],
+)
+def test_a_bad_upload_is_one_line_that_names_the_file(open_cloud, key, name, content):
+    app = open_cloud()
+    if key == "cloud_job_file":
+        app.selectbox(key="cloud_job").select("upload").run()
+    app.file_uploader(key=key).set_value((name, content, "application/octet-stream")).run()
+    assert not app.exception
+    assert app.error[0].value.replace("\\", "").startswith(f"{name}: ")
+    assert "\n" not in app.error[0].value
+    assert app.button(key="cloud_recommend").disabled
