@@ -17,8 +17,8 @@ from lab.charts.palette import USAGE
 
 BEST, FRONT, OTHER = "recommended", "on the front", "dominated"
 _LOOKS = {BEST: ("#D55E00", "diamond", 260), FRONT: ("#1A7FC4", "circle", 110), OTHER: (USAGE, "circle", 60)}
-_ROOM = 1.25
-"""Factor of empty plot on each side of the points, which are on logarithmic axes."""
+_ROOM, _LEAST_SPAN = 0.06, 1.5
+"""Share of a logarithmic axis left empty on each side of the points; it spans at least this factor."""
 
 
 def ranking(found: Sequence[Recommendation]) -> pd.DataFrame:
@@ -88,7 +88,8 @@ def _cost(field: str, frame: pd.DataFrame) -> alt.Y:
 
 def _logarithmic(values: pd.Series) -> alt.Scale:
     low, high = float(values.min()), float(values.max())
-    return alt.Scale(type="log", domain=[low / _ROOM, high * _ROOM], nice=False)
+    room = max(high / low, _LEAST_SPAN) ** _ROOM
+    return alt.Scale(type="log", domain=[low / room, high * room], nice=False)
 
 
 def _points(base: alt.Chart, x: alt.X, y: alt.Y) -> alt.Chart:
