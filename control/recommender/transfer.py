@@ -35,8 +35,14 @@ SHORTLIST = 400
 """Joint draws are made of so many candidates, those that may be best; a draw's cost grows with its cube."""
 HOPE = 1.5
 """The shortlist goes by mean less so many deviations."""
-NEAR, FAR = 0.0, 1.0
-"""Losses, as logarithms of the factor to the best: below NEAR none is felt, above FAR all are alike."""
+NEAR = float(np.log(1.1))
+"""Losses are logarithms of the factor to the best; within 10 % of it none is felt."""
+FAR_AT_FIRST, FAR = float(np.log(1.5)), 1.2
+"""Beyond this all losses are alike. For the first trials that is where top configurations end: they go to
+what past jobs make likely to be one. After them something was missed, and how far off one is counts."""
+FIRST_TRIALS = 2
+_LITTLE = 1e-2
+"""Weight of gains that are too small to be felt."""
 STOP_BELOW = 0.03
 TOP, TOP_FACTOR = 5, 1.5
 """A top configuration is among so many best, and within this factor of the best (thesis, ch. 4)."""
@@ -101,9 +107,10 @@ class Informed:
         generator = np.random.default_rng([self.seed, len(observed)])
         limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
         rows, draws = self._draws(belief, np.flatnonzero(left), generator, limit_s)
-        gain = expected_gain(draws, value)
-        # Of candidates that gain the same, nothing for instance, the one that keeps the bounds most often.
-        place = int(np.lexsort((np.isfinite(draws).mean(axis=0), gain))[-1])
+        gain = expected_gain(draws, value, FAR_AT_FIRST if len(observed) < FIRST_TRIALS else FAR)
+        # Where all seems found, what might still be a little better is better than whatever comes first.
+        little = expected_gain(draws, value, FAR, near=0.0)
+        place = int((gain + _LITTLE * little).argmax())
         row = int(rows[place])
         if best is not None and gain[place] < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
@@ -167,11 +174,11 @@ def time_limit(history: History | None, observed: Observations) -> float:
     return float(late.min()) if late.size and ok.any() else np.inf
 
 
-def expected_gain(draws: Real, best: float) -> Real:
+def expected_gain(draws: Real, best: float, far: float, near: float = NEAR) -> Real:
     """How much less is lost if a candidate is tried, too, a mean over joint draws, float64[n].
 
     draws: log objective, float64[draws, n], infinite beyond the bounds; best: the best trial's, infinite for
-    none. What is lost is the logarithm of the best tried over the best there is, beyond NEAR and up to FAR;
+    none. What is lost is the logarithm of the best tried over the best there is, beyond near and up to far;
     draws in which nothing keeps the bounds say nothing.
     """
     least = np.minimum(draws.min(axis=1), best)
@@ -179,7 +186,7 @@ def expected_gain(draws: Real, best: float) -> Real:
     if not possible.any():
         return np.zeros(draws.shape[1])
     least = least[possible][:, None]
-    before = np.clip(best - least, NEAR, FAR)
-    after = np.clip(np.minimum(draws[possible], best) - least, NEAR, FAR)
+    before = np.clip(best - least, near, far)
+    after = np.clip(np.minimum(draws[possible], best) - least, near, far)
     gain: Real = (before - after).mean(axis=0)
     return gain
