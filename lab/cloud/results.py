@@ -114,8 +114,8 @@ def performance(data: Path, questions: Sequence[Question] = QUESTIONS) -> list[s
     lines = [
         "## Job performance on public measurements",
         "",
-        "Every workload is left out with all its variants; what is chosen is chosen on the others. Errors",
-        "are |predicted / measured − 1|. Each module of evaluation says what is known and what is asked.",
+        "Every workload (of submitted runs: every submission, or submitter) is left out whole; what is chosen",
+        "is chosen on the others. Errors are |predicted / measured − 1|; each evaluation says what is known.",
         "",
         "| asked | data | workloads | points | median | mean | target (median) | verdict |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | --- |",
