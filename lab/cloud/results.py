@@ -114,7 +114,7 @@ def performance(data: Path, questions: Sequence[Question] = QUESTIONS) -> list[s
     lines = [
         "## Job performance on public measurements",
         "",
-        "Every workload (of submitted runs: every submission, or submitter) is left out whole; what is chosen",
+        "Every workload (of submitted runs: submission, or submitter) is left out whole; what is chosen",
         "is chosen on the others. Errors are |predicted / measured − 1|; each evaluation says what is known.",
         "",
         "| asked | data | workloads | points | median | mean | target (median) | verdict |",
