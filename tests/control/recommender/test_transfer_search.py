@@ -56,7 +56,7 @@ def trials_until_good(request: Request, history: History, job: int, most: int = 
 
 @pytest.mark.slow
 def test_past_jobs_spare_trials() -> None:
-    jobs = range(0, 8, 2)
+    jobs = range(0, 8, 4)
     with_past = [
         trials_until_good(
             Request(Job("new"), HISTORY.candidates, history=HISTORY.without(f"job-{job}")), HISTORY, job

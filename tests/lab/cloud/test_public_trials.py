@@ -42,7 +42,7 @@ def test_the_job_judged_is_never_in_its_history(public_data: Data) -> None:
 @pytest.mark.slow
 def test_transfer_needs_fewer_trials_than_chance(public_data: Data) -> None:
     table = TABLES["scout"](public_data("scout_multinode").parent)
-    jobs = range(0, 12, 3)
+    jobs = range(0, 12, 6)
     ours = list(judge(table, "transfer", jobs=jobs))
     chance = list(judge(table, "random", jobs=jobs, seeds=range(10)))
     assert np.mean([each.trials for each in ours]) < 0.6 * np.mean([each.trials for each in chance])
