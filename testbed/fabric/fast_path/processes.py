@@ -78,14 +78,22 @@ def _start(fabric: Fabric, host: Host, folder: Path, key: Path) -> Running:
         least_interval_s=plan.bfd.interval_s,
         real_time=plan.real_time and not plan.stock,
     )
+    # A predecessor's decisions are not this one's.
+    Path(config.journal).unlink(missing_ok=True)
     path = folder / f"{name}.json"
     path.write_text(json.dumps(asdict(config)))
-    process = popen_in(
-        host.namespace,
-        [sys.executable, "-m", "testbed.fabric.fast_path.daemon", str(path)],
-        stderr=subprocess.PIPE,
-    )
+    with _words(Path(config.journal)).open("wb") as words:
+        process = popen_in(
+            host.namespace,
+            [sys.executable, "-m", "testbed.fabric.fast_path.daemon", str(path)],
+            stderr=words,
+        )
     return Running(host, process, Path(config.journal))
+
+
+def _words(journal: Path) -> Path:
+    """Where the process says why it cannot."""
+    return journal.with_suffix(".err")
 
 
 def _wait_at_work(running: Running) -> None:
@@ -93,8 +101,7 @@ def _wait_at_work(running: Running) -> None:
     deadline = time.monotonic() + _START_S
     while str(RULE_PRIORITY) not in run_in(running.host.namespace, ("ip", "rule", "show")).stdout:
         if running.process.poll() is not None:
-            assert running.process.stderr is not None
-            said = running.process.stderr.read().decode(errors="replace").strip() or "it has ended"
+            said = _words(running.journal).read_text(errors="replace").strip() or "it has ended"
             raise BackendError(f"fast path of {running.host.namespace} does not start: {said}")
         if time.monotonic() > deadline:
             raise BackendError(
