@@ -6,7 +6,9 @@ it): 1,068,298 parameters and 19.5 million multiply-adds per image. Three times 
 GPUs: batch latencies of a network of nearly the same size (CIFAR10_CNN, 32 px) on the same GPUs, from PROFET
 (CLOUD 2022, MIT). CPUs: peak of AVX2 cores at the clock that ECU tell, times the share of the peak that a
 network like it reached on one core (measured with PyTorch on an EPYC core at 2.6 GHz, 2026-11-21: 44.2
-GFLOP/s at batch 64, 48.8 at 128). Nothing here was fitted to FC²'s figures.
+GFLOP/s at batch 64, 48.8 at 128). No number here is fitted to FC²'s figures, but its
+counts were known when the form was chosen among a few that physics allows (both directions of a port or one,
+the clocks of burstable types), so F1–F4 are no blind test. The network's size is from memory.
 """
 
 from __future__ import annotations
