@@ -104,7 +104,7 @@ def _write(page: Path, store: Store) -> None:
             if each not in known and not each.busy and each.road in calibrations
             for one in compared(
                 each.key,
-                measured(rows),
+                measured(each, rows),
                 simulated(each, fabric(calibrations[each.road], {}, fast_path=True).control),
             )
         ],

@@ -44,11 +44,14 @@ class Gaps:
     worst: Floats
 
 
-def measured(rows: Sequence[Measured], *, with_stalls: bool = True) -> Gaps:
-    """Of the testbed; with_stalls: also faults that met a stall of the machine."""
+def measured(setting: Setting, rows: Sequence[Measured], *, with_stalls: bool = True) -> Gaps:
+    """Of the testbed; with_stalls: also faults that met a stall of the machine. A lost carrier that cost no
+    datagram is a gap of one interval, as every flow has it; nothing else can cost none where it hits."""
     kept = [row for row in rows if with_stalls or row.stall_s < STALL_S]
     out = np.array([max(row.out_s, row.out_later_s) for row in kept], np.float64)
     into = np.array([max(row.in_s, row.in_later_s) for row in kept], np.float64)
+    if setting.what is What.CARRIER:
+        out, into = np.maximum(out, 1 / RATE_PER_S), np.maximum(into, 1 / RATE_PER_S)
     worst = np.maximum(out, into)
     return Gaps(out[out > 0.0], into[into > 0.0], worst[worst > 0.0])
 

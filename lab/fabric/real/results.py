@@ -92,7 +92,7 @@ def _goal(found: Found) -> Iterator[str]:
     for setting, rows in sorted(found.faults.items()):
         if setting.road is not Road.FAST or setting.what is not What.BOTH or setting.busy:
             continue
-        worst = measured(rows).worst / setting.timers.detection_s
+        worst = measured(setting, rows).worst / setting.timers.detection_s
         if not worst.size:
             continue
         median, p99 = np.percentile(worst, [50, 99])
@@ -130,7 +130,7 @@ def _gaps(found: Found) -> Iterator[str]:
 
 
 def _gap_row(setting: Setting, rows: Sequence[Measured]) -> Record:
-    gaps, quiet = measured(rows), measured(rows, with_stalls=False)
+    gaps, quiet = measured(setting, rows), measured(setting, rows, with_stalls=False)
     p50, p95, p99 = _percentiles_ms(gaps.worst)
     return {
         "road": str(setting.road),

@@ -49,7 +49,7 @@ def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compa
             campaign.measure(wanted, store, _NAME, inf, tell)
             name = f"{spec.label}: {setting.key}"
             found += compared(
-                name, measured(store.faults(setting)), simulated(setting, fabric.control, spec.seed)
+                name, measured(setting, store.faults(setting)), simulated(setting, fabric.control, spec.seed)
             )
     return found
 

@@ -118,10 +118,12 @@ def test_a_failover_is_taken_apart_by_what_was_seen() -> None:
 
 def test_the_worst_flow_of_a_fault_counts_and_stalls_may_be_left_out() -> None:
     rows = [fault(0.2, 0.3), fault(0.2, 0.0, in_flows=0), fault(0.9, 0.9, stall_s=0.1)]
-    assert measured(rows).worst.tolist() == [0.3, 0.2, 0.9]
-    assert measured(rows).into.tolist() == [0.3, 0.9]
-    assert measured(rows, with_stalls=False).worst.tolist() == [0.3, 0.2]
-    assert measured([fault(0.2, 0.2, out_later_s=0.5)]).out.tolist() == [0.5]
+    assert measured(FAST, rows).worst.tolist() == [0.3, 0.2, 0.9]
+    assert measured(FAST, rows).into.tolist() == [0.3, 0.9]
+    assert measured(FAST, rows, with_stalls=False).worst.tolist() == [0.3, 0.2]
+    assert measured(FAST, [fault(0.2, 0.2, out_later_s=0.5)]).out.tolist() == [0.5]
+    # A lost carrier may cost nothing at all.
+    assert measured(setting("fast-5x50-carrier"), [fault(0.0, 0.0)]).worst.tolist() == [0.002]
 
 
 def test_the_delays_of_both_hosts_are_kept_by_the_calibration(store) -> None:
@@ -215,7 +217,7 @@ def test_the_page_has_every_setting_and_says_whether_the_aim_is_reached(store) -
             compared=[
                 one
                 for each, faults in rows.items()
-                for one in compared(each.key, measured(faults), simulated(each, control))
+                for one in compared(each.key, measured(each, faults), simulated(each, control))
             ],
             machine={"kernel": "Linux", "cpus": 2, "cpu_model": "x86"},
         )
