@@ -102,6 +102,8 @@ def _job(path: Path) -> Job:
 
 
 def _runs(table: Path) -> list[_Run]:
+    if not table.exists():
+        raise ScenarioError(f"{table}: no such table; python -m lab.cloud.measure makes one (root, an hour)")
     try:
         with table.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)

@@ -31,7 +31,7 @@ from control.recommender.model import (
 from control.recommender.ports import Recommender, Request
 from control.recommender.random_search import RandomSearch
 from control.recommender.transfer import Informed, Transfer
-from lab.cloud.store import Measurements, as_history, shipped, trials_of
+from lab.cloud.store import Measurements, as_history, trials_of
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
 
@@ -151,7 +151,7 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
     among, used = priced(catalogue, question.market)
     runs = measurements.runs()
     others = [run for run in runs if run.job != question.job.name]
-    history = as_history([*shipped(), *others])
+    history = as_history(others)
     request = Request(
         job=question.job,
         candidates=among,
@@ -213,11 +213,7 @@ def _network_use(job: Job) -> float | None:
 def _notes(
     question: Question, request: Request, own_jobs: int, used: Mapping[str, Listing]
 ) -> tuple[str, ...]:
-    public = 0 if request.history is None else len(request.history.jobs) - own_jobs
-    notes = [
-        f"Known: {own_jobs} other jobs of yours, {public} public ones, {len(request.observed)} trials of "
-        "this job."
-    ]
+    notes = [f"Known: {own_jobs} other jobs of yours, {len(request.observed)} trials of this job."]
     if question.job.local_run is None:
         notes.append(
             "The job has no local run: how long it takes is not known before the first trial, and the "
@@ -227,8 +223,8 @@ def _notes(
         notes.append("The job's file states no samples: its local run says how it computes, not how much.")
     if not own_jobs:
         notes.append(
-            "Without past jobs of yours the ranking's shape stands on laws of scaling and on public Hadoop "
-            "and Spark jobs; add yours with twinbed measurements import."
+            "Without past jobs of yours the ranking's shape stands on laws of scaling alone; add yours with "
+            "twinbed measurements import."
         )
     dates = sorted({listing.as_of.isoformat() for listing in used.values()})
     spread = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"

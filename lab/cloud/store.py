@@ -11,7 +11,6 @@ import csv
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from importlib.resources import as_file, files
 from pathlib import Path
 
 import duckdb
@@ -114,15 +113,6 @@ class Measurements:
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]
             raise StoreError(f"{self.path}: not a database of measurements, or in use ({reason})") from error
-
-
-def shipped() -> list[Run]:
-    """Public measurements that ship: 12 Hadoop and Spark jobs on 69 EC2 clusters (Scout, MIT licence, 2018).
-
-    They tell how jobs scale where nothing else does yet.
-    """
-    with as_file(files("lab.cloud") / "past_runs.csv") as path:
-        return read_csv(path)
 
 
 def as_history(runs: Iterable[Run]) -> History | None:

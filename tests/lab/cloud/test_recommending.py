@@ -5,7 +5,6 @@ import pytest
 
 from control.recommender.model import Job, LocalRun, Objective
 from lab.cli.main import call
-from lab.cloud import recommending
 from lab.cloud.recommending import Market, Method, Question, answer, priced, seconds
 from lab.cloud.store import Measurements, Run
 from traces.catalogue.catalogue import load
@@ -59,14 +58,11 @@ def test_without_a_local_run_or_past_jobs_the_answer_says_what_it_stands_on(data
     assert not found.stopped
     notes = " ".join(found.notes)
     assert "no local run" in notes
-    assert "0 other jobs of yours, 12 public ones, 0 trials" in notes
+    assert "0 other jobs of yours, 0 trials" in notes
     assert "us-central1, US$" in notes
 
 
-def test_a_trial_that_is_in_the_database_sharpens_the_answer(
-    database: Measurements, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recommending, "shipped", list)
+def test_a_trial_that_is_in_the_database_sharpens_the_answer(database: Measurements) -> None:
     question = Question(Job("new"), AWS, Objective.TIME)
     before = answer(question, load(), database).ranking[0].time_interval
     database.add([Run("new", "c4.xlarge", 2, 3000.0, 0.587, 4, 7.5, servers=1, server_instance="m4.large")])
@@ -76,10 +72,7 @@ def test_a_trial_that_is_in_the_database_sharpens_the_answer(
     assert "measured in trial 1: 3000 s" in {row.reason for row in found.ranking}
 
 
-def test_scala_opt_takes_the_network_use_from_the_local_run(
-    database: Measurements, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recommending, "shipped", list)
+def test_scala_opt_takes_the_network_use_from_the_local_run(database: Measurements) -> None:
     series = np.full((5, 3), 1.0)
     moved = np.full((5, 3), 20e6)  # bytes per second: 160 Mbit/s
     run = LocalRun(1.0, series, series, moved, moved, np.full(20, 0.1), 32, 1000)
