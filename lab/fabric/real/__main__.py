@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.page_only:
             _measure(options, store, until_s)
         if not (options.only or options.watch):
-            _write(options.page, store)
+            _write(options.page, store, options.note)
     except TwinbedError as error:
         sys.stderr.write(f"lab.fabric.real: {error}\n")
         return 2
@@ -63,6 +63,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--store", type=Path, help="folder of what is measured; by default by the code")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the page is written")
     parser.add_argument("--page-only", action="store_true", help="measure nothing")
+    parser.add_argument("--note", default="", help="a sentence on the page: what else the machine did")
     return parser.parse_args(arguments)
 
 
@@ -88,7 +89,7 @@ def _chosen(text: str) -> plan.Planned:
     return replace(planned, faults=int(faults)) if faults else planned
 
 
-def _write(page: Path, store: Store) -> None:
+def _write(page: Path, store: Store, note: str) -> None:
     settings = [each.setting for each in (*plan.ALL, *plan.WATCHED)]
     faults = {each: rows for each in settings if (rows := store.faults(each))}
     watched = {each: times for each in settings if (times := store.watched(each))}
@@ -110,6 +111,7 @@ def _write(page: Path, store: Store) -> None:
         ],
         machine=machine.facts(),
         lacking=_lacking(store),
+        note=note,
     )
     page.parent.mkdir(parents=True, exist_ok=True)
     write_whole(page, lambda file: file.write(document(found).encode()))

@@ -39,7 +39,8 @@ _WHATS = {
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All that the page is made of. calibrations: by road; lacking: what of the plan is not measured yet."""
+    """All that the page is made of. calibrations: by road; lacking: what of the plan is not measured yet;
+    note: under which conditions it was measured."""
 
     faults: Mapping[Setting, Sequence[Measured]]
     watched: Mapping[Setting, Sequence[Watched]]
@@ -47,6 +48,7 @@ class Found:
     compared: Sequence[Compared]
     machine: Mapping[str, object]
     lacking: Sequence[str] = ()
+    note: str = ""
 
 
 def document(found: Found) -> str:
@@ -74,11 +76,13 @@ def _head(found: Found) -> Iterator[str]:
             f"{STALL_S * 1e3:g} ms or more; they are counted unless it is said otherwise",
         ]
     )
+    if found.note:
+        yield found.note
     yield (
         f"`{MAKE}` makes this page and goes on where it was interrupted. What is measured: 8 UDP flows of "
         "500 datagrams a second each way between two applications; in each fault the worst flow's gap at its "
         "receiver, of both directions. BFD's m×i is a multiplier m and an interval of i ms; the detection "
-        "time is their product. Side by side on one machine, two fabrics at a time."
+        "time is their product."
     )
 
 
