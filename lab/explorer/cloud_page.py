@@ -20,33 +20,16 @@ from lab.cloud.recommending import Answer, Question
 from lab.cloud.store import Measurements
 from lab.explorer import cloud_prices, cloud_question, downloads, html
 from lab.explorer.cloud_question import Choices
+from lab.formats import ABSENT
 from traces.catalogue.catalogue import Catalogue, load
 from twinbed import TwinbedError
 
 _KEPT = "cloud_answered"
 _FACTORS = (
-    0.1,
-    0.2,
-    0.3,
-    0.4,
-    0.5,
-    0.6,
-    0.7,
-    0.8,
-    0.9,
-    1.0,
-    1.1,
-    1.2,
-    1.3,
-    1.5,
-    1.75,
-    2.0,
-    2.5,
-    3.0,
-    5.0,
-    10.0,
-)
+    0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3, 1.5, 1.75, 2.0, 2.5, 3.0, 5.0,
+)  # fmt: skip
 _MOST_LINES = 6
+_ROWS_AT_ONCE, _RANKING_PX = 8, 480
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +91,7 @@ def _ask(chosen: Choices, question: Question, catalogue: Catalogue) -> _Answered
 def _show(question: Question, found: Answer, catalogue: Catalogue) -> None:
     frame = charts.ranking(found.ranking)
     known = [each for each in found.ranking if np.isfinite(each.time_s)]
-    _why(question, found)
+    _why(found)
     if known:
         st.subheader("Cost and time of every candidate", anchor=False)
         bounds = {"deadline_h": question.deadline_s / 3600, "budget_usd": question.budget_usd}
@@ -122,7 +105,7 @@ def _show(question: Question, found: Answer, catalogue: Catalogue) -> None:
         _what_if(question, known, catalogue)
 
 
-def _why(question: Question, found: Answer) -> None:
+def _why(found: Answer) -> None:
     best = found.ranking[0]
     st.subheader("Why this one", anchor=False)
     st.markdown(f"**{html.markdown(str(best.configuration))}**: {html.markdown(_figures(best))}.")
@@ -134,8 +117,6 @@ def _why(question: Question, found: Answer) -> None:
         f"{verb}: {found.next_configuration} at {found.next_price_usd_h:.3f} $/h ({found.next.reason})."
     )
     st.markdown("\n".join(f"- {html.markdown(line)}" for line in (*lines, *found.notes)))
-    if question.job.local_run is None:
-        st.caption("A local run of the job makes the intervals narrower: upload one on the left.")
 
 
 def _figures(row: Recommendation) -> str:
@@ -163,26 +144,26 @@ def _hours(seconds: float) -> str:
 
 def _ranking(question: Question, frame: pd.DataFrame) -> None:
     st.subheader("Ranking", anchor=False)
-    number = st.column_config.NumberColumn
-    st.dataframe(
-        frame.assign(place=charts.places(frame)),
-        hide_index=True,
-        column_config={
-            "rank": number("rank", width=50),
-            "configuration": st.column_config.TextColumn("configuration", width="medium"),
-            "time_h": number("time (h)", format="%.3g"),
-            "time_low_h": number("from", format="%.3g"),
-            "time_high_h": number("to", format="%.3g"),
-            "cost_usd": number("cost ($)", format="%.3g"),
-            "cost_low_usd": number("from", format="%.3g"),
-            "cost_high_usd": number("to", format="%.3g"),
-            "price_usd_h": number("price ($/h)", format="%.3f"),
-            "place": "is",
-            "reason": st.column_config.TextColumn("reason", width="large"),
-        },
-        column_order=[*frame.columns[:-1], "place", "reason"],
+    shown = pd.DataFrame(
+        {
+            "rank": frame["rank"],
+            "configuration": frame["configuration"],
+            "time (h)": _spans(frame, "time_h", "time_low_h", "time_high_h"),
+            "cost (\\$)": _spans(frame, "cost_usd", "cost_low_usd", "cost_high_usd"),
+            "price (\\$/h)": frame["price_usd_h"].map("{:.3f}".format),
+            "it is": charts.places(frame),
+            "reason": frame["reason"].map(html.markdown),
+        }
     )
+    # A table breaks its lines, which a data frame does not: reasons are sentences.
+    with st.container(height=_RANKING_PX if len(shown) > _ROWS_AT_ONCE else "content", border=False):
+        st.table(shown.set_index("rank"), hide_index=False)
     downloads.ranking(frame, question.job.name)
+
+
+def _spans(frame: pd.DataFrame, middle: str, low: str, high: str) -> list[str]:
+    columns = zip(frame[middle], frame[low], frame[high], strict=True)
+    return [f"{a:.3g} ({b:.3g} to {c:.3g})" if np.isfinite(a) else ABSENT for a, b, c in columns]
 
 
 def _what_if(question: Question, ranking: Sequence[Recommendation], catalogue: Catalogue) -> None:
@@ -198,7 +179,7 @@ def _what_if(question: Question, ranking: Sequence[Recommendation], catalogue: C
     prices = cloud_prices.MovedPrices(question, ranking, among, name, today)
     best, turns = prices.best(factor), prices.turns()
     st.markdown(
-        f"At {today * factor:.3f} \\$/h each instead of {today:.3f}, the best is "
+        f"At {today * factor:.3f} \\$/h each ({today:.3f} today), the best is "
         f"**{html.markdown(str(best.configuration))}**: {html.markdown(_figures(best))}."
     )
     if len(turns) == 1:
