@@ -57,8 +57,12 @@ def read(path: Path) -> LocalRun:
     content = (table.schema.metadata or {}).get(_KEY)
     if content is None:
         raise ScenarioError(f"{path}: not a local run; twinbed profile makes one")
-    stated = json.loads(content)
-    if stated.get("version") != VERSION:
+    try:
+        stated = json.loads(content)
+    except ValueError as error:
+        raise ScenarioError(f"{path}: damaged: {error}; profile the job anew") from None
+    if not isinstance(stated, dict) or stated.get("version") != VERSION:
+        stated = stated if isinstance(stated, dict) else {}
         raise ScenarioError(
             f"{path}: a local run of version {stated.get('version')}, and this twinbed reads {VERSION}; "
             "profile the job anew"

@@ -51,6 +51,14 @@ def test_a_file_that_is_not_whole_says_why(path, values, message):
         local_run_file.read(changed(path, **values))
 
 
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff"])
+def test_metadata_that_are_no_mapping_are_refused(path, content):
+    table = pq.read_table(path).replace_schema_metadata({b"twinbed.local_run": content})
+    pq.write_table(table, path)
+    with pytest.raises(ScenarioError, match="profile the job anew"):
+        local_run_file.read(path)
+
+
 def test_other_files_are_refused(tmp_path):
     other = tmp_path / "b.parquet"
     pq.write_table(pa.table({"a": [1]}), other)
