@@ -16,7 +16,7 @@ from pathlib import Path
 
 from lab.calibration import Calibration
 from lab.fabric.calibration import fabric
-from lab.fabric.real import campaign, plan
+from lab.fabric.real import application_rows, campaign, plan
 from lab.fabric.real.calibrate import calibrated
 from lab.fabric.real.figures import measured, simulated
 from lab.fabric.real.judge import compared
@@ -114,7 +114,8 @@ def _write(page: Path, store: Store, note: str) -> None:
         note=note,
     )
     page.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(page, lambda file: file.write(document(found).encode()))
+    parts = [document(found).rstrip(), *application_rows.section(calibrations=calibrations)]
+    write_whole(page, lambda file: file.write(("\n\n".join(parts) + "\n").encode()))
 
 
 def _lacking(store: Store) -> list[str]:
