@@ -9,7 +9,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system system-vm run test test-vm test-faults test-fast check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric clean
+.PHONY: help setup system system-vm run test test-vm test-faults test-roce test-fast check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric clean
 
 help:
 	@printf '%s\n' \
@@ -19,6 +19,7 @@ help:
 	  'make test-fast  the quick tests only' \
   'make test-vm    what only another kernel shows: boots Debian'"'"'s own in QEMU (as root; installs 0.6 GB once)' \
 	  'make test-faults   100 random faults of containers, and as many sequences of a fabric'"'"'s (root; N=count SEED=number)' \
+	  'make test-roce  a queue pair of soft RoCE between two VMs on a real fabric, through faults (root)' \
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
@@ -60,6 +61,9 @@ test-fast: setup
 
 test-vm: setup system-vm
 	$(BIN)/pytest -m vm
+
+test-roce: setup system-vm
+	ROCE=1 $(BIN)/pytest tests/lab/fabric/real/test_soft_roce_beside_twin.py
 
 test-faults: setup
 	FAULTS=$(or $(N),100) FAULTS_SEED=$(or $(SEED),1) $(BIN)/pytest -s tests/faults

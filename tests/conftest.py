@@ -17,15 +17,17 @@ REAL = ("contract", "faults", "kernel", "testbed", "lab/real", "lab/fabric/real"
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs on the real machine runs alone (`-m real`), and is tried once more when it fails, which the
-    summary tells of (RERUN): such a machine may stand still for longer than any deadline that is of use. The
-    rest may run side by side (`-m 'not real' -n 2`), and is never tried again."""
+    """What runs on the real machine runs alone (`-m real`); the rest may run side by side (`-m 'not real'
+    -n 2`). What is real, and what drives a browser, is tried once more when it fails, which the summary tells
+    of (RERUN): such a machine may stand still for longer than any deadline that is of use."""
     here = Path(__file__).parent
     folders = [here / each for each in REAL]
     for item in items:
-        kinds = {"root", "browser", "vm"} & {mark.name for mark in item.iter_markers()}
-        if kinds or any(item.path.is_relative_to(each) for each in folders):
+        kinds = {mark.name for mark in item.iter_markers()}
+        real = kinds & {"root", "vm"} or any(item.path.is_relative_to(each) for each in folders)
+        if real:
             item.add_marker(pytest.mark.real)
+        if real or "browser" in kinds:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

@@ -70,8 +70,10 @@ def _host(fabric: Fabric, host: Host) -> list[str]:
     lines = ["link set lo up", f"address add {host.loopback}/32 dev lo"]
     for up in host.uplinks:
         lines += _uplink(plan, up.device, up.address)
+    address = f"02:01:00:00:00:{host.index:02x}"
     lines += [
-        f"link add {host.bridge} type bridge stp_state 0 mcast_snooping 0",
+        # An address of its own: one that follows its ports' takes all its neighbours along when it changes.
+        f"link add {host.bridge} address {address} type bridge stp_state 0 mcast_snooping 0",
         f"link add {host.tunnel} type vxlan id {plan.vni} local {host.loopback} dstport 4789 nolearning",
         f"link set {host.tunnel} mtu {plan.mtu_bytes} master {host.bridge}",
         f"link set {host.tunnel} type bridge_slave neigh_suppress on learning off",

@@ -109,16 +109,17 @@ def kill_processes(pids: Iterable[int]) -> None:
     handles = {}
     for pid in pids:
         with suppress(ProcessLookupError):
-            handles[os.pidfd_open(pid)] = _temporary_of(pid)
+            handles[os.pidfd_open(pid)] = pid, _temporary_of(pid)
     for handle in handles:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
-    for handle, folders in handles.items():
+    for handle, (pid, folders) in handles.items():
         end = select.poll()
         end.register(handle, select.POLLIN)
         end.poll(_DEATH_TIMEOUT_MS)
         os.close(handle)
-        for each in folders:
+        # One that was only starting had its folder, and nothing in it open.
+        for each in {*folders, *_TEMPORARY.glob(f"*.{pid}")}:
             shutil.rmtree(each, ignore_errors=True)
 
 

@@ -22,11 +22,13 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import IO, Any
 
+from control.fast_path.bfd import State
 from control.fast_path.fast_path import FastPath
 from control.fast_path.message import Opener, Sealer
 from control.fast_path.ports import (
     ArmTimer,
     Event,
+    Heard,
     Instruction,
     ReadRoutes,
     Release,
@@ -98,6 +100,7 @@ class Daemon:
             FastPathSettings(least_interval_s=config.least_interval_s),
         )
         self._journal = journal
+        self._heard: set[int] = set()
         self._at_s = 0.0
         self._due_s = 0.0
         self.ended = False
@@ -159,8 +162,13 @@ class Daemon:
                 self._hearing.reports.sendto(datagram, where)
 
     def _write(self, event: Event, instructions: list[Instruction]) -> None:
-        """What was decided, when it happened and when it was in force."""
+        """What was decided, when it happened and when it was in force; and each session once it is heard, for
+        a fault before that is not noticed here."""
         done_ns = time.monotonic_ns()
+        if isinstance(event, Heard) and event.control.state is State.UP and event.uplink not in self._heard:
+            self._heard.add(event.uplink)
+            heard = {"what": "heard", "at_ns": round(event.at_s * 1e9), "uplink": event.uplink}
+            self._journal.write(json.dumps(heard) + "\n")
         for one in instructions:
             if isinstance(one, Steer | Release | Tell):
                 row: dict[str, Any] = {

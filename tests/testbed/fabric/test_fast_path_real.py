@@ -37,6 +37,9 @@ def until(done: Callable[[], object], what: str) -> None:
 @pytest.fixture
 def running(fabric: Fabric) -> Iterator[tuple[Running, ...]]:
     started = start(fabric)
+    for each in started:
+        uplinks = len(each.host.uplinks)
+        until(lambda each=each, all_=uplinks: heard(each) == all_, "every session is heard")
     yield started
     stop(started)
 
@@ -51,6 +54,10 @@ def steering(fabric: Fabric, host: int) -> Steering:
 
 def decisions(running: Running) -> list[dict]:
     return [json.loads(line) for line in running.journal.read_text().splitlines()]
+
+
+def heard(running: Running) -> int:
+    return sum(row["what"] == "heard" for row in decisions(running))
 
 
 def rules(fabric: Fabric, host: int) -> str:
