@@ -138,9 +138,6 @@ def _temporary_of(pid: int) -> list[Path]:
 def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
     own = _RUNNING / namespace
     priority = _priority(daemon) if plan.real_time and not plan.stock else ()
-    environment = {}
-    if daemon is Daemon.BGPD and plan.bgpd_preload is not None:
-        environment["LD_PRELOAD"] = plan.bgpd_preload
     command = [
         *(*priority, str(PROGRAMS / daemon), "--daemon", "--pathspace", namespace, "--vty_port", "0"),
         *("--config_file", str(_configuration(namespace, daemon)), "--user", USER, "--group", USER),
@@ -148,7 +145,7 @@ def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
     ]
     words = own / f"{daemon}.out"
     with words.open("wb") as out:
-        process = popen_in(namespace, command, stdout=out, stderr=out, environment=environment)
+        process = popen_in(namespace, command, stdout=out, stderr=out)
         try:
             code = process.wait(START_TIMEOUT_S)
         except subprocess.TimeoutExpired:
