@@ -31,6 +31,8 @@ START_TIMEOUT_S = 20.0
 _CONFIGURATIONS, _RUNNING = FRR_FOLDERS
 _TEMPORARY = Path("/var/tmp/frr")
 """Where FRR keeps a directory for each daemon's crash log."""
+_STARTED = ".started"
+"""Ending of the file with the process id that a daemon was started with."""
 
 _DEATH_TIMEOUT_MS = 5_000
 
@@ -135,10 +137,23 @@ def _temporary_of(pid: int) -> list[Path]:
     return found
 
 
+def remove_temporary(folder: Path) -> None:
+    """What daemons of the namespace whose running folder this is left among temporary files, dead by now.
+
+    A daemon that has logged nothing yet has nothing open there, so its number is noted as it starts.
+    """
+    for each in folder.glob(f"*{_STARTED}"):
+        with suppress(OSError):
+            number = each.read_text().strip()
+            if number.isdecimal():
+                shutil.rmtree(_TEMPORARY / f"{each.name.removesuffix(_STARTED)}.{number}", ignore_errors=True)
+
+
 def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
     own = _RUNNING / namespace
     priority = _priority(daemon) if plan.real_time and not plan.stock else ()
     command = [
+        *("sh", "-c", 'echo $$ >"$0"; exec "$@"', str(own / f"{daemon}{_STARTED}")),
         *(*priority, str(PROGRAMS / daemon), "--daemon", "--pathspace", namespace, "--vty_port", "0"),
         *("--config_file", str(_configuration(namespace, daemon)), "--user", USER, "--group", USER),
         *("--log", f"file:{own / daemon}.log", "--log-level", "warnings"),

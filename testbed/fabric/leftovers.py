@@ -98,6 +98,7 @@ def remove(name: str) -> None:
             ("ip", "-force", "-batch", "-"), input=batch, text=True, capture_output=True, check=False
         )
     for folder in ownership.frr_folders_of(name):
+        frr.remove_temporary(folder)
         shutil.rmtree(folder, ignore_errors=True)
     left: list[Path] = [*ownership.namespaces_of(name), *ownership.frr_folders_of(name)]
     if left:
