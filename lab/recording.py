@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from lab.commands import Command, Environment
 from lab.formats import ABSENT, Column, Result, Value
 from lab.problems import describe
-from lab.strict_yaml import parse
+from lab.strict_yaml import read_keys
 from testbed.containers.container import RuntimeName
 from testbed.containers.recorder import DEFAULT_INTERVAL_S, ContainerSpec, NetworkMode, Recording
 from traces.schema import UsageTrace
@@ -94,13 +94,7 @@ def from_file(path: Path, name: str | None) -> Request:
 
     Raises ScenarioError in one line that names the file and the key.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
-    data = parse(text, str(path))
-    if not isinstance(data, dict):
-        raise ScenarioError(f"{path}: expected keys, `containers` among them")
+    data = read_keys(path, "containers")
     try:
         given = RecordingFile.model_validate(data)
     except ValidationError as error:

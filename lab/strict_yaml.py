@@ -1,12 +1,13 @@
 """YAML that a user wrote, read strictly: no key twice, `1e-3` is a number, errors in one line.
 
-For: scenario files and the values of `--set`. Not for: what the keys mean (lab.scenario).
+For: scenario files, other files of keys, and the values of `--set`. Not for: what the keys mean (lab.scenario).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -46,3 +47,15 @@ def parse(text: str, where: str) -> Any:
         line = f"line {mark.line + 1}: " if mark else ""
         problem = str(getattr(error, "problem", None) or error).split("\n", 1)[0]
         raise ScenarioError(f"{where}: {line}not YAML: {problem}") from None
+
+
+def read_keys(path: Path, needed: str) -> dict[str, Any]:
+    """The mapping in a file; needed: a key that it must have. Raises ScenarioError naming the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
+    data = parse(text, str(path))
+    if not isinstance(data, dict):
+        raise ScenarioError(f"{path}: expected keys, `{needed}` among them")
+    return data

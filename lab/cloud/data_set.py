@@ -20,6 +20,7 @@ from control.predictor.examples import Examples, of_one_job
 from control.recommender.model import Candidates, Configuration, InstanceType, Job, Real, Whole, candidates
 from lab.cloud import job_file
 from lab.cloud.grid import COLUMNS
+from lab.cloud.listed import instance_type
 from traces.catalogue.catalogue import Catalogue
 from twin.cloud import performance, pricing
 from twinbed import ScenarioError
@@ -78,8 +79,7 @@ def _priced(
     catalogue: Catalogue, region: str, names: list[str]
 ) -> tuple[Mapping[str, InstanceType], Mapping[str, float], pricing.Rules]:
     listed = {name: catalogue.price(name, region) for name in names}
-    kept = {each.name for each in fields(InstanceType)}
-    kinds = {name: InstanceType(**{key: getattr(each, key) for key in kept}) for name, each in listed.items()}
+    kinds = {name: instance_type(each) for name, each in listed.items()}
     providers = {each.provider for each in listed.values()}
     if len(providers) != 1:
         raise ScenarioError(

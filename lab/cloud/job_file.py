@@ -16,7 +16,7 @@ from control.recommender.model import Job
 from lab.cloud.local_run_file import read
 from lab.commands import Command
 from lab.problems import describe
-from lab.strict_yaml import parse
+from lab.strict_yaml import read_keys
 from twinbed import ScenarioError
 
 _PYTHON = "python"
@@ -57,13 +57,7 @@ class JobFile(BaseModel):
 
 def load(path: Path) -> JobFile:
     """Reads a job file; local_run becomes a path from here. Raises ScenarioError naming file and key."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
-    data = parse(text, str(path))
-    if not isinstance(data, dict):
-        raise ScenarioError(f"{path}: expected keys, `name` among them")
+    data = read_keys(path, "name")
     try:
         given = JobFile.model_validate(data)
     except ValidationError as error:

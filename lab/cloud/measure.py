@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import fields
 from pathlib import Path
 
-from control.recommender.model import InstanceType
 from lab.cloud import grid, job_file
+from lab.cloud.listed import instance_type
 from traces.catalogue.catalogue import load
 from twinbed import TwinbedError
 
@@ -31,8 +30,7 @@ BATCHES = (1, 2)
 def all_cells() -> list[grid.Cell]:
     """Of the shipped jobs on the source's types."""
     listed = load().types(REGION)
-    names = {each.name for each in fields(InstanceType)}
-    types = [InstanceType(**{name: getattr(listed[kind], name) for name in names}) for kind in TYPES]
+    types = [instance_type(listed[name]) for name in TYPES]
     jobs = [job_file.load(path) for path in sorted(JOBS.glob("*.yaml"))]
     return grid.cells(jobs, types, WORKERS, BATCHES)
 

@@ -20,7 +20,6 @@ from control.recommender.exhaustive import Exhaustive
 from control.recommender.model import (
     Candidates,
     Configuration,
-    InstanceType,
     Job,
     Objective,
     Proposal,
@@ -31,6 +30,7 @@ from control.recommender.model import (
 from control.recommender.ports import Recommender, Request
 from control.recommender.random_search import RandomSearch
 from control.recommender.transfer import Informed, Transfer
+from lab.cloud.listed import instance_type
 from lab.cloud.store import Measurements, as_history, trials_of
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
@@ -118,7 +118,7 @@ def priced(catalogue: Catalogue, market: Market) -> tuple[Candidates, Mapping[st
     names = market.types or sorted(catalogue.types(market.region, market.market))
     wanted = {*names, *([market.server] if market.server else [])}
     used = {name: catalogue.price(name, market.region, market.market) for name in sorted(wanted)}
-    types = {name: _type(listing) for name, listing in used.items()}
+    types = {name: instance_type(listing) for name, listing in used.items()}
     prices = {name: listing.price_usd_h for name, listing in used.items()}
     rows = [
         Configuration(name, count, None, 1 if market.server else 0, market.server)
@@ -126,21 +126,6 @@ def priced(catalogue: Catalogue, market: Market) -> tuple[Candidates, Mapping[st
         for count in sorted(set(market.workers))
     ]
     return candidates(types, prices, rows), used
-
-
-def _type(listing: Listing) -> InstanceType:
-    return InstanceType(
-        listing.name,
-        listing.provider,
-        listing.vcpus,
-        listing.memory_gib,
-        listing.gpus,
-        listing.gpu_model,
-        listing.network_bps,
-        listing.family,
-        listing.cpu_speed,
-        listing.disk_gib,
-    )
 
 
 def answer(question: Question, catalogue: Catalogue, measurements: Measurements, most: int = 10) -> Answer:
