@@ -1,6 +1,7 @@
 """YAML that a user wrote, read strictly: no key twice, `1e-3` is a number, errors in one line.
 
-For: scenario files, other files of keys, and the values of `--set`. Not for: what the keys mean (lab.scenario).
+For: files of keys (scenarios, jobs, recordings) and the values of `--set`. Not for: what the keys mean
+(lab.scenario).
 """
 
 from __future__ import annotations
