@@ -99,7 +99,7 @@ def _through_faults(fabric: Fabric, client: Guest, server: Guest, rounds: int, t
     injected: list[int] = []
     with (
         tempfile.TemporaryDirectory() as folder,
-        probing(flows, Path(folder)) as files,
+        probing(flows, Path(folder)) as probes,
         ThreadPoolExecutor(1) as pool,
     ):
         pings = pool.submit(ping_pong, client, server, rounds, timeout_s=1_000, timeout=timeout)
@@ -111,7 +111,7 @@ def _through_faults(fabric: Fabric, client: Guest, server: Guest, rounds: int, t
             if not ended:
                 injected.append(at_ns)
             wait_converged(fabric, CONVERGED_WITHIN_S)
-        found = [gaps(file) for file in files]
+        found = [gaps(file) for file in probes.files]
         return _compared(fabric.plan.bfd, pings.result(), injected, found, timeout)
 
 

@@ -23,7 +23,8 @@ class Measured:
     in_later_s: the worst gap of a flow that began after the fault's own, until all was repaired; stall_s: the
     longest stall of the machine meanwhile; back_s: from the repair until everybody used the link again;
     chain: its parts (chain.CHAIN), as far as they were seen; rules: how many tunnel rules changed (None:
-    nobody looked).
+    nobody looked); fabrics: how many were up on the machine; cpu: the share of its CPUs' time that was used
+    (None: nobody looked).
     """
 
     date: str
@@ -40,13 +41,15 @@ class Measured:
     back_s: float
     chain: dict[str, float]
     rules: int | None = None
+    fabrics: int = 1
+    cpu: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
     """A time without a fault: sessions: BFD's, of all hosts; downs: how often one went down, as bfdd counts;
     fast: how often the fast path took an uplink out; stalls_s: each of the machine's stalls of more than
-    20 ms."""
+    20 ms; fabrics, cpu: as of a fault."""
 
     date: str
     lasted_s: float
@@ -54,6 +57,8 @@ class Watched:
     downs: int
     fast: int
     stalls_s: list[float]
+    fabrics: int = 1
+    cpu: float | None = None
 
 
 _Row = TypeVar("_Row", Measured, Watched)

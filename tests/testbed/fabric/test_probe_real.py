@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from testbed.fabric import faults, probe, sentinel, up
 from testbed.fabric.model import Fault, FaultKind
@@ -14,11 +16,12 @@ WITHIN_S = 30.0
 
 def test_only_whole_lines_are_read(tmp_path) -> None:
     file = tmp_path / "flows.txt"
-    file.write_text('3 1000000000 1250000000 124 .\n{"received": 5, "lost": 1, "late": 0}\n2 100000')
+    total = '{"received": 5, "lost": 1, "late": 0, "twice": 0}'
+    file.write_text(f"3 1000000000 1250000000 124 .\n{total}\n2 100000")
     (gap,) = probe.gaps(file)
     assert (gap.flow, gap.lost) == (3, 124)
     assert gap.length_s == pytest.approx(0.25)
-    assert probe.received(file) == probe.Received(5, 1, 0)
+    assert probe.received(file) == probe.Received(5, 1, 0, 0)
     stalls = tmp_path / "stalls.txt"
     stalls.write_text("0 5 25\n1 5 2")
     assert sentinel.read(stalls)[0] == sentinel.Stall(0, 5, 25)
@@ -30,6 +33,64 @@ def test_a_stall_of_all_cpus_is_one() -> None:
     assert sentinel.lengths_s([alone, *stalls]) == pytest.approx([0.07, 0.03])
 
 
+MS = 1_000_000
+
+
+def heard(*numbers: int) -> tuple[probe.Hearing, list[probe.Gap]]:
+    """A flow whose numbers came in this order, 2 ms apart."""
+    flow = probe.Hearing(3)
+    found = [flow.take(number, turn * 2 * MS) for turn, number in enumerate(numbers)]
+    return flow, [each for each in found if each is not None]
+
+
+def counts(flow: probe.Hearing) -> tuple[int, int, int, int]:
+    return flow.received, flow.lost, flow.late, flow.twice
+
+
+def test_numbers_in_their_order_make_no_gap_wherever_they_begin() -> None:
+    flow, gaps = heard(7, 8, 9)
+    assert not gaps
+    assert counts(flow) == (3, 0, 0, 0)
+
+
+def test_a_gap_is_from_the_last_before_to_the_first_after_what_is_missing() -> None:
+    flow, gaps = heard(0, 1, 5, 6)
+    assert gaps == [probe.Gap(3, 2 * MS, 4 * MS, 3)]
+    assert counts(flow) == (4, 3, 0, 0)
+
+
+def test_what_comes_late_is_not_lost_and_what_comes_twice_is_no_other() -> None:
+    flow, gaps = heard(0, 2, 1, 1, 2, 3)
+    assert [each.lost for each in gaps] == [1]
+    assert counts(flow) == (6, 0, 1, 2)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60))
+def test_every_datagram_is_counted_once(numbers) -> None:
+    flow, gaps = heard(*numbers)
+    first = numbers[0]
+    there = {each for each in numbers if each > first}
+    assert flow.received == len(numbers)
+    assert flow.lost == max(numbers) - first - len(there)
+    assert flow.late <= sum(each.lost for each in gaps) == flow.lost + flow.late
+    assert all(each.begin_ns < each.end_ns for each in gaps)
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_thinned_flows_lose_nothing_and_are_whole_again_at_once(fabric, tmp_path) -> None:
+    here, there = (host.endpoints[0] for host in fabric.hosts)
+    with probe.probing([probe.Flows(here, there)], tmp_path) as probes:
+        probes.thin()
+        time.sleep(0.5)
+        probes.dense()
+        time.sleep(0.5)
+    total = probe.received(probes.files[0])
+    # 8 flows: 25 each in the first half, 250 in the second, on a machine that keeps up.
+    assert 8 * 25 < total.received <= 8 * 285
+    assert (total.lost, total.late, total.twice) == (0, 0, 0)
+
+
 @pytest.mark.root
 @pytest.mark.slow
 def test_a_flow_on_the_dead_path_has_a_gap_and_others_have_none(fabric, tmp_path) -> None:
@@ -37,21 +98,21 @@ def test_a_flow_on_the_dead_path_has_a_gap_and_others_have_none(fabric, tmp_path
     fault = Fault(FaultKind.PORT, host=0, uplink=0)
     with (
         sentinel.sentinel(tmp_path / "stalls.txt"),
-        probe.probing([probe.Flows(here, there), probe.Flows(there, here)], tmp_path) as files,
+        probe.probing([probe.Flows(here, there), probe.Flows(there, here)], tmp_path) as probes,
     ):
         injected = faults.inject(fabric, fault)
 
         def hit(file) -> set[int]:
-            return {each.flow for each in probe.gaps(file) if each.lost and each.end_ns > injected.at_ns}
+            return {each.flow for each in probe.gaps(file) if each.end_ns > injected.at_ns}
 
         try:
             deadline = time.monotonic() + WITHIN_S
-            while not all(hit(file) for file in files):
+            while not all(hit(file) for file in probes.files):
                 assert time.monotonic() < deadline, "no gap ends"
                 time.sleep(0.02)
         finally:
             faults.clear(fabric, fault)
             up.wait_converged(fabric, WITHIN_S)
-    for file in files:
+    for file in probes.files:
         total = probe.received(file)
         assert total.received > total.lost > 0

@@ -1,0 +1,137 @@
+"""A setting's fabric with everything that measures on it, and what it says of itself.
+
+For: campaign.py, which breaks it. Not for: what is broken and when. The fabric is this process's own and is
+gone when the block ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.fabric.real.settings import Road, Setting
+from testbed.fabric import faults, frr, leftovers, probe, sentinel, up
+from testbed.fabric.agent_process import Agents
+from testbed.fabric.fast_path import processes
+from testbed.fabric.links import run_in
+from testbed.fabric.model import Daemon, Fabric
+from testbed.fabric.reach import Reach
+from testbed.fabric.witness import Witness, witness
+from twinbed import BackendError
+
+NEVER_S = 15.0
+"""What takes longer does not come."""
+
+POLL_S = 0.02
+
+_COALESCE_MS = 50
+"""How long bgpd waits before it sends its routes to a neighbour that has come back (by itself: 1 s). It
+shortens the time between two faults and nothing that is measured in one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """probes: flows from host 0 to 1 and back; stalls: the sentinel's file."""
+
+    fabric: Fabric
+    probes: probe.Probing
+    stalls: Path
+    witness: Witness
+    journals: tuple[Path, ...]
+    reach: Reach
+    agents: Agents
+
+    def rule_changes(self) -> int:
+        """How many tunnel rules the hosts' agents have changed so far."""
+        reports = [self.agents.report(host.index) for host in self.fabric.hosts]
+        return sum(int(each["rule_changes"]) for each in reports if each is not None)
+
+    def downs(self) -> int:
+        """How often BFD's sessions of all hosts have gone down so far."""
+        return sum(
+            each["session-down"]
+            for host in self.fabric.hosts
+            for each in json.loads(frr.show(host.namespace, "show bfd peers counters json", Daemon.BFDD))
+        )
+
+    def down_now(self, host: int) -> int:
+        """How many sessions of a host are not up."""
+        shown = frr.show(self.fabric.hosts[host].namespace, "show bfd peers json", Daemon.BFDD)
+        return sum(each["status"] != "up" for each in json.loads(shown))
+
+
+@contextmanager
+def bench(
+    setting: Setting, name: str, *, probing: bool = True, hurried: bool = True, stalls: Path | None = None
+) -> Iterator[Bench]:
+    """The setting's fabric, up and watched, while the block runs. stalls: the file of a sentinel that is
+    there already; it has one of its own otherwise."""
+    with ExitStack() as stack:
+        fabric = up.up(setting.plan(name))
+        stack.callback(leftovers.remove, name)
+        for router in fabric.routers if hurried else ():
+            _hasten(router.namespace, router.asn)
+        agents = stack.enter_context(Agents(fabric))
+        running = processes.start(fabric) if setting.road is Road.FAST else ()
+        stack.callback(processes.stop, running)
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-")))
+        if stalls is None:
+            stalls = folder / "stalls.txt"
+            stack.enter_context(sentinel.sentinel(stalls))
+        seen = stack.enter_context(witness(fabric))
+        ends = [host.endpoints[0] for host in fabric.hosts]
+        flows = [probe.Flows(ends[0], ends[1]), probe.Flows(ends[1], ends[0])]
+        probes = stack.enter_context(probe.probing(flows if probing else [], folder))
+        # The first one takes long: it loads what the others use.
+        faults.clear(fabric, setting.fault(0, 0))
+        reach = Reach(fabric)
+        stack.callback(reach.close)
+        if setting.busy:
+            stack.enter_context(_busy())
+        made = Bench(fabric, probes, stalls, seen, tuple(each.journal for each in running), reach, agents)
+        # Rules that do not change mean nothing where there are none.
+        until(lambda: made.rule_changes() > 0, NEVER_S, "no tunnel rules are made")
+        yield made
+
+
+def until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
+    """Waits for something. Raises BackendError when it does not come."""
+    deadline = time.monotonic() + within_s
+    while not true():
+        if time.monotonic() > deadline:
+            raise BackendError(f"campaign: {otherwise} for {within_s:g} s; is the machine busy?")
+        time.sleep(POLL_S)
+
+
+def _hasten(namespace: str, asn: int) -> None:
+    done = run_in(
+        namespace,
+        (
+            *("vtysh", "-N", namespace, "-d", str(Daemon.BGPD), "-c", "configure terminal"),
+            *("-c", f"router bgp {asn}", "-c", f"coalesce-time {_COALESCE_MS}"),
+        ),
+    )
+    if done.returncode:
+        raise BackendError(f"bgpd in {namespace}: {done.stdout.strip()}{done.stderr.strip()}; does it run?")
+
+
+@contextmanager
+def _busy() -> Iterator[None]:
+    """Every CPU has something to do."""
+    # They end by themselves when this process is killed.
+    forever = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
+    spinning = [subprocess.Popen([sys.executable, "-c", forever]) for _ in os.sched_getaffinity(0)]
+    try:
+        yield
+    finally:
+        for each in spinning:
+            each.kill()
+            each.wait()
