@@ -73,10 +73,15 @@ _ACT_KIND, _ACT_OPTIONS, _ACT_COOKIE = 1, 2, 6
 _TUNNEL, _REDIRECT = (*_FIRST, _ACT_OPTIONS), (*_SECOND, _ACT_OPTIONS)
 _ACTION, _REMOTE, _VNI = (*_TUNNEL, 2), (*_TUNNEL, 4), (*_TUNNEL, 7)
 _COOKIE = (*_FIRST, _ACT_COOKIE)
-_INSIDE: dict[Path, Inside] = dict.fromkeys(
+INSIDE: dict[Path, Inside] = dict.fromkeys(
     ((OPTIONS,), (OPTIONS, 3), _FIRST, _SECOND, _TUNNEL, _REDIRECT), Inside.ATTRIBUTES
 )
+"""Attributes of a filter that have attributes."""
+
 _COOKIE_BYTES = 8
+_NO_OWNER = -1
+"""Of a rule without a cookie, or with one of a length that none of ours has."""
+
 _CLONE_NEWNET = 0x4000_0000
 
 
@@ -200,7 +205,7 @@ def _read(netlink: Socket, devices: Sequence[int]) -> tuple[FoundRules, tuple[in
         found = filters(netlink, device)
         interrupted |= found.interrupted
         in_parts |= found.parts > 1
-        for each in alike(found, TC_WORDS, _INSIDE):
+        for each in alike(found, TC_WORDS, INSIDE):
             if (rules := rules_of(each)) is not None:
                 parts.append(rules)
                 flags = each.word(*_FLAGS)
@@ -218,7 +223,10 @@ def rules_of(each: Alike) -> Rules | None:
     kinds = each.text(0, KIND), each.text(0, *_FIRST, _ACT_KIND), each.text(0, *_SECOND, _ACT_KIND)
     if kinds != ("flower", "tunnel_key", "mirred"):
         return None
-    high, low = each.network_word(*_COOKIE), each.network_word(*_COOKIE, at=1)
+    if each.size_bytes(*_COOKIE) == _COOKIE_BYTES:
+        cookie = (each.network_word(*_COOKIE) << 32) | each.network_word(*_COOKIE, at=1)
+    else:
+        cookie = np.full(each.count, _NO_OWNER, np.int64)
     return Rules(
         device=each.header(_DEVICE_WORD),
         mac=each.mac(*_MAC),
@@ -226,7 +234,7 @@ def rules_of(each: Alike) -> Rules | None:
         remote=each.network_word(*_REMOTE),
         action=each.word(*_ACTION),
         handle=((each.header(_PLACE_WORD) >> 16) << _HANDLE_BITS) | each.header(_HANDLE_WORD),
-        cookie=(high << 32) | low if _COOKIE in each else high,
+        cookie=cookie,
     )
 
 
@@ -255,7 +263,7 @@ def _template(owner: int, local: int, way_out: int) -> tuple[Words, dict[Path, i
     message.encode()
     words = np.frombuffer(bytes(message.data), np.uint32).copy()
     words[1] &= 0xFFFF
-    (layout,) = alike(Messages(words, np.zeros(1, np.int64)), TC_WORDS, _INSIDE)
+    (layout,) = alike(Messages(words, np.zeros(1, np.int64)), TC_WORDS, INSIDE)
     return words, {path: layout.place(*path) for path in (_MAC, _ACTION, _REMOTE, _VNI)}
 
 

@@ -32,6 +32,7 @@ from testbed.fabric.agent import Agent
 from testbed.fabric.links import in_namespace
 from testbed.fabric.rules.bpf import ROOM, BpfRules
 from testbed.fabric.rules.flower import FlowerRules
+from testbed.fabric.rules.ingress import WAY_OUT
 from testbed.fabric.rules.port import Applier
 from twin.fabric.tables import Row
 from twinbed import BackendError
@@ -233,6 +234,15 @@ class LinuxFlower(Linux):
 
     def applier(self, owner: int) -> Applier:
         return FlowerRules(owner, [REPRESENTOR], HERE)
+
+    def strangers_rule(self, address: int, host: int) -> None:
+        # Of another program, so at a preference of its own: one preference takes an address once.
+        words = (
+            f"filter add dev vf0 ingress protocol all pref 9 flower dst_mac {colons(mac(address))} action "
+            f"tunnel_key set src_ip {dotted(HERE)} dst_ip {dotted(vtep(host))} id {VNI} dst_port 4789 pipe "
+            f"index {5000 + host} action mirred egress redirect dev {WAY_OUT}"
+        )
+        subprocess.run(["tc", *words.split()], check=True)
 
     def take_only(self, rules: int) -> None:
         raise BackendError(f"flower: no kernel stops at {rules} rules")

@@ -96,8 +96,9 @@ def test_tc_shows_what_was_installed(flower: FlowerRules) -> None:
 def test_what_tc_installed_is_read(flower: FlowerRules) -> None:
     words = (
         "filter add dev vf0 ingress protocol all pref 9 handle 5 flower dst_mac 02:00:00:00:ab:cd "
-        "action tunnel_key set src_ip 10.0.0.9 dst_ip 10.0.0.77 id 300 dst_port 4789 nocsum index 44 "
-        f"cookie a1 pipe action mirred egress redirect dev {WAY_OUT} index 55"
+        # `pipe` behind a cookie would be an action of its own.
+        "action tunnel_key set src_ip 10.0.0.9 dst_ip 10.0.0.77 id 300 dst_port 4789 nocsum pipe index 44 "
+        f"cookie a1 action mirred egress redirect dev {WAY_OUT} index 55"
     )
     subprocess.run(["tc", *words.split()], check=True)
     other = "tc filter add dev vf0 ingress pref 10 protocol ip flower ip_proto tcp action pass"
