@@ -64,7 +64,7 @@ def profile(
     from testbed.cloud import local_run
 
     given = job_file.load(job)
-    path = out or job.parent / f"{given.name}.local-run.parquet"
+    path = out or job.with_name(job_file.LOCAL_RUN.format(job=given.name))
     check_folder(path)
     with progress_line(wanted=not no_progress and logs is not None) as on_tick:
         found = local_run.profile(
@@ -75,7 +75,9 @@ def profile(
             logs=logs,
             on_tick=on_tick,
         )
-    local_run_file.write(found.run, found.processes, found.recording.metadata, path)
+    # The command is in the job's file; as it was run it names this machine's folders.
+    facts = {key: value for key, value in found.recording.metadata.items() if not key.startswith("command.")}
+    local_run_file.write(found.run, found.processes, facts, path)
     run = found.run
     rows: tuple[Record, ...] = tuple(
         {

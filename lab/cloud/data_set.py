@@ -18,14 +18,12 @@ import numpy as np
 
 from control.predictor.examples import Examples, of_one_job
 from control.recommender.model import Candidates, Configuration, InstanceType, Job, Real, Whole, candidates
-from lab.cloud import job_file
+from lab.cloud import expected, job_file
 from lab.cloud.grid import COLUMNS
 from lab.cloud.listed import instance_type
 from traces.catalogue.catalogue import Catalogue
 from twin.cloud import performance, pricing
 from twinbed import ScenarioError
-
-LOCAL_RUN = "{job}.local-run.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,25 +51,17 @@ def load(table: Path, jobs: Path, catalogue: Catalogue, region: str = "us-centra
     job = np.array([names.index(run.job) for run in runs])
     steps = np.array([given[index].samples for index in job]) / (rows.count * rows.batch)
     time_s = performance.job_s(steps, np.array([run.step_s for run in runs]), rules.startup_s)
-    expected_s = performance.job_s(steps, _expected_step_s(given, job, rows), rules.startup_s)
+    expected_s = _expected_s(given, job, rows, rules.startup_s)
     cost = pricing.cost_usd(time_s, rows.price_usd_h, rules)
     return Examples(tuple(given), job, rows, time_s, cost, expected_s)
 
 
-def _expected_step_s(jobs: list[Job], job: Whole, rows: Candidates) -> Real:
-    """Seconds of a step on each row's cluster by the analytic model; NaN for a job without a local run."""
+def _expected_s(jobs: list[Job], job: Whole, rows: Candidates, startup_s: float) -> Real:
+    """Seconds of each row's job by the analytic model; NaN for a job without a local run."""
     found = np.full(len(job), np.nan)
     for index, each in enumerate(jobs):
-        run = each.local_run
-        if run is None:
-            continue
         here = job == index
-        # The processes share this machine: what counts is the CPU that a step of one of them takes.
-        used = float(run.cpu_cores.mean())
-        work = performance.work_of(np.median(run.step_s) * used, run.batch, run.parameters)
-        computing = performance.compute_s(work, rows.batch[here], rows.vcpus[here])
-        exchanging = performance.ring_s(work.bytes, rows.count[here], rows.network_bps[here])
-        found[here] = performance.step_s(computing, exchanging)
+        found[here] = expected.job_s(each, rows.take(here), startup_s)
     return found
 
 
@@ -85,19 +75,21 @@ def _priced(
         raise ScenarioError(
             f"runs of {len(providers)} providers in one table: {', '.join(sorted(providers))}"
         )
-    billing = catalogue.billing(providers.pop())
-    rules = pricing.Rules(**{each.name: getattr(billing, each.name) for each in fields(pricing.Rules)})
+    rules = rules_of(catalogue, providers.pop())
     prices = {name: float(pricing.node_usd_h(each.price_usd_h, rules)) for name, each in listed.items()}
     return kinds, prices, rules
+
+
+def rules_of(catalogue: Catalogue, provider: str) -> pricing.Rules:
+    """A provider's billing, in the twin's vocabulary. Raises TraceError for an unknown one."""
+    billing = catalogue.billing(provider)
+    return pricing.Rules(**{each.name: getattr(billing, each.name) for each in fields(pricing.Rules)})
 
 
 def _job(path: Path) -> Job:
     given = job_file.load(path)
     if given.samples is None:
         raise ScenarioError(f"{path}: samples: missing; a job's time and cost follow from it")
-    local_run = path.with_name(LOCAL_RUN.format(job=given.name))
-    if given.local_run is None and local_run.exists():
-        given = given.model_copy(update={"local_run": local_run})
     return job_file.as_job(given)
 
 
@@ -147,7 +139,4 @@ def one(
         configuration = replace(configuration, batch=job.batch)
     kinds, prices, rules = _priced(catalogue, region, [configuration.instance])
     row = candidates(kinds, prices, [configuration])
-    which = np.zeros(1, np.int64)
-    steps = job.samples / (row.count * row.batch)
-    expected_s = performance.job_s(steps, _expected_step_s([job], which, row), rules.startup_s)
-    return of_one_job(job, row, expected_s)
+    return of_one_job(job, row, expected.job_s(job, row, rules.startup_s))

@@ -20,6 +20,8 @@ from lab.strict_yaml import read_keys
 from twinbed import ScenarioError
 
 _PYTHON = "python"
+LOCAL_RUN = "{job}.local-run.parquet"
+"""Where `twinbed profile` puts a job's local run: beside its file."""
 
 
 class JobFile(BaseModel):
@@ -28,7 +30,8 @@ class JobFile(BaseModel):
     name: of the job, in the store of past runs, too. command: of each process; `{batch}` and `{steps}` in it
     stand for the batch size and the number of steps, and `python` is twinbed's own. batch: samples per
     process and step. samples: to train on in all, over all epochs. features: numbers that describe the job
-    to the predictor (learning rate, epochs, …). local_run: the file that `twinbed profile` wrote.
+    to the predictor (learning rate, epochs, …). local_run: the file that `twinbed profile` wrote; without it,
+    NAME.local-run.parquet beside the job's file, if it is there.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -62,9 +65,10 @@ def load(path: Path) -> JobFile:
         given = JobFile.model_validate(data)
     except ValidationError as error:
         raise ScenarioError(describe(error, JobFile, str(path))) from None
-    if given.local_run is None:
-        return given
-    return given.model_copy(update={"local_run": path.parent / given.local_run})
+    beside = path.with_name(LOCAL_RUN.format(job=given.name))
+    if given.local_run is not None:
+        return given.model_copy(update={"local_run": path.parent / given.local_run})
+    return given.model_copy(update={"local_run": beside}) if beside.exists() else given
 
 
 def as_job(given: JobFile) -> Job:

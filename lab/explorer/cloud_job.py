@@ -13,7 +13,6 @@ from typing import TypeVar
 
 from control.recommender.model import Job
 from lab.cloud import job_file
-from lab.cloud.data_set import LOCAL_RUN
 from lab.explorer import uploads
 from lab.explorer.uploads import Upload
 from twinbed import ScenarioError
@@ -34,11 +33,7 @@ def title(name: str) -> str:
 
 def load_shipped(name: str, local_run: Upload | None) -> Job:
     """A shipped job; its local run is the upload, else the one beside its file, if there is one."""
-    given = job_file.load(JOBS / f"{name}.yaml")
-    beside = JOBS / LOCAL_RUN.format(job=name)
-    if given.local_run is None and beside.exists():
-        given = given.model_copy(update={"local_run": beside})
-    return _with_local_run(given, local_run)
+    return _with_local_run(job_file.load(JOBS / f"{name}.yaml"), local_run)
 
 
 def load_uploaded(job: Upload, local_run: Upload | None) -> Job:
