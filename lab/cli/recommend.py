@@ -17,6 +17,7 @@ from twinbed import ScenarioError
 
 if TYPE_CHECKING:
     from lab.cloud import recommending
+    from traces.catalogue.catalogue import Listing
 
 _COLUMNS = (
     Column("rank", "rank"),
@@ -30,7 +31,7 @@ _COLUMNS = (
     Column("price_usd_h", "price", "$/h", 3),
     Column("reason", "reason"),
 )
-_METHODS = "transfer, cherrypick, ernest, cost-opt, time-opt, scala-opt, random, exhaustive"
+_METHODS = "transfer, analytic, cherrypick, ernest, cost-opt, time-opt, scala-opt, random, exhaustive"
 
 
 class By(StrEnum):
@@ -135,10 +136,14 @@ def _result(found: recommending.Answer, by: By) -> Result:
     return Result(
         _COLUMNS,
         rows,
-        facts={"ranked by": by.value},
+        facts={"ranked by": by.value, "prices": "; ".join(_price(each) for each in found.prices.values())},
         legend="time and cost are medians; from–to holds with 90 %",
         notes=(step, *found.notes),
     )
+
+
+def _price(listing: Listing) -> str:
+    return f"{listing.name} {listing.price_usd_h:g} $/h of {listing.as_of.isoformat()}"
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 
 from control.recommender import fc2
+from control.recommender.analytic import Analytic
 from control.recommender.cherrypick import CherryPick
 from control.recommender.ernest import Ernest
 from control.recommender.exhaustive import Exhaustive
@@ -30,6 +31,7 @@ from control.recommender.model import (
 from control.recommender.ports import Recommender, Request
 from control.recommender.random_search import RandomSearch
 from control.recommender.transfer import Informed, Transfer
+from lab.cloud import expected
 from lab.cloud.listed import instance_type
 from lab.cloud.store import Measurements, as_history, trials_of
 from traces.catalogue.catalogue import Catalogue, Listing
@@ -44,6 +46,7 @@ class Method(StrEnum):
     """The recommenders, by the names of the command line."""
 
     TRANSFER = "transfer"
+    ANALYTIC = "analytic"
     CHERRYPICK = "cherrypick"
     ERNEST = "ernest"
     COST_OPT = "cost-opt"
@@ -85,12 +88,16 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The ranking, what to try next, and on what both stand: sentences for the user."""
+    """The ranking, what to try next, and on what both stand: sentences for the user.
+
+    prices: the listings that every estimate was made with, by type.
+    """
 
     ranking: tuple[Recommendation, ...]
     next: Proposal | Stop
     next_configuration: Configuration
     next_price_usd_h: float
+    prices: Mapping[str, Listing]
     notes: tuple[str, ...]
 
     @property
@@ -147,7 +154,7 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
         history=history,
         observed=trials_of(question.job.name, runs, among),
     )
-    chosen = recommender(question, used)
+    chosen = _informed(question, request, catalogue, used) or recommender(question, used)
     search = chosen.searcher(request, seed=0)
     step = search.propose(request.observed)
     # Learning from past jobs is what takes time: the search has done it already.
@@ -161,8 +168,29 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
         next=step,
         next_configuration=among.configuration(row),
         next_price_usd_h=float(among.price_usd_h[row]),
-        notes=_notes(question, request, len({run.job for run in others}), used),
+        prices=used,
+        notes=_notes(question, request, len({run.job for run in others}), isinstance(chosen, Analytic), used),
     )
+
+
+def _informed(
+    question: Question, request: Request, catalogue: Catalogue, used: Mapping[str, Listing]
+) -> Analytic | None:
+    """The analytic model, where it is asked for, or where the local run is all that is known of the job."""
+    if question.method not in (Method.ANALYTIC, Method.TRANSFER):
+        return None
+    job = question.job
+    if question.method is Method.ANALYTIC and job.local_run is None:
+        raise ScenarioError(
+            f"job {job.name}: no local run; make one with twinbed profile, or choose another method"
+        )
+    started = max(catalogue.billing(row.provider).startup_s for row in used.values())
+    rates = {name: row.network_bps for name, row in used.items()}
+    expected_s = expected.job_s(job, request.candidates, started, rates)
+    if question.method is Method.ANALYTIC:
+        return Analytic(expected_s)
+    alone = not request.observed.candidate.size and not (request.history and request.history.jobs)
+    return Analytic(expected_s) if alone and np.isfinite(expected_s).all() else None
 
 
 def recommender(question: Question, used: Mapping[str, Listing]) -> Recommender:
@@ -196,7 +224,7 @@ def _network_use(job: Job) -> float | None:
 
 
 def _notes(
-    question: Question, request: Request, own_jobs: int, used: Mapping[str, Listing]
+    question: Question, request: Request, own_jobs: int, analytic: bool, used: Mapping[str, Listing]
 ) -> tuple[str, ...]:
     notes = [f"Known: {own_jobs} other jobs of yours, {len(request.observed)} trials of this job."]
     if question.job.local_run is None:
@@ -206,7 +234,13 @@ def _notes(
         )
     elif not np.isfinite(question.job.samples):
         notes.append("The job's file states no samples: its local run says how it computes, not how much.")
-    if not own_jobs:
+    if analytic:
+        notes.append(
+            "Times are the analytic model's: the local run's CPU time per sample on a type's vCPUs, and the "
+            "exchange of gradients over its network. A vCPU there may be half or twice as fast as a core "
+            "here: the intervals say so, and one trial tells."
+        )
+    elif not own_jobs:
         notes.append(
             "Without past jobs of yours the ranking's shape stands on laws of scaling alone; add yours with "
             "twinbed measurements import."

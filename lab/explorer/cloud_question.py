@@ -29,6 +29,7 @@ _WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _OBJECTIVES = {Objective.COST: "Cost", Objective.TIME: "Time"}
 _METHODS = {
     Method.TRANSFER: "Transfer from past jobs",
+    Method.ANALYTIC: "Analytic model of the local run",
     Method.CHERRYPICK: "CherryPick",
     Method.ERNEST: "Ernest",
     Method.COST_OPT: "Cost-Opt (FC²)",

@@ -107,3 +107,48 @@ def test_the_verbs_work_together(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "below the cheapest cluster" in capsys.readouterr().err
     assert call([*verb, "--method", "oracle"]) == 2
     assert "no such recommender" in capsys.readouterr().err
+
+
+def local_run(cores: float = 0.5, step_s: float = 0.1) -> LocalRun:
+    series = np.full((5, 3), 1.0)
+    return LocalRun(1.0, cores * series, series, 1e5 * series, 1e5 * series, np.full(20, step_s), 32, 250_000)
+
+
+def test_a_local_run_alone_is_answered_by_the_analytic_model(database: Measurements) -> None:
+    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
+    market = Market("us-central1", types=("n1-standard-4", "e2-standard-16"), workers=(1, 2))
+    found = answer(Question(job, market, Objective.TIME), load(), database)
+    times = {str(row.configuration): row.time_s for row in found.ranking}
+    # 0.05 CPU seconds a step: 10^6 steps on 4 vCPUs take 12,500 s, and start-up comes first.
+    assert times["1 × n1-standard-4"] == pytest.approx(180 + 12_500)
+    # 2 workers, half the steps; each adds 2 · 1/2 of 8 Mbit over 16 Gbit/s.
+    assert times["2 × e2-standard-16"] == pytest.approx(180 + 5e5 * (0.05 / 16 + 8e6 / 16e9))
+    first = found.ranking[0]
+    assert first.time_interval.low < first.time_s / 3 < 3 * first.time_s < first.time_interval.high
+    assert "no past job, no trial" in first.reason
+    assert "analytic model's" in " ".join(found.notes)
+    assert found.next_configuration == first.configuration
+    assert found.prices["n1-standard-4"].as_of.year == 2022
+
+
+def test_a_trial_or_a_past_job_ends_the_analytic_model_s_turn(database: Measurements) -> None:
+    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
+    database.add([Run("new", "n1-standard-8", 1, 3000.0, 0.38, 8, 30)])
+    found = answer(Question(job, Market("us-central1", workers=(1, 2))), load(), database)
+    assert "analytic model's" not in " ".join(found.notes)
+
+
+def test_the_analytic_model_says_what_it_lacks(database: Measurements) -> None:
+    market = Market("us-central1")
+    with pytest.raises(ScenarioError, match="job new: no local run; make one with twinbed profile"):
+        answer(Question(Job("new"), market, method=Method.ANALYTIC), load(), database)
+    job = Job("new", local_run=local_run())
+    with pytest.raises(ScenarioError, match="needs a local run"):
+        answer(Question(job, market, method=Method.ANALYTIC), load(), database)
+
+
+def test_types_with_gpus_are_left_out_of_what_a_local_run_tells(database: Measurements) -> None:
+    job = Job("new", local_run=local_run(), batch=32, samples=32e6)
+    market = Market("ap-southeast-1", types=("p2.xlarge", "c4.xlarge"), workers=(1, 2), server="m4.large")
+    found = answer(Question(job, market, method=Method.ANALYTIC), load(), database)
+    assert {row.configuration.instance for row in found.ranking} == {"c4.xlarge"}
