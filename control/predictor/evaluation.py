@@ -12,10 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.predictor.examples import BEST, Examples, best
+from control.predictor.examples import Examples, best
 from control.predictor.ports import Predictor
-from control.recommender.model import Real, Whole
+from control.recommender.model import Flags, Real, Whole
 from twinbed import ScenarioError
+
+PICKED = 6
+"""Most configurations that are taken for the best: with four of five found, two are wrong."""
+LIKELY = 0.5
+"""From this likelihood on, a classifier takes a configuration for one of the best."""
 
 Maker = Callable[[Examples], Predictor]
 
@@ -60,22 +65,38 @@ def accuracy(predicted: Real, true: Real) -> Accuracy:
 @dataclass(frozen=True, slots=True)
 class Selection:
     """Of one job. auc: how well a score tells its best from the others; of `best` that there are, `found` are
-    among as many that were picked; false_positives: picked that are not."""
+    among those that were picked; false_positives: picked that are not."""
 
     auc: float
     best: int
     found: int
     false_positives: int
 
+    @property
+    def good(self) -> bool:
+        """Whether all but one at most are found, and no more than two are picked wrongly."""
+        return self.found >= self.best - 1 and self.false_positives <= 2
 
-def selection(score: Real, true: Real, *, picked: int = BEST) -> Selection:
-    """Of one job's rows, the lowest `true` being the best. score: the higher, the likelier one of the best.
 
-    `picked` rows with the highest scores are taken. AUC is NaN where all rows are the best, or none.
+def picks(said: Real, *, likelihoods: bool) -> Flags:
+    """What a predictor takes for one job's best, bool[n], PICKED at most (and ties): what it says will take
+    or cost no more than `examples.WITHIN` times the least; or, of likelihoods, what is LIKELY."""
+    nobody = np.zeros(len(said), dtype=np.int64)
+    if not likelihoods:
+        return best(said, nobody, count=PICKED)
+    likeliest = said >= np.sort(said)[::-1][min(PICKED, len(said)) - 1]
+    found: Flags = likeliest & (said >= LIKELY)
+    return found
+
+
+def selection(said: Real, true: Real, *, likelihoods: bool = False) -> Selection:
+    """Of one job's rows, the lowest `true` being the best. said: the predicted values or likelihoods.
+
+    AUC is NaN where all rows are the best, or none.
     """
     good = best(true, np.zeros(len(true), dtype=np.int64))
-    taken = np.zeros(len(true), dtype=np.bool_)
-    taken[np.argsort(-score, kind="stable")[:picked]] = True
+    taken = picks(said, likelihoods=likelihoods)
+    score = said if likelihoods else -said
     return Selection(auc(score, good), int(good.sum()), int((taken & good).sum()), int((taken & ~good).sum()))
 
 

@@ -117,6 +117,7 @@ def _drawn(others: Encoded, rows: Whole, own: Encoded) -> Encoded:
         others.job[rows],
         others.prior[rows],
         others.log_price[rows],
+        (*others.names, *own.names),
     )
 
 

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from control.predictor.examples import Examples
 from control.recommender.model import Job, LocalRun, Real, Whole
 
-POINTS = 60
-"""Of a series: ten minutes at one per ten seconds; shorter runs are resampled to as many."""
+POINTS = 20
+"""Of a series: ten minutes at one per thirty seconds; shorter runs are resampled to as many."""
 
 SERIES = ("cpu", "memory", "net_in", "net_out")
 
@@ -41,13 +41,15 @@ def _log(value: float) -> float:
 @dataclass(frozen=True, slots=True)
 class Encoded:
     """static: float64[n, f]; series: float64[J, POINTS, 4] of the J jobs; job: int64[n]; prior: float64[n],
-    the logarithm of the analytic model's seconds (NaN: none); log_price: float64[n], of dollars per hour."""
+    the logarithm of the analytic model's seconds (NaN: none); log_price: float64[n], of dollars per hour;
+    names: of the J jobs."""
 
     static: Real
     series: NDArray[np.float64]
     job: Whole
     prior: Real
     log_price: Real
+    names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +105,7 @@ class Encoder:
             examples.job,
             prior,
             log_price,
+            tuple(job.name for job in examples.jobs),
         )
 
     def groups_of(self) -> dict[str, Whole]:

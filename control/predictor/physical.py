@@ -4,8 +4,9 @@ For: times and costs of jobs that were never seen. Not for: the analytic model (
 the examples as prior_time_s). It learns the logarithm of outcome ÷ prior, which for an unseen job is small
 where the physics is right, by one of three correctors: NONE (the prior, times what it was off by on average),
 RIDGE (linear in the features) or TREES (boosted, shallow). Which one, and how much it is held back, is chosen
-by leaving one application of the training out at a time; the errors seen there make the intervals. Without
-a prior the same is learned of the outcome itself.
+twice: for applications that it does not know by leaving one application of the training out at a time, for
+those that it knows by leaving out rows. The errors seen there make the intervals. Without a prior the same is
+learned of the outcome itself.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class Correction:
 class Physical:
     """Trained.
 
-    level: mean logarithm of the training's outcomes where there was no prior (else 0). job_errors,
+    correction: of applications that it does not know, known: of those that it does; level: mean logarithm of
+    the training's outcomes where there was no prior (else 0). job_errors,
     row_errors: float64[k], absolute errors (log) of rows whose whole application, or which alone, was left
     out; jobs: names of the applications that it knows.
     """
@@ -78,6 +80,7 @@ class Physical:
     by: Objective
     encoder: Encoder
     correction: Correction
+    known: Correction
     level: float
     job_errors: Real
     row_errors: Real
@@ -89,9 +92,11 @@ class Physical:
 
     def predict_encoded(self, encoded: Encoded) -> Real:
         """See Predictor."""
-        known = _log_prior(encoded, self.by)
-        prior = np.where(np.isnan(known), self.level, known)
-        return np.exp(prior + self.correction.of(encoded.static))
+        expected = _log_prior(encoded, self.by)
+        prior = np.where(np.isnan(expected), self.level, expected)
+        known = np.array([name in self.jobs for name in encoded.names], dtype=np.bool_)[encoded.job]
+        static = encoded.static
+        return np.exp(prior + np.where(known, self.known.of(static), self.correction.of(static)))
 
 
 def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:
@@ -116,14 +121,16 @@ def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:
     rows = folds_of_rows(len(examples), min(_FOLDS, len(examples)), rng)
     jobs = folds_of_jobs(examples.job) if len(np.unique(examples.job)) > 1 else rows
     chosen, job_errors = _choose(encoded.static, error, jobs, seed)
+    near, row_errors = _choose(encoded.static, error, rows, seed)
     present = tuple(examples.jobs[index].name for index in np.unique(examples.job).tolist())
     return Physical(
         by,
         encoder,
         _fit(chosen, encoded.static, error, seed),
+        _fit(near, encoded.static, error, seed),
         level,
         np.sort(job_errors),
-        np.sort(_left_out(chosen, encoded.static, error, rows, seed)),
+        np.sort(row_errors),
         present,
     )
 

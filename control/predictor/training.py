@@ -10,7 +10,8 @@ mean the same for jobs of minutes and of days.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -97,11 +98,22 @@ def train(
     examples.check_known(kind.by)
     encoder = Encoder.fit(examples)
     target, unit = _target(kind, examples)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng(), _one_thread():
         torch.manual_seed(seed)
         network = Network(len(encoder.columns), kind)
         losses = _descend(network, encoder.encode(examples), target, schedule, seed, on_epoch)
     return Trained(kind, encoder, network, unit, tuple(losses))
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The networks are small: a second thread costs more than it brings, and other trainings want it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _target(kind: Kind, examples: Examples) -> tuple[Real, float]:
@@ -127,7 +139,8 @@ def _descend(
     split = max(1, round(schedule.held_out * len(order)))
     held_out, kept = torch.as_tensor(order[:split]), order[split:]
     loss_of = _loss(network.kind)
-    optimizer = torch.optim.Adam(network.parameters(), lr=RECIPES[network.kind].rate)
+    # Fused: all of the many small parameters in one call, a fifth of the time of one after the other.
+    optimizer = torch.optim.Adam(network.parameters(), lr=RECIPES[network.kind].rate, fused=True)
     losses: list[tuple[float, float]] = []
     state, least, since = None, np.inf, 0
     for epoch in range(1, schedule.epochs + 1):

@@ -30,12 +30,13 @@ _JUDGED = (
     Column("found", "found", decimals=0),
     Column("best", "of", decimals=0),
     Column("false_positives", "picked wrongly", decimals=0),
+    Column("good", "applications told well", decimals=0),
     Column("coverage", "in 90 % interval", percent=True, decimals=1),
 )
 _TRAINED = (
     Column("by", "of"),
     Column("rows", "rows", decimals=0),
-    Column("corrector", "corrector"),
+    Column("corrector", "corrector of known, of other applications"),
     Column("median_error_rows", "median error, rows left out", percent=True, decimals=1),
     Column("median_error_applications", "applications left out", percent=True, decimals=1),
     Column("file", "file"),
@@ -122,7 +123,7 @@ def evaluate(
     notes = (
         f"{len(rows)} runs of {len(rows.jobs)} applications. Left out: a fifth of the rows at a time, or all "
         "rows of one application. The best: an application's five cheapest or fastest, within 1.5 times the "
-        "very best.",
+        "very best; told well: all but one at most found, two at most picked wrongly.",
     )
     emit(Result(_JUDGED, records, notes=notes), form)
 
@@ -143,6 +144,7 @@ def _record(each: Judged) -> Record:
         "found": each.found,
         "best": each.best,
         "false_positives": each.false_positives,
+        "good": each.good,
         "coverage": None if each.coverage != each.coverage else each.coverage,
     }
 

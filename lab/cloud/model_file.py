@@ -26,7 +26,7 @@ from control.recommender.model import Objective
 from lab.files import write_whole
 from twinbed import ScenarioError
 
-VERSION = 1
+VERSION = 2
 _FORMAT = "twinbed.predictor"
 _MANIFEST = "manifest.json"
 _MOST_BYTES = 256 << 20
@@ -44,28 +44,33 @@ _DAMAGE = (
 )
 """What zip, JSON and NumPy raise for content that is not what it claims to be."""
 _TREES = ("left", "right", "feature", "threshold", "value")
+_CORRECTIONS = ("correction", "known")
 _ENCODER_TEXT = ("columns", "groups", "instances", "features")
 _ENCODER_ARRAYS = ("mean", "scale", "series_mean", "series_scale")
 
 
 def write(model: Physical, card: Mapping[str, Any], path: Path) -> int:
     """Writes the file whole or not at all; card: JSON values. Returns its bytes."""
-    correction = model.correction
     arrays = {name: getattr(model.encoder, name) for name in _ENCODER_ARRAYS}
-    arrays |= {"weights": correction.weights, "job_errors": model.job_errors, "row_errors": model.row_errors}
-    if correction.trees is not None:
-        arrays |= {f"trees_{name}": getattr(correction.trees, name) for name in _TREES}
+    arrays |= {"job_errors": model.job_errors, "row_errors": model.row_errors}
+    corrections = {}
+    for which in _CORRECTIONS:
+        correction = getattr(model, which)
+        arrays[f"{which}_weights"] = correction.weights
+        if correction.trees is not None:
+            arrays |= {f"{which}_trees_{name}": getattr(correction.trees, name) for name in _TREES}
+        corrections[which] = {
+            "corrector": str(correction.corrector),
+            "offset": correction.offset,
+            "penalty": correction.penalty,
+        }
     manifest = {
         "format": _FORMAT,
         "version": VERSION,
         "by": str(model.by),
         "jobs": list(model.jobs),
         "level": model.level,
-        "correction": {
-            "corrector": str(correction.corrector),
-            "offset": correction.offset,
-            "penalty": correction.penalty,
-        },
+        "corrections": corrections,
         "encoder": {name: list(getattr(model.encoder, name)) for name in _ENCODER_TEXT},
         "arrays": sorted(arrays),
         "card": dict(card),
@@ -115,19 +120,25 @@ def _model(archive: zipfile.ZipFile) -> tuple[Physical, dict[str, Any]]:
     scales = (arrays[name].astype(np.float64) for name in _ENCODER_ARRAYS)
     encoder = Encoder(columns, groups, instances, features, *scales)
     _check(encoder, arrays)
-    given = manifest["correction"]
-    corrector = Corrector(given["corrector"])
-    trees = Trees(*(arrays[f"trees_{name}"] for name in _TREES)) if corrector is Corrector.TREES else None
     model = Physical(
         Objective(manifest["by"]),
         encoder,
-        Correction(corrector, float(given["offset"]), arrays["weights"], float(given["penalty"]), trees),
+        *(_correction(manifest["corrections"][which], arrays, which) for which in _CORRECTIONS),
         float(manifest["level"]),
         arrays["job_errors"],
         arrays["row_errors"],
         tuple(map(str, manifest["jobs"])),
     )
     return model, dict(manifest["card"])
+
+
+def _correction(given: Mapping[str, Any], arrays: Mapping[str, np.ndarray], which: str) -> Correction:
+    corrector = Corrector(given["corrector"])
+    trees = None
+    if corrector is Corrector.TREES:
+        trees = Trees(*(arrays[f"{which}_trees_{name}"] for name in _TREES))
+    weights = arrays[f"{which}_weights"]
+    return Correction(corrector, float(given["offset"]), weights, float(given["penalty"]), trees)
 
 
 def _content(archive: zipfile.ZipFile, name: str) -> bytes:
@@ -151,7 +162,8 @@ def _check(encoder: Encoder, arrays: Mapping[str, np.ndarray]) -> None:
     """Columns, scales and weights must fit to each other."""
     width = len(encoder.columns)
     if len(encoder.groups) != width or any(
-        arrays[name].shape != (width,) for name in ("mean", "scale", "weights")
+        arrays[name].shape != (width,)
+        for name in ("mean", "scale", *(f"{which}_weights" for which in _CORRECTIONS))
     ):
         raise ScenarioError("its columns, scales and weights are of different lengths")
     if (encoder.scale <= 0).any() or (encoder.series_scale <= 0).any():

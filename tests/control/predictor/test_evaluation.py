@@ -21,12 +21,20 @@ def test_figures_are_the_libraries_own():
     assert coverage(true - 1, true + np.where(good, 1, -0.1), true) == good.mean()
 
 
-def test_what_is_picked_of_the_best():
-    true = np.array([10.0, 10.5, 11, 12, 13, 20, 30])
-    perfect = selection(-true, true)
-    assert (perfect.auc, perfect.best, perfect.found, perfect.false_positives) == (1.0, 5, 5, 0)
-    worst = selection(true, true)
-    assert (worst.auc, worst.found, worst.false_positives) == (0.0, 3, 2)
+def test_what_is_predicted_to_be_within_half_as_much_again_is_picked_six_at_most():
+    true = np.array([10.0, 10.5, 11, 12, 13, 14, 14.5, 30])
+    perfect = selection(true, true)
+    assert (perfect.auc, perfect.best, perfect.found, perfect.false_positives) == (1.0, 5, 5, 1)
+    worst = selection(40 - true, true)
+    assert (worst.auc, worst.found, worst.false_positives) == (0.0, 0, 1)  # 10; the next is 25.5
+    assert perfect.good
+    assert not worst.good
+
+
+def test_of_likelihoods_what_is_likely_is_picked():
+    true = np.array([10.0, 11, 12, 30, 40])
+    found = selection(np.array([0.9, 0.6, 0.4, 0.7, 0.1]), true, likelihoods=True)
+    assert (found.best, found.found, found.false_positives) == (3, 2, 1)
 
 
 def test_no_row_is_predicted_by_what_has_seen_it():

@@ -73,14 +73,14 @@ class Evil:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"manifest": {"version": 2}}, "version 2, and this twinbed reads 1"),
+        ({"manifest": {"version": 1}}, "version 1, and this twinbed reads 2"),
         ({"manifest": {"format": "x"}}, "not a predictor's file"),
         ({"manifest": {"by": "power"}}, "incomplete or damaged"),
         ({"manifest": {"arrays": ["../etc"]}}, "incomplete or damaged"),
         ({"files": {"mean.npy": npy(np.array([Evil()], dtype=object))}}, "incomplete or damaged"),
         ({"files": {"mean.npy": pickle.dumps(Evil())}}, "incomplete or damaged"),
         ({"files": {"mean.npy": npy(np.ones(3))}}, "different lengths"),
-        ({"files": {"weights.npy": npy(np.array([np.nan]))}}, "something else than numbers"),
+        ({"files": {"known_weights.npy": npy(np.array([np.nan]))}}, "something else than numbers"),
         ({"files": {"big.bin": b"\0" * (257 << 20)}}, "larger than any"),
     ],
 )
