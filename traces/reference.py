@@ -1,7 +1,7 @@
 """Figures that the source reports, as facts with their place: what ours are put beside.
 
-For: reading and checking reference_figures.toml (containers) and reference_fabric.toml. Not for: computing
-ours (lab.experiments) or judging how near they come (lab.experiments.verdict).
+For: reading and checking reference_figures.toml (containers), reference_fabric.toml and reference_cloud.toml.
+Not for: computing ours (lab.experiments) or judging how near they come (lab.experiments.verdict).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twinbed import InvariantError
 
 Kind = Literal["change", "absolute", "at_most", "sign"]
 
-PATHS = tuple(Path(__file__).with_name(f"reference_{part}.toml") for part in ("figures", "fabric"))
+PATHS = tuple(Path(__file__).with_name(f"reference_{part}.toml") for part in ("figures", "fabric", "cloud"))
 _KEYS = {"experiment", "key", "what", "kind", "value", "unit", "where"}
 
 

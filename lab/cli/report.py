@@ -29,9 +29,9 @@ def report(
         typer.Option(
             "--experiment",
             metavar="NAME",
-            help="Instead of runs: a reference experiment (E1 … E8, T1 … T5, fleet, E2-profiling, beyond, "
-            "telemetry-delay, telemetry-loss). Runs what the store lacks; prints our figures beside the "
-            "source's. Repeatable.",
+            help="Instead of runs: a reference experiment (E1 … E8, T1 … T5, C1, C2, C4, F1 … F4, fleet, "
+            "intervals, E2-profiling, beyond, telemetry-delay, telemetry-loss). Runs what the store lacks; "
+            "prints our figures beside the source's. Repeatable.",
             show_default=False,
         ),
     ] = None,
@@ -84,7 +84,7 @@ def _of_experiments(
     from lab.experiments import present
     from lab.experiments import sensitivity as varied
     from lab.experiments.catalogue import experiment
-    from lab.experiments.evaluate import evaluate, scenario_of
+    from lab.experiments.evaluate import evaluate, scenario_of, units
     from lab.scenario import expand
 
     chosen = [experiment(name) for name in dict.fromkeys(names)]
@@ -92,7 +92,7 @@ def _of_experiments(
         raise ScenarioError("--sensitivity: one experiment at a time")
     evaluations, moved = [], []
     for each in chosen:
-        with Bar(len(expand(scenario_of(each))), wanted=bar) as shown:
+        with Bar(units(each), wanted=bar) as shown:
             evaluations.append(evaluate(each, store, progress=shown))
         if sensitivity:
             runs = len(expand(scenario_of(each, each.sensitivity_seeds)))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 
 from lab.experiments.beyond import BEYOND
+from lab.experiments.c import C1, C2, C4
 from lab.experiments.e1 import E1
 from lab.experiments.e2 import E2, E3, E8
 from lab.experiments.e4 import E4
 from lab.experiments.e5 import E5
 from lab.experiments.e6 import E6
 from lab.experiments.e7 import E7
+from lab.experiments.f import F1, F2, F3, F4
 from lab.experiments.fleet import FLEET
 from lab.experiments.intervals import INTERVALS
 from lab.experiments.model import Experiment
@@ -27,7 +29,8 @@ CONTAINERS: dict[str, Experiment] = {
     each.name: each for each in (E1, E2, E3, E4, E5, E6, E7, E8, PROFILING, BEYOND, DELAY, LOSS)
 }
 FABRIC: dict[str, Experiment] = {each.name: each for each in (T1, T2, T3, T4, T5, FLEET, INTERVALS)}
-EXPERIMENTS = CONTAINERS | FABRIC
+CLOUD: dict[str, Experiment] = {each.name: each for each in (C1, C2, C4, F1, F2, F3, F4)}
+EXPERIMENTS = CONTAINERS | FABRIC | CLOUD
 
 
 def experiment(name: str) -> Experiment:

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lab.experiments.model import Case, Experiment, Figure
+from lab.experiments.model import Case, Compute, Experiment, Figure
 from lab.experiments.verdict import Judgement, judge
 from lab.intervals import mean_ci95
 from lab.runner import Progress, run_scenario
-from lab.scenario import Scenario, load
+from lab.scenario import Scenario, expand, load
 from lab.store import Run, RunStore
 from traces.reference import ReferenceFigure, reference_figures
 from twinbed import InvariantError, ScenarioError
@@ -42,16 +42,33 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """An experiment with its runs and figures."""
+    """An experiment with its runs and figures; one that computes them has neither scenario nor runs."""
 
     experiment: Experiment
-    scenario: Scenario
+    scenario: Scenario | None
     cases: tuple[Case, ...]
     measured: tuple[Measured, ...]
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """What was drawn with."""
+        return self.experiment.seeds if self.scenario is None else tuple(self.scenario.seeds)
+
+    @property
+    def basis(self) -> str:
+        """What the figures come from."""
+        if self.scenario is None and len(self.seeds) == 1:
+            return "computed, nothing is drawn"
+        seeds = ", ".join(map(str, self.seeds))
+        if self.scenario is None:
+            return f"computed, seeds {seeds}"
+        return f"{len(self.cases):,} runs of scenarios/{self.experiment.scenario}, seeds {seeds}"
 
 
 def scenario_of(experiment: Experiment, seeds: Sequence[int] | None = None) -> Scenario:
     """The experiment's scenario, with other seeds if given; ScenarioError when the file is not there."""
+    if experiment.compute is not None:
+        raise ScenarioError(f"experiment {experiment.name} has no scenario: it computes its figures itself")
     path = SCENARIOS / experiment.scenario
     if not path.is_file():
         raise ScenarioError(f"experiment {experiment.name}: {path}: there is no such file")
@@ -68,6 +85,8 @@ def evaluate(
     jobs: int | None = None,
 ) -> Evaluation:
     """Runs what is not in the store yet, and computes every figure. Raises TwinbedError."""
+    if experiment.compute is not None:
+        return _computed(experiment, experiment.compute, progress)
     scenario = scenario_of(experiment, seeds)
     workers = 1 if experiment.timed else jobs
     runs = run_scenario(scenario, store, progress=progress, jobs=workers, fresh=False)
@@ -76,14 +95,43 @@ def evaluate(
 
 def assess(experiment: Experiment, scenario: Scenario, cases: Sequence[Case]) -> Evaluation:
     """The experiment's figures from these cases."""
-    references = {each.key: each for each in reference_figures() if each.experiment == experiment.name}
+    references = _references(experiment)
     by_seed = _by_seed(cases)
-    return Evaluation(
-        experiment,
-        scenario,
-        tuple(cases),
-        tuple(_measure(figure, by_seed, references.get(figure.key)) for figure in experiment.figures),
-    )
+    measured = [
+        _measured(figure, [figure.measure(cases) for cases in by_seed], references)
+        for figure in experiment.figures
+    ]
+    return Evaluation(experiment, scenario, tuple(cases), tuple(measured))
+
+
+def units(experiment: Experiment) -> int:
+    """Of how many parts the progress of `evaluate` is told."""
+    return len(experiment.seeds if experiment.compute else expand(scenario_of(experiment)))
+
+
+def _computed(experiment: Experiment, compute: Compute, progress: Progress | None) -> Evaluation:
+    found = []
+    for seed in experiment.seeds:
+        found.append(compute(seed))
+        if progress is not None:
+            progress(f"{experiment.name}, seed {seed}", 1.0)
+    references = _references(experiment)
+    measured = [
+        _measured(figure, [each[figure.key] for each in found], references) for figure in experiment.figures
+    ]
+    if len(found) == 1:
+        # Nothing is drawn: the figure has no spread, and is not one draw of unknown spread.
+        measured = [_exact(each) for each in measured]
+    return Evaluation(experiment, None, (), tuple(measured))
+
+
+def _exact(each: Measured) -> Measured:
+    judgement = None if each.reference is None else judge(each.reference, each.mean, 0.0)
+    return replace(each, ci95=0.0, judgement=judgement)
+
+
+def _references(experiment: Experiment) -> dict[str, ReferenceFigure]:
+    return {each.key: each for each in reference_figures() if each.experiment == experiment.name}
 
 
 def cases_of(scenario: Scenario, runs: Sequence[Run]) -> list[Case]:
@@ -102,11 +150,12 @@ def cases_of(scenario: Scenario, runs: Sequence[Run]) -> list[Case]:
     return cases
 
 
-def _measure(
-    figure: Figure, by_seed: Sequence[Sequence[Case]], reference: ReferenceFigure | None
+def _measured(
+    figure: Figure, by_seed: Sequence[float], references: Mapping[str, ReferenceFigure]
 ) -> Measured:
-    values = np.array([figure.measure(cases) for cases in by_seed], np.float64)
+    values = np.array(by_seed, np.float64)
     mean, ci95 = mean_ci95(values[~np.isnan(values)])
+    reference = references.get(figure.key)
     return Measured(
         figure, mean, ci95, reference, None if reference is None else judge(reference, mean, ci95)
     )

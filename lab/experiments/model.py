@@ -52,6 +52,15 @@ class Figure:
     detail: bool = False
 
 
+def of_no_run(_cases: Sequence[Case]) -> float:
+    """The measure of a figure that its experiment computes itself."""
+    return float("nan")
+
+
+Compute = Callable[[int], Mapping[str, float]]
+"""From a seed to all figures by their keys."""
+
+
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
 """A file as plain data → the same with one assumption changed; what it is given stays as it is."""
 
@@ -76,7 +85,8 @@ class Experiment:
     change one at a time, tried with `sensitivity_seeds` only, on the part of the scenario that the
     assignments `sensitivity_part` leave of it; timed: a figure is a time of this machine's, so its runs are
     made one after another; curve: title of the x axis when what stands aside is drawn as such, "" for no
-    chart.
+    chart. compute: in place of a scenario, whose name is then "": what makes the figures, once per seed of
+    `seeds`; with one seed nothing is drawn, and the figures are exact.
     """
 
     name: str
@@ -90,3 +100,5 @@ class Experiment:
     sensitivity_part: tuple[str, ...] = ()
     timed: bool = False
     curve: str = ""
+    compute: Compute | None = None
+    seeds: tuple[int, ...] = (0,)

@@ -38,7 +38,8 @@ def _experiment(evaluation: Evaluation, moved: Sequence[Moved]) -> Iterator[str]
         tried = present.moved(evaluation, moved)
         yield section(f"{experiment.name}: what it depends on", _table(tried) + bullets(tried.notes, "notes"))
     ids = sorted(case.run.id for case in evaluation.cases)
-    yield section(f"{experiment.name}: runs", f"<p><code>{escape(', '.join(ids))}</code></p>")
+    if ids:
+        yield section(f"{experiment.name}: runs", f"<p><code>{escape(', '.join(ids))}</code></p>")
 
 
 def _table(result: Result) -> str:

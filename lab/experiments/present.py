@@ -128,11 +128,7 @@ def _row(each: Measured, evaluation: Evaluation) -> Record:
 
 
 def _facts(evaluations: Sequence[Evaluation]) -> Record:
-    return {
-        each.experiment.name: f"{each.experiment.title}: {len(each.cases):,} runs of scenarios/"
-        f"{each.experiment.scenario}, seeds {', '.join(map(str, each.scenario.seeds))}"
-        for each in evaluations
-    }
+    return {each.experiment.name: f"{each.experiment.title}: {each.basis}" for each in evaluations}
 
 
 def _references(evaluation: Evaluation) -> bool:

@@ -175,12 +175,13 @@ def _experiment(reported: Reported) -> Iterator[str]:
     experiment = evaluation.experiment
     yield f"## {experiment.name}: {experiment.title}"
     yield f"`twinbed report --experiment {experiment.name}`"
-    yield evaluation.scenario.question.strip()
+    if evaluation.scenario is not None:
+        yield evaluation.scenario.question.strip()
     found = present.result([evaluation])
     # Method and discussion are prose of the page, the rule and the meaning of ± stand above.
     yield markdown(replace(found, notes=(), legend="", facts={})).strip()
     runs = f"{len(evaluation.cases):,} runs of `scenarios/{experiment.scenario}`"
-    seeds = ", ".join(map(str, evaluation.scenario.seeds))
+    seeds = ", ".join(map(str, evaluation.seeds))
     yield f"*{runs}, seeds {seeds}; mean ± half of the 95 % interval (Student's t). {experiment.method}*"
     yield from experiment.discussion
     if experiment.curve:

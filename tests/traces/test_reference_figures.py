@@ -63,9 +63,12 @@ def test_the_shipped_files_have_figures_of_all_experiments():
     assert {figure.experiment for figure in reference_figures()} == {
         *(f"E{n}" for n in range(1, 9)),
         *(f"T{n}" for n in range(1, 6)),
+        *(f"C{n}" for n in (1, 2, 4)),
+        *(f"F{n}" for n in range(1, 5)),
     }
     assert "Escra" in source("E2")
     assert "THORN" in source("T4")
+    assert "FC2" in source("F3")
 
 
 def test_the_headline_figures_are_those_of_the_specification():

@@ -6,11 +6,13 @@ from types import SimpleNamespace
 import pytest
 
 from lab.experiments.catalogue import EXPERIMENTS, experiment
-from lab.experiments.evaluate import SCENARIOS, cases_of, scenario_of
+from lab.experiments.evaluate import SCENARIOS, cases_of, evaluate, scenario_of
 from lab.experiments.sensitivity import changed
+from lab.experiments.verdict import Verdict
 from lab.fabric.metrics import METRICS as FABRIC_METRICS
 from lab.metrics import METRICS
 from lab.scenario import expand
+from lab.store import RunStore
 from traces.reference import reference_figures
 from twinbed import ScenarioError
 
@@ -18,6 +20,11 @@ FROM_TABLES = ("E1", "E7")
 """Experiments whose figures are read from tables and manifests, which runs made by hand lack."""
 
 ALL = pytest.mark.parametrize("each", EXPERIMENTS.values(), ids=EXPERIMENTS.keys())
+RUN = pytest.mark.parametrize(
+    "each",
+    [each for each in EXPERIMENTS.values() if each.compute is None],
+    ids=lambda each: each.name,
+)
 
 
 def test_every_figure_of_the_source_is_computed():
@@ -39,12 +46,12 @@ def test_keys_are_used_once(each):
     assert len(set(keys)) == len(keys)
 
 
-@ALL
+@RUN
 def test_the_scenario_is_there_with_five_seeds(each):
     assert len(scenario_of(each).seeds) >= 5
 
 
-@ALL
+@RUN
 def test_every_figure_is_of_runs_that_the_scenario_has(each):
     scenario = scenario_of(each, [0])
     metrics = dict.fromkeys((metric.key for metric in (*METRICS, *FABRIC_METRICS)), 2.0)
@@ -58,7 +65,7 @@ def test_every_figure_is_of_runs_that_the_scenario_has(each):
 
 
 @pytest.mark.slow
-@ALL
+@RUN
 def test_every_assumption_can_be_changed(each, tmp_path):
     declared = scenario_of(each, each.sensitivity_seeds)
     for change in each.sensitivity:
@@ -67,6 +74,20 @@ def test_every_assumption_can_be_changed(each, tmp_path):
         assert [len(values) for values in scenario.vary.values()] == [
             len(values) for values in declared.vary.values()
         ], change.title
+
+
+@pytest.mark.parametrize("name", ["F1", "F2", "F3", "F4"])
+def test_what_is_computed_has_every_figure_and_no_spread(name, tmp_path):
+    found = evaluate(experiment(name), RunStore(tmp_path))
+    assert found.basis == "computed, nothing is drawn"
+    assert all(not math.isnan(each.mean) and each.ci95 == 0 for each in found.measured)
+    assert all(each.judgement.verdict is not Verdict.OPEN for each in found.measured if each.judgement)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_computed_has_no_scenario():
+    with pytest.raises(ScenarioError, match="C1 has no scenario"):
+        scenario_of(experiment("C1"))
 
 
 def test_the_titles_of_changes_are_unique():
