@@ -253,10 +253,11 @@ class Socket:
                 continue  # what is left of a dump that failed
             last_kind = HEADER.unpack_from(part, 4 * found[-1])[1]
             if last_kind in (ERROR, DONE):
-                _check(part, found.pop())
-            if found:
+                _check(part, int(found[-1]))
+                found = found[:-1]
+            if found.size:
                 parts.append(part)
-                rows.append(np.array(found, np.int64) + first)
+                rows.append(found + first)
                 first += len(part) >> 2
         words = np.frombuffer(b"".join(parts), np.uint32)
         starts = np.concatenate([np.empty(0, np.int64), *rows])
@@ -273,7 +274,7 @@ class Socket:
         refused: list[tuple[int, int]] = []
         while True:
             part = self._socket.recv(_MOST_BYTES)
-            for start in _starts(part):
+            for start in _starts(part).tolist():
                 _, kind, _, number, _ = HEADER.unpack_from(part, 4 * start)
                 if kind != ERROR:
                     continue
@@ -304,24 +305,26 @@ def attribute(kind: int, data: bytes) -> bytes:
 
 def messages_of(datagrams: list[bytes]) -> Messages:
     """The messages of datagrams, in their order."""
-    starts: list[int] = []
-    first = 0
-    for each in datagrams:
-        starts.extend(first + start for start in _starts(each))
-        first += len(each) >> 2
-    return Messages(np.frombuffer(b"".join(datagrams), np.uint32), np.array(starts, np.int64))
+    whole = b"".join(datagrams)
+    return Messages(np.frombuffer(whole, np.uint32), _starts(whole))
 
 
-def _starts(part: bytes) -> list[int]:
-    """Each message's first word."""
+def _starts(part: bytes) -> Whole:
+    """int64[n]: each message's first word."""
+    if not part:
+        return np.empty(0, np.int64)
+    lengths = np.frombuffer(part, np.uint32)
+    step = (int(lengths[0]) + 3) >> 2
+    if len(lengths) % step == 0 and (lengths[::step] == lengths[0]).all():
+        # All are as long as the first, as in most of a large dump.
+        return np.arange(0, len(lengths), step)
     words = memoryview(part).cast("I")
-    end = len(words)
     starts: list[int] = []
     at = 0
-    while at < end:
+    while at < len(words):
         starts.append(at)
         at += (words[at] + 3) >> 2
-    return starts
+    return np.array(starts, np.int64)
 
 
 def _check(part: bytes, start: int) -> None:

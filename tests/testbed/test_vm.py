@@ -18,19 +18,22 @@ from testbed.vm import NOT_STARTED, TIMED_OUT, Vm
 from twinbed import BackendError
 
 INSIDE = (
+    "tests/contract/reconciler/test_keeping_rules_in_step.py",
     "tests/contract/test_carrying_out_decisions.py",
     "tests/kernel/test_loader.py",
     "tests/testbed/containers/test_hooks.py",
     "tests/testbed/containers/test_limits.py",
     "tests/testbed/containers/test_oom_trap.py",
+    "tests/testbed/fabric/rules/test_flower_rules.py",
 )
-"""Tests that need what this machine's kernel may lack: BPF tracing and controllers in cgroup v2."""
+"""Tests that need what this machine's kernel may lack: BPF tracing, controllers in cgroup v2, tc's flower."""
 
-LEFT_OUT = "not thousand and not policies"
-"""A thousand traps, and what policies decide: other cases set the same limits on the same groups."""
+LEFT_OUT = "not thousand and not policies and not linux-bpf"
+"""A thousand traps, and what policies decide: other cases set the same limits on the same groups. Rules by
+BPF are tried on this machine's kernel."""
 
 INSIDE_TIMEOUT_S = 900
-"""Some 200 on an idle machine of two cores; more than twice that where thirty others want to run."""
+"""Some 230 on an idle machine of two cores; more than twice that where thirty others want to run."""
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
@@ -150,7 +153,7 @@ def test_a_command_that_does_not_exist_is_said(vm: Vm) -> None:
 @pytest.mark.vm
 @pytest.mark.slow
 @pytest.mark.timeout(INSIDE_TIMEOUT_S + 200)
-def test_hooks_cgroup_v2_and_the_contract_work_inside(vm: Vm, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hooks_cgroup_v2_flower_and_the_contracts_work_inside(vm: Vm, capsys: pytest.CaptureFixture[str]) -> None:
     """One pytest for all, because Python takes long to start under emulation.
 
     A case that hangs fails with the stacks of its threads (pytest-timeout), and the whole with those of the

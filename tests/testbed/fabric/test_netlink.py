@@ -62,6 +62,17 @@ def test_every_message_is_in_one_layout_and_its_words_are_where_they_were(made) 
         assert wanted in seen[family]
 
 
+@given(st.lists(st.lists(st.integers(16, 32), max_size=4), max_size=6))
+def test_a_message_begins_where_the_one_before_it_ends(bodies) -> None:
+    # Whatever is in them, lengths of messages too.
+    made = [
+        HEADER.pack(HEADER.size + 4 * len(each), 24, 0, 0, 0) + struct.pack(f"={len(each)}I", *each)
+        for each in bodies
+    ]
+    wanted = np.cumsum([0, *(len(each) // 4 for each in made)])[:-1]
+    assert messages_of(made).starts.tolist() == wanted.tolist()
+
+
 def test_an_attribute_that_is_not_there_is_what_was_asked_for() -> None:
     (layout,) = alike(messages_of([message(3, [(1, 5)], [], [])]), 1, NESTED)
     assert layout.word(2, missing=-1).tolist() == [-1]
