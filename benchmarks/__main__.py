@@ -7,7 +7,7 @@ import importlib
 import json
 import sys
 
-PARTS = ("allocator", "fleet", "loop", "rdma", "reconciler", "requests", "twin", "whatif")
+PARTS = ("allocator", "fleet", "loop", "netlink", "predictor", "rdma", "reconciler", "requests", "twin", "whatif")
 
 
 def main(parts: list[str]) -> int:

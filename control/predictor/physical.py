@@ -96,7 +96,8 @@ class Physical:
         prior = np.where(np.isnan(expected), self.level, expected)
         known = np.array([name in self.jobs for name in encoded.names], dtype=np.bool_)[encoded.job]
         static = encoded.static
-        return np.exp(prior + np.where(known, self.known.of(static), self.correction.of(static)))
+        found: Real = np.exp(prior + np.where(known, self.known.of(static), self.correction.of(static)))
+        return found
 
 
 def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:

@@ -83,7 +83,11 @@ def serve(store: Path, folder: Path) -> Iterator[str]:
     server = subprocess.Popen(
         [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)],
         cwd=ROOT,
-        env={**os.environ, "TWINBED_STORE": str(store)},
+        env={
+            **os.environ,
+            "TWINBED_STORE": str(store),
+            "TWINBED_MEASUREMENTS": str(folder / "measurements.duckdb"),
+        },
         stdout=log,
         stderr=subprocess.STDOUT,
     )

@@ -1,0 +1,41 @@
+"""The table of measured jobs that ships, and what is computed from it."""
+
+import csv
+
+import numpy as np
+import pytest
+
+from lab.cloud import measure, measured_figures
+from lab.cloud.grid import COLUMNS
+from lab.experiments.catalogue import experiment
+from lab.experiments.evaluate import evaluate
+from lab.experiments.verdict import Verdict
+from lab.store import RunStore
+
+
+@pytest.fixture(scope="module")
+def runs():
+    with measure.TABLE.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_run_has_its_machine_and_its_time_and_is_there_once(runs):
+    assert set(runs[0]) == set(COLUMNS)
+    assert all(run["kernel"] and run["cpu"] and run["measured_at"] for run in runs)
+    keys = [(run["job"], run["instance"], run["workers"], run["batch"]) for run in runs]
+    assert len(set(keys)) == len(keys)
+    assert all(int(run["steps"]) >= 20 for run in runs if run["outcome"] == "ok")
+
+
+def test_the_analytic_model_expects_what_was_measured_within_a_third():
+    rows = measured_figures.rows()
+    assert all(job.local_run is not None for job in rows.jobs)
+    error = np.abs(np.log(rows.time_s / rows.prior_time_s))
+    assert np.median(error) < np.log(4 / 3)
+
+
+def test_vertex_bills_what_the_source_paid(tmp_path):
+    found = {each.figure.key: each for each in evaluate(experiment("C4"), RunStore(tmp_path)).measured}
+    assert found["bill_small"].mean == pytest.approx(24.29, rel=0.02)
+    assert found["bill_large"].mean == pytest.approx(19.06, rel=0.02)
+    assert found["time"].judgement.verdict is Verdict.SIZE

@@ -1,0 +1,69 @@
+"""A journey through the page Cloud with a real browser; screenshots are kept in artefacts/explorer/."""
+
+import re
+
+import pytest
+from journey import MARKS, ROOT, no_traceback, shoot
+
+pytestmark = MARKS
+playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
+expect = playwright.expect
+
+JOBS = ROOT / "scenarios" / "jobs"
+
+
+def recommend(page) -> None:
+    page.get_by_role("button", name="Recommend", exact=True).click()
+
+
+def answered(page):
+    return page.get_by_role("heading", name="Why this one")
+
+
+def test_from_a_shipped_job_to_a_cluster_and_what_if_its_price_moves(page):
+    page.get_by_role("link", name="Cloud").click()
+    expect(page.get_by_text("and press Recommend")).to_be_visible()
+    shoot(page, "12-cloud-choose")
+    recommend(page)
+    expect(answered(page)).to_be_visible()
+    # The job ships with its local run, and nothing else is known of it.
+    expect(page.get_by_text("Times are the analytic model's")).to_be_visible()
+    expect(page.get_by_role("heading", name="Cost and time of every candidate")).to_be_visible()
+    expect(page.get_by_test_id("stVegaLiteChart").first.locator("svg, canvas").first).to_be_visible()
+    expect(page.get_by_text(re.compile("catalogue rows of 2022-02-09"))).to_be_visible()
+    no_traceback(page)
+    shoot(page, "13-cloud-answer")
+
+    slider = page.get_by_role("slider", name="times")
+    slider.focus()
+    for _ in range(8):
+        slider.press("ArrowRight")
+    # Three times 0.536 $/h: the next in the ranking is the best now.
+    expect(page.get_by_text(re.compile(r"At 1\.608.*, the best is 1 × n1-highcpu-16"))).to_be_visible()
+    no_traceback(page)
+    shoot(page, "14-cloud-price")
+
+
+def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("name: mine\nbatch: 16\nsamples: 20000000\n")
+    page.get_by_role("link", name="Cloud").click()
+    page.get_by_role("combobox", name="Job", exact=True).click()
+    page.get_by_role("option", name="Upload your own job file").click()
+    inputs = page.locator("input[type=file]")
+    expect(inputs).to_have_count(2)
+    inputs.nth(0).set_input_files(mine)
+    inputs.nth(1).set_input_files(JOBS / "images_vgg.local-run.parquet")
+    remove = page.get_by_role("button", name="Remove images_vgg.local-run.parquet")
+    expect(remove).to_be_visible()
+    recommend(page)
+    expect(answered(page)).to_be_visible()
+    expect(page.get_by_text("Times are the analytic model's")).to_be_visible()
+    no_traceback(page)
+    shoot(page, "15-cloud-own-job")
+
+    remove.click()
+    expect(remove).not_to_be_visible()
+    inputs.nth(1).set_input_files({"name": "no.parquet", "mimeType": "", "buffer": b"no parquet"})
+    expect(page.get_by_text(re.compile("no.parquet: not a Parquet file"))).to_be_visible()
+    expect(page.get_by_role("button", name="Recommend", exact=True)).to_be_disabled()
