@@ -99,9 +99,9 @@ C4 = Experiment(
     ),
     (
         "The bills follow from the rules alone. In the source four times the vCPUs are 4.4 times as fast. An "
-        "emulated vCPU is as fast on one type as on another, and the exchange of 9 MB of gradients shrinks by "
-        "less than four, so ours gain less than the price grows: for our VGG the small type is the cheaper "
-        "one.",
+        "emulated vCPU is as fast on one type as on another, and the exchange of 9 MB of gradients shrinks "
+        "by less than four, so ours gain less than the price grows: for our VGG the small type is the "
+        "cheaper one.",
     ),
     compute=_of_bills,
 )
