@@ -132,6 +132,14 @@ def up(
     stock: Annotated[
         bool | None, typer.Option("--stock", help="FRR as its package has it.", show_default=False)
     ] = None,
+    fast_path: Annotated[
+        bool | None,
+        typer.Option(
+            "--fast-path",
+            help="Every host turns away from a dead uplink before routing does.",
+            show_default=False,
+        ),
+    ] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
@@ -150,6 +158,7 @@ def up(
         "bfd": bfd,
         "rate_bps": rate,
         "stock": stock,
+        "fast_path": fast_path,
     }
     wanted = plan(file, options)
     fabric = make(wanted, lasting=True, progress=_teller(wanted=not no_progress))

@@ -38,6 +38,9 @@ class PlanFile(BaseModel):
         default=True, description="bfdd before everything else, zebra and bgpd at nice −15."
     )
     stock: bool = Field(default=False, description="FRR as its package has it.")
+    fast_path: bool = Field(
+        default=False, description="Every host turns away from a dead uplink before routing does."
+    )
     rto_min_s: float | None = Field(default=None, description="TCP's least retransmission timeout.")
 
     @field_validator("bfd")

@@ -67,9 +67,10 @@ class Plan:
     name: several stand side by side under different names; vni: of the overlay; rate_bps: of every uplink,
     both ways (None: as fast as the machine); mtu_bytes: of the applications' devices; bfd: of every uplink;
     real_time: bfdd is scheduled before everything (SCHED_FIFO), zebra and bgpd at nice −15; stock: FRR as its
-    package has it, so that real_time does not count and the kernel's next-hop groups are used; rto_min_s:
-    TCP's least retransmission timeout on the applications' routes (None: the kernel's 0.2). Raises
-    ScenarioError for what cannot be made.
+    package has it, so that real_time does not count and the kernel's next-hop groups are used; fast_path: at
+    every host a process turns away from a dead uplink before routing does; rto_min_s: TCP's least
+    retransmission timeout on the applications' routes (None: the kernel's 0.2). Raises ScenarioError for
+    what cannot be made.
     """
 
     name: str = "fabric"
@@ -82,6 +83,7 @@ class Plan:
     bfd: BfdTimers = BfdTimers()
     real_time: bool = True
     stock: bool = False
+    fast_path: bool = False
     rto_min_s: float | None = None
 
     def __post_init__(self) -> None:

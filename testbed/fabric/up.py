@@ -16,6 +16,7 @@ from typing import Any
 from testbed.containers.interrupts import Interrupts
 from testbed.containers.ownership import lasting_run, new_run
 from testbed.fabric import devices, doctor, frr, leftovers, topology
+from testbed.fabric.fast_path import processes
 from testbed.fabric.links import run_in
 from testbed.fabric.model import Daemon, Fabric, Host, Plan, Tor
 from testbed.fabric.plan import fabric_of
@@ -67,6 +68,9 @@ def _make(fabric: Fabric, say: Progress) -> None:
     _each(lambda part: devices.set_up(fabric, part), parts)
     say(f"FRR in {len(fabric.routers)} of them")
     _each(lambda router: _start(fabric.plan, router), fabric.routers)
+    if fabric.plan.fast_path:
+        say(f"the fast path at {len(fabric.hosts)} hosts")
+        processes.launch(fabric)
     say("routes and tunnels")
     wait_converged(fabric, CONVERGENCE_TIMEOUT_S)
 
@@ -96,7 +100,8 @@ def converged(fabric: Fabric) -> list[str]:
     if missing:
         return missing
     # Asked last, since it costs most.
-    return [each for router in fabric.routers for each in _missing_sessions(router)]
+    missing = [each for router in fabric.routers for each in _missing_sessions(router)]
+    return missing + (processes.missing(fabric) if fabric.plan.fast_path else [])
 
 
 def _start(plan: Plan, router: Host | Tor) -> None:

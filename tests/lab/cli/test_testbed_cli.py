@@ -147,8 +147,8 @@ def test_up_makes_what_the_file_and_the_options_say(
     monkeypatch.setattr(fabric_up, "up", make)
     file = tmp_path / "plan.yaml"
     file.write_text("name: lab1\nhosts: 4\nbfd: 3x100\n")
-    shown = twinbed("testbed", "up", file, "--hosts", 3)
-    assert made == [Plan("lab1", hosts=3, bfd=BfdTimers(0.1, 3))]
+    shown = twinbed("testbed", "up", file, "--hosts", 3, "--fast-path")
+    assert made == [Plan("lab1", hosts=3, bfd=BfdTimers(0.1, 3), fast_path=True)]
     assert "tb-lab1-h2e0" in shown.out
     assert "sudo twinbed testbed down lab1" in shown.out
     rows = json.loads(twinbed("testbed", "up", "--format", "json").out)["rows"]

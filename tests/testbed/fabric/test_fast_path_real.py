@@ -13,12 +13,12 @@ from ipaddress import IPv4Address
 import pytest
 
 from control.fast_path.message import Report, Sealer
-from testbed.fabric import faults, up
+from testbed.fabric import faults, leftovers, up
 from testbed.fabric.fast_path.daemon import PORT
 from testbed.fabric.fast_path.processes import Running, start, stop
 from testbed.fabric.fast_path.steering import RULE_PRIORITY, TABLE, Hop, Steering
 from testbed.fabric.links import in_namespace, run_in
-from testbed.fabric.model import Fabric, Fault, FaultKind
+from testbed.fabric.model import Fabric, Fault, FaultKind, Plan
 from testbed.fabric.ownership import state_folder
 from testbed.fabric.reach import Reach
 
@@ -137,3 +137,19 @@ def test_only_a_report_with_the_key_is_believed_and_that_once(fabric, running) -
         until(lambda: steers() == 2, "the next report is believed")
     assert decisions(running[1])[-1]["uplinks"] == [0]
     until(lambda: decisions(running[1])[-1]["what"] == "release", "and ends, too")
+
+
+def test_a_fabric_comes_up_with_it_and_takes_it_along(fabric_machine: None) -> None:
+    plan = Plan(name="fast", fast_path=True)
+    try:
+        fabric = up.up(plan)
+        assert up.converged(fabric) == []
+        table = steering(fabric, 0)
+        until(lambda: table.read()[1] == {}, "nothing is steered")
+        table.shut()
+        run_in(fabric.hosts[1].namespace, ("ip", "rule", "del", "pref", str(RULE_PRIORITY)))
+        assert up.converged(fabric) == ["tb-fast-h1: its fast path"]
+    finally:
+        (gone,) = leftovers.down(plan.name)
+    # Two of its own at every host beside FRR's.
+    assert gone.processes == 2 * 2 + 4 * 3
