@@ -11,7 +11,7 @@ from __future__ import annotations
 import subprocess
 from typing import Any
 
-from mininet.link import Intf
+from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Node
 
@@ -19,6 +19,9 @@ from testbed.fabric.links import environment_of
 from testbed.fabric.model import Fabric
 from testbed.fabric.ownership import NAMESPACES
 from twinbed import BackendError
+
+_FIRST_INDEX = 10
+"""Of devices: the loopback device has 1."""
 
 
 class _NamedNode(Node):  # type: ignore[misc]
@@ -44,6 +47,29 @@ class _Plain(Intf):  # type: ignore[misc]
         return {}
 
 
+class _Cable(Link):  # type: ignore[misc]
+    """A veth pair whose ends differ in their index: otherwise the kernel reports a lost carrier up to
+    a second late (linkwatch_urgent_event in net/core/link_watch.c)."""
+
+    def __init__(self, *ends: Node, number: int, **parameters: Any) -> None:
+        self._number = number
+        super().__init__(*ends, **parameters)
+
+    def makeIntfPair(  # noqa: N802  (as Mininet calls it)
+        self, one: str, other: str, one_mac: str, other_mac: str, here: Node, there: Node, **_: Any
+    ) -> None:
+        """Makes it. Raises BackendError when the kernel refuses."""
+        index = _FIRST_INDEX + 2 * self._number
+        said = here.cmd(
+            f"ip link add name {one} index {index} address {one_mac} type veth "
+            f"peer name {other} index {index + 1} address {other_mac} netns {there.pid}"
+        )
+        if said:
+            raise BackendError(
+                f"link {one} of {here.name}: {said.strip()}; is there a testbed of that name already?"
+            )
+
+
 def build(fabric: Fabric) -> None:
     """Makes all namespaces and cables. Raises BackendError when the kernel refuses one."""
     Mininet.inited = True
@@ -62,13 +88,9 @@ def build(fabric: Fabric) -> None:
 
 
 def _link(net: Mininet, one: tuple[Node, str], other: tuple[Node, str], other_mac: str | None = None) -> None:
-    given = {} if other_mac is None else {"addr2": other_mac}
-    try:
-        net.addLink(one[0], other[0], intfName1=one[1], intfName2=other[1], intf=_Plain, **given)
-    except Exception as error:  # Mininet raises nothing more precise
-        raise BackendError(
-            f"link {one[1]} of {one[0].name}: {error}; is there a testbed of that name already?"
-        ) from error
+    given: dict[str, Any] = {} if other_mac is None else {"addr2": other_mac}
+    given |= {"cls": _Cable, "number": len(net.links), "intf": _Plain}
+    net.addLink(one[0], other[0], intfName1=one[1], intfName2=other[1], **given)
 
 
 def _ip(*arguments: str) -> None:

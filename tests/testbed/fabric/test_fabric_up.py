@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -56,6 +57,14 @@ def test_endpoints_reach_each_other_and_nothing_is_missing(fabric: Fabric) -> No
     assert load(fabric.plan.name) == fabric
     assert send_and_receive(fabric, 0, 1)
     assert send_and_receive(fabric, 1, 0)
+
+
+def test_no_end_of_a_cable_has_the_others_index(fabric: Fabric) -> None:
+    # Otherwise the kernel tells of a lost carrier up to a second late.
+    for host in fabric.hosts:
+        links = json.loads(run_in(host.namespace, ("ip", "-j", "link", "show", "type", "veth")).stdout)
+        assert len(links) == len(host.uplinks) + len(host.endpoints)
+        assert all(each["ifindex"] != each["link_index"] for each in links)
 
 
 def test_a_neighbour_is_known_without_asking_it(fabric: Fabric) -> None:
