@@ -2,7 +2,7 @@
 
 For: running one (`main`) or one in every host of a fabric (`Agents`). Not for: what an agent does (agent.py).
 It says a line of JSON after its first dump and then every so often. SIGTERM ends it, and the rules stay. When
-representors come or go it begins again with those that there are, as its own successor.
+representors come or go it begins again with those that there are, as its own successor, and counts on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
@@ -40,6 +40,12 @@ _END_S = 5.0
 
 Say = Callable[[dict[str, Any]], None]
 """Takes a report."""
+
+_SUMS = (
+    *("dumps", "added", "replaced", "deleted", "messages", "overflows"),
+    *("rule_changes", "refused", "dump_s", "change_s"),
+)
+_LARGEST = ("slowest_dump_s", "slowest_change_s")
 
 _LOOK_S = 1.0
 """Between two looks for new representors."""
@@ -68,6 +74,7 @@ def applier_for(kind: str, owner: int, found: Place) -> Applier:
 def serve(kind: str, settings: ReconcilerSettings, say: Say, every_s: float) -> None:
     """Until SIGTERM. say: is given a report every_s seconds. Raises BackendError."""
     signals = _Ended()
+    before: dict[str, Any] = {}
     while not signals.ended:
         found = place.here()
         reconciler = Reconciler(found.representors, settings)
@@ -77,19 +84,21 @@ def serve(kind: str, settings: ReconcilerSettings, say: Say, every_s: float) -> 
             while not signals.ended:
                 now_s = time.monotonic()
                 if now_s >= next_report_s and reconciler.status.dumps:
-                    say(report(agent, reconciler))
+                    say(report(agent, reconciler, before))
                     next_report_s = now_s + every_s
                 if now_s >= next_look_s + _LOOK_S:
                     if place.here() != found:
                         break
                     next_look_s = now_s
                 agent.step(min(_LOOK_S, every_s))
+            before = report(agent, reconciler, before)
 
 
-def report(agent: Agent, reconciler: Reconciler) -> dict[str, Any]:
+def report(agent: Agent, reconciler: Reconciler, before: Mapping[str, Any]) -> dict[str, Any]:
     """The controller's state and counts, the agent's, and what the kernel told it. frames_sent, frames_left:
-    by a rule, and to the bridge, since the program was loaded, where the applier counts them."""
-    return {
+    by a rule, and to the bridge, since the program was loaded, where the applier counts them. before: the
+    last report with other representors (none: empty), so that counts go on and never fall."""
+    found = {
         "pid": os.getpid(),
         "state": reconciler.state.value,
         **asdict(reconciler.status),
@@ -98,6 +107,9 @@ def report(agent: Agent, reconciler: Reconciler) -> dict[str, Any]:
         "overflows": agent.monitor.overflows,
         **agent.applier.measures(),
     }
+    sums = {name: found[name] + before.get(name, 0) for name in _SUMS}
+    largest = {name: max(found[name], before.get(name, 0.0)) for name in _LARGEST}
+    return found | sums | largest
 
 
 class Agents:

@@ -32,8 +32,9 @@ _OWNER = ReconcilerSettings().owner
 _CHURN = 3_000
 """Rules to be put in while an agent is killed: it takes some tenths of a second."""
 
-_BURST = 20_000
-"""Changes in a burst: several times what a netlink socket's buffer holds of them."""
+_BURST = 40_000
+"""Entries that come and go at once: twice what the monitor's buffer holds, which the kernel makes 32 MiB of
+16, at the 832 bytes that it counts for one message (6.18; others 768)."""
 
 _LONGEST_S = 1.5
 
