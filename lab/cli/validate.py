@@ -70,8 +70,10 @@ def _of_fabric(question: Scenario, repeats: int, form: Format, *, wanted: bool) 
     from lab.cli.progress import Bar
     from lab.fabric.real.judge import RULE, result
     from lab.fabric.real.scenario import validate as run_both
+    from lab.scenario import expand
 
-    with Bar(len(question.policies), wanted=wanted) as bar:
+    cells = {(each.variant, each.policy.text) for each in expand(question)}
+    with Bar(len(cells), wanted=wanted) as bar:
         found = run_both(question, repeats, bar)
     emit(result(found, [RULE]), form)
     if not all(each.agrees for each in found):
