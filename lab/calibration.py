@@ -21,11 +21,16 @@ from typing import Any
 from twin.containers.model import Machine
 from twinbed import ScenarioError
 
-SCHEMA = 3
+SCHEMA = 4
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _HEAD: dict[str, type] = {"schema": int, "name": str, "date": date, "kernel": str, "cpu": str}
 _SECTIONS = ("values", "program", "measured")
-_UNITS = {"telemetry_loss": "1", "dilation": "ratio", "base_bytes": "B", "loop_cores": "cores"}
+_UNITS = {
+    "telemetry_loss": "1",
+    "dilation": "ratio",
+    "base_bytes": "B",
+    "loop_cores": "cores",
+} | dict.fromkeys(("stolen", "imbalance"), "1")
 """Units of the values that are not seconds."""
 _VALUE: dict[str, type | tuple[type, ...]] = {"value": (int, float), "unit": str, "source": str}
 _DISTRIBUTION: dict[str, type | tuple[type, ...]] = {
@@ -61,7 +66,9 @@ class Program:
     makes calls, with what goes on after it; call_s: of each of its calls; dilation: CPU used per CPU second
     declared; wake_s, wake_tau_s: CPU of waking up, as twin.containers.requests.model.ServiceGraph has it;
     network_s: a call's way to another process and back, without CPU; base_bytes: memory of the idle process;
-    loop_cores: CPU of the control loop; client_request_s: of the load generator, per request.
+    loop_cores: CPU of the control loop; client_request_s: of the load generator, per request; client_s: a
+    client's request's way to the first process and back; stolen, imbalance: of the machine's CPUs, as
+    twin.containers.requests.model.RequestWorkload has them.
     """
 
     visit_s: float
@@ -74,6 +81,9 @@ class Program:
     base_bytes: float
     loop_cores: float
     client_request_s: float
+    client_s: float
+    stolen: float
+    imbalance: float
 
 
 @dataclass(frozen=True, slots=True)

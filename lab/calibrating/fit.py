@@ -3,7 +3,8 @@
 For: pure arithmetic on a run of the calibration's application (subject.py). Not for: making it (program.py).
 CPU per container is linear in every cost but wake_tau_s, for which a grid is tried; so the twin is run with
 each cost raised a little, and non-negative least squares of relative errors gives all of them at once. What a
-container uses whatever it is asked is a further unknown of each, the same at every rate. Source:
+container uses whatever it is asked is a further unknown of each, the same at every rate. Latency tells what
+CPU cannot: how unbalanced the machine's CPUs are, for which a grid is tried too, and the way. Source:
 Gauss-Newton's method; scipy.optimize.nnls (Lawson & Hanson 1974).
 """
 
@@ -26,6 +27,11 @@ from twin.containers.requests.model import Index, RequestLog
 TAUS_S = tuple(0.001 * 2.0 ** (step / 2) for step in range(15))
 """Time constants that are tried: 1 to 128 ms."""
 
+IMBALANCE = tuple(0.0625 * step for step in range(17))
+"""Shares that are tried."""
+
+_COMPARED = (0.25, 0.5, 0.75)
+"""Quantiles of latency by which they are judged: tails are of threads that wait alone."""
 _STEPS = {"visit_s": 5e-5, "stage_s": 5e-5, "call_s": 5e-5, "dilation": 0.05, "wake_s": 5e-5}
 """By how much each cost is raised to see what it does."""
 _ROUNDS = 2
@@ -59,26 +65,50 @@ def fit(ran: Ran, start: Program, cores: float, taus_s: Sequence[float] = TAUS_S
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Latency that no CPU explains. call_s: of each call that is waited for; client_s: of the client's own
-    request; n: answers that it is from."""
+    """Latency that no CPU time explains. call_s: of each call that is waited for; client_s: of the client's
+    own request; imbalance: as Program's; error: root mean square of the logarithms of twin's to real
+    quantiles; n: answers that it is from."""
 
     call_s: float
     client_s: float
+    imbalance: float
+    error: float
     n: int
 
 
 def way(ran: Ran, costs: Program, cores: float) -> Way:
-    """Latency beyond what the twin has without a network: the line through the medians of the kinds that make
-    their calls one after another, by how many they wait for."""
-    log = simulated(ran.asked, replace(costs, network_s=0.0), cores)[1]
+    """What explains the latencies of the kinds that make their calls one after another best."""
+    still = replace(costs, network_s=0.0, client_s=0.0)
+    tried = [_way(ran, replace(still, imbalance=imbalance), cores) for imbalance in IMBALANCE]
+    return min(tried, key=lambda each: each.error)
+
+
+def _way(ran: Ran, costs: Program, cores: float) -> Way:
+    """Of this imbalance: the line through the medians of what is beyond the twin's latency, by how many
+    calls are waited for; then twin and line beside what was, per kind and rate."""
+    log = simulated(ran.asked, costs, cores)[1]
     beyond_s = ran.latency_s - log.latency_s
-    waited = subject.hops()[ran.asked.arrivals.kind]
-    hops = np.unique(waited[np.isfinite(waited)])
-    of_hops = [beyond_s[(waited == count) & np.isfinite(beyond_s)] for count in hops]
+    arrivals = ran.asked.arrivals
+    waited = subject.hops()[arrivals.kind]
+    known = np.isfinite(waited) & np.isfinite(beyond_s)
+    hops = np.unique(waited[known])
+    of_hops = [beyond_s[known & (waited == count)] for count in hops]
     weights = np.sqrt([len(each) for each in of_hops])
     line = np.stack([hops, np.ones_like(hops)], axis=1) * weights[:, None]
     (call_s, client_s), _ = nnls(line, [np.median(each) for each in of_hops] * weights)
-    return Way(float(call_s), float(client_s), sum(map(len, of_hops)))
+    twins_s = log.latency_s + call_s * waited + client_s
+    rates = ran.asked.rate[
+        np.minimum((arrivals.at_s / subject.PERIOD_S).astype(int), len(ran.asked.rate) - 1)
+    ]
+    squares, count = 0.0, 0
+    for rate, kind in np.ndindex(len(subject.RATES_RPS), len(subject.hops())):
+        here = known & (rates == rate) & (arrivals.kind == kind)
+        if here.any():
+            ratios = np.quantile(twins_s[here], _COMPARED) / np.quantile(ran.latency_s[here], _COMPARED)
+            squares += float(np.square(np.log(ratios)).mean()) * int(here.sum())
+            count += int(here.sum())
+    error = float(np.sqrt(squares / count)) if count else 0.0
+    return Way(float(call_s), float(client_s), costs.imbalance, error, int(known.sum()))
 
 
 def used(usage_cores: Floats, rate: Index) -> Floats:

@@ -17,6 +17,7 @@ from control.allocator.model import Application
 from lab.calibrating import fit, subject
 from lab.calibrating.figures import per_request
 from lab.calibration import Program, Value
+from lab.real.busy import Busy
 from lab.services.program import service_app
 from testbed.containers import loop, ownership
 from testbed.containers.load.generator import LoadGenerator
@@ -26,7 +27,7 @@ from testbed.containers.services.deploy import deploy
 from twin.containers.requests.model import Arrivals
 from twinbed import BackendError
 
-_START = Program(1e-4, 1e-4, 5e-5, 1.05, 1e-4, 0.02, 1e-4, 0.0, 0.0, 0.0)
+_START = Program(1e-4, 1e-4, 5e-5, 1.05, 1e-4, 0.02, 1e-4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 """Where the search for the costs begins."""
 _SOURCE = "measured: an application of twelve services under no limits at three rates, the twin fitted to it"
 _CLIENT = "measured: the same, by what more requests add"
@@ -36,6 +37,9 @@ _FITTED = ("visit_s", "stage_s", "call_s", "dilation", "wake_s", "wake_tau_s")
 _UNITS = {"dilation": "ratio"}
 """Of those that are not seconds."""
 _WAY = "measured: latency beyond what the fitted twin has without a network"
+_STOLEN = "measured: the hypervisor's share of the CPU time that was wanted in that run, /proc/stat"
+_IMBALANCE = "measured: latencies of that run, which the twin has most nearly with it"
+_LATENCY = "measured: root mean square of the logarithms of the fitted twin's to real latency quantiles"
 _IDLE_ROWS = 3
 _LEAST_ANSWERED = 0.95
 
@@ -51,16 +55,16 @@ class Measured:
 
 def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
     """A run of about that long, and a short one; tell: called with the fraction done; raises as `control`."""
-    idle, few = _run(subject.schedule(about_s * _SHORT))
+    idle, few, _ = _run(subject.schedule(about_s * _SHORT))
     tell(_SHORT)
     asked = subject.schedule(about_s)
-    observed, load = _run(asked)
+    observed, load, stolen = _run(asked)
     tell(1.0)
     counts = (_answered(few), _answered(load))
     client_s = max(per_request((few.cpu_s, load.cpu_s), counts), 0.0)
     ran = _ran(asked, observed, load)
     cores = float(os.cpu_count() or 1)
-    start = replace(_START, loop_cores=observed.times.own_cores, client_request_s=client_s)
+    start = replace(_START, loop_cores=observed.times.own_cores, client_request_s=client_s, stolen=stolen)
     found = fit.fit(ran, start, cores)
     way = fit.way(ran, found.program, cores)
     n = counts[1]
@@ -74,9 +78,11 @@ def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
                 float(np.median(memory)), "B", "measured: memory of the idle process", int(memory.size)
             ),
             "client_request_s": Value(client_s, "s", _CLIENT, sum(counts)),
+            "client_s": Value(way.client_s, "s", f"{_WAY}, of a request that makes no calls", way.n),
+            "stolen": Value(stolen, "1", _STOLEN),
+            "imbalance": Value(way.imbalance, "1", _IMBALANCE, way.n),
         },
-        dict(_residuals(found))
-        | {"client_way_s": Value(way.client_s, "s", f"{_WAY}, of a request that makes no calls", way.n)},
+        dict(_residuals(found)) | {"program_error_latency": Value(way.error, "ratio", _LATENCY, way.n)},
     )
 
 
@@ -99,7 +105,9 @@ def _residuals(found: fit.Fitted) -> Iterator[tuple[str, Value]]:
             yield f"program_error_{name}_{rate_rps:g}rps", Value(float(value), "ratio", source, error.size)
 
 
-def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult]:
+def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
+    """(containers, requests, share of the CPU time wanted by anybody that the hypervisor took)."""
+    busy = Busy()
     app = service_app(subject.application())
     with ownership.temporary_directory() as folder, deploy(app, folder) as placed:
         plan = LoadPlan(asked.arrivals.at_s, asked.arrivals.kind, placed.entries, asked.duration_s)
@@ -110,8 +118,10 @@ def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult]:
                 make("unlimited", {}),
                 loop.Settings(duration_s=asked.duration_s, logs=folder),
                 client=client,
+                on_tick=lambda tick: busy.note(tick.elapsed_s),
             )
-            return observed, client.result()
+            used, stolen = busy.cores()
+            return observed, client.result(), stolen / (used + stolen) if stolen else 0.0
 
 
 def _answered(load: LoadResult) -> int:

@@ -25,7 +25,7 @@ from twin.containers.model import Floats
 from twin.containers.requests.model import Arrivals, Client, Index, RequestWorkload
 
 PERIOD_S = 0.1
-RATES_RPS = (8.0, 24.0, 64.0)
+RATES_RPS = (8.0, 32.0, 128.0)
 WARM_UP = -1
 """Rate of the rows that do not count: connections are opened in them, and code is run for the first time."""
 

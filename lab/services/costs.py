@@ -58,7 +58,14 @@ def _sums(values: Floats, first: Index) -> Floats:
 
 
 def beside(workload: RequestWorkload, costs: Program, rate_rps: float) -> RequestWorkload:
-    """The workload on hosts that a control loop and a load generator share with the containers."""
+    """The workload on hosts that run no better than the measured one, and that a control loop and a load
+    generator share with the containers."""
     used_cores = costs.loop_cores + costs.client_request_s * rate_rps
     cores: Floats = workload.cores_of_host
-    return replace(workload, cores_of_host=np.maximum(cores - used_cores, cores * _LEAST_SHARE))
+    return replace(
+        workload,
+        cores_of_host=np.maximum(cores - used_cores, cores * _LEAST_SHARE),
+        client=replace(workload.client, way_s=costs.client_s),
+        stolen=costs.stolen,
+        imbalance=costs.imbalance,
+    )

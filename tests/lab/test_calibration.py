@@ -30,8 +30,8 @@ def test_overrides_replace_single_values():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("schema = 3", "schema = 2", "schema: 2 is not 3"),
-        ("schema = 3", "schema = true", "schema: True is of the wrong type"),
+        ("schema = 4", "schema = 2", "schema: 2 is not 4"),
+        ("schema = 4", "schema = true", "schema: True is of the wrong type"),
         ("date = 2026-11-20", "date = 'today'", "date: 'today' is of the wrong type"),
         ('name = "default"', "", "name is missing"),
         ("value = 2.0", "value = -2.0", "values.restart_s.value: -2.0 is not a finite number"),
@@ -50,7 +50,7 @@ def test_overrides_replace_single_values():
             "values.restart_s.p50: -1.0 is not a finite number",
         ),
         ("value = 2.0", "value = 2.0\nn = 3.5", "values.restart_s: n: 3.5 is of the wrong type"),
-        ("schema = 3", "schema = ", "not a TOML file"),
+        ("schema = 4", "schema = ", "not a TOML file"),
     ],
 )
 def test_a_wrong_file_is_refused_in_one_line_with_file_and_key(old, new, said, tmp_path):

@@ -21,6 +21,9 @@ TRUE = Program(
     base_bytes=0.0,
     loop_cores=0.0,
     client_request_s=0.0,
+    client_s=0.0,
+    stolen=0.0,
+    imbalance=0.0,
 )
 START = replace(TRUE, visit_s=5e-5, stage_s=0.0, call_s=1e-4, dilation=1.0, wake_s=0.0)
 IDLE_CORES, ROUNDS = 0.0003, 2
@@ -44,12 +47,24 @@ def test_costs_are_found_in_the_cpu_that_they_make(ran):
     assert np.abs(found.error).max() < 1e-3
 
 
-def test_what_is_left_of_the_latency_is_the_network_and_the_clients_way(ran):
+@pytest.mark.slow
+def test_how_unbalanced_the_cpus_are_is_found_in_the_latencies(ran):
+    true = replace(TRUE, client_s=0.0003, stolen=0.05, imbalance=0.5)
+    log = fit.simulated(ran.asked, true, CORES)[1]
+    found = fit.way(replace(ran, latency_s=log.latency_s), replace(TRUE, stolen=0.05), CORES)
+    assert found.imbalance == 0.5
+    assert found.client_s == pytest.approx(0.0003, rel=0.1)
+    assert found.error < 0.05
+
+
+def test_what_is_left_of_the_latency_is_the_network_and_the_clients_way(ran, monkeypatch):
+    monkeypatch.setattr(fit, "IMBALANCE", (0.0, 0.5))
     later = replace(ran, latency_s=ran.latency_s + 0.0003)
     found = fit.way(later, TRUE, CORES)
     # A network's delay moves visits a little in time, and so who shares a CPU with whom.
     assert found.call_s == pytest.approx(TRUE.network_s, rel=0.05)
     assert found.client_s == pytest.approx(0.0003, rel=0.05)
+    assert found.imbalance == 0.0
 
 
 def test_every_service_is_visited():

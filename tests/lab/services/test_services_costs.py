@@ -23,8 +23,11 @@ COSTS = Program(
     base_bytes=float(100 << 20),
     loop_cores=0.1,
     client_request_s=1e-3,
+    client_s=2e-4,
+    stolen=0.1,
+    imbalance=0.5,
 )
-NOTHING = Program(0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0002, 0.0, 0.0, 0.0)
+NOTHING = Program(0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0002, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 APP = AppSpec.model_validate(
     {
         "name": "a",
@@ -97,4 +100,6 @@ def test_a_scenario_takes_the_costs_from_its_calibration_and_says_so(tmp_path):
 def test_what_runs_beside_the_containers_leaves_them_a_share(tmp_path):
     workload = _prepared(write_app(tmp_path)).workload
     assert beside(workload, COSTS, 100.0).cores_of_host == pytest.approx([2.0 - 0.1 - 0.1])
+    found = beside(workload, COSTS, 100.0)
+    assert (found.client.way_s, found.stolen, found.imbalance) == (2e-4, 0.1, 0.5)
     assert beside(workload, COSTS, 1e6).cores_of_host == pytest.approx([0.2])

@@ -27,7 +27,12 @@ def check(workload: RequestWorkload) -> None:
     ):
         raise InvariantError("requests: arrivals must be finite, from 0 on, and ascending")
     _indices("arrivals' kinds", arrivals.kind, kinds)
-    if client.connections < 0 or client.queue < 0 or not client.timeout_s > 0:
+    if (
+        client.connections < 0
+        or client.queue < 0
+        or not client.timeout_s > 0
+        or not 0 <= client.way_s < np.inf
+    ):
         raise InvariantError(f"requests: {client}")
 
 
@@ -45,6 +50,8 @@ def _check_population(workload: RequestWorkload) -> None:
     cores = workload.host_cores
     if not (np.isfinite(cores) & (cores >= workload.cores_of_host[workload.host])).all():
         raise InvariantError("requests: host_cores are less than those of the hosts, or not finite")
+    if not (0 <= workload.stolen < 1 and 0 <= workload.imbalance <= 1):
+        raise InvariantError(f"requests: stolen {workload.stolen}, imbalance {workload.imbalance}")
     if not (np.isfinite(workload.period_s) and workload.period_s > 0 and workload.periods > 0):
         raise InvariantError(f"requests: {workload.periods} periods of {workload.period_s} s")
     if not ((workload.phase_s >= 0) & (workload.phase_s < workload.period_s)).all():

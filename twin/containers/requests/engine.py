@@ -8,10 +8,11 @@ How time moves. Three kinds of things wait for a moment: CPU work, delays (netwo
 arrivals. The k runnable visits of a container share its CPUs evenly, so each container has a virtual
 time V that grows at each visit's speed min(1, cap/k), a visit that needs p more CPU seconds ends at V + p,
 and only the least of these matters: the container's next event is that, or the moment its pool is empty.
-Containers of a host that has fewer cores than they may want live in the host's time U, which grows at
-min(1, cores / wanted) of real time: one factor changes then, and no container is touched. A tournament tree
-gives the next event in log₂ steps: over all containers that are not so, such hosts (each with a tree of
-its own, by U), and delay lines. Equal delays expire in the order they began, so each delay is one queue.
+Containers of a host that has fewer cores than they may want, or that runs them slower, live in the host's
+time U, which grows at `_factor` of real time: one factor changes then, and no container is touched. A
+tournament tree gives the next event in log₂ steps: over all containers that are not so, such hosts (each with
+a tree of its own, by U), and delay lines. Equal delays expire in the order they began, so each delay is one
+queue.
 
 Rules at one instant, in this order: CPU work and delays, then arrivals; `advance` handles CPU work and
 delays due at its end, but leaves arrivals due then to the period that begins there. CPU events of several
@@ -166,7 +167,7 @@ BOX = _record(
     status="u1",
     runs="?",  # it is up, and its pool is not empty
     empties="?",  # its next event is that the pool is empty
-    shared="?",  # its host has fewer cores than its containers may want
+    shared="?",  # its host has fewer cores than its containers may want, or runs them slower
     over="?",  # is listed
     #
     visits="i8",
@@ -211,6 +212,8 @@ HOST = _record(
     wanted="f8",
     cores="f8",
     next_u="f8",
+    imbalance="f8",
+    speed="f8",  # what is left of a CPU by what is stolen
     tree="i8",  # where the tree of its containers is in memory
     size="i8",
 )
@@ -408,12 +411,23 @@ def _place_shared(e: Any, i: int, time: float) -> None:
         _place_host(e, box.host)
 
 
+@inlined
+def _factor(host: Any) -> float:
+    """How fast the host runs: 1 = as on a CPU of its own; by RequestWorkload.imbalance and stolen."""
+    wanted, cores = host.wanted, host.cores
+    factor = min(1.0, cores / wanted) if wanted > 0.0 else 1.0
+    if _rarely(host.imbalance > 0.0) and wanted > 1.0 and cores > 1.0:
+        scattered = cores * (1.0 - (1.0 - 1.0 / cores) ** wanted) / wanted
+        factor += host.imbalance * (scattered - factor)
+    return float(factor * host.speed)
+
+
 @kernel
 def _want(e: Any, h: int, cpus: float) -> None:
     """The host's containers want `cpus` more: who shares too few CPUs runs slower."""
     host = host_at(e, h)
     host.wanted += cpus
-    factor = min(1.0, host.cores / host.wanted) if host.wanted > 0.0 else 1.0
+    factor = _factor(host)
     if factor != host.factor:
         now = e.now
         host.u += (now - host.at_s) * host.factor
@@ -1046,7 +1060,7 @@ def _close(e: Any, r: int, outcome: int) -> None:
         following += 1
     e.opened = following + 1
     e.waiting -= 1
-    _next(e, _open(e, following), ARRIVE)
+    _next(e, _open(e, following), SEND)
 
 
 @inlined
@@ -1065,7 +1079,7 @@ def _ask(e: Any) -> None:
     _due(e, r)
     if e.connections == 0 or e.open < e.connections:
         e.opened = r + 1
-        _next(e, _open(e, r), ARRIVE)
+        _next(e, _open(e, r), SEND)
     elif e.waiting < e.queue:
         if e.waiting == 0:
             e.opened = r

@@ -128,11 +128,13 @@ class Arrivals:
 class Client:
     """The load generator. connections: requests it has open at once (0 = no limit; others wait, and
     latency counts from when they were due); queue: how many may wait so, the rest is DROPPED; timeout_s:
-    after which it gives up, from when they were due (inf = never)."""
+    after which it gives up, from when they were due (inf = never); way_s: from a request's being sent to the
+    first container (the way back is counted in it)."""
 
     connections: int = UNLIMITED
     queue: int = 1_000_000
     timeout_s: float = NO_TIMEOUT
+    way_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,10 @@ class RequestWorkload:
     host_cores: float64[N] ≥ cores_of_host[host], more where something else runs on the host too. phase_s:
     float64[N] in [0, period_s): a container's periods end at (t + 1)·period_s − phase_s; containers of equal
     phase report together, so draw phases from a few values. A host whose containers together want more than
-    its cores runs all of them slower, in proportion to their runnable threads.
+    its cores runs all of them slower, in proportion to their runnable threads. stolen: share in [0, 1) of a
+    CPU's time in which who has the CPU does not run. imbalance: in [0, 1], how much of a host's CPUs is idle
+    though it is wanted: of c CPUs for w > 1 threads, 0 = none that could run, 1 = as many as if each thread
+    stood at one of them by chance and stayed there, c·(1 − 1/c)^w.
     """
 
     names: tuple[str, ...]
@@ -162,6 +167,8 @@ class RequestWorkload:
     graph: ServiceGraph
     arrivals: Arrivals
     client: Client
+    stolen: float = 0.0
+    imbalance: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -324,7 +324,7 @@ def _new_engine(workload: RequestWorkload, tables: dict[str, engine.Records], wa
 
 def _new_tables(workload: RequestWorkload) -> dict[str, engine.Records]:
     graph, arrivals = workload.graph, workload.arrivals
-    lines, network, backoff, timeout = _delay_lines(graph)
+    lines, network, backoff, timeout = _delay_lines(graph, workload.client.way_s)
     requests = np.zeros(len(arrivals.at_s), engine.REQUEST)
     requests["at_s"], requests["kind"], requests["end_s"] = arrivals.at_s, arrivals.kind, np.nan
     boxes, hosts, members = _boxes(workload)
@@ -335,12 +335,17 @@ def _new_tables(workload: RequestWorkload) -> dict[str, engine.Records]:
     hosts["tree"] = trees.ctypes.data + _TREE_BYTES * (np.cumsum(sizes) - sizes)
     count = len(graph.call_handler)
     calls = np.zeros(count + len(graph.request_handler), engine.CALL)
-    calls["network"][:count], calls["backoff"][:count], calls["timeout"][:count] = network, backoff, timeout
+    calls["network"][:count], calls["backoff"][:count], calls["timeout"][:count] = (
+        network[:-1],
+        backoff,
+        timeout,
+    )
     calls["handler"] = np.concatenate((graph.call_handler, graph.request_handler))
     calls["retries"][:count], calls["probability"][:count] = graph.retries, graph.probability
     calls["pool"][:count] = graph.pool
-    for name in ("network", "backoff", "timeout", "pool"):
+    for name in ("backoff", "timeout", "pool"):
         calls[name][count:] = -1
+    calls["network"][count:] = network[-1]
     calls["direct"] = (calls["timeout"] < 0) & (calls["network"] < 0) & (calls["pool"] < 0)
     pools = np.zeros(len(graph.pool_connections), engine.POOL)
     pools["connections"] = graph.pool_connections
@@ -416,11 +421,14 @@ def _boxes(workload: RequestWorkload) -> tuple[engine.Records, engine.Records, l
     for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):
         boxes[name] = getattr(graph, name)
     hosts = np.zeros(len(workload.cores_of_host), engine.HOST)
-    hosts["cores"], hosts["factor"], hosts["next_u"] = workload.cores_of_host, 1.0, np.inf
+    hosts["cores"], hosts["next_u"] = workload.cores_of_host, np.inf
+    hosts["imbalance"] = workload.imbalance
+    hosts["speed"] = hosts["factor"] = 1.0 - workload.stolen
+    slowed = workload.imbalance > 0.0 or workload.stolen > 0.0
     hosted = [np.flatnonzero(workload.host == index) for index in range(len(hosts))]
     for members, cores in zip(hosted, workload.cores_of_host, strict=True):
         boxes["leaf"][members] = np.arange(len(members))
-        boxes["shared"][members] = boxes["cap"][members].sum() > cores
+        boxes["shared"][members] = slowed or boxes["cap"][members].sum() > cores
     return boxes, hosts, hosted
 
 
@@ -439,9 +447,11 @@ def _handlers(graph: ServiceGraph) -> engine.Records:
     return handlers
 
 
-def _delay_lines(graph: ServiceGraph) -> tuple[engine.Records, Any, Any, Any]:
-    """(lines, and per call the index of its network, backoff and timeout line, −1 = none)."""
-    delays = np.unique(np.concatenate((graph.network_s, graph.backoff_s)))
+def _delay_lines(graph: ServiceGraph, way_s: float) -> tuple[engine.Records, Any, Any, Any]:
+    """(lines, and per call the index of its network, backoff and timeout line, −1 = none); way_s: of clients'
+    calls, whose network line comes after the others."""
+    network_s = np.append(graph.network_s, way_s)
+    delays = np.unique(np.concatenate((network_s, graph.backoff_s)))
     delays = delays[delays > 0.0]
     timeouts = np.unique(graph.timeout_s[np.isfinite(graph.timeout_s)])
     lines = np.zeros(len(delays) + len(timeouts), engine.LINE)
@@ -453,7 +463,7 @@ def _delay_lines(graph: ServiceGraph) -> tuple[engine.Records, Any, Any, Any]:
 
     return (
         lines,
-        of(graph.network_s, delays, 0, graph.network_s > 0.0),
+        of(network_s, delays, 0, network_s > 0.0),
         of(graph.backoff_s, delays, 0, graph.backoff_s > 0.0),
         of(graph.timeout_s, timeouts, len(delays), np.isfinite(graph.timeout_s)),
     )
