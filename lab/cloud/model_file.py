@@ -120,10 +120,12 @@ def _model(archive: zipfile.ZipFile) -> tuple[Physical, dict[str, Any]]:
     scales = (arrays[name].astype(np.float64) for name in _ENCODER_ARRAYS)
     encoder = Encoder(columns, groups, instances, features, *scales)
     _check(encoder, arrays)
+    unknown, known = (_correction(manifest["corrections"][which], arrays, which) for which in _CORRECTIONS)
     model = Physical(
         Objective(manifest["by"]),
         encoder,
-        *(_correction(manifest["corrections"][which], arrays, which) for which in _CORRECTIONS),
+        unknown,
+        known,
         float(manifest["level"]),
         arrays["job_errors"],
         arrays["row_errors"],

@@ -59,6 +59,7 @@ def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
     recommend(page)
     expect(answered(page)).to_be_visible()
     expect(page.get_by_text("Times are the analytic model's")).to_be_visible()
+    expect(page.get_by_role("heading", name="What if the price moves")).to_be_visible()
     no_traceback(page)
     shoot(page, "15-cloud-own-job")
 
