@@ -35,6 +35,9 @@ from twinbed import BackendError, ScenarioError
 WARM_UP_STEPS = 3
 """Under new limits: buffers of the links are those of the old ones until then."""
 STEPS = 20
+QUIET_CORES = 0.3
+"""Of this machine: where others use more while steps are timed, they are timed again."""
+_TRIES = 2
 _POLL_S = 0.05
 
 
@@ -155,7 +158,7 @@ class Cluster:
         return steps.model(self._folder)
 
     def measure(self, kind: Emulated, *, count: int = STEPS, within_s: float = 120.0) -> Measured:
-        """`count` steps on a cluster of that type, after warming up.
+        """`count` steps on a cluster of that type, after warming up; again where others used this machine.
 
         Raises ScenarioError where the job ends or does not get so far in time.
         """
@@ -164,11 +167,21 @@ class Cluster:
             return Measured(np.empty(0), float("nan"), fits=False)
         self._limit(kind)
         self._past(WARM_UP_STEPS, within_s)
-        begun, cpu_ns, at_ns = self._steps(), self._cpu_ns(), time.monotonic_ns()
+        found = []
+        for _ in range(_TRIES):
+            found.append(self._measure(count, within_s))
+            if found[-1][0] <= QUIET_CORES:
+                break
+        return min(found, key=lambda each: each[0])[1]
+
+    def _measure(self, count: int, within_s: float) -> tuple[float, Measured]:
+        """What others used meanwhile, cores, and what was measured."""
+        begun, cpu_ns, at_ns, busy_s = self._steps(), self._cpu_ns(), time.monotonic_ns(), _busy_s()
         self._past(count + 1, within_s)
-        used = (self._cpu_ns() - cpu_ns) / (time.monotonic_ns() - at_ns) / self._workers
+        took_ns, ours_ns = time.monotonic_ns() - at_ns, self._cpu_ns() - cpu_ns
+        others = ((_busy_s() - busy_s) * 1e9 - ours_ns) / took_ns
         ends_ns = steps.step_ends_ns(self._folder)[begun : begun + count + 1]
-        return Measured(np.diff(ends_ns) * 1e-9, used, fits=True)
+        return others, Measured(np.diff(ends_ns) * 1e-9, ours_ns / took_ns / self._workers, fits=True)
 
     def _limit(self, kind: Emulated) -> None:
         for each, endpoint in zip(self._containers, self._endpoints, strict=True):
@@ -201,6 +214,12 @@ class Cluster:
             if lines := log.read_text(errors="replace").strip().splitlines():
                 return lines[-1]
         return "it printed nothing"
+
+
+def _busy_s() -> float:
+    """CPU seconds of this machine since it started, of all but idle and niced tasks, which step aside."""
+    user, _, system, _, _, irq, softirq, steal = Path("/proc/stat").read_text().split(maxsplit=9)[1:9]
+    return sum(map(int, (user, system, irq, softirq, steal))) / os.sysconf("SC_CLK_TCK")
 
 
 def _shaped(link: str, namespace: str | None = None) -> None:

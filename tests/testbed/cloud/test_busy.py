@@ -1,0 +1,16 @@
+"""What this machine is busy with, as the emulated clusters see it."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from testbed.cloud import emulated
+
+
+@pytest.mark.skipif(not Path("/proc/stat").exists(), reason="no /proc/stat: not Linux")
+def test_time_spent_here_counts_as_busy():
+    before, until = emulated._busy_s(), time.process_time() + 0.3
+    while time.process_time() < until:
+        pass
+    assert emulated._busy_s() - before >= 0.2
