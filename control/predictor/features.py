@@ -22,6 +22,18 @@ POINTS = 20
 
 SERIES = ("cpu", "memory", "net_in", "net_out")
 
+SCALING = (
+    "parameters per CPU time",
+    "log workers",
+    "log batch here",
+    "log vCPUs",
+    "log network",
+    "parameters × log batch",
+    "parameters alone",
+    "log vCPUs alone",
+)
+"""Columns that say how a job changes with its cluster and batch, whatever the job is."""
+
 _LAYERS: Mapping[str, tuple[str, ...]] = {
     "convolution": ("conv",),
     "recurrent": ("lstm", "gru", "rnn"),
@@ -129,6 +141,7 @@ _RUN: tuple[tuple[str, str, Callable[[LocalRun], float]], ...] = (
         "local memory",
         lambda run: _log(float(run.memory_bytes.max())) if run.memory_bytes.size else np.nan,
     ),
+    ("parameters per CPU time", "parameters", lambda run: _per_cpu_us(run)),
     (
         "log local traffic per step",
         "local network",
@@ -159,6 +172,12 @@ def _columns(
             "log CPU speed": ("CPU speed", np.log(given.cpu_speed)),
             "log price": ("price", np.log(given.price_usd_h)),
         }
+        # What a step costs per parameter and not per sample counts less in larger batches, and differs alone.
+        fixed = np.array([_per_cpu_us(job.local_run) for job in examples.jobs])[examples.job]
+        local = np.array([_local_batch(job.local_run) for job in examples.jobs])[examples.job]
+        machine["parameters × log batch"] = ("batch size", fixed * np.log(batch / local))
+        machine["parameters alone"] = ("workers", fixed * (given.count == 1))
+        machine["log vCPUs alone"] = ("workers", np.log(given.vcpus) * (given.count == 1))
     for name, (group, values) in machine.items():
         rows.append(values)
         columns.append(name)
@@ -188,6 +207,17 @@ def _of_jobs(jobs: Sequence[Job], features: Sequence[str]) -> tuple[Real, list[s
         values += [float(run is not None), *(job.features.get(name, np.nan) for name in features)]
         row[:] = values
     return table, columns, groups
+
+
+def _per_cpu_us(run: LocalRun | None) -> float:
+    """Parameters per microsecond of CPU that a step of one process takes: how much of it may be theirs."""
+    if run is None or not run.cpu_cores.size or not run.cpu_cores.any():
+        return float("nan")
+    return run.parameters / (1e6 * float(np.median(run.step_s)) * float(run.cpu_cores.mean()))
+
+
+def _local_batch(run: LocalRun | None) -> float:
+    return float("nan") if run is None else float(run.batch)
 
 
 def _layers(run: LocalRun | None) -> list[float]:

@@ -2,11 +2,11 @@
 
 For: times and costs of jobs that were never seen. Not for: the analytic model (twin.cloud; it comes in with
 the examples as prior_time_s). It learns the logarithm of outcome ÷ prior, which for an unseen job is small
-where the physics is right, by one of three correctors: NONE (the prior, times what it was off by on average),
-RIDGE (linear in the features) or TREES (boosted, shallow). Which one, and how much it is held back, is chosen
-twice: for applications that it does not know by leaving one application of the training out at a time, for
-those that it knows by leaving out rows. The errors seen there make the intervals. Without a prior the same is
-learned of the outcome itself.
+where the physics is right, by one of four correctors: NONE (the prior, times what it was off by on average),
+SCALING (linear in what says how any job scales), RIDGE (in all features) or TREES (boosted, shallow). Which
+one, and how much it is held back, is chosen twice: for applications that it does not know by leaving one
+application of the training out at a time, for those that it knows by leaving out rows. The errors seen there
+make the intervals. Without a prior the same is learned of the outcome itself.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 
 from control.predictor.baselines import THREADS
 from control.predictor.examples import Examples, folds_of_jobs, folds_of_rows
-from control.predictor.features import Encoded, Encoder
+from control.predictor.features import SCALING, Encoded, Encoder
 from control.predictor.trees import Trees, of_xgboost
-from control.recommender.model import Objective, Real, Whole
+from control.recommender.model import Flags, Objective, Real, Whole
 from twinbed import ScenarioError
 
 _RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0)
@@ -43,14 +43,15 @@ class Corrector(StrEnum):
     """What is added to the logarithm of the prior."""
 
     NONE = "none"
+    SCALING = "scaling"
     RIDGE = "ridge"
     TREES = "trees"
 
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """One that has learned. offset: what the prior is off by on average (log); weights: float64[f], of RIDGE,
-    held back by penalty; trees: of TREES, else None."""
+    """One that has learned. offset: what the prior is off by on average (log); weights: float64[f], of
+    SCALING and RIDGE, held back by penalty; trees: of TREES, else None."""
 
     corrector: Corrector
     offset: float
@@ -60,7 +61,7 @@ class Correction:
 
     def of(self, static: Real) -> Real:
         """float64[n], to be added to the logarithm of the prior."""
-        if self.corrector is Corrector.RIDGE:
+        if self.corrector in (Corrector.SCALING, Corrector.RIDGE):
             return self.offset + static @ self.weights
         if self.trees is not None:
             return self.offset + self.trees.of(static)
@@ -121,14 +122,15 @@ def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:
     rng = np.random.default_rng(seed)
     rows = folds_of_rows(len(examples), min(_FOLDS, len(examples)), rng)
     jobs = folds_of_jobs(examples.job) if len(np.unique(examples.job)) > 1 else rows
-    chosen, job_errors = _choose(encoded.static, error, jobs, seed)
-    near, row_errors = _choose(encoded.static, error, rows, seed)
+    learner = _Learner(encoded.static, error, np.isin(encoder.columns, SCALING), seed)
+    chosen, job_errors = learner.choose(jobs)
+    near, row_errors = learner.choose(rows)
     present = tuple(examples.jobs[index].name for index in np.unique(examples.job).tolist())
     return Physical(
         by,
         encoder,
-        _fit(chosen, encoded.static, error, seed),
-        _fit(near, encoded.static, error, seed),
+        learner.fit(chosen),
+        learner.fit(near),
         level,
         np.sort(job_errors),
         np.sort(row_errors),
@@ -140,49 +142,62 @@ def _log_prior(encoded: Encoded, by: Objective) -> Real:
     return encoded.prior + encoded.log_price - np.log(3600) if by is Objective.COST else encoded.prior
 
 
-def _choose(static: Real, error: Real, folds: list[Whole], seed: int) -> tuple[Correction, Real]:
-    """The one with the smallest median error on folds that were left out, each counting alike; its errors."""
-    found = []
-    for each in _untrained(static.shape[1]):
-        errors = _left_out(each, static, error, folds, seed)
-        parts = np.split(errors, np.cumsum([len(rows) for rows in folds])[:-1])
-        medians = [np.median(part) for part in parts]
-        found.append((float(np.mean(medians)), each, errors))
-    _, chosen, errors = min(found, key=lambda entry: entry[0])
-    return chosen, errors
+@dataclass(frozen=True, slots=True)
+class _Learner:
+    """Rows to learn from. static: float64[n, f]; error: float64[n], of the prior's logarithm; scaling:
+    bool[f], the columns of SCALING."""
 
+    static: Real
+    error: Real
+    scaling: Flags
+    seed: int
 
-def _untrained(columns: int) -> Iterator[Correction]:
-    none = Correction(Corrector.NONE, 0.0, np.zeros(columns))
-    yield none
-    for penalty in _RIDGES:
-        yield replace(none, corrector=Corrector.RIDGE, penalty=penalty)
-    yield replace(none, corrector=Corrector.TREES)
+    def choose(self, folds: list[Whole]) -> tuple[Correction, Real]:
+        """The one with the smallest median error on folds left out, each counting alike; its errors."""
+        found = []
+        for each in self._untrained():
+            errors = self._left_out(each, folds)
+            parts = np.split(errors, np.cumsum([len(rows) for rows in folds])[:-1])
+            medians = [np.median(part) for part in parts]
+            found.append((float(np.mean(medians)), each, errors))
+        _, chosen, errors = min(found, key=lambda entry: entry[0])
+        return chosen, errors
 
+    def fit(self, kind: Correction) -> Correction:
+        """One that has learned from all rows."""
+        return self._fit(kind, np.ones(len(self.error), dtype=np.bool_))
 
-def _left_out(kind: Correction, static: Real, error: Real, folds: list[Whole], seed: int) -> Real:
-    """Absolute errors of each fold's rows by what the others teach, fold after fold."""
-    errors = []
-    for rows in folds:
-        others = np.ones(len(error), dtype=np.bool_)
-        others[rows] = False
-        learned = _fit(kind, static[others], error[others], seed)
-        errors.append(np.abs(error[rows] - learned.of(static[rows])))
-    return np.concatenate(errors)
+    def _untrained(self) -> Iterator[Correction]:
+        none = Correction(Corrector.NONE, 0.0, np.zeros(self.static.shape[1]))
+        yield none
+        for corrector in (Corrector.SCALING, Corrector.RIDGE):
+            for penalty in _RIDGES:
+                yield replace(none, corrector=corrector, penalty=penalty)
+        yield replace(none, corrector=Corrector.TREES)
 
+    def _left_out(self, kind: Correction, folds: list[Whole]) -> Real:
+        """Absolute errors of each fold's rows by what the others teach, fold after fold."""
+        errors = []
+        for rows in folds:
+            others = np.ones(len(self.error), dtype=np.bool_)
+            others[rows] = False
+            errors.append(np.abs(self.error[rows] - self._fit(kind, others).of(self.static[rows])))
+        return np.concatenate(errors)
 
-def _fit(kind: Correction, static: Real, error: Real, seed: int) -> Correction:
-    offset = float(error.mean())
-    rest = error - offset
-    if kind.corrector is Corrector.RIDGE:
-        centre = static.mean(axis=0)
-        near = static - centre
-        gram = near.T @ near + kind.penalty * np.eye(static.shape[1])
-        weights = np.linalg.solve(gram, near.T @ rest)
-        return replace(kind, offset=offset - float(centre @ weights), weights=weights)
-    if kind.corrector is Corrector.TREES:
-        from xgboost import XGBRegressor
+    def _fit(self, kind: Correction, rows: Flags) -> Correction:
+        static, error = self.static[rows], self.error[rows]
+        offset = float(error.mean())
+        rest = error - offset
+        if kind.corrector in (Corrector.SCALING, Corrector.RIDGE):
+            used = self.scaling if kind.corrector is Corrector.SCALING else np.ones_like(self.scaling)
+            centre = static.mean(axis=0)
+            near = (static - centre) * used
+            gram = near.T @ near + kind.penalty * np.eye(static.shape[1])
+            weights = np.linalg.solve(gram, near.T @ rest)
+            return replace(kind, offset=offset - float(centre @ weights), weights=weights)
+        if kind.corrector is Corrector.TREES:
+            from xgboost import XGBRegressor
 
-        model = XGBRegressor(random_state=seed, n_jobs=THREADS, base_score=0.0, **_TREES).fit(static, rest)
-        return replace(kind, offset=offset, trees=of_xgboost(model))
-    return replace(kind, offset=offset)
+            model = XGBRegressor(random_state=self.seed, n_jobs=THREADS, base_score=0.0, **_TREES)
+            return replace(kind, offset=offset, trees=of_xgboost(model.fit(static, rest)))
+        return replace(kind, offset=offset)
