@@ -3,7 +3,7 @@ import pytest
 from made_up_jobs import PRICES, TYPES, examples
 
 from control.predictor.examples import best, folds_of_jobs, folds_of_rows, of_one_job
-from control.predictor.features import POINTS, Encoder
+from control.predictor.features import POINTS, SCALING, Encoder
 from control.recommender.model import Configuration, InstanceType, Job, Objective, candidates
 from twinbed import ScenarioError
 
@@ -55,3 +55,19 @@ def test_rows_without_an_outcome_are_refused():
     rows.time_s[3] = np.nan
     with pytest.raises(ScenarioError, match=r"row 3 \(job job-0\): time is nan"):
         rows.check_known(Objective.TIME)
+
+
+def test_what_a_step_costs_per_parameter_is_told_by_batch_and_by_being_alone():
+    rows = examples(3)
+    encoder = Encoder.fit(rows)
+    assert set(SCALING) <= set(encoder.columns)
+    table = encoder.encode(rows).static * encoder.scale + encoder.mean
+    column = {name: table[:, place] for place, name in enumerate(encoder.columns)}
+    run = rows.jobs[1].local_run
+    expected = run.parameters / (1e6 * np.median(run.step_s) * run.cpu_cores.mean())
+    here = rows.job == 1
+    np.testing.assert_allclose(column["parameters per CPU time"][here], expected)
+    alone = rows.candidates.count == 1
+    np.testing.assert_allclose(column["parameters alone"][here & alone], expected)
+    np.testing.assert_allclose(column["parameters alone"][~alone], 0.0, atol=1e-12)
+    np.testing.assert_allclose(column["parameters × log batch"], 0.0, atol=1e-12)  # the local run's own batch

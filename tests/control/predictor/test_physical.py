@@ -1,10 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from made_up_jobs import examples
 
 from control.predictor.baselines import Baseline, fit
 from control.predictor.examples import folds_of_jobs
-from control.predictor.physical import Corrector, train_physical
+from control.predictor.physical import Correction, Corrector, train_physical
 from control.recommender.model import Objective
 from twinbed import ScenarioError
 
@@ -77,3 +79,13 @@ def test_baselines_learn_the_rows_that_they_see(name):
         assert ((found >= 0) & (found <= 1)).all()
     else:
         assert np.corrcoef(found, rows.time_s)[0, 1] > 0.6
+
+
+def test_a_job_that_it_knows_is_corrected_by_one_and_a_stranger_by_the_other():
+    rows = examples(3)
+    trained = train_physical(Objective.TIME, rows, 0)
+    of_strangers = Correction(Corrector.NONE, 1.0, np.zeros(len(trained.encoder.columns)))
+    model = replace(trained, correction=of_strangers)
+    np.testing.assert_array_equal(model.predict(rows), trained.predict(rows))
+    strangers = replace(rows, jobs=tuple(replace(job, name=f"new-{job.name}") for job in rows.jobs))
+    np.testing.assert_allclose(model.predict(strangers), np.e * rows.prior_time_s)
