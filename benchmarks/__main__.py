@@ -7,7 +7,9 @@ import importlib
 import json
 import sys
 
-PARTS = ("allocator", "fleet", "loop", "netlink", "predictor", "rdma", "reconciler", "requests", "twin", "whatif")
+PARTS = (
+    "allocator", "fleet", "loop", "netlink", "predictor", "rdma", "reconciler", "requests", "twin", "whatif",
+)  # fmt: skip
 
 
 def main(parts: list[str]) -> int:
