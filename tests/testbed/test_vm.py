@@ -33,7 +33,7 @@ LEFT_OUT = "not thousand and not policies and not linux-bpf"
 BPF are tried on this machine's kernel."""
 
 INSIDE_TIMEOUT_S = 900
-"""Some 230 on an idle machine of two cores; more than twice that where thirty others want to run."""
+"""358 seen beside other work on two cores; less on idle ones."""
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
