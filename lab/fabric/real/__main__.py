@@ -1,7 +1,8 @@
 """`python -m lab.fabric.real`: measures what the store lacks of the plan, and writes the results page.
 
 For: `make results-fidelity-fabric`. Not for: the page's text (results.py). What was measured is kept, one
-store per version of the code that it depends on, so that what was interrupted goes on where it was.
+store per version of the code that it depends on, so that what was interrupted (Ctrl-C, at any time) goes on
+where it was.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from lab.calibration import Calibration
 from lab.fabric.calibration import fabric
-from lab.fabric.real import application_rows, campaign, plan
+from lab.fabric.real import application_rows, plan, side_by_side
 from lab.fabric.real.calibrate import calibrated
 from lab.fabric.real.figures import measured, simulated
 from lab.fabric.real.judge import compared
@@ -25,6 +26,7 @@ from lab.fabric.real.settings import Road, setting
 from lab.fabric.real.store import Store
 from lab.files import write_whole
 from testbed.containers import machine
+from testbed.containers.interrupts import Interrupts
 from twinbed import BackendError, TwinbedError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -40,26 +42,21 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         store = Store(options.store or _store_of_this_code())
         until_s = time.monotonic() + options.minutes * 60.0
-        if not options.page_only:
-            _measure(options, store, until_s)
-        if not (options.only or options.watch):
-            _write(options.page, store, options.note)
+        code = 0 if options.page_only else _measured(options, store, until_s)
+        _write(options.page, store, options.note)
     except TwinbedError as error:
         sys.stderr.write(f"lab.fabric.real: {error}\n")
         return 2
-    return 0
+    return code
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m lab.fabric.real", description=__doc__)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no fault is begun after so long")
     parser.add_argument(
-        "--only", nargs="*", default=[], metavar="SETTING[:FAULTS]", help="only these, and no page"
+        "--only", nargs="*", default=[], metavar="SETTING[:FAULTS]", help="only these, side by side"
     )
-    parser.add_argument(
-        "--watch", nargs="*", default=[], metavar="SETTING:SECONDS", help="only watch these, and no page"
-    )
-    parser.add_argument("--name", default="measured", help="of the fabric; others may be up under others")
+    parser.add_argument("--name", default="measured", help="of the fabrics; others may be up under others")
     parser.add_argument("--store", type=Path, help="folder of what is measured; by default by the code")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the page is written")
     parser.add_argument("--page-only", action="store_true", help="measure nothing")
@@ -67,19 +64,22 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _measure(options: argparse.Namespace, store: Store, until_s: float) -> None:
-    for text in options.watch:
-        key, _, seconds = text.partition(":")
-        campaign.watch(setting(key), float(seconds), store, options.name)
-    wanted = [_chosen(text) for text in options.only] if options.only or options.watch else plan.ALL
-    for each in wanted:
-        campaign.measure(each, store, options.name, until_s, _say)
-    if wanted is not plan.ALL:
-        return
-    for each in plan.WATCHED:
-        lacking_s = each.watched_s - sum(row.lasted_s for row in store.watched(each.setting))
-        if lacking_s > 1.0 and time.monotonic() + lacking_s < until_s:
-            campaign.watch(each.setting, lacking_s, store, options.name)
+def _measured(options: argparse.Namespace, store: Store, until_s: float) -> int:
+    """Round after round. Exit code: 130 when it was stopped, 2 when a fabric gave up."""
+    rounds = [[_chosen(text) for text in options.only]] if options.only else plan.ROUNDS
+    code = 0
+    try:
+        with Interrupts():
+            for each in rounds:
+                try:
+                    side_by_side.measure(each, store, options.name, until_s, _say)
+                except BackendError as error:
+                    _say(f"lab.fabric.real: {error}")
+                    code = 2
+    except KeyboardInterrupt:
+        _say("stopped; the same command goes on")
+        code = 130
+    return code
 
 
 def _chosen(text: str) -> plan.Planned:
@@ -93,6 +93,8 @@ def _write(page: Path, store: Store, note: str) -> None:
     settings = [each.setting for each in (*plan.ALL, *plan.WATCHED)]
     faults = {each: rows for each in settings if (rows := store.faults(each))}
     watched = {each: times for each in settings if (times := store.watched(each))}
+    if not faults:
+        raise BackendError("nothing is measured yet; run it as root, without --page-only")
     calibrations = _calibrations(store)
     known = {each.setting for each in plan.CALIBRATION}
     found = Found(
@@ -120,10 +122,7 @@ def _write(page: Path, store: Store, note: str) -> None:
 
 def _lacking(store: Store) -> list[str]:
     faults = {each.setting.key: each.faults - len(store.faults(each.setting)) for each in plan.ALL}
-    seconds = {
-        each.setting.key: each.watched_s - sum(row.lasted_s for row in store.watched(each.setting))
-        for each in plan.WATCHED
-    }
+    seconds = {each.setting.key: side_by_side.unwatched_s(each, store) for each in plan.WATCHED}
     return [
         *(f"{key} ({count} faults)" for key, count in faults.items() if count > 0),
         *(

@@ -70,7 +70,7 @@ class OnOnePath:
     again. timeout_s: gloo's; save_every: iterations."""
 
     title: str
-    iterations: int = 500
+    iterations: int = 1500
     timeout_s: float = 5.0
     save_every: int = 50
     down_s: float = 20.0
@@ -83,6 +83,14 @@ THROUGH = {
     "training-rto": Through("5 × 50 ms, rto_min 10 ms", rto_min_s=0.01),
     "training-fast": Through("5 × 50 ms, fast path, rto_min 10 ms", rto_min_s=0.01, fast_path=True),
     "training-4-hosts": Through("5 × 50 ms, 4 hosts", hosts=4, iterations=400),
+    "training-20-20-4-hosts": Through(
+        "5 × 50 ms, fast path, 4 hosts, 20 s down and 20 s up",
+        hosts=4,
+        fast_path=True,
+        iterations=1200,
+        down_s=20.0,
+        up_s=20.0,
+    ),
     "training-20-20": Through("5 × 50 ms, 20 s down and 20 s up", iterations=2500, down_s=20.0, up_s=20.0),
 }
 RESTART = {"restart": OnOnePath("one path, 20 s down and 20 s up")}

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lab.fabric.real.settings import Road, Setting
@@ -39,7 +39,8 @@ shortens the time between two faults and nothing that is measured in one."""
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """probes: flows from host 0 to 1 and back; stalls: the sentinel's file."""
+    """probes: flows from host 0 to 1 and back; stalls: the sentinel's file; counted: what `new_downs` has
+    counted."""
 
     fabric: Fabric
     probes: probe.Probing
@@ -48,19 +49,24 @@ class Bench:
     journals: tuple[Path, ...]
     reach: Reach
     agents: Agents
+    counted: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def rule_changes(self) -> int:
         """How many tunnel rules the hosts' agents have changed so far."""
         reports = [self.agents.report(host.index) for host in self.fabric.hosts]
         return sum(int(each["rule_changes"]) for each in reports if each is not None)
 
-    def downs(self) -> int:
-        """How often BFD's sessions of all hosts have gone down so far."""
-        return sum(
-            each["session-down"]
+    def new_downs(self) -> dict[tuple[int, str], int]:
+        """How often BFD's sessions of the hosts have gone down since this was asked last, as bfdd counts
+        them, by host and the address of its ToR."""
+        now = {
+            (host.index, each["peer"]): each["session-down"]
             for host in self.fabric.hosts
             for each in json.loads(frr.show(host.namespace, "show bfd peers counters json", Daemon.BFDD))
-        )
+        }
+        found = {session: count - self.counted.get(session, 0) for session, count in now.items()}
+        self.counted.update(now)
+        return found
 
     def down_now(self, host: int) -> int:
         """How many sessions of a host are not up."""
@@ -72,8 +78,8 @@ class Bench:
 def bench(
     setting: Setting, name: str, *, probing: bool = True, hurried: bool = True, stalls: Path | None = None
 ) -> Iterator[Bench]:
-    """The setting's fabric, up and watched, while the block runs. stalls: the file of a sentinel that is
-    there already; it has one of its own otherwise."""
+    """The setting's fabric, up and watched, its flows thinned, while the block runs. stalls: the file of a
+    sentinel that is there already, as is the load of a busy setting; otherwise it has its own."""
     with ExitStack() as stack:
         fabric = up.up(setting.plan(name))
         stack.callback(leftovers.remove, name)
@@ -83,8 +89,9 @@ def bench(
         running = processes.start(fabric) if setting.road is Road.FAST else ()
         stack.callback(processes.stop, running)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-")))
-        if stalls is None:
-            stalls = folder / "stalls.txt"
+        own = stalls is None
+        stalls = stalls or folder / "stalls.txt"
+        if own:
             stack.enter_context(sentinel.sentinel(stalls))
         seen = stack.enter_context(witness(fabric))
         ends = [host.endpoints[0] for host in fabric.hosts]
@@ -94,11 +101,13 @@ def bench(
         faults.clear(fabric, setting.fault(0, 0))
         reach = Reach(fabric)
         stack.callback(reach.close)
-        if setting.busy:
-            stack.enter_context(_busy())
+        if setting.busy and own:
+            stack.enter_context(load())
         made = Bench(fabric, probes, stalls, seen, tuple(each.journal for each in running), reach, agents)
         # Rules that do not change mean nothing where there are none.
         until(lambda: made.rule_changes() > 0, NEVER_S, "no tunnel rules are made")
+        made.new_downs()
+        probes.thin()
         yield made
 
 
@@ -124,7 +133,7 @@ def _hasten(namespace: str, asn: int) -> None:
 
 
 @contextmanager
-def _busy() -> Iterator[None]:
+def load() -> Iterator[None]:
     """Every CPU has something to do."""
     # They end by themselves when this process is killed.
     forever = f"import os\nwhile os.getppid() == {os.getpid()}: pass"

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lab.calibration import Calibration, Value
 from lab.fabric.calibration import load_calibration
 from lab.fabric.real import campaign
-from lab.fabric.real.plan import CALIBRATION, WATCHED
+from lab.fabric.real.plan import CALIBRATION, STALLS, WATCHED
 from lab.fabric.real.settings import Road, What
 from lab.fabric.real.store import Measured, Store, Watched
 from testbed.containers import machine
@@ -63,7 +63,7 @@ def measure(name: str, effort: Effort, progress: Callable[[str, float], None]) -
                 progress(key, 0.0)
                 campaign.measure(replace(planned, faults=effort.faults), store, _NAME, inf, lambda _: None)
                 progress(key, 1.0)
-        campaign.watch(WATCHED[-1].setting, effort.watched_s, store, _NAME)
+        campaign.watch(STALLS, effort.watched_s, store, _NAME)
         progress(STEPS[-1], 1.0)
         return replace(calibrated(store, Road.FAST), name=name)
 
@@ -87,7 +87,10 @@ def calibrated(store: Store, road: Road) -> Calibration:
             (carrier if setting.what is What.CARRIER else silent).extend(rows)
         if not planned.hurried:
             back_s += [row.back_s for row in rows]
-    watched = [row for planned in WATCHED for row in store.watched(planned.setting)]
+    watched = max(
+        (store.watched(planned.setting) for planned in WATCHED),
+        key=lambda rows: sum(row.lasted_s for row in rows),
+    )
     found = _of_bgp(silent) | _of_fast(fast) | _of_stalls(watched)
     rest_s = found["control.hold_s"].value + found["control.route_s"].value
     for key, times_s, what in (
@@ -155,18 +158,16 @@ def _of_fast(rows: Sequence[Measured]) -> dict[str, Value]:
 
 
 def _of_stalls(watched: Sequence[Watched]) -> dict[str, Value]:
-    """Exponential beyond a floor. Fabrics that were watched side by side saw the same stalls, so that the
-    longest watch alone counts."""
-    if not watched:
-        return {}
-    longest = max(watched, key=lambda each: each.lasted_s)
-    beyond = np.array([each for each in longest.stalls_s if each >= _STALL_FLOOR_S]) - _STALL_FLOOR_S
+    """Exponential beyond a floor. watched: of one fabric, for those that stood beside it saw the same."""
+    lasted_s = sum(row.lasted_s for row in watched)
+    beyond = np.array([each for row in watched for each in row.stalls_s if each >= _STALL_FLOOR_S])
+    beyond -= _STALL_FLOOR_S
     if not beyond.size:
         return {}
     count = beyond.size
-    said = f"measured: {count} stalls of more than 50 ms in {longest.lasted_s / 60:.1f} minutes"
+    said = f"measured: {count} stalls of more than 50 ms in {lasted_s / 60:.1f} minutes"
     return {
-        "stalls.per_s": Value(count / longest.lasted_s, "1/s", said, count),
+        "stalls.per_s": Value(count / lasted_s, "1/s", said, count),
         "stalls.floor_s": Value(_STALL_FLOOR_S, "s", said),
         "stalls.excess_s": Value(max(float(beyond.mean()), _LEAST_S), "s", said, count),
     }

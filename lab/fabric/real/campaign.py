@@ -23,10 +23,10 @@ from lab.fabric.real.store import Measured, Store, Watched
 from testbed.fabric import faults, ownership, probe, sentinel
 from testbed.fabric.witness import Seen
 
-_STEADY_S = 0.8
+_STEADY_S = {True: 0.8, False: 0.55}
 """Everything is back and stays so for as long before the next fault, or that would be a second one: after a
-lost carrier BGP comes back before BFD does, and goes once more when BFD says so; a fast path believes in an
-uplink again after half a second; and an agent's report may be 0.2 s old."""
+lost carrier (True) BGP comes back before BFD does, and goes once more when BFD says so; a fast path believes
+in an uplink again after half a second; and an agent's report may be 0.2 s old."""
 _AFTER_S = 0.1
 """After the last route has changed, before the repair: what is lost then belongs to the fault."""
 _DENSE_S = 0.05
@@ -66,9 +66,9 @@ def told(setting: Setting, number: int, row: Measured) -> str:
 
 
 def watched(found: Bench, lasts_s: float) -> Watched:
-    """Of a fabric that is up; thin flows disturb nobody."""
-    found.probes.thin()
-    before, marks = found.downs(), [path.stat().st_size for path in found.journals]
+    """Of a fabric that is up."""
+    found.new_downs()
+    marks = [path.stat().st_size for path in found.journals]
     began_ns, cpu, fabrics = time.monotonic_ns(), _cpu_times(), len(ownership.fabrics())
     time.sleep(lasts_s)
     stalls = [each for each in sentinel.read(found.stalls) if each.begin_ns >= began_ns]
@@ -76,7 +76,7 @@ def watched(found: Bench, lasts_s: float) -> Watched:
         _now(),
         (time.monotonic_ns() - began_ns) / 1e9,
         sum(len(host.uplinks) for host in found.fabric.hosts),
-        found.downs() - before,
+        sum(found.new_downs().values()),
         _turned_away(_decisions(found, marks)),
         sentinel.lengths_s(stalls),
         fabrics,
@@ -87,8 +87,8 @@ def watched(found: Bench, lasts_s: float) -> Watched:
 def fault(found: Bench, setting: Setting, number: int) -> Measured:
     """Breaks one link and mends it; the four of the fabric take turns. A lost carrier costs flows little, at
     any time: only for silent faults are they thinned until the next one."""
-    fabric, cpu = found.fabric, _cpu_times()
-    host, uplink = _place(setting, number)
+    fabric, cpu, began_s = found.fabric, _cpu_times(), time.monotonic()
+    host, uplink = number % 2, number // 2 % 2
     broken = setting.fault(host, uplink)
     detection_s = setting.timers.detection_s
     thinned = setting.what is not What.CARRIER
@@ -106,8 +106,10 @@ def fault(found: Bench, setting: Setting, number: int) -> Measured:
     cleared_ns = faults.clear(fabric, broken)
     until(found.reach.whole, NEVER_S, "routes do not come back")
     back_s = (time.monotonic_ns() - cleared_ns) / 1e9
-    _await_steady(found, host)
+    _await_steady(found, host, _STEADY_S[not thinned])
+    found.probes.thin()
     end_ns = time.monotonic_ns()
+    downs, dead = found.new_downs(), (host, fabric.hosts[host].uplinks[uplink].gateway)
     stalls = [
         (min(each.end_ns, end_ns) - max(each.begin_ns, injected.at_ns)) / 1e9
         for each in sentinel.read(found.stalls)
@@ -133,15 +135,9 @@ def fault(found: Bench, setting: Setting, number: int) -> Measured:
         rules=found.rule_changes() - rules,
         fabrics=len(ownership.fabrics()),
         cpu=_used(cpu, _cpu_times()),
+        lasted_s=time.monotonic() - began_s,
+        downs=sum(count for session, count in downs.items() if session != dead),
     )
-
-
-def _place(setting: Setting, number: int) -> tuple[int, int]:
-    """Host and uplink, in turn. Carriers only where a veth pair's ends have different indices in their
-    namespaces: one with its peer's index is taken for no veth and tells of it up to a second late
-    (net/core/link_watch.c, linkwatch_urgent_event), as no adapter does."""
-    host = number % 2
-    return host, (1 - host if setting.what is What.CARRIER else number // 2 % 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,14 +157,14 @@ def _worst(path: Path, at_ns: int, slack_s: float) -> _Side:
     return _Side(worst_s, len({each.flow for each in own}), max(later, default=0.0))
 
 
-def _await_steady(found: Bench, host: int) -> None:
-    """Returns when all has been back for long enough; `host` is the one whose link was dead."""
+def _await_steady(found: Bench, host: int, wanted_s: float) -> None:
+    """Returns when all has been back for so long; `host` is the one whose link was dead."""
     steady_s = 0.0
-    while steady_s < _STEADY_S:
+    while steady_s < wanted_s:
         until(lambda: found.down_now(host) == 0, NEVER_S, "BFD does not come back")
         until(found.reach.whole, NEVER_S, "routes do not come back")
         began_s = time.monotonic()
-        while found.reach.whole() and steady_s < _STEADY_S:
+        while found.reach.whole() and steady_s < wanted_s:
             time.sleep(POLL_S * 2)
             steady_s = time.monotonic() - began_s
 

@@ -1,16 +1,20 @@
-"""What is measured for the page, how often, and which of it calibrates the twin.
+"""What is measured for the page, how often, side by side with what, and which of it calibrates the twin.
 
-For: `make results-fidelity-fabric`. Not for: measuring (campaign.py). What calibrates is never compared with
-the twin that it calibrated.
+For: `make results-fidelity-fabric`. Not for: measuring (campaign.py, side_by_side.py). What calibrates is
+never compared with the twin that it calibrated.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lab.fabric.real.settings import Road, Setting, What
 
 _CALIBRATING = (3, 100)
+_FEW_S, _MANY_S = 200.0, 600.0
+_WATCHED = (Road.FAST, Road.STOCK)
+_MANY, _SOME, _ALONE = 100, 50, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,53 +28,86 @@ class Planned:
     hurried: bool = True
 
 
-def _planned(road: Road, multiplier: int, interval_ms: int, faults: int, watched_s: float = 0.0) -> Planned:
-    return Planned(Setting(road, multiplier, interval_ms), faults, watched_s)
+def _broken(
+    road: Road, multiplier: int, interval_ms: int, faults: dict[What, int], *, busy: bool = False
+) -> tuple[Planned, ...]:
+    """One fabric's settings."""
+    return tuple(
+        Planned(Setting(road, multiplier, interval_ms, what, busy), count) for what, count in faults.items()
+    )
 
 
-def _other(road: Road, what: What, faults: int, *, busy: bool = False) -> Planned:
-    return Planned(Setting(road, 5, 50, what, busy), faults)
+def _watched(seconds: float, *timers: tuple[int, int]) -> tuple[Planned, ...]:
+    return tuple(Planned(Setting(road, *each), 0, seconds) for each in timers for road in _WATCHED)
 
 
 CALIBRATION = tuple(
     Planned(Setting(road, *_CALIBRATING, what), faults, hurried=what is not What.OUT)
     for road, what, faults in (
-        (Road.FAST, What.BOTH, 110),
-        (Road.REAL_TIME, What.BOTH, 60),
-        (Road.STOCK, What.BOTH, 60),
-        (Road.REAL_TIME, What.CARRIER, 40),
+        (Road.FAST, What.BOTH, _MANY),
+        (Road.REAL_TIME, What.BOTH, _SOME),
+        (Road.STOCK, What.BOTH, _MANY),
+        (Road.REAL_TIME, What.CARRIER, _SOME),
         (Road.REAL_TIME, What.OUT, 20),
     )
 )
 """The settings that the twin's delays come from; how long a link takes to come back from the one that is not
 hurried."""
 
-OTHERS = (
-    _planned(Road.FAST, 5, 50, 110, 660),
-    _planned(Road.STOCK, 5, 50, 110, 300),
-    _planned(Road.REAL_TIME, 5, 50, 110),
-    _planned(Road.FAST, 3, 50, 110, 660),
-    _other(Road.FAST, What.CARRIER, 110),
-    _other(Road.FAST, What.BOTH, 110, busy=True),
-    _planned(Road.STOCK, 3, 50, 60, 300),
-    _planned(Road.REAL_TIME, 3, 50, 60),
-    _other(Road.FAST, What.OUT, 40),
-    _other(Road.FAST, What.IN, 40),
-    _other(Road.REAL_TIME, What.OUT, 40),
-    _other(Road.REAL_TIME, What.IN, 40),
-    _other(Road.REAL_TIME, What.CARRIER, 40),
-    _other(Road.STOCK, What.BOTH, 60, busy=True),
-    _other(Road.REAL_TIME, What.BOTH, 60, busy=True),
-    _planned(Road.FAST, 3, 300, 40),
-    _planned(Road.STOCK, 3, 300, 40),
-    _planned(Road.FAST, 3, 20, 40, 180),
-    _planned(Road.STOCK, 3, 20, 40, 180),
-    _planned(Road.FAST, 3, 10, 40, 180),
-    _planned(Road.STOCK, 3, 10, 40, 180),
+_BOTH, _CARRIER, _ONE_WAY = {What.BOTH: _MANY}, {What.CARRIER: _MANY}, {What.OUT: _SOME, What.IN: _SOME}
+
+ROUNDS: tuple[tuple[Planned, ...], ...] = (
+    _broken(Road.FAST, 5, 50, {What.BOTH: _ALONE}),
+    (
+        *_broken(Road.FAST, 5, 50, {What.BOTH: _ALONE + _MANY}),
+        *_broken(Road.STOCK, 5, 50, _BOTH),
+        *_broken(Road.FAST, 3, 50, _BOTH),
+        *_broken(Road.STOCK, 3, 50, _BOTH),
+    ),
+    (
+        *CALIBRATION,
+        *_broken(Road.FAST, 3, 300, {What.BOTH: _SOME}),
+        *_broken(Road.STOCK, 3, 300, {What.BOTH: _SOME}),
+    ),
+    (
+        *_broken(Road.FAST, 3, 20, _BOTH),
+        *_broken(Road.STOCK, 3, 20, _BOTH),
+        *_broken(Road.REAL_TIME, 5, 50, _BOTH),
+    ),
+    (*_broken(Road.FAST, 3, 10, _BOTH), *_broken(Road.STOCK, 5, 50, _ONE_WAY)),
+    (*_broken(Road.FAST, 5, 50, _CARRIER | _ONE_WAY), *_broken(Road.STOCK, 5, 50, _CARRIER)),
+    tuple(each for road in Road for each in _broken(road, 5, 50, _BOTH, busy=True)),
+    _watched(_FEW_S, (5, 50), (3, 50), (3, 100)),
+    (*_broken(Road.STOCK, 3, 10, _BOTH), *_broken(Road.REAL_TIME, 5, 50, _ONE_WAY)),
+    _watched(_FEW_S, (3, 300), (3, 20)),
+    (
+        *_broken(Road.REAL_TIME, 3, 50, _BOTH),
+        *_broken(Road.FAST, 3, 50, _CARRIER),
+        *_broken(Road.STOCK, 3, 50, _CARRIER),
+    ),
+    (*_broken(Road.FAST, 3, 300, _BOTH), *_broken(Road.STOCK, 3, 300, _BOTH)),
+    _watched(_FEW_S, (3, 10)),
+    _watched(_MANY_S, (5, 50), (3, 50), (3, 100)),
+    _watched(_MANY_S, (3, 300), (3, 20)),
+    _watched(_MANY_S, (3, 10)),
 )
-"""All others, the most telling first."""
+"""What is measured side by side, the most telling first. A round is as large as leaves the CPUs time; one
+setting is measured alone and beside others, to see whether that matters. Fast timers cost most, and lost
+carriers, for which flows are never thinned."""
 
-ALL = (*CALIBRATION, *OTHERS)
 
-WATCHED = (*(each for each in OTHERS if each.watched_s), Planned(Setting(Road.FAST, *_CALIBRATING), 0, 300))
+def _all(rounds: Iterable[Iterable[Planned]]) -> tuple[Planned, ...]:
+    return tuple(each for round_ in rounds for each in round_)
+
+
+ALL = tuple(each for each in _all(ROUNDS) if each.faults)
+"""All that breaks something."""
+
+OTHERS = tuple(each for each in ALL if each not in CALIBRATION)
+"""What the twin is compared with."""
+
+WATCHED = tuple(each for each in _all(ROUNDS) if each.watched_s)
 """Those in which false downs are counted."""
+
+STALLS = Setting(Road.FAST, *_CALIBRATING)
+"""What stands there while a calibration counts the machine's stalls."""

@@ -1,6 +1,7 @@
 """docs/results/fidelity-fabric.md: gaps on the real fabric by road and timers, and the twin's error.
 
-For: the page's text, from what is stored. Not for: measuring (campaign.py), judging (judge.py).
+For: the page's text, from what is stored. Not for: measuring (campaign.py), judging (judge.py), nor under
+which conditions it was measured and what went down by itself (conditions.py).
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ from datetime import UTC, datetime
 import numpy as np
 
 from lab.calibration import Calibration
-from lab.fabric.real import judge
+from lab.fabric.real import conditions, judge
 from lab.fabric.real.chain import CHAIN
-from lab.fabric.real.figures import STALL_S, Floats, measured
+from lab.fabric.real.figures import FLOWS, RATE_PER_S, STALL_S, Floats, measured
 from lab.fabric.real.judge import RULE, Compared
 from lab.fabric.real.settings import Road, Setting, What
 from lab.fabric.real.store import Measured, Watched
 from lab.formats import Column, Record, Result, markdown
+from testbed.fabric.probe import THINNED
 
 MAKE = "make results-fidelity-fabric"
+_WORST = 4
 MEDIAN_AIM, P99_AIM = 1.2, 2.0
 """Of the detection time: what the fast path is to reach."""
 
@@ -53,7 +56,15 @@ class Found:
 
 def document(found: Found) -> str:
     """The page's text."""
-    parts = [*_head(found), *_goal(found), *_gaps(found), *_watched(found), *_chain(found), *_compared(found)]
+    parts = [
+        *_head(found),
+        *_goal(found),
+        *_gaps(found),
+        *conditions.side_by_side(found.faults),
+        *conditions.downs(found.faults, found.watched),
+        *_chain(found),
+        *_compared(found),
+    ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -76,13 +87,16 @@ def _head(found: Found) -> Iterator[str]:
             f"{STALL_S * 1e3:g} ms or more; they are counted unless it is said otherwise",
         ]
     )
+    yield conditions.machine(rows)
     if found.note:
         yield found.note
     yield (
-        f"`{MAKE}` makes this page and goes on where it was interrupted. What is measured: 8 UDP flows of "
-        "500 datagrams a second each way between two applications; in each fault the worst flow's gap at its "
-        "receiver, of both directions. BFD's m×i is a multiplier m and an interval of i ms; the detection "
-        "time is their product."
+        f"`{MAKE}` makes this page and goes on where it was interrupted. What is measured: {FLOWS} UDP flows "
+        f"of {RATE_PER_S:g} datagrams a second each way between two applications; in each fault the worst "
+        "flow's gap at its receiver, of both directions. So a gap is known to two intervals, "
+        f"{2e3 / RATE_PER_S:g} ms. From the repair after a silent fault until shortly before the next one a "
+        f"flow sends one datagram in {THINNED}. BFD's m×i is a multiplier m and an interval of i ms; the "
+        "detection time is their product."
     )
 
 
@@ -101,7 +115,7 @@ def _goal(found: Found) -> Iterator[str]:
             continue
         median, p99 = np.percentile(worst, [50, 99])
         reached = "reached" if median <= MEDIAN_AIM and p99 <= P99_AIM else "missed"
-        downs = _downs(found.watched.get(setting, ()))
+        downs = conditions.false_downs(found.faults, found.watched, setting)
         lines.append(
             f"- fast path, {setting.timers_text}: {median:.2f} × and {p99:.2f} × of "
             f"{setting.timers.detection_s * 1e3:g} ms, {worst.size} faults: {reached}; {downs}"
@@ -119,8 +133,10 @@ _GAP_COLUMNS = (
     *(Column(key, title, "ms", 0) for key, title in (("p50", "worst p50"), ("p95", "p95"), ("p99", "p99"))),
     Column("max", "max", "ms", 0),
     Column("ratio", "p50 / detection", "1", 2),
+    Column("p99_ratio", "p99 / detection", "1", 2),
     Column("quiet", "without stalls: faults", decimals=0),
     Column("quiet_p99", "p99", "ms", 0),
+    Column("cpu", "CPUs used", "%", 0),
 )
 
 
@@ -128,6 +144,13 @@ def _gaps(found: Found) -> Iterator[str]:
     yield "## Gaps"
     rows = [_gap_row(setting, rows) for setting, rows in sorted(found.faults.items()) if rows]
     yield markdown(Result(_GAP_COLUMNS, tuple(rows)))
+    if worst := sorted(
+        (row for row in rows if row["p99_ratio"] is not None), key=lambda row: -float(row["p99_ratio"] or 0)
+    )[:_WORST]:
+        yield "Farthest from the detection time at the 99th percentile: " + "; ".join(
+            f"{row['road']} {row['timers']} {row['what']}, {row['load']}: {row['p99_ratio']:.2f} ×"
+            for row in worst
+        )
     if found.lacking:
         yield f"Planned and not measured yet (`{MAKE}` goes on): {', '.join(found.lacking)}."
     yield "Roads: " + "; ".join(f"*{road}*: {text}" for road, text in _ROADS.items()) + "."
@@ -148,48 +171,12 @@ def _gap_row(setting: Setting, rows: Sequence[Measured]) -> Record:
         "p95": p95,
         "p99": p99,
         "max": float(gaps.worst.max()) * 1e3 if gaps.worst.size else None,
-        "ratio": None
-        if p50 is None or setting.what is What.CARRIER
-        else p50 / 1e3 / setting.timers.detection_s,
+        "ratio": _of_detection(p50, setting),
+        "p99_ratio": _of_detection(p99, setting),
+        "cpu": conditions.cpu_percent(rows),
         "quiet": quiet.worst.size,
         "quiet_p99": _percentiles_ms(quiet.worst)[2],
     }
-
-
-_WATCH_COLUMNS = (
-    Column("road", "Road"),
-    Column("timers", "BFD"),
-    Column("minutes", "Minutes", decimals=1),
-    Column("sessions", "Sessions", decimals=0),
-    Column("downs", "Downs", decimals=0),
-    Column("fast", "Fast path turned away", decimals=0),
-    Column("stalls", "Stalls", decimals=0),
-    Column("longest", "Longest", "ms", 0),
-)
-
-
-def _watched(found: Found) -> Iterator[str]:
-    yield "## False downs"
-    yield (
-        "Nothing is broken. Downs: of BFD sessions of both hosts, as bfdd counts them. Stalls: times of "
-        f"{STALL_S * 1e3:g} ms or more in which a CPU ran nobody, as a process with the highest priority on "
-        "it saw them; of several CPUs at once they are one."
-    )
-    rows = tuple(
-        {
-            "road": str(setting.road),
-            "timers": setting.timers_text,
-            "minutes": sum(row.lasted_s for row in rows) / 60,
-            "sessions": rows[0].sessions,
-            "downs": sum(row.downs for row in rows),
-            "fast": sum(row.fast for row in rows) if setting.road is Road.FAST else None,
-            "stalls": sum(len(row.stalls_s) for row in rows),
-            "longest": max((each for row in rows for each in row.stalls_s), default=0.0) * 1e3,
-        }
-        for setting, rows in sorted(found.watched.items())
-        if rows
-    )
-    yield markdown(Result(_WATCH_COLUMNS, rows))
 
 
 _CHAIN_COLUMNS = (
@@ -203,7 +190,12 @@ _CHAIN_COLUMNS = (
 
 def _chain(found: Found) -> Iterator[str]:
     yield "## What bounds it"
-    yield "Each failover taken apart, all timers and silent directions of a road together."
+    yield (
+        "A silent fault is noticed when the detection time is over since the last packet of BFD, which was "
+        "up to an interval old at the fault: so a gap may be shorter than the detection time, and what "
+        "follows comes on top. Each failover taken apart, all timers and silent directions of a road "
+        "together:"
+    )
     rows = []
     for key, text in CHAIN.items():
         for road in Road:
@@ -248,11 +240,11 @@ def _compared(found: Found) -> Iterator[str]:
     )
 
 
-def _downs(rows: Sequence[Watched]) -> str:
-    if not rows:
-        return "false downs not counted"
-    minutes = sum(row.lasted_s for row in rows) / 60
-    return f"{sum(row.downs for row in rows)} false downs in {minutes:.0f} minutes"
+def _of_detection(gap_ms: float | None, setting: Setting) -> float | None:
+    """Not of a lost carrier, which nobody detects by BFD."""
+    if gap_ms is None or setting.what is What.CARRIER:
+        return None
+    return gap_ms / 1e3 / setting.timers.detection_s
 
 
 def _percentiles_ms(values: Floats) -> list[float | None]:

@@ -1,8 +1,9 @@
 """Several fabrics at once, a process each, so that their faults share the time that each of them waits.
 
 For: the rounds of plan.py. Not for: a fault (campaign.py) nor what is in a round. All come up before the
-first fault, for that needs the CPUs; then each measures until it lacks nothing. It may be stopped at any time
-by SIGINT or SIGTERM: faults that are not over are not kept, and all fabrics go.
+first fault, for that needs the CPUs; then each measures until it lacks nothing. All of a round are busy or
+none is: the load is the machine's. It may be stopped at any time by SIGINT or SIGTERM: faults that are not
+over are not kept, and all fabrics go.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from multiprocessing.context import ForkProcess
@@ -20,7 +22,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from lab.fabric.real import campaign
-from lab.fabric.real.bench import Bench, bench
+from lab.fabric.real.bench import Bench, bench, load
 from lab.fabric.real.plan import Planned
 from lab.fabric.real.store import Store
 from testbed.fabric import sentinel
@@ -51,7 +53,8 @@ def measure(planned: Sequence[Planned], store: Store, name: str, until_s: float,
     seats = [_Seat(f"{name}-{index}", ready, index) for index in range(len(parts))]
     with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
         stalls = Path(folder) / "stalls.txt"
-        with sentinel.sentinel(stalls):
+        busy = any(each.setting.busy for each in planned)
+        with sentinel.sentinel(stalls), load() if busy else nullcontext():
             processes = [
                 _forking.Process(target=_Fabric(part, store, until_s, say, stopped).run, args=(each, stalls))
                 for each, part in zip(seats, parts, strict=True)
@@ -139,7 +142,6 @@ class _Fabric:
 
     def _break(self, found: Bench) -> None:
         """Faults of all its settings in turn."""
-        found.probes.thin()
         have = {each.setting: len(self._store.faults(each.setting)) for each in self._part}
         while lacking := [each for each in self._part if have[each.setting] < each.faults]:
             setting = min(lacking, key=lambda each: have[each.setting] / each.faults).setting

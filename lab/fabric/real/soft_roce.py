@@ -228,11 +228,17 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--duration", type=float, default=60.0, metavar="S", help="of the rounds, about")
     parser.add_argument("--timeout", type=int, default=TIMEOUT, help="exponent of the ACK timeout")
-    parser.add_argument("--survival", action="store_true", help="instead: which gaps a queue pair survives")
+    parser.add_argument(
+        "--survival",
+        nargs="*",
+        type=float,
+        metavar="GAP_S",
+        help="instead: which gaps a queue pair survives; default: 1 to 8 s",
+    )
     arguments = parser.parse_args(argv)
     try:
-        if arguments.survival:
-            for line in told_survival(survival(GAPS_S, RETRY_COUNT), RETRY_COUNT):
+        if arguments.survival is not None:
+            for line in told_survival(survival(arguments.survival or GAPS_S, RETRY_COUNT), RETRY_COUNT):
                 print(line, flush=True)
             return 0
         for bfd in arguments.bfd or SETTINGS:

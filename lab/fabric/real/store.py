@@ -24,7 +24,8 @@ class Measured:
     longest stall of the machine meanwhile; back_s: from the repair until everybody used the link again;
     chain: its parts (chain.CHAIN), as far as they were seen; rules: how many tunnel rules changed (None:
     nobody looked); fabrics: how many were up on the machine; cpu: the share of its CPUs' time that was used
-    (None: nobody looked).
+    (None: nobody looked); lasted_s: from one fault to the next; downs: how often a session of another link
+    went down meanwhile, as bfdd counts (None: nobody looked).
     """
 
     date: str
@@ -43,6 +44,8 @@ class Measured:
     rules: int | None = None
     fabrics: int = 1
     cpu: float | None = None
+    lasted_s: float = 0.0
+    downs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import pytest
 from control.fast_path.bfd import State
 from lab.cli.main import call
 from lab.fabric.calibration import fabric, load_calibration, write
-from lab.fabric.real import plan
+from lab.fabric.real import campaign, conditions, plan, side_by_side
 from lab.fabric.real.calibrate import calibrated
 from lab.fabric.real.chain import chain
 from lab.fabric.real.figures import Gaps, measured, simulated
@@ -66,6 +66,53 @@ def test_what_calibrates_is_not_what_is_compared() -> None:
     assert not {(each.multiplier, each.interval_ms) for each in known} & {
         (each.setting.multiplier, each.setting.interval_ms) for each in plan.OTHERS
     }
+
+
+def test_every_fault_that_is_planned_has_its_round_and_a_round_is_busy_or_not() -> None:
+    for planned in plan.ROUNDS:
+        assert len({each.setting.busy for each in planned}) == 1
+        fabrics = side_by_side.fabrics_of(planned)
+        assert sum(len(each) for each in fabrics) == len(planned)
+        for fabric_ in fabrics:
+            assert len({each.setting.plan("x") for each in fabric_}) == 1
+    assert {*plan.CALIBRATION} <= {*plan.ALL}
+
+
+def test_what_is_stored_is_not_measured_again(tmp_path) -> None:
+    made, planned = Store(tmp_path), plan.Planned(FAST, 2, 600.0)
+    assert side_by_side.lacks(planned, made)
+    for _ in range(2):
+        made.add(FAST, fault())
+    assert side_by_side.unwatched_s(planned, made) == 600.0
+    made.add(FAST, Watched("2026", 599.5, 4, 0, 0, []))
+    assert not side_by_side.lacks(planned, made)
+    # Nothing is raised, for nothing is done.
+    side_by_side.measure([planned], made, "x", float("inf"), print)
+
+
+def test_conditions_tell_alone_from_side_by_side_and_count_sessions_by_minutes() -> None:
+    alone = [fault(0.24, 0.24, cpu=0.3, lasted_s=2.0, downs=0)] * 20
+    among = [fault(0.25, 0.24, fabrics=4, cpu=0.7, lasted_s=2.0, downs=1)] * 20
+    faults = {FAST: [*alone, *among], setting("real-time-3x100-both"): alone}
+    assert "1 fabric: 20, 4 fabrics: 20. From one fault to the next" in conditions.machine([*alone, *among])
+    text = "\n".join(conditions.side_by_side(faults))
+    assert "| fast-3x100-both | 1 | 20 | 240 | 240 | 240 | 240 | 30 |" in text
+    assert "| fast-3x100-both | 4 | 20 | 250 | 250 | 250 | 250 | 70 |" in text
+    assert "real-time" not in text
+    # 60 faults of 2 s, three sessions each: the fast path's with the others.
+    assert conditions.false_downs(faults, {}, FAST) == "20 false downs in 6 session-minutes"
+    assert conditions.false_downs(faults, {}, setting("stock-3x100-both")) == "false downs not counted"
+
+
+def test_a_later_gap_of_a_thinned_flow_is_no_longer_than_is_certain(tmp_path) -> None:
+    path = tmp_path / "flows.txt"
+    at_ns = 1000 * MS
+    rows = [(0, at_ns - MS, at_ns + 249 * MS, 124), (1, at_ns + 900 * MS, at_ns + 940 * MS, 1)]
+    path.write_text("".join(f"{' '.join(map(str, row))} .\n" for row in rows))
+    side = campaign._worst(path, at_ns, campaign._THIN_SLACK_S)
+    assert side.own_s == pytest.approx(0.25)
+    assert side.later_s == pytest.approx(0.004)
+    assert side.flows == 1
 
 
 def test_a_setting_says_what_breaks_and_on_what() -> None:
@@ -212,7 +259,7 @@ def test_the_page_has_every_setting_and_says_whether_the_aim_is_reached(store) -
     text = document(
         Found(
             faults=rows,
-            watched={setting("fast-5x50-both"): [Watched("2026", 660.0, 4, 0, 0, [0.03])]},
+            watched={setting("fast-5x50-both"): [Watched("2026", 660.0, 4, 0, 0, [0.03], 2, 0.5)]},
             calibrations={Road.FAST: calibration},
             compared=[
                 one
@@ -223,10 +270,13 @@ def test_the_page_has_every_setting_and_says_whether_the_aim_is_reached(store) -
         )
     )
     assert (
-        "fast path, 5×50: 0.96 × and 0.96 × of 250 ms, 30 faults: reached; 0 false downs in 11 minutes"
-        in text
+        "fast path, 5×50: 0.96 × and 0.96 × of 250 ms, 30 faults: reached; "
+        "0 false downs in 44 session-minutes" in text
     )
     assert "fast path, 3×20: 5.00 ×" in text
+    assert (
+        "Farthest from the detection time at the 99th percentile: fast 3×20 silent, both ways, idle" in text
+    )
     assert "0 failovers changed one" in text
 
 
@@ -247,7 +297,6 @@ def test_what_no_testbed_has_is_named_before_anything_is_measured(override, said
 @pytest.mark.root
 @pytest.mark.slow
 def test_a_fault_is_measured_on_a_real_fabric_and_changes_no_tunnel_rule(tmp_path) -> None:
-    from lab.fabric.real import campaign
     from testbed.fabric import doctor
 
     try:
