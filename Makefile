@@ -53,8 +53,8 @@ check: setup
 
 # What runs on the real machine runs alone; the rest side by side, a file to a process.
 test: setup system check
-	$(BIN)/pytest -m 'not real' -n $(JOBS) --dist loadfile
-	$(BIN)/pytest -m real
+	$(BIN)/pytest -m 'not real' -n $(JOBS) --dist loadfile --durations 25
+	$(BIN)/pytest -m real --durations 25
 
 test-fast: setup
 	$(BIN)/pytest -m 'not slow and not browser and not vm'
