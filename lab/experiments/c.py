@@ -72,9 +72,10 @@ C1 = Experiment(
     tuple(_rows()),
     (
         "The networks come near the source's error as a share of the average. What they leave unexplained is "
-        "several times the source's, and moves with the fifth that is left out: our rows are fewer than its 632, "
-        "and few long jobs carry most of the variance. Poisson regression does better here than there, since "
-        "time is nearly a product of the features. The corrected physics has about half the networks' error.",
+        "several times the source's, and moves with the fifth that is left out: our rows are fewer than its "
+        "632, and few long jobs carry most of the variance. Poisson regression does better here than there, "
+        "since time is nearly a product of the features. The corrected physics has about half the networks' "
+        "error.",
     ),
     compute=_by_rows,
     seeds=_SEEDS,
@@ -88,10 +89,11 @@ C2 = Experiment(
     "move the networks and forests only.",
     tuple(_unseen()),
     (
-        "Of a job that they never saw the classifiers know little: the other jobs give one local run each, from "
-        "which nothing is learned of how a local run and the best configurations go together. False positives "
-        "are few because little is picked at all. Fewer than five of ours are within 1.5 times the fastest, so "
-        "four cannot be found. The corrected physics finds them, in every seed: it needs to learn less.",
+        "Of a job that they never saw the classifiers know little: the other jobs give one local run each, "
+        "from which nothing is learned of how a local run and the best configurations go together. False "
+        "positives are few because little is picked at all. Fewer than five of ours are within 1.5 times the "
+        "fastest, so four cannot be found. The corrected physics finds them, in every seed: it needs to learn "
+        "less.",
     ),
     compute=_of_unseen,
     seeds=_SEEDS,
