@@ -92,8 +92,8 @@ C2 = Experiment(
         "Of a job that they never saw the classifiers know little: the other jobs give one local run each, "
         "from which nothing is learned of how a local run and the best configurations go together. False "
         "positives are few because little is picked at all. Fewer than five of ours are within 1.5 times the "
-        "fastest, so four cannot be found. The corrected physics finds them, in every seed: it needs to learn "
-        "less.",
+        "fastest, so four cannot be found. The corrected physics finds them, in every seed: it has less to "
+        "learn.",
     ),
     compute=_of_unseen,
     seeds=_SEEDS,
