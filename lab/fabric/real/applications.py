@@ -87,7 +87,7 @@ THROUGH = {
         "5 × 50 ms, fast path, 4 hosts, 20 s down and 20 s up",
         hosts=4,
         fast_path=True,
-        iterations=1200,
+        iterations=1000,
         down_s=20.0,
         up_s=20.0,
     ),
