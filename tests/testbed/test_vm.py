@@ -153,7 +153,7 @@ def test_a_command_that_does_not_exist_is_said(vm: Vm) -> None:
 @pytest.mark.vm
 @pytest.mark.slow
 @pytest.mark.timeout(INSIDE_TIMEOUT_S + 200)
-def test_hooks_cgroup_v2_flower_and_the_contracts_work_inside(vm: Vm, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hooks_cgroup_v2_flower_and_contracts_work_inside(vm: Vm, capsys: pytest.CaptureFixture[str]) -> None:
     """One pytest for all, because Python takes long to start under emulation.
 
     A case that hangs fails with the stacks of its threads (pytest-timeout), and the whole with those of the
