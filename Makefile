@@ -24,7 +24,7 @@ help:
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
   'make results-fabric   run the experiments T1-T5 and of fleets, and write docs/results/fabric.md (TWINBED_DATA=folder: beside public data, too)' \
-	  'make results-cloud   job performance on public measurements, FC2, and docs/results/cloud.md (TWINBED_DATA=folder; 5 minutes)' \
+	  'make results-cloud   public and our own measurements, C1-F4, and docs/results/cloud.md (TWINBED_DATA=folder; 15 minutes)' \
 	  'make results-fidelity-containers   the twin against this machine (root; about 48 minutes; PART=step …)' \
 	  'make results-fidelity-fabric   failover on a real fabric against the twin (root, FRR; about an hour, goes on where it was)' \
 	  'make clean      remove the environment and everything made by tests and builds'

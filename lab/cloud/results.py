@@ -1,8 +1,8 @@
 """`python -m lab.cloud.results`: docs/results/cloud.md, the cloud pillar's figures beside its targets.
 
 For: job performance on public measurements (by leave-one-workload-out), our own measured table, and the
-sources' experiments. Not for: evaluating (evaluate*.py and predicting.py say what is known and asked). Where a
-table is not on this machine its row says so. Data with a licence that does not allow copying figures is not
+sources' experiments. Not for: evaluating (evaluate*.py and predicting.py say what is known and asked). Where
+a table is not on this machine its row says so. Data with a licence that does not allow copying figures is not
 named here. Source of targets: SPEC §3.
 """
 
