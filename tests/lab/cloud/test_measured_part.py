@@ -13,7 +13,7 @@ from lab.experiments.catalogue import CLOUD
 @pytest.mark.slow
 def test_the_corrected_physics_stands_beside_its_targets(monkeypatch):
     rows = measured_figures.rows()
-    some = rows.take(np.arange(len(rows)) % 3 == 0)
+    some = rows.take(np.linspace(0, len(rows) - 1, 40).astype(int))
     monkeypatch.setattr(measured_figures, "rows", lambda: some)
     lines = measured_part.table((PHYSICAL, "linear"))
     targets = [line.split(" | ") for line in lines if line.startswith(("| cost | ", "| time | "))]
