@@ -51,10 +51,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# What runs on the real machine runs alone, but for the VM; the rest side by side, a file to a process.
+# What runs on the real machine runs alone; the rest side by side, a file to a process.
 test: setup system check
 	$(BIN)/pytest -m 'not real' -n $(JOBS) --dist loadfile --durations 25
-	@tools/test-real $(BIN)
+	$(BIN)/pytest -m real --durations 25
 
 test-fast: setup
 	$(BIN)/pytest -m 'not slow and not browser and not vm'
