@@ -1,17 +1,14 @@
 """How busy the machine was during a run, and with what the hypervisor took away.
 
 For: telling a run on a quiet machine from one that had company. Not for: the containers' own usage, which
-their cgroups tell. Source: proc(5), /proc/stat.
+their cgroups tell.
 """
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
+from testbed.containers.machine import cpu_times
 
 _EVERY_S = 1.0
-_STAT = Path("/proc/stat")
-_IDLE, _IOWAIT, _STEAL, _COLUMNS = 3, 4, 7, 8
 
 
 class Busy:
@@ -37,8 +34,5 @@ class Busy:
 
 def _read() -> tuple[float, float]:
     """(seconds used, seconds stolen) since the machine started, summed over CPUs."""
-    with _STAT.open(encoding="ascii") as file:
-        ticks = [int(each) for each in file.readline().split()[1 : 1 + _COLUMNS]]
-    per_s = os.sysconf("SC_CLK_TCK")
-    used = sum(ticks) - ticks[_IDLE] - ticks[_IOWAIT] - ticks[_STEAL]
-    return used / per_s, ticks[_STEAL] / per_s
+    times = cpu_times()
+    return times.used_s, times.stolen_s

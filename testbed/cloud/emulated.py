@@ -25,7 +25,7 @@ import numpy as np
 
 from control.recommender.model import InstanceType
 from testbed.cloud import steps
-from testbed.containers import network
+from testbed.containers import machine, network
 from testbed.containers.cgroups import Driver, detect
 from testbed.containers.container import Container, ContainerSpec, stop
 from testbed.containers.interrupts import Interrupts
@@ -218,8 +218,8 @@ class Cluster:
 
 def _busy_s() -> float:
     """CPU seconds of this machine since it started, of all but idle and niced tasks, which step aside."""
-    user, _, system, _, _, irq, softirq, steal = Path("/proc/stat").read_text().split(maxsplit=9)[1:9]
-    return sum(map(int, (user, system, irq, softirq, steal))) / os.sysconf("SC_CLK_TCK")
+    times = machine.cpu_times()
+    return times.used_s - times.nice_s + times.stolen_s
 
 
 def _shaped(link: str, namespace: str | None = None) -> None:

@@ -1,12 +1,13 @@
-"""The facts about this machine that a recording carries.
+"""The facts about this machine that a recording carries, and what its CPUs did.
 
-For: metadata. Nothing here names the host, its user or its folders.
+For: metadata, and whether others were at work. Nothing here names the host, its user or its folders.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import NamedTuple
 
 
 def facts() -> dict[str, str]:
@@ -18,6 +19,32 @@ def facts() -> dict[str, str]:
         "machine_memory_bytes": str(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         "kernel": f"{system.sysname} {system.release}",
     }
+
+
+class CpuTimes(NamedTuple):
+    """Seconds since the machine started, summed over its CPUs; stolen: by the hypervisor. Source: proc(5)."""
+
+    user_s: float
+    nice_s: float
+    system_s: float
+    idle_s: float
+    iowait_s: float
+    irq_s: float
+    softirq_s: float
+    stolen_s: float
+
+    @property
+    def used_s(self) -> float:
+        """Neither idle nor stolen."""
+        return self.user_s + self.nice_s + self.system_s + self.irq_s + self.softirq_s
+
+
+def cpu_times() -> CpuTimes:
+    """Of all CPUs, from /proc/stat."""
+    with Path("/proc/stat").open(encoding="ascii") as file:
+        ticks = file.readline().split()[1 : 1 + len(CpuTimes._fields)]
+    per_s = os.sysconf("SC_CLK_TCK")
+    return CpuTimes(*(int(each) / per_s for each in ticks))
 
 
 def _value(path: Path, key: str) -> str | None:

@@ -20,6 +20,7 @@ from lab.fabric.real.figures import RATE_PER_S
 from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import Setting, What
 from lab.fabric.real.store import Measured, Store, Watched
+from testbed.containers.machine import CpuTimes, cpu_times
 from testbed.fabric import faults, ownership, probe, sentinel
 from testbed.fabric.witness import Seen
 
@@ -69,7 +70,7 @@ def watched(found: Bench, lasts_s: float) -> Watched:
     """Of a fabric that is up."""
     found.new_downs()
     marks = [path.stat().st_size for path in found.journals]
-    began_ns, cpu, fabrics = time.monotonic_ns(), _cpu_times(), len(ownership.fabrics())
+    began_ns, cpu, fabrics = time.monotonic_ns(), cpu_times(), len(ownership.fabrics())
     time.sleep(lasts_s)
     stalls = [each for each in sentinel.read(found.stalls) if each.begin_ns >= began_ns]
     return Watched(
@@ -80,14 +81,14 @@ def watched(found: Bench, lasts_s: float) -> Watched:
         _turned_away(_decisions(found, marks)),
         sentinel.lengths_s(stalls),
         fabrics,
-        _used(cpu, _cpu_times()),
+        _used(cpu, cpu_times()),
     )
 
 
 def fault(found: Bench, setting: Setting, number: int) -> Measured:
     """Breaks one link and mends it; the four of the fabric take turns. A lost carrier costs flows little, at
     any time: only for silent faults are they thinned until the next one."""
-    fabric, cpu, began_s = found.fabric, _cpu_times(), time.monotonic()
+    fabric, cpu, began_s = found.fabric, cpu_times(), time.monotonic()
     host, uplink = number % 2, number // 2 % 2
     broken = setting.fault(host, uplink)
     detection_s = setting.timers.detection_s
@@ -134,7 +135,7 @@ def fault(found: Bench, setting: Setting, number: int) -> Measured:
         chain=chain(fabric, broken, setting, injected, seen, _decisions(found, marks)),
         rules=found.rule_changes() - rules,
         fabrics=len(ownership.fabrics()),
-        cpu=_used(cpu, _cpu_times()),
+        cpu=_used(cpu, cpu_times()),
         lasted_s=time.monotonic() - began_s,
         downs=sum(count for session, count in downs.items() if session != dead),
     )
@@ -190,15 +191,11 @@ def _turned_away(rows: list[dict[str, object]]) -> int:
     return count
 
 
-def _cpu_times() -> tuple[int, int]:
-    """(busy, all) of all CPUs since they began, in ticks (proc(5), /proc/stat)."""
-    times = [int(each) for each in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return sum(times) - times[3] - times[4], sum(times)
-
-
-def _used(before: tuple[int, int], after: tuple[int, int]) -> float:
-    """Share of the CPUs' time."""
-    return (after[0] - before[0]) / max(after[1] - before[1], 1)
+def _used(before: CpuTimes, after: CpuTimes) -> float:
+    """Share of the CPUs' time that was not idle; what the hypervisor took is used, too."""
+    idle_s = after.idle_s + after.iowait_s - before.idle_s - before.iowait_s
+    wall_s = sum(after) - sum(before)
+    return 1.0 - idle_s / wall_s if wall_s > 0 else 0.0
 
 
 def _now() -> str:
