@@ -26,7 +26,7 @@ help:
   'make results-fabric   run the experiments T1-T5 and of fleets, and write docs/results/fabric.md (TWINBED_DATA=folder: beside public data, too)' \
 	  'make results-cloud   public and our own measurements, C1-F4, and docs/results/cloud.md (TWINBED_DATA=folder; 15 minutes)' \
 	  'make results-fidelity-containers   the twin against this machine (root; about 48 minutes; PART=step …)' \
-	  'make results-fidelity-fabric   failover on a real fabric against the twin (root, FRR; about an hour, goes on where it was)' \
+	  'make results-fidelity-fabric   failover on a real fabric against the twin (root, FRR; about three hours, goes on where it was; MINUTES=most)' \
 	  'make clean      remove the environment and everything made by tests and builds'
 
 setup: $(MARK)
@@ -51,10 +51,10 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 
-# What runs on the real machine runs alone; the rest side by side, a file to a process.
+# What runs on the real machine runs alone, but for a VM on idle CPUs; the rest side by side, a file to a process.
 test: setup system check
-	$(BIN)/pytest -m 'not real' -n $(JOBS) --dist loadfile --durations 25
-	$(BIN)/pytest -m real --durations 25
+	$(BIN)/pytest -m 'not real' -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 25
+	tools/test-real $(BIN)
 
 test-fast: setup
 	$(BIN)/pytest -m 'not slow and not browser and not vm'

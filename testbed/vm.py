@@ -13,6 +13,7 @@ import base64
 import contextlib
 import ctypes
 import json
+import math
 import os
 import selectors
 import signal
@@ -121,11 +122,13 @@ class Vm:
         cwd: Path | None = None,
         env: Mapping[str, str] | None = None,
         on_output: Callable[[str, bytes], None] | None = None,
+        silent_s: float = math.inf,
     ) -> Completed:
         """Runs a command in the VM. cwd: default the current directory; env: besides this process's own.
 
         on_output: told ("stdout" or "stderr", bytes) as it comes. After timeout_s seconds of the guest's
-        clock the command is killed. Raises BackendError when the VM itself is gone or does not answer.
+        clock the command is killed. Raises BackendError when the VM itself is gone, does not answer, or has
+        said nothing for silent_s seconds. After that, or an interrupt, it is off.
         """
         began_s = time.monotonic()
         job = {
@@ -136,30 +139,41 @@ class Vm:
         }
         self._send(json.dumps(job).encode() + b"\n")
         output = {"stdout": bytearray(), "stderr": bytearray()}
-        while True:
-            answer = self._next_answer(began_s + timeout_s + _GRACE_S)
-            if "rc" in answer:
-                out, err = (bytes(output[name]).decode(errors="replace") for name in ("stdout", "stderr"))
-                return Completed(int(str(answer["rc"])), out, err, time.monotonic() - began_s)
-            name, data = str(answer["stream"]), base64.b64decode(str(answer["data"]))
-            output[name] += data
-            if on_output is not None:
-                on_output(name, data)
+        try:
+            while True:
+                answer = self._next_answer(min(began_s + timeout_s + _GRACE_S, time.monotonic() + silent_s))
+                if "rc" in answer:
+                    out, err = (bytes(output[name]).decode(errors="replace") for name in ("stdout", "stderr"))
+                    return Completed(int(str(answer["rc"])), out, err, time.monotonic() - began_s)
+                name, data = str(answer["stream"]), base64.b64decode(str(answer["data"]))
+                output[name] += data
+                if on_output is not None:
+                    on_output(name, data)
+        except BaseException:
+            # What it still answers would be taken for the next command's.
+            self._kill()
+            raise
 
     def stop(self) -> None:
         """Switches the VM off; QEMU is killed where it does not end by itself. Idempotent."""
-        process, self._process = self._process, None
-        if process is not None:
-            assert process.stdin is not None
+        if self._process is not None:
+            assert self._process.stdin is not None
             with contextlib.suppress(OSError):
-                process.stdin.close()
+                self._process.stdin.close()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 # Hung up on, the guest writes back what it holds and switches itself off.
-                process.wait(_STOP_S if self.release else 0)
+                self._process.wait(_STOP_S if self.release else 0)
+        self._kill()
+
+    def _kill(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
             process.kill()
             process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                with contextlib.suppress(OSError):
+                    pipe.close()
         if self._console >= 0:
             os.close(self._console)
             self._console = -1

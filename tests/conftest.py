@@ -19,7 +19,8 @@ REAL = ("contract", "faults", "kernel", "testbed", "lab/real", "lab/fabric/real"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs on the real machine runs alone (`-m real`); the rest may run side by side (`-m 'not real'
     -n 2`). What is real, and what drives a browser, is tried once more when it fails, which the summary tells
-    of (RERUN): such a machine may stand still for longer than any deadline that is of use."""
+    of (RERUN): such a machine may stand still for longer than any deadline that is of use. Files with long
+    tests come first: at the end nobody waits for the last one's."""
     here = Path(__file__).parent
     folders = [here / each for each in REAL]
     for item in items:
@@ -29,6 +30,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.real)
         if real or "browser" in kinds:
             item.add_marker(pytest.mark.flaky(reruns=1))
+    lengths: dict[Path, int] = {}
+    for item in items:
+        kinds = {mark.name for mark in item.iter_markers()}
+        length = 0 if "real" in kinds else 2 if kinds & {"browser", "slow"} else 1
+        lengths[item.path] = max(length, lengths.get(item.path, 0))
+    items.sort(key=lambda item: -lengths[item.path])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why something was tried again: nobody reads what passed in the end."""
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"RERUN {report.nodeid}")
+        terminalreporter.line(report.longreprtext)
 
 
 @pytest.fixture(scope="session")
@@ -63,12 +77,22 @@ def tracing(cgroups: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def vm() -> Iterator[Vm]:
-    """A VM with Debian's stock kernel, up for the whole session; skips where there is none to be had."""
+def kept_vm() -> Iterator[Vm]:
+    """A VM with Debian's stock kernel, not started yet; skips where there is none to be had."""
     there, reason = available()
     if not there:
         pytest.skip(f"no VM here: {reason}")
     if Path(__file__).resolve().is_relative_to("/tmp"):
         pytest.skip("the VM has a /tmp of its own, so a tree that lies under /tmp is not to be seen in it")
-    with Vm() as booted:
-        yield booted
+    kept = Vm()
+    yield kept
+    kept.stop()
+
+
+@pytest.fixture
+def vm(kept_vm: Vm) -> Vm:
+    """The session's VM, up; booted again where the test before lost it."""
+    if kept_vm.pid is None:
+        kept_vm.stop()
+        kept_vm.start()
+    return kept_vm

@@ -9,19 +9,20 @@ likely the cut is the reason. Source: Rasmussen and Williams 2006 §2.2; assumed
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import log_ndtr
 
 from control.recommender.model import Observations, Real, Whole
-from control.recommender.population import SPREADS, Population
+from control.recommender.population import Population
 
 CHANCE_FAILURE = 0.15
 """Prior probability that a trial fails (crashes, hangs) whatever its configuration, given that it failed."""
 _LEAST_VARIANCE = 1e-3
 """A failed trial never removes more of a variance than this leaves, relative."""
 _SMALL = 1e-12
+_LEAST_SHARE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,23 @@ class Belief:
     gain: Real
     kept: Real
     variance: Real
+
+    @property
+    def past_share(self) -> float:
+        """The probability that this job follows past ones."""
+        past = np.array([each.past for each in self.prior.groups])
+        return float(self.weight[past[self.prior.group]].sum())
+
+    def views(self) -> list[tuple[float, Belief]]:
+        """The belief if the job follows past ones, and that if not, each with its probability."""
+        past = np.array([each.past for each in self.prior.groups])[self.prior.group]
+        found = []
+        for entries in (past, ~past):
+            weight = np.where(entries, self.weight, 0.0)
+            share = float(weight.sum())
+            if share > _LEAST_SHARE:
+                found.append((share, replace(self, weight=weight / share)))
+        return found
 
     def entries(self, most: int) -> Whole:
         """The heaviest entries, at most so many, int64[e']."""
@@ -61,9 +79,9 @@ class Belief:
         weight = self.weight[top] / self.weight[top].sum()
         means = self.means(top)
         mean = weight @ means
-        shares = np.bincount(self.prior.group[top], weights=weight, minlength=len(SPREADS))
+        shares = np.bincount(self.prior.group[top], weights=weight, minlength=len(self.prior.groups))
         variance = shares @ self.variance + weight @ (means - mean) ** 2
-        return mean, np.sqrt(variance + self.prior.kernel.noise)
+        return mean, np.sqrt(variance + shares @ self.prior.noise())
 
     def draw(self, rows: Whole, count: int, generator: np.random.Generator, most: int = 400) -> Real:
         """Joint draws of the log seconds at some candidates, without noise, float64[count, n']."""
@@ -72,7 +90,7 @@ class Belief:
         unique, back = np.unique(chosen, return_inverse=True)
         drawn = self.means(top[unique], rows)[back]
         groups = self.prior.group[top][chosen]
-        for group in range(len(SPREADS)):
+        for group in range(len(self.prior.groups)):
             mine = np.flatnonzero(groups == group)
             if mine.size:
                 lower = self._root(rows, group)
@@ -95,18 +113,19 @@ def believe(prior: Population, observed: Observations) -> Belief:
     n, entries, trials = len(prior.candidates), prior.law.size, len(observed)
     log_weight = prior.log_weight.copy()
     shift = np.zeros((entries, trials))
-    gain, kept = np.zeros((len(SPREADS), trials, n)), np.zeros((len(SPREADS), trials))
-    variance = np.stack([prior.variance(group) for group in range(len(SPREADS))])
+    groups = range(len(prior.groups))
+    gain, kept = np.zeros((len(groups), trials, n)), np.zeros((len(groups), trials))
+    variance = np.stack([prior.variance(group) for group in groups])
     at_start = prior.law_time(np.arange(entries), observed.candidate) if trials else np.empty((entries, 0))
     # What ended comes first: a failure is then judged by beliefs that are as sharp as they get.
     for place in np.argsort(~observed.ok, kind="stable"):
         row, value = int(observed.candidate[place]), float(np.log(observed.time_s[place]))
-        for group in range(len(SPREADS)):
+        for group in groups:
             mine = prior.group == group
             if not mine.any():
                 continue
             column = prior.covariance(row, group) - (kept[group] * gain[group][:, row]) @ gain[group]
-            total = column[row] + prior.kernel.noise
+            total = column[row] + prior.groups[group].kernel.noise
             mean = at_start[mine, place] + shift[mine] @ gain[group][:, row]
             scaled = (value - mean) / np.sqrt(total)
             if observed.ok[place]:

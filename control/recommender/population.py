@@ -1,10 +1,11 @@
 """What past jobs teach about a job to come: laws that fit them, what no law explains, how far to trust both.
 
 For: the prior of transfer.py, from a history over any candidates (not only those that are asked about). Not
-for: the new job's own trials (belief.py). Empirical Bayes, a mixture: each past job weighs the laws of
-scaling.py; a new job obeys a law near one of theirs or, with some weight, any law; on top of the law it has a
-residual, a Gaussian process whose covariance mixes that of the past residuals with a smooth kernel. All of
-it is chosen by the evidence of the past jobs, the mixing by leaving each of them out. Source: Rasmussen and
+for: the new job's own trials (belief.py), nor whether the past is to be believed at all (trust.py). Empirical
+Bayes, a mixture: each past job weighs the laws of scaling.py; a new job obeys a law near one of theirs or,
+with some weight, any law; on top of the law it has a residual, a Gaussian process whose covariance mixes that
+of the past residuals with a smooth kernel. All of it is chosen by the evidence of the past jobs, the mixing
+by leaving each of them out. Beside it stands what is believed without any past. Source: Rasmussen and
 Williams 2006 §5.4.
 """
 
@@ -26,12 +27,16 @@ ANY_LAW = 2.0
 """Weight of "any law" against one past job each: with 10 past jobs a new one is unlike them with 17 %."""
 UNLIKE_ALL = 3.0
 """With m past jobs a new one is like one of them, its residual too, with probability m / (m + this)."""
-SPREADS = (1.0, 0.3, 3.0)
-"""Of each group of the mixture, the residual's variance relative to the population's: jobs of the population,
-jobs like one past job (about its residual), and jobs unlike any. Together they have heavy tails."""
-_OF_POPULATION, _LIKE_ONE, _UNLIKE_ANY = range(len(SPREADS))
+LIKE_ONE, STRANGER = 0.3, 3.0
+"""The residual's variance relative to the population's: of a job that is like one past job (about its
+residual), and of one that is unlike any. Together they have heavy tails."""
 STRANGE = 0.2
 """Share of the jobs that are like no past one that are unlike any: a surprise must not be explained away."""
+_POPULATION_AND_STRANGERS = (1.0, STRANGER)
+UNTOLD = 0.5
+"""The probability that a job follows past ones where nothing tells how far they may be trusted."""
+_NONE, _MEAN, _FIRST_JOB = range(3)
+"""Rows of Population.residuals."""
 _LAWS_PER_JOB = 128
 _ROUNDS = 2
 """Of weighing laws and fitting the kernel in turn; a third changes nothing that matters."""
@@ -49,13 +54,25 @@ _UNKNOWN_LEVEL, _LEVEL_SPREAD = float(np.log(600.0)), 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Population:
-    """A prior over a job's logarithm of seconds at n candidates, a mixture of e entries in three groups.
+class Group:
+    """Entries of the mixture whose residuals have one covariance.
 
-    laws: all; law, residual: of each entry, int64[e]; log_weight: float64[e]; group: an index of
-    SPREADS, int64[e]; residuals: float64[1 + jobs, n], the population's mean first;
-    shapes: past residuals less their mean, scaled so that shapesᵀ shapes is their part of the covariance,
-    float64[k, n]; kernel: of the smooth part, noise included; x: features of the candidates.
+    kernel: of its smooth part, noise included; shapes: the rest of it is shapesᵀ shapes, float64[k, n];
+    past: whether these entries believe in past jobs.
+    """
+
+    kernel: Kernel
+    shapes: Real
+    past: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Population:
+    """A prior over a job's logarithm of seconds at n candidates, a mixture of e entries in some groups.
+
+    laws: all; law, residual: of each entry, int64[e]; log_weight: float64[e]; group: an index of groups,
+    int64[e]; residuals: none, the past jobs' mean, each past job's, float64[2 + jobs, n] (without past jobs
+    only the first); x: features of the candidates.
     """
 
     candidates: Candidates
@@ -65,9 +82,8 @@ class Population:
     residual: Whole
     log_weight: Real
     group: Whole
+    groups: tuple[Group, ...]
     residuals: Real
-    shapes: Real
-    kernel: Kernel
     x: Features
     level: float
     level_variance: float
@@ -86,14 +102,20 @@ class Population:
 
     def covariance(self, row: int, group: int) -> Real:
         """Covariance of one candidate with all, without noise, float64[n]."""
-        smooth = self.kernel(self.x, self.x.take(np.array([row])))[:, 0]
-        shared = self.shapes.T @ self.shapes[:, row]
-        return SPREADS[group] * (smooth + shared) + self.level_variance
+        of = self.groups[group]
+        smooth = of.kernel(self.x, self.x.take(np.array([row])))[:, 0]
+        total: Real = smooth + of.shapes.T @ of.shapes[:, row] + self.level_variance
+        return total
 
     def variance(self, group: int) -> Real:
         """The prior's variance at every candidate, without noise, float64[n]."""
-        total: Real = SPREADS[group] * (self.kernel.variance + (self.shapes**2).sum(axis=0))
-        return total + self.level_variance
+        of = self.groups[group]
+        total: Real = of.kernel.variance + (of.shapes**2).sum(axis=0) + self.level_variance
+        return total
+
+    def noise(self) -> Real:
+        """The variance of a run about what its job takes there, of each group, float64[g]."""
+        return np.array([of.kernel.noise for of in self.groups])
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,58 +129,88 @@ class _Past:
     bound: Real
 
 
-def learn(history: History | None, candidates: Candidates, known_level: Level | None = None) -> Population:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Entries of one group: their laws, their rows of residuals, and their weights."""
+
+    law: Whole
+    residual: Whole
+    weight: Real
+    group: Group
+
+    def scaled(self, by: float) -> _Part:
+        """The same with another weight in all."""
+        return replace(self, weight=by * self.weight)
+
+
+def learn(
+    history: History | None,
+    candidates: Candidates,
+    known_level: Level | None = None,
+    trusted: float = UNTOLD,
+) -> Population:
     """The prior of a new job over `candidates`; without a history, what physics alone makes likely.
 
     The history's candidates may be others; known_level: from the job's local run, instead of what past jobs
-    say of how long jobs take. The cost grows with jobs and the cube of the history's candidates.
+    say of how long jobs take; trusted: the probability that the job follows past ones at all (trust.py). The
+    cost grows with jobs and the cube of the history's candidates.
     """
     past = _usable(history)
     both = candidates if past is None else joined(past.candidates, candidates)
-    known = len(both) - len(candidates)
+    known, n = len(both) - len(candidates), len(candidates)
     x, at, laws = features(both), reference(both), sample(both, LAWS)
-    place, start = laws.place(), replace(_START, lengths=np.ones(x.values.shape[1]))
-    if past is None:
-        kernel, weights, there = start, np.empty((0, LAWS)), np.empty((0, len(candidates)))
-        share, smooth, level, spread = *_FEW_WEIGHTS, _UNKNOWN_LEVEL, 2 * _LEVEL_SPREAD
-    else:
-        here = x.take(slice(0, known))
+    start = replace(_START, lengths=np.ones(x.values.shape[1]))
+    here, there = x.take(slice(0, known)), x.take(slice(known, None))
+    parts = _without_past(start, n)
+    residuals = np.zeros((1, n))
+    level, spread = _UNKNOWN_LEVEL, 2 * _LEVEL_SPREAD
+    if past is not None:
         shape = log_time(laws, past.candidates, at)
         shape -= shape.mean(axis=1, keepdims=True)
+        place = laws.place()
         kernel, weights, residual = _fit(past, here, shape, place, start)
         residual, level, spread = _with_failures(past, kernel, here, shape, weights, residual)
-        full = _projected(past, kernel, here, here, residual)
-        share, smooth = _mixing(full, kernel, here)
-        there = _projected(past, kernel, here, x.take(slice(known, None)), residual)
+        share, smooth = _mixing(_projected(past, kernel, here, here, residual), kernel, here)
+        told = _projected(past, kernel, here, there, residual)
+        mean, shapes = _moments(told, share, n)
+        residuals = np.vstack([residuals, mean[None, :], told])
+        kernel = replace(kernel, variance=kernel.variance * smooth)
+        parts = [
+            *(part.scaled(1 - trusted) for part in parts),
+            *(part.scaled(trusted) for part in _of_past(place, weights, kernel, shapes)),
+        ]
     if known_level is not None:
         level, spread = known_level.mean, known_level.deviation**2
-    mean, shapes = _moments(there, share, len(candidates))
-    law, of, log_weight, group = _entries(place, weights, _spread_weights(place, weights))
     return Population(
         candidates=candidates,
         laws=laws,
         at=at,
-        law=law,
-        residual=of,
-        log_weight=log_weight,
-        group=group,
-        residuals=np.vstack([mean[None, :], there]),
-        shapes=shapes,
-        kernel=replace(kernel, variance=kernel.variance * smooth),
-        x=x.take(slice(known, None)),
+        law=np.concatenate([part.law for part in parts]),
+        residual=np.concatenate([part.residual for part in parts]),
+        log_weight=np.log(np.maximum(np.concatenate([part.weight for part in parts]), 1e-300)),
+        group=np.concatenate([np.full(part.law.size, place) for place, part in enumerate(parts)]),
+        groups=tuple(part.group for part in parts),
+        residuals=residuals,
+        x=there,
         level=level,
         level_variance=spread,
         past_jobs=() if past is None else past.names,
     )
 
 
+def usable_jobs(history: History) -> Whole:
+    """Which past jobs have runs enough to tell a shape, int64[m]."""
+    ended = history.ok & np.isfinite(history.time_s)
+    return np.flatnonzero(ended.sum(axis=1) >= LEAST_RUNS)
+
+
 def _usable(history: History | None) -> _Past | None:
     if history is None:
         return None
-    ran = np.isfinite(history.time_s)
-    kept = np.flatnonzero((history.ok & ran).sum(axis=1) >= LEAST_RUNS)
+    kept = usable_jobs(history)
     if not kept.size:
         return None
+    ran = np.isfinite(history.time_s)
     used = np.flatnonzero(ran[kept].any(axis=0))
     rows = np.ix_(kept, used)
     ended = history.ok[rows] & ran[rows]
@@ -275,21 +327,36 @@ def _mixing(full: Real, kernel: Kernel, x: Features) -> tuple[float, float]:
     return found
 
 
-def _entries(place: Real, weights: Real, prior: Real) -> tuple[Whole, Whole, Real, Whole]:
-    """Law, residual, log weight and group of every entry of the mixture."""
-    count, jobs = len(prior), len(weights)
+def _without_past(start: Kernel, n: int) -> list[_Part]:
+    """Any law, and residuals as before any job was seen."""
+    nothing, each = np.zeros((0, n)), np.full(LAWS, 1 / LAWS)
+    return [_part(each, start, nothing, spread, past=False) for spread in _POPULATION_AND_STRANGERS]
+
+
+def _of_past(place: Real, weights: Real, kernel: Kernel, shapes: Real) -> list[_Part]:
+    """Laws and residuals of the population, and those near one past job each."""
+    jobs = len(weights)
     likely = jobs / (jobs + UNLIKE_ALL)
-    parts: list[tuple[Whole, int, Real, int]] = [
-        (np.arange(count), 0, prior * (1 - likely) * (1 - STRANGE), _OF_POPULATION),
-        (np.arange(count), 0, prior * (1 - likely) * STRANGE, _UNLIKE_ANY),
+    prior = _spread_weights(place, weights)
+    parts = [
+        _part(prior, kernel, shapes, spread, past=True).scaled(1 - likely)
+        for spread in _POPULATION_AND_STRANGERS
     ]
-    for job in range(jobs):
-        near = alike(place, weights[job])
-        top = np.argsort(near, kind="stable")[::-1][:_LAWS_PER_JOB]
-        parts.append((top, job + 1, near[top] / near[top].sum() * likely / jobs, _LIKE_ONE))
-    return (
-        np.concatenate([law for law, *_ in parts]),
-        np.concatenate([np.full(law.size, residual) for law, residual, *_ in parts]),
-        np.log(np.maximum(np.concatenate([weight for _, _, weight, _ in parts]), 1e-300)),
-        np.concatenate([np.full(law.size, group) for law, _, _, group in parts]),
-    )
+    near = np.array([alike(place, job) for job in weights])
+    top = np.argsort(-near, axis=1, kind="stable")[:, :_LAWS_PER_JOB]
+    weight = np.take_along_axis(near, top, axis=1)
+    weight *= likely / jobs / weight.sum(axis=1, keepdims=True)
+    of = np.repeat(np.arange(jobs) + _FIRST_JOB, top.shape[1])
+    parts.append(_Part(top.ravel(), of, weight.ravel(), _group(kernel, shapes, LIKE_ONE, past=True)))
+    return parts
+
+
+def _part(weight: Real, kernel: Kernel, shapes: Real, spread: float, *, past: bool) -> _Part:
+    """All laws by `weight`, with the residuals of the population or of a stranger to it."""
+    share = STRANGE if spread == STRANGER else 1 - STRANGE
+    mean = np.full(LAWS, _MEAN if past else _NONE)
+    return _Part(np.arange(LAWS), mean, weight * share, _group(kernel, shapes, spread, past=past))
+
+
+def _group(kernel: Kernel, shapes: Real, spread: float, *, past: bool) -> Group:
+    return Group(replace(kernel, variance=kernel.variance * spread), np.sqrt(spread) * shapes, past)

@@ -3,8 +3,9 @@
 For: a job that resembles others in how it scales, or not; the mixture of population.py says how far to trust
 each. Not for: jobs whose candidates have no past and no physics (cherrypick.py asks the job alone). The next
 trial is the candidate that is expected to take most off the remaining regret, by joint draws from what is
-believed; the search stops where too little is left to gain. Source: the knowledge-gradient view of expected
-improvement (Frazier, 2018, §4.1–4.2), over the mixture of population.py and belief.py.
+believed if the job follows past ones, or if it does not, as often as each is believed; the search stops where
+too little is left to gain. Source: the knowledge-gradient view of expected improvement (Frazier, 2018,
+§4.1–4.2), over the mixture of population.py and belief.py.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from control.recommender.model import (
 from control.recommender.population import Population, learn
 from control.recommender.ports import Request, best_tried, stop, untried
 from control.recommender.ranking import Prediction, ranked
+from control.recommender.trust import trust
 
 DRAWS = 800
 """Joint draws of the job's times; the chance of a candidate to be good enough is known to within 2 %."""
@@ -39,7 +41,7 @@ NEAR = float(np.log(1.1))
 """Losses are logarithms of the factor to the best; within 10 % of it none is felt."""
 FAR_AT_FIRST, FAR = float(np.log(1.5)), 1.2
 """Beyond this all losses are alike. For the first trials that is where top configurations end: they go to
-what past jobs make likely to be one. After them something was missed, and how far off one is counts."""
+what is likely to be one. After them something was missed, and how far off one is counts."""
 FIRST_TRIALS = 2
 _LITTLE = 1e-2
 """Weight of gains that are too small to be felt."""
@@ -53,10 +55,11 @@ class Transfer:
     """Knows past jobs, laws of scaling and this job's trials.
 
     stop_below: a search ends where less than this share of the best value is expected to be gained; 0: it
-    goes on until nothing is left.
+    goes on until nothing is left; far: beyond which losses are alike, at first and later.
     """
 
     stop_below: float = STOP_BELOW
+    far: tuple[float, float] = (FAR_AT_FIRST, FAR)
 
     def recommend(self, request: Request) -> list[Recommendation]:
         """Every affordable candidate, from past jobs and the trials that there are."""
@@ -64,11 +67,12 @@ class Transfer:
 
     def searcher(self, request: Request, seed: int) -> Informed:
         """Learns from the history once; draws come from `seed` and the number of trials."""
-        return Informed(request, _prior(request), seed, self.stop_below)
+        return Informed(request, _prior(request), seed, self.stop_below, self.far)
 
 
 def _prior(request: Request) -> Population:
-    return learn(request.history, request.candidates, level(request.job, request.candidates))
+    local = level(request.job, request.candidates)
+    return learn(request.history, request.candidates, local, trust(request.history))
 
 
 def rank(request: Request, belief: Belief, most: int | None = None) -> list[Recommendation]:
@@ -93,6 +97,7 @@ class Informed:
     prior: Population
     seed: int
     stop_below: float
+    far: tuple[float, float]
 
     def propose(self, observed: Observations) -> Proposal | Stop:
         """The candidate expected to take most off the regret, or the end where little is left of it."""
@@ -105,16 +110,24 @@ class Informed:
         if best is not None:
             value = float(np.log(observed.objective(self.request.objective)[observed.candidate == best][0]))
         generator = np.random.default_rng([self.seed, len(observed)])
-        limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
-        rows, draws = self._draws(belief, np.flatnonzero(left), generator, limit_s)
-        gain = expected_gain(draws, value, FAR_AT_FIRST if len(observed) < FIRST_TRIALS else FAR)
-        # Where all seems found, what might still be a little better is better than whatever comes first.
-        little = expected_gain(draws, value, FAR, near=0.0)
-        place = int((gain + _LITTLE * little).argmax())
-        row = int(rows[place])
-        if best is not None and gain[place] < self.stop_below:
+        rows = self._shortlist(belief, np.flatnonzero(left))
+        views = belief.views()
+        draws = [self._draws(view, rows, observed, generator) for _, view in views]
+        far = self.far[len(observed) >= FIRST_TRIALS]
+        gains = np.array([expected_gain(each, value, far) for each in draws])
+        shares = np.array([share for share, _ in views])
+        if best is not None and (shares @ gains).max() < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
-        return Proposal(row, f"expected to take {gain[place]:.1%} off what is left to gain")
+        # Each view has its turn as often as it is believed: where one is wrong, the other soon shows it.
+        turn = int(generator.choice(shares.size, p=shares / shares.sum()))
+        # Where all seems found, what might still be a little better is better than whatever comes first.
+        little = expected_gain(draws[turn], value, max(self.far), near=0.0)
+        place = int((gains[turn] + _LITTLE * little).argmax())
+        reason = f"expected to take {gains[turn][place]:.1%} off what is left to gain"
+        if self.prior.past_jobs:
+            said = "follows past jobs" if views[turn][1].past_share > 0.5 else "is like no past job"
+            reason += f", if the job {said} ({shares[turn]:.0%})"
+        return Proposal(int(rows[place]), reason)
 
     def ranking(self, observed: Observations, most: int | None = None) -> list[Recommendation]:
         """What Transfer.recommend says after these trials, without learning again."""
@@ -127,14 +140,15 @@ class Informed:
     def chances(self, observed: Observations, count: int = TOP, factor: float = TOP_FACTOR) -> Real:
         """The probability of each candidate to be a top configuration after some trials, float64[n].
 
-        That is: among the `count` best and within `factor` of the best. Candidates that cannot be tried or
-        are not on the shortlist have 0; a failed trial, too.
+        That is: among the `count` best and within `factor` of the best. What no draw showed is ordered by its
+        mean, below what one draw counts. Candidates that cannot be tried have 0; a failed trial, too.
         """
         n = len(self.request.candidates)
         left = np.flatnonzero(untried(self.request, observed))
         generator = np.random.default_rng([self.seed, len(observed)])
-        limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
-        rows, draws = self._draws(believe(self.prior, observed), left, generator, limit_s)
+        belief = believe(self.prior, observed)
+        rows = self._shortlist(belief, left)
+        draws = self._draws(belief, rows, observed, generator)
         value = np.log(observed.objective(self.request.objective))
         known = np.where(observed.ok, value, np.inf)
         draws = np.column_stack([draws, np.broadcast_to(known, (len(draws), known.size))])
@@ -142,22 +156,33 @@ class Informed:
         within = np.minimum(last[:, -1], last[:, 0] + np.log(factor))
         good = (draws <= within[:, None]) & np.isfinite(draws)
         found = np.zeros(n)
-        found[np.append(rows, observed.candidate)] = good.mean(axis=0)
-        return found
+        found[np.append(rows, observed.candidate)] = good.sum(axis=0)
+        promise = belief.summary()[0][left] + self._price()[left]
+        found[left[np.argsort(-promise, kind="stable")]] += np.arange(left.size) / left.size
+        return found / (len(draws) + 1)
+
+    def _price(self) -> Real:
+        """What turns the logarithm of seconds into that of the objective, float64[n]."""
+        dollars = np.log(self.prior.candidates.price_usd_h / 3600)
+        return dollars if self.request.objective is Objective.COST else np.zeros_like(dollars)
+
+    def _shortlist(self, belief: Belief, left: Whole) -> Whole:
+        """Those of the candidates left that may be best, in their order."""
+        if left.size <= SHORTLIST:
+            return left
+        mean, deviation = belief.summary()
+        promise = (mean + self._price() - HOPE * deviation)[left]
+        return np.sort(left[np.argsort(promise, kind="stable")[:SHORTLIST]])
 
     def _draws(
-        self, belief: Belief, left: Whole, generator: np.random.Generator, limit_s: float
-    ) -> tuple[Whole, Real]:
-        """Joint draws of the log objective at a shortlist, [draws, rows]; infinite beyond the bounds."""
-        dollars = np.log(self.prior.candidates.price_usd_h / 3600)
-        price = dollars if self.request.objective is Objective.COST else np.zeros_like(dollars)
-        if left.size > SHORTLIST:
-            mean, deviation = belief.summary()
-            promise = mean + price - HOPE * deviation
-            left = np.sort(left[np.argsort(promise[left], kind="stable")[:SHORTLIST]])
-        drawn = belief.draw(left, DRAWS, generator)
-        most = np.minimum(np.log(limit_s), np.log(self.request.budget_usd) - dollars[left])
-        return left, np.where(drawn <= most, drawn + price[left], np.inf)
+        self, belief: Belief, rows: Whole, observed: Observations, generator: np.random.Generator
+    ) -> Real:
+        """Joint draws of the log objective at some candidates, [draws, rows]; infinite beyond the bounds."""
+        limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
+        dollars = np.log(self.prior.candidates.price_usd_h[rows] / 3600)
+        drawn = belief.draw(rows, DRAWS, generator)
+        most = np.minimum(np.log(limit_s), np.log(self.request.budget_usd) - dollars)
+        return np.where(drawn <= most, drawn + self._price()[rows], np.inf)
 
 
 def time_limit(history: History | None, observed: Observations) -> float:

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from control.recommender.cherrypick import CherryPick
 from control.recommender.ernest import Ernest
+from control.recommender.exhaustive import Exhaustive
+from control.recommender.fc2 import Fc2, Rule, Server
 from control.recommender.model import (
     Flags,
     History,
@@ -25,6 +27,7 @@ from control.recommender.model import (
     Objective,
     Observations,
     Real,
+    Recommendation,
     joined,
     no_observations,
 )
@@ -42,13 +45,35 @@ LOOK = 3
 MOST_REGRET = 5.0
 """Regret of a search whose first trials all failed."""
 
+
+@dataclass(frozen=True, slots=True)
+class WithoutPast:
+    """A recommender that is told of no past job: what a history is worth is the difference."""
+
+    of: Recommender
+
+    def recommend(self, request: Request) -> list[Recommendation]:
+        """As the other does without a history."""
+        return self.of.recommend(replace(request, history=None))
+
+    def searcher(self, request: Request, seed: int) -> Searcher:
+        """As the other does without a history."""
+        return self.of.searcher(replace(request, history=None), seed)
+
+
+_NO_SERVER = Server("", 0.0, np.inf)
 RECOMMENDERS: dict[str, Recommender] = {
     "random": RandomSearch(),
+    "exhaustive": Exhaustive(),
+    "cost-opt": Fc2(Rule.COST, _NO_SERVER),
+    "time-opt": Fc2(Rule.TIME, _NO_SERVER),
     "cherrypick": CherryPick(stop_below=0.0),
     "ernest": Ernest(),
     "transfer": Transfer(stop_below=0.0),
+    "transfer-alone": WithoutPast(Transfer(stop_below=0.0)),
 }
-_DRAWN = ("random", "cherrypick", "transfer")
+"""FC²'s two rules over prices try one choice; Scala-Opt needs a worker's network use, which no table has."""
+_DRAWN = ("random", "cherrypick", "transfer", "transfer-alone")
 """Those whose search depends on the seed."""
 
 
@@ -78,13 +103,15 @@ def judge(
     *,
     seeds: Sequence[int] = (0,),
     programs: bool = False,
+    few: int | None = None,
     more: Sequence[History] = (),
     jobs: Iterable[int] | None = None,
     most: int = 400,
 ) -> Iterator[Judged]:
     """Judges the recommender `name` on each job (or some `jobs`), with the others' runs as its history.
 
-    programs: leave out the job's whole program; more: further histories. Raises ScenarioError for a name
+    programs: leave out the job's whole program; few: keep only so many past jobs, drawn once for each job;
+    more: further histories. Raises ScenarioError for a name
     that is unknown.
     """
     if name not in RECOMMENDERS:
@@ -94,22 +121,33 @@ def judge(
         request = Request(
             Job(table.history.jobs[job]),
             own.candidates,
-            history=past(table, job, programs=programs, more=more),
+            history=past(table, job, programs=programs, few=few, more=more),
         )
         ratio = ratios(own, job, Objective.COST)
-        for seed in seeds if name in _DRAWN else (0,):
-            searcher = RECOMMENDERS[name].searcher(request, seed)
+        for seed, searcher in _searchers(RECOMMENDERS[name], request, seeds if name in _DRAWN else (0,)):
             yield _judged(table, name, own, job, seed, searcher, ratio, most)
 
 
-def past(table: Table, job: int, *, programs: bool, more: Sequence[History] = ()) -> History | None:
-    """The history that a job is judged with: other jobs (of other programs), and further tables."""
+def _searchers(of: Recommender, request: Request, seeds: Sequence[int]) -> Iterator[tuple[int, Searcher]]:
+    """A search per seed; what is learned from past jobs does not hang on the seed, and is learned once."""
+    first = of.searcher(request, seeds[0])
+    for seed in seeds:
+        again = replace(first, seed=seed) if isinstance(first, Informed) else of.searcher(request, seed)
+        yield seed, again
+
+
+def past(
+    table: Table, job: int, *, programs: bool, few: int | None = None, more: Sequence[History] = ()
+) -> History | None:
+    """The history that a job is judged with: (a few of) the other jobs (of other programs), more tables."""
     history = table.history
     kept = [
         row
         for row in range(len(history.jobs))
         if row != job and not (programs and table.program[row] == table.program[job])
     ]
+    if few is not None and few < len(kept):
+        kept = sorted(np.random.default_rng([job, few]).choice(kept, few, replace=False).tolist())
     parts = list(more)
     if kept:
         names = tuple(history.jobs[row] for row in kept)
@@ -199,9 +237,14 @@ def summary(judged: Sequence[Judged]) -> str:
     """One line of figures: means over all, and the medians where they tell more."""
     trials = np.array([each.trials for each in judged])
     regret = np.array([each.regret for each in judged])
+    found = trials[~np.isnan(trials)]
+    counts = (
+        f"trials mean {found.mean():.2f} median {np.median(found):.0f} max {found.max():.0f}"
+        if found.size
+        else "no trial found it"
+    )
     line = (
-        f"trials mean {np.nanmean(trials):.2f} median {np.nanmedian(trials):.0f} max {np.nanmax(trials):.0f}"
-        f" (never {int(np.isnan(trials).sum())}); regret after {LOOK}: mean {regret.mean():.3f} median "
+        f"{counts} (never {trials.size - found.size}); regret after {LOOK}: mean {regret.mean():.3f} median "
         f"{np.median(regret):.3f}"
     )
     if not all(np.isnan(each.auc) for each in judged):
@@ -220,6 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--tables", default="scout,cherrypick,lynceus", help="comma-separated")
     parser.add_argument("--recommenders", default=",".join(RECOMMENDERS), help="comma-separated")
     parser.add_argument("--programs", action="store_true", help="leave out whole programs")
+    parser.add_argument("--few", type=int, help="keep only so many past jobs, drawn")
     parser.add_argument("--with", dest="more", default="", help="tables whose jobs are past jobs, too")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--each", action="store_true", help="a line per job, too")
@@ -233,6 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     name,
                     seeds=range(given.seeds),
                     programs=given.programs,
+                    few=given.few,
                     more=more,
                 )
             )

@@ -49,9 +49,10 @@ def cells(
     *,
     cores: float | None = None,
     scale: float = SCALE,
+    seed: int = 0,
 ) -> list[Cell]:
-    """All that this machine carries, shuffled. batches: factors on a job's own batch size; cores: of this
-    machine. Raises ScenarioError for a job without a batch size."""
+    """All that this machine carries, shuffled by the seed. batches: factors on a job's own batch size; cores:
+    of this machine. Raises ScenarioError for a job without a batch size."""
     cores = (os.cpu_count() or 1) if cores is None else cores
     found = []
     for job in jobs:
@@ -60,7 +61,7 @@ def cells(
         for count in workers:
             carried = tuple(each for each in types if count * each.vcpus * scale <= cores - _LEFT_CORES)
             found += [Cell(job, count, job.batch * factor, carried) for factor in batches if carried]
-    np.random.default_rng(0).shuffle(found)
+    np.random.default_rng(seed).shuffle(found)
     return found
 
 

@@ -16,6 +16,8 @@ from traces.catalogue.catalogue import load
 from twinbed import TwinbedError
 
 TABLE = Path(__file__).with_name("measured_jobs.csv")
+AGAIN = Path(__file__).with_name("measured_again.csv")
+"""Some of its runs once more."""
 JOBS = Path(__file__).parents[2] / "scenarios" / "jobs"
 TYPES = (
     "n1-standard-4", "n1-standard-8", "e2-standard-16", "n1-highcpu-16", "n1-highcpu-32", "e2-highmem-8",
@@ -27,20 +29,24 @@ WORKERS = (1, 2, 3, 4)
 BATCHES = (1, 2)
 
 
-def all_cells() -> list[grid.Cell]:
-    """Of the shipped jobs on the source's types."""
+def all_cells(seed: int = 0) -> list[grid.Cell]:
+    """Of the shipped jobs on the source's types, in the seed's order."""
     listed = load().types(REGION)
     types = [instance_type(listed[name]) for name in TYPES]
     jobs = [job_file.load(path) for path in sorted(JOBS.glob("*.yaml"))]
-    return grid.cells(jobs, types, WORKERS, BATCHES)
+    return grid.cells(jobs, types, WORKERS, BATCHES, seed=seed)
 
 
 def main() -> int:
     """Measures what the table lacks, most minutes long, and prints where it stands."""
     parser = argparse.ArgumentParser(prog="python -m lab.cloud.measure", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0, help="start nothing after so long")
-    parser.add_argument("--out", type=Path, default=TABLE, help="the table; what it holds is not run again")
+    parser.add_argument("--out", type=Path, help="the table; what it holds is not run again")
+    parser.add_argument(
+        "--again", action="store_true", help="the other table, in another order: what a run once more says"
+    )
     given = parser.parse_args()
+    out = given.out or (AGAIN if given.again else TABLE)
     until = time.monotonic() + 60 * given.minutes
 
     def show(done: int, of: int, what: str) -> None:
@@ -48,12 +54,12 @@ def main() -> int:
 
     try:
         there = grid.collect(
-            all_cells(), JOBS, given.out, on_run=show, going_on=lambda: time.monotonic() < until
+            all_cells(int(given.again)), JOBS, out, on_run=show, going_on=lambda: time.monotonic() < until
         )
     except TwinbedError as error:
         print(f"measure: {error}", file=sys.stderr)
         return 2
-    print(f"{there} runs in {given.out}")
+    print(f"{there} runs in {out}")
     return 0
 
 

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import numpy as np
+
 from control.recommender.model import Objective
 from lab.cloud import measure, measured_figures, predicting
 from lab.cloud.predicting import MODELS, NETWORK, NETWORK_CLASSIFIER, PHYSICAL, Judged, Protocol
@@ -38,6 +40,7 @@ def table(models: Sequence[str] = _QUICK) -> list[str]:
         "| --- | --- | --- | ---: | --- |",
         *_targets([each for each in judged if each.model == PHYSICAL], len({*rows.job.tolist()})),
         "",
+        *_repeated(),
         "Told well: all but one at most of an application's top configurations (the five best within 1.5",
         "times the very best) are found, and no more than two are picked wrongly. The baselines, the same",
         "way (the networks: C1 and C2 below, or `twinbed predict evaluate --models network`):",
@@ -72,6 +75,22 @@ def _collected() -> str:
         f"{' to '.join(dict.fromkeys((days[0], days[-1])))}, on {'; '.join(machines)}. A run is 20 steps "
         "after warming up, on types emulated at 1/48 (CPU quota, links, memory)."
     )
+
+
+def _repeated() -> list[str]:
+    found = measured_figures.again()
+    if found is None:
+        return []
+    median, high = np.quantile(found.differences, (0.5, 0.9))
+    ceiling = " and ".join(f"{found.ceiling[by]:.4f} ({by})" for by in Objective)
+    told = " and ".join(f"{found.told[by]:.1f} ({by})" for by in Objective)
+    return [
+        f"Measured once more (`lab/cloud/measured_again.csv`), {len(found.differences)} of these runs took",
+        f"{median:.1%} more or less time in the median, {high:.1%} at the 90th percentile. By that noise a",
+        f"predictor that knew every run's average would have an R² of {ceiling},",
+        f"and tell {told} applications well.",
+        "",
+    ]
 
 
 def _targets(judged: Sequence[Judged], applications: int) -> Iterator[str]:

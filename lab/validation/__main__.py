@@ -65,7 +65,7 @@ def _make(options: argparse.Namespace) -> int:
         cells += validate(question, store, repeats=options.repeats, progress=_Tell(), fresh=False)
         _say(f"{question.name}: {time.monotonic() - began:.0f} s")
     loop = None if options.part else loop_figures.measure()
-    spent_s = sum(float(run.manifest["wall_s"]) for cell in cells for run in cell.testbed)
+    spent_s = sum(float(run.manifest["wall_s"]) for cell in cells for run in (*cell.testbed, *cell.disturbed))
     options.page.parent.mkdir(parents=True, exist_ok=True)
     text = document(cells, loop, spent_s, options.part or ())
     write_whole(options.page, lambda file: file.write(text.encode()))

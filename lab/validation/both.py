@@ -2,7 +2,8 @@
 
 For: `twinbed validate` and the results page. Not for: the rule (rule.py) or showing (present.py). A cell is
 one policy on one variant of the scenario. Both backends get the same arrivals and demand: those of the seed.
-The twin of one seed is the same to the bit, so it is run once; the testbed is repeated.
+The twin of one seed is the same to the bit, so it is run once; the testbed is repeated, more often where the
+machine was disturbed (disturbance.py).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from lab.real import backend
 from lab.runner import run_scenario
 from lab.scenario import RunSpec, Scenario, expand
 from lab.store import Run, RunStore
+from lab.validation.disturbance import divided, undisturbed
 from lab.validation.measures import measures
 from lab.validation.rule import LEAST_REPEATS, QUANTITIES, Judgement, judge
 
@@ -22,8 +24,8 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One policy on one variant of a scenario. twin: a run per seed; testbed: a run per seed and repeat;
-    judgements: one per quantity of rule.QUANTITIES."""
+    """One policy on one variant of a scenario. twin: a run per seed; testbed: a run per seed and repeat that
+    counts; judgements: one per quantity of rule.QUANTITIES; disturbed: the testbed's others."""
 
     scenario: str
     variant: str
@@ -31,6 +33,7 @@ class Cell:
     twin: tuple[Run, ...]
     testbed: tuple[Run, ...]
     judgements: tuple[Judgement, ...]
+    disturbed: tuple[Run, ...] = ()
 
     @property
     def name(self) -> str:
@@ -53,6 +56,7 @@ def validate(
 ) -> list[Cell]:
     """Runs the scenario on both backends, the testbed `repeats` times, and judges every cell.
 
+    Where a cell has fewer undisturbed runs than `repeats`, the testbed goes on, to twice as many at most.
     fresh: False takes what the store has already. Raises as the backends do; what was finished stays.
     """
     question = backend.on_this_machine(scenario)
@@ -62,8 +66,10 @@ def validate(
     twin = run_scenario(question, store, progress=_named("twin", progress), jobs=1, fresh=fresh)
     real: dict[int, list[Run]] = {index: [] for index in range(len(specs))}
     # All runs of a repeat before the next repeat: a machine that changes meanwhile shows as spread.
-    for repeat in range(repeats):
+    for repeat in range(2 * repeats):
         for index, spec in enumerate(specs):
+            if repeat >= repeats and len(undisturbed(real[index])) >= repeats:
+                continue
             made = backend.run(spec, store, repeat=repeat, progress=_named("testbed", progress), fresh=fresh)
             real[index].append(made)
     return [
@@ -83,12 +89,13 @@ def cell(spec: RunSpec, twin: Sequence[Run], testbed: Sequence[Run]) -> Cell:
 
 def judged(scenario: str, variant: str, policy: str, twin: Sequence[Run], testbed: Sequence[Run]) -> Cell:
     """A cell with the judgement of each quantity of these runs."""
-    ours, theirs = [measures(run) for run in twin], [measures(run) for run in testbed]
+    kept, disturbed = divided(testbed)
+    ours, theirs = [measures(run) for run in twin], [measures(run) for run in kept]
     judgements = tuple(
         judge(each, [found[each.key] for found in ours], [found[each.key] for found in theirs])
         for each in QUANTITIES
     )
-    return Cell(scenario, variant, policy, tuple(twin), tuple(testbed), judgements)
+    return Cell(scenario, variant, policy, tuple(twin), tuple(kept), judgements, tuple(disturbed))
 
 
 def _by_cell(specs: Sequence[RunSpec]) -> Iterator[list[int]]:

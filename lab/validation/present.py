@@ -10,7 +10,19 @@ from collections.abc import Iterator, Sequence
 from lab.formats import Column, Record, Result
 from lab.store import Run
 from lab.validation.both import Cell
-from lab.validation.rule import QUANTITIES, RULE, TARGET, Judgement, Quantity, Verdict, share
+from lab.validation.disturbance import MOST
+from lab.validation.measures import measures
+from lab.validation.rule import (
+    LEAST_REPEATS,
+    QUANTITIES,
+    RULE,
+    TARGET,
+    Judgement,
+    Quantity,
+    Verdict,
+    judge,
+    share,
+)
 
 COMPANY_CORES = 0.2
 """CPU that something else may use beside a run, on average, before the run is said to have had company."""
@@ -40,7 +52,7 @@ def result(cells: Sequence[Cell]) -> Result:
         rows,
         facts(cells),
         "Error: twin − testbed. Least and most: the testbed's own repeats.",
-        (*shares(cells), *company(cells), RULE),
+        (*shares(cells), *disturbed(cells), *company(cells), RULE),
     )
 
 
@@ -84,6 +96,30 @@ def shares(cells: Sequence[Cell]) -> Iterator[str]:
     )
 
 
+def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
+    """What was left out because the processor had other work, and what would have been without that."""
+    left = sum(len(cell.disturbed) for cell in cells)
+    if left:
+        first = [each for cell in cells for each in _of_first_runs(cell)]
+        counted = [each for each in first if each.verdict.counts]
+        good = sum(each.verdict.agrees for each in counted)
+        yield (
+            f"{left} of {left + sum(len(cell.testbed) for cell in cells)} runs on the testbed were disturbed "
+            f"and do not count: they took over {MOST - 1:.0%} more CPU for the same requests than another "
+            "repeat, so that something else used the processor. The cell was repeated instead, to twice as "
+            f"many runs at most. With every cell's first runs, whatever they took, {good} of {len(counted)} "
+            f"comparisons agree ({share(counted):.0%})."
+        )
+
+
+def _of_first_runs(cell: Cell) -> Iterator[Judgement]:
+    """The judgements as if no run had been left out, nor made in its place."""
+    runs = [run for run in (*cell.testbed, *cell.disturbed) if run.manifest["repeat"] < LEAST_REPEATS]
+    ours, theirs = ([measures(run) for run in each] for each in (cell.twin, runs))
+    for quantity in QUANTITIES:
+        yield judge(quantity, [each[quantity.key] for each in ours], [each[quantity.key] for each in theirs])
+
+
 def company(cells: Sequence[Cell]) -> Iterator[str]:
     """A warning where something else used so much CPU that the testbed's runs are not the containers' own."""
     found = [_company_cores(run) for cell in cells for run in cell.testbed]
@@ -103,6 +139,12 @@ def _company_cores(run: Run) -> float:
     client_s = about["client"]["cpu_s"] if "client" in about else 0.0
     own = about["loop"]["own_cores"] + client_s / (workload["periods"] * workload["period_s"])
     return float(about["others_cores"] - own)
+
+
+def repeats(cells: Sequence[Cell]) -> str:
+    """How many runs of the testbed count per cell and seed: `3`, `3 to 5`."""
+    counts = [len(cell.testbed) // len({run.seed for run in cell.testbed}) for cell in cells]
+    return f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{counts[0]}"
 
 
 def by_quantity(cells: Sequence[Cell]) -> Iterator[tuple[Quantity, int, int]]:
@@ -129,7 +171,6 @@ def facts(cells: Sequence[Cell]) -> Record:
     """What was run, and where."""
     first = cells[0].testbed[0].manifest
     machine = first["testbed"]["machine"]
-    repeats = len({run.manifest["repeat"] for cell in cells for run in cell.testbed})
     seeds = sorted({run.seed for cell in cells for run in cell.testbed})
     workload = first["workload"]
     return {
@@ -138,6 +179,6 @@ def facts(cells: Sequence[Cell]) -> Record:
         f"{first['testbed']['telemetry']}",
         "calibration": f"{first['calibration']['name']} of {first['calibration']['date']}, "
         f"{first['calibration']['sha256'][:10]}",
-        "runs": f"{repeats} repeats of {workload['periods'] * workload['period_s']:g} s on the testbed, "
-        f"seed {', '.join(map(str, seeds))}",
+        "runs": f"{repeats(cells)} repeats of {workload['periods'] * workload['period_s']:g} s on the "
+        f"testbed, seed {', '.join(map(str, seeds))}",
     }

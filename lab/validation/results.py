@@ -52,7 +52,7 @@ def _head(cells: Sequence[Cell], took_s: float, only: Sequence[str]) -> Iterator
             f"- telemetry: {first['testbed']['telemetry']}",
             f"- calibration: `{calibration['name']}` of {calibration['date']}, SHA-256 "
             f"`{calibration['sha256'][:16]}`",
-            f"- runs: {sum(len(cell.testbed) for cell in cells)} on the testbed, "
+            f"- runs: {sum(len(cell.testbed) + len(cell.disturbed) for cell in cells)} on the testbed, "
             f"{sum(len(cell.twin) for cell in cells)} on the twin; made in {took_s / 60:.0f} minutes",
         ]
     )
@@ -66,6 +66,7 @@ def _head(cells: Sequence[Cell], took_s: float, only: Sequence[str]) -> Iterator
         f"`{MAKE}` makes this page, `twinbed validate scenarios/validation/teastore.yaml` a part of it. "
         "Calibrated is on loads that are not among these."
     )
+    yield from present.disturbed(cells)
     yield from present.company(cells)
     yield f"**When the twin agrees.** {RULE} The rule was fixed before the first result."
 
@@ -184,12 +185,12 @@ def _all(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _runs(cells: Sequence[Cell]) -> Iterator[str]:
-    repeats = len({run.manifest["repeat"] for cell in cells for run in cell.testbed})
     seeds = sorted({run.seed for cell in cells for run in cell.testbed})
     yield "## Runs"
     yield (
-        f"{repeats} repeats, seed {', '.join(map(str, seeds))}: the same arrivals and demand on both sides, "
-        "in every repeat. Runs are kept in `build/fidelity`; making the page again makes those that lack."
+        f"{present.repeats(cells)} repeats, seed {', '.join(map(str, seeds))}: the same arrivals and demand "
+        "on both sides, in every repeat. Runs are kept in `build/fidelity`; making the page again makes "
+        "those that lack."
     )
 
 

@@ -25,6 +25,9 @@ from twinbed import BackendError
 ENDING_TIMEOUT_S = 20.0
 """For the process that made a fabric to remove it, when it is asked to; then for others to die."""
 
+_LOOKS, _LOOK_AGAIN_S = 3, 0.02
+"""So many looks in a row must find nobody."""
+
 
 @dataclass(frozen=True, slots=True)
 class Standing:
@@ -126,9 +129,16 @@ def _standing(name: str) -> Standing:
 
 
 def _end_processes(name: str) -> None:
-    """Kills until nobody is left: one that is killed may just have started another."""
+    """Kills until nobody is left: one that is killed may just have started another, and one that forks into
+    the background while the processes are listed is in neither of its lives among them."""
     deadline = time.monotonic() + ENDING_TIMEOUT_S
-    while pids := ownership.processes_of(name):
+    nobody = 0
+    while nobody < _LOOKS:
+        pids = ownership.processes_of(name)
+        nobody = 0 if pids else nobody + 1
+        if not pids:
+            time.sleep(_LOOK_AGAIN_S)
+            continue
         if time.monotonic() > deadline:
             raise BackendError(
                 f"process {pids[0]} of fabric {name} does not end; look at it with ps {pids[0]}"

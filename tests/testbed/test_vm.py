@@ -32,8 +32,14 @@ LEFT_OUT = "not thousand and not policies and not linux-bpf"
 """A thousand traps, and what policies decide: other cases set the same limits on the same groups. Rules by
 BPF are tried on this machine's kernel."""
 
+PLUGINS = ("-ppytest_timeout", "-ppytest_rerunfailures", "-pno:cacheprovider")
+"""Only what is needed: each plugin takes long to load under emulation."""
+
 INSIDE_TIMEOUT_S = 900
 """358 seen beside other work on two cores; less on idle ones."""
+
+SILENT_S = 300
+"""pytest-timeout speaks up after 180 where a case hangs; a kernel that hangs says nothing."""
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
@@ -74,6 +80,32 @@ def test_a_vm_that_was_not_started_runs_nothing() -> None:
     with pytest.raises(BackendError, match="start it first"):
         Vm().run(["true"], 1)
     Vm().stop()
+
+
+STAND_IN = """
+import sys
+print('{"ready": "6.1"}', flush=True)
+for line in sys.stdin:
+    if "silence" not in line:
+        print('{"rc": 0}', flush=True)
+"""
+"""What a VM says, without one."""
+
+
+def test_a_vm_that_says_nothing_is_given_up_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vm_module, "available", lambda: (True, "a stand-in"))
+    monkeypatch.setattr(vm_boot, "kernel_image", lambda: Path("vmlinuz"))
+    monkeypatch.setattr(vm_boot, "initramfs", lambda image: b"")
+    monkeypatch.setattr(vm_boot, "command", lambda *given: [sys.executable, "-c", STAND_IN])
+    with Vm() as vm:
+        assert vm.run(["true"], 60).rc == 0
+        with pytest.raises(BackendError, match="the VM does not answer; its console said last: nothing"):
+            vm.run(["silence"], 900, silent_s=0.2)
+        assert vm.pid is None
+        with pytest.raises(BackendError, match="start it first"):
+            vm.run(["true"], 60)
+        vm.start()
+        assert vm.run(["true"], 60).rc == 0
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,11 +196,12 @@ def test_hooks_cgroup_v2_flower_and_contracts_work_inside(vm: Vm, capsys: pytest
     selection = ["-v", "-ra", "-m", "root", "-k", LEFT_OUT, *(str(root / each) for each in INSIDE)]
     with capsys.disabled():
         done = vm.run(
-            [sys.executable, "-m", "pytest", "-ppytest_timeout", "-pno:cacheprovider", *selection],
+            [sys.executable, "-m", "pytest", *PLUGINS, "--durations=10", *selection],
             INSIDE_TIMEOUT_S,
             cwd=root,
             env={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"},
             on_output=show,
+            silent_s=SILENT_S,
         )
         print(f"boot {vm.boot_s:.0f} s, tests {done.wall_s:.0f} s")
     assert done.rc == 0, done.stderr

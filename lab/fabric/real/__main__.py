@@ -43,7 +43,9 @@ def main(arguments: list[str] | None = None) -> int:
         store = Store(options.store or _store_of_this_code())
         until_s = time.monotonic() + options.minutes * 60.0
         code = 0 if options.page_only else _measured(options, store, until_s)
-        _write(options.page, store, options.note)
+        if options.note is not None:
+            store.note = options.note
+        _write(options.page, store)
     except TwinbedError as error:
         sys.stderr.write(f"lab.fabric.real: {error}\n")
         return 2
@@ -60,7 +62,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--store", type=Path, help="folder of what is measured; by default by the code")
     parser.add_argument("--page", type=Path, default=PAGE, help="where the page is written")
     parser.add_argument("--page-only", action="store_true", help="measure nothing")
-    parser.add_argument("--note", default="", help="a sentence on the page: what else the machine did")
+    parser.add_argument("--note", help="a sentence on the page, from now on: what else the machine did")
     return parser.parse_args(arguments)
 
 
@@ -89,14 +91,14 @@ def _chosen(text: str) -> plan.Planned:
     return replace(planned, faults=int(faults)) if faults else planned
 
 
-def _write(page: Path, store: Store, note: str) -> None:
+def _write(page: Path, store: Store) -> None:
     settings = [each.setting for each in (*plan.ALL, *plan.WATCHED)]
     faults = {each: rows for each in settings if (rows := store.faults(each))}
     watched = {each: times for each in settings if (times := store.watched(each))}
     if not faults:
         raise BackendError("nothing is measured yet; run it as root, without --page-only")
     calibrations = _calibrations(store)
-    known = {each.setting for each in plan.CALIBRATION}
+    others = {each.setting for each in plan.OTHERS}
     found = Found(
         faults=faults,
         watched=watched,
@@ -104,7 +106,7 @@ def _write(page: Path, store: Store, note: str) -> None:
         compared=[
             one
             for each, rows in sorted(faults.items())
-            if each not in known and not each.busy and each.road in calibrations
+            if each in others and each.road in calibrations
             for one in compared(
                 each.key,
                 measured(each, rows),
@@ -113,7 +115,7 @@ def _write(page: Path, store: Store, note: str) -> None:
         ],
         machine=machine.facts(),
         lacking=_lacking(store),
-        note=note,
+        note=store.note,
     )
     page.parent.mkdir(parents=True, exist_ok=True)
     parts = [document(found).rstrip(), *application_rows.section(calibrations=calibrations)]

@@ -36,6 +36,16 @@ _COALESCE_MS = 50
 """How long bgpd waits before it sends its routes to a neighbour that has come back (by itself: 1 s). It
 shortens the time between two faults and nothing that is measured in one."""
 
+GROUPS_KEPT_S = 1
+"""How long zebra keeps a next-hop group that no route uses (by itself: 180 s), where
+`Setting.strands_groups`. The kernel takes an uplink without carrier out of its groups; zebra 8.4 does not
+notice, and a group that it still keeps when the uplink is back serves again as it is, one uplink short for
+good."""
+
+GROUPS_GONE_S = GROUPS_KEPT_S + 0.5
+"""From the last route's change on: then groups that a fault stranded are gone, and what comes back makes new
+ones."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bench:
@@ -84,7 +94,11 @@ def bench(
         fabric = up.up(setting.plan(name))
         stack.callback(leftovers.remove, name)
         for router in fabric.routers if hurried else ():
-            _hasten(router.namespace, router.asn)
+            _configure(
+                router.namespace, Daemon.BGPD, f"router bgp {router.asn}", f"coalesce-time {_COALESCE_MS}"
+            )
+        for host in fabric.hosts if setting.strands_groups else ():
+            _configure(host.namespace, Daemon.ZEBRA, f"zebra nexthop-group keep {GROUPS_KEPT_S}")
         agents = stack.enter_context(Agents(fabric))
         running = processes.start(fabric) if setting.road is Road.FAST else ()
         stack.callback(processes.stop, running)
@@ -120,16 +134,12 @@ def until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
         time.sleep(POLL_S)
 
 
-def _hasten(namespace: str, asn: int) -> None:
-    done = run_in(
-        namespace,
-        (
-            *("vtysh", "-N", namespace, "-d", str(Daemon.BGPD), "-c", "configure terminal"),
-            *("-c", f"router bgp {asn}", "-c", f"coalesce-time {_COALESCE_MS}"),
-        ),
-    )
+def _configure(namespace: str, daemon: Daemon, *commands: str) -> None:
+    words = [part for each in ("configure terminal", *commands) for part in ("-c", each)]
+    done = run_in(namespace, ("vtysh", "-N", namespace, "-d", str(daemon), *words))
     if done.returncode:
-        raise BackendError(f"bgpd in {namespace}: {done.stdout.strip()}{done.stderr.strip()}; does it run?")
+        said = f"{done.stdout.strip()}{done.stderr.strip()}"
+        raise BackendError(f"{daemon} in {namespace}: {said}; does it run?")
 
 
 @contextmanager

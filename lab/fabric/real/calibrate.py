@@ -81,10 +81,12 @@ def calibrated(store: Store, road: Road) -> Calibration:
     back_s: list[float] = []
     for planned in CALIBRATION:
         setting, rows = planned.setting, store.faults(planned.setting)
-        if setting.road is Road.FAST:
+        if setting.what is What.CARRIER:
+            carrier += rows
+        elif setting.road is Road.FAST:
             fast += rows
         elif setting.road is beneath:
-            (carrier if setting.what is What.CARRIER else silent).extend(rows)
+            silent += rows
         if not planned.hurried:
             back_s += [row.back_s for row in rows]
     watched = max(
@@ -92,12 +94,12 @@ def calibrated(store: Store, road: Road) -> Calibration:
         key=lambda rows: sum(row.lasted_s for row in rows),
     )
     found = _of_bgp(silent) | _of_fast(fast) | _of_stalls(watched)
-    rest_s = found["control.hold_s"].value + found["control.route_s"].value
+    late_s = found["fast.late_s"].value if "fast.late_s" in found else 0.0
     for key, times_s, what in (
         (
             "control.carrier_s",
-            _steps(carrier, "carrier_near") - rest_s,
-            "from a lost carrier until the host had new routes, less the hold and the route's median",
+            _steps(carrier, "fast_carrier") - late_s,
+            "from a lost carrier until the fast path acted, less how late it is, median",
         ),
         ("control.session_up_s", np.array(back_s), "from the repair of a link until everybody used it again"),
     ):

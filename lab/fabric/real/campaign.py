@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab.fabric.real.bench import NEVER_S, POLL_S, Bench, bench, until
+from lab.fabric.real.bench import GROUPS_GONE_S, NEVER_S, POLL_S, Bench, bench, until
 from lab.fabric.real.chain import chain
 from lab.fabric.real.figures import RATE_PER_S
 from lab.fabric.real.plan import Planned
@@ -101,7 +101,7 @@ def fault(found: Bench, setting: Setting, number: int) -> Measured:
     marks = [path.stat().st_size for path in found.journals]
     injected = faults.inject(fabric, broken)
     until(lambda: found.reach.without(host, uplink), detection_s + 2.0, "routes still use the dead link")
-    time.sleep(_AFTER_S)
+    time.sleep(_AFTER_S + setting.strands_groups * GROUPS_GONE_S)
     if thinned:
         found.probes.thin()
     cleared_ns = faults.clear(fabric, broken)

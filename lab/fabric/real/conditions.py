@@ -43,7 +43,7 @@ def machine(rows: Sequence[Measured]) -> str:
     return said
 
 
-def cpu_percent(rows: Sequence[Measured]) -> float | None:
+def cpu_percent(rows: Sequence[Measured | Watched]) -> float | None:
     """Of the CPUs' time, what was used: the median."""
     used = [row.cpu for row in rows if row.cpu is not None]
     return float(np.median(used)) * 100 if used else None
@@ -95,6 +95,7 @@ _DOWNS = (
     Column("watched", "Without faults: session-minutes", decimals=0),
     Column("watched_downs", "downs", decimals=0),
     Column("fast", "fast path turned away", decimals=0),
+    Column("cpu", "CPUs used", "%", 0),
     Column("between", "While other links broke: session-minutes", decimals=0),
     Column("between_downs", "downs", decimals=0),
     Column("stalls", "Stalls", decimals=0),
@@ -142,6 +143,7 @@ def _down_row(faults: Faults, watched: Times, kind: _Kind) -> Record:
         "watched": sum(row.lasted_s * row.sessions for row in still) / 60,
         "watched_downs": sum(row.downs for row in still) if still else None,
         "fast": sum(fast) if fast else None,
+        "cpu": cpu_percent(still),
         "between": sum(row.lasted_s for row in broken) * _SESSIONS_LEFT / 60,
         "between_downs": sum(row.downs or 0 for row in broken) if broken else None,
         "stalls": len(stalls_s) if still else None,
@@ -159,11 +161,11 @@ def _counted(faults: Faults, kind: _Kind) -> list[Measured]:
     ]
 
 
-def false_downs(faults: Faults, watched: Times, setting: Setting) -> str:
-    """In words, of a setting's timers and bfdd."""
+def false_downs(faults: Faults, watched: Times, setting: Setting) -> tuple[int, str]:
+    """How many, of a setting's timers and bfdd, and the same in words."""
     row = _down_row(faults, watched, _kind(setting))
     minutes = float(row["watched"] or 0) + float(row["between"] or 0)
     if not minutes:
-        return "false downs not counted"
+        return 0, "false downs not counted"
     count = int(row["watched_downs"] or 0) + int(row["between_downs"] or 0)
-    return f"{count} false downs in {minutes:.0f} session-minutes"
+    return count, f"{count} false downs in {minutes:.0f} session-minutes"

@@ -13,7 +13,7 @@ from lab.fabric.real.settings import Road, Setting, What
 
 _CALIBRATING = (3, 100)
 _FEW_S, _MANY_S = 200.0, 600.0
-_WATCHED = (Road.FAST, Road.STOCK)
+_OFFERED = (Road.FAST, Road.STOCK)
 _MANY, _SOME, _ALONE = 100, 50, 40
 
 
@@ -37,8 +37,15 @@ def _broken(
     )
 
 
+def _both_roads(faults: dict[What, int], *timers: tuple[int, int], busy: bool = False) -> tuple[Planned, ...]:
+    """Of a fabric per road that users may take, and timers."""
+    return tuple(
+        planned for each in timers for road in _OFFERED for planned in _broken(road, *each, faults, busy=busy)
+    )
+
+
 def _watched(seconds: float, *timers: tuple[int, int]) -> tuple[Planned, ...]:
-    return tuple(Planned(Setting(road, *each), 0, seconds) for each in timers for road in _WATCHED)
+    return tuple(Planned(Setting(road, *each), 0, seconds) for each in timers for road in _OFFERED)
 
 
 CALIBRATION = tuple(
@@ -47,14 +54,15 @@ CALIBRATION = tuple(
         (Road.FAST, What.BOTH, _MANY),
         (Road.REAL_TIME, What.BOTH, _SOME),
         (Road.STOCK, What.BOTH, _MANY),
-        (Road.REAL_TIME, What.CARRIER, _SOME),
+        (Road.FAST, What.CARRIER, _SOME),
         (Road.REAL_TIME, What.OUT, 20),
     )
 )
 """The settings that the twin's delays come from; how long a link takes to come back from the one that is not
 hurried."""
 
-_BOTH, _CARRIER, _ONE_WAY = {What.BOTH: _MANY}, {What.CARRIER: _MANY}, {What.OUT: _SOME, What.IN: _SOME}
+_BOTH, _CARRIER = {What.BOTH: _MANY}, {What.CARRIER: _MANY}
+_ONE_WAY, _EACH_WAY = {What.OUT: _SOME, What.IN: _SOME}, {What.OUT: _MANY, What.IN: _MANY}
 
 ROUNDS: tuple[tuple[Planned, ...], ...] = (
     _broken(Road.FAST, 5, 50, {What.BOTH: _ALONE}),
@@ -76,24 +84,26 @@ ROUNDS: tuple[tuple[Planned, ...], ...] = (
     ),
     (*_broken(Road.FAST, 3, 10, _BOTH), *_broken(Road.STOCK, 5, 50, _ONE_WAY)),
     (*_broken(Road.FAST, 5, 50, _CARRIER | _ONE_WAY), *_broken(Road.STOCK, 5, 50, _CARRIER)),
-    tuple(each for road in Road for each in _broken(road, 5, 50, _BOTH, busy=True)),
+    _both_roads(_BOTH, (5, 50), busy=True),
     _watched(_FEW_S, (5, 50), (3, 50), (3, 100)),
-    (*_broken(Road.STOCK, 3, 10, _BOTH), *_broken(Road.REAL_TIME, 5, 50, _ONE_WAY)),
     _watched(_FEW_S, (3, 300), (3, 20)),
-    (
-        *_broken(Road.REAL_TIME, 3, 50, _BOTH),
-        *_broken(Road.FAST, 3, 50, _CARRIER),
-        *_broken(Road.STOCK, 3, 50, _CARRIER),
-    ),
-    (*_broken(Road.FAST, 3, 300, _BOTH), *_broken(Road.STOCK, 3, 300, _BOTH)),
+    (*_broken(Road.REAL_TIME, 3, 50, _BOTH), *_broken(Road.REAL_TIME, 3, 100, {What.CARRIER: _SOME})),
+    _both_roads(_BOTH, (3, 300)),
     _watched(_FEW_S, (3, 10)),
     _watched(_MANY_S, (5, 50), (3, 50), (3, 100)),
     _watched(_MANY_S, (3, 300), (3, 20)),
+    (*_broken(Road.STOCK, 3, 10, _BOTH), *_both_roads(_CARRIER, (3, 10))),
+    (*_both_roads(_CARRIER, (3, 50), (3, 100)), *_broken(Road.FAST, 5, 50, _EACH_WAY)),
+    (*_both_roads(_CARRIER, (3, 300), (3, 20)), *_broken(Road.STOCK, 5, 50, _EACH_WAY)),
     _watched(_MANY_S, (3, 10)),
+    _both_roads(_BOTH, (3, 50), (3, 100), busy=True),
+    (*_both_roads(_BOTH, (3, 300), busy=True), *_both_roads(_CARRIER, (5, 50), busy=True)),
+    _both_roads(_BOTH, (3, 20), (3, 10), busy=True),
 )
 """What is measured side by side, the most telling first. A round is as large as leaves the CPUs time; one
 setting is measured alone and beside others, to see whether that matters. Fast timers cost most, and lost
-carriers, for which flows are never thinned."""
+carriers, for which flows are never thinned. The road REAL_TIME only shows what each of the fast path's parts
+brings, so that it is measured at some timers."""
 
 
 def _all(rounds: Iterable[Iterable[Planned]]) -> tuple[Planned, ...]:
@@ -103,8 +113,12 @@ def _all(rounds: Iterable[Iterable[Planned]]) -> tuple[Planned, ...]:
 ALL = tuple(each for each in _all(ROUNDS) if each.faults)
 """All that breaks something."""
 
-OTHERS = tuple(each for each in ALL if each not in CALIBRATION)
-"""What the twin is compared with."""
+OTHERS = tuple(
+    each
+    for each in ALL
+    if (each.setting.multiplier, each.setting.interval_ms) != _CALIBRATING and not each.setting.busy
+)
+"""What the twin is compared with: other timers than those that calibrate it; it knows of no load."""
 
 WATCHED = tuple(each for each in _all(ROUNDS) if each.watched_s)
 """Those in which false downs are counted."""

@@ -13,7 +13,9 @@ from datetime import UTC, datetime
 import numpy as np
 
 from lab.calibration import Calibration
+from lab.fabric.calibration import load_calibration
 from lab.fabric.real import conditions, judge
+from lab.fabric.real.bench import GROUPS_KEPT_S
 from lab.fabric.real.chain import CHAIN
 from lab.fabric.real.figures import FLOWS, RATE_PER_S, STALL_S, Floats, measured
 from lab.fabric.real.judge import RULE, Compared
@@ -32,6 +34,13 @@ _ROADS = {
     Road.REAL_TIME: "bfdd at real-time priority, no next-hop groups in the kernel",
     Road.FAST: "the same, with the fast path",
 }
+_RULES_STAY = "[0015](../decisions/0015-rules-follow-dumps.md)"
+_STRANDED = (
+    "Stock FRR after a lost carrier: the kernel takes the dead uplink out of its next-hop groups, zebra 8.4 "
+    "does not notice, and a group that it still keeps when the uplink is back (it does for 180 s) serves "
+    "again as it is: the uplink stays unused, for good. To measure one such fault after another, zebra keeps "
+    f"groups for {GROUPS_KEPT_S} s here, and the cable stays dead until they are gone."
+)
 _WHATS = {
     What.BOTH: "silent, both ways",
     What.OUT: "silent, what the host sends",
@@ -70,13 +79,14 @@ def document(found: Found) -> str:
 
 def _head(found: Found) -> Iterator[str]:
     rows = [row for rows in found.faults.values() for row in rows]
-    dates = sorted(row.date[:10] for row in rows)
+    dates = sorted({row.date[:10] for row in rows})
+    days = dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"
     changed = [row.rules for row in rows if row.rules is not None]
     yield f"<!-- Made by `{MAKE}`; edit lab/fabric/real, not this file. -->"
     yield "# Fabric: failover on the real kernel, and the twin's error"
     yield "\n".join(
         [
-            f"- date: {datetime.now(UTC).date().isoformat()}; faults of {dates[0]} to {dates[-1]}",
+            f"- date: {datetime.now(UTC).date().isoformat()}; faults of {days}",
             f"- kernel: {found.machine['kernel']}",
             f"- CPU: {found.machine['cpus']} × {found.machine['cpu_model']}",
             f"- faults: {len(rows)}, on two hosts at two ToRs (namespaces, FRR, EVPN over VXLAN), each "
@@ -88,6 +98,7 @@ def _head(found: Found) -> Iterator[str]:
         ]
     )
     yield conditions.machine(rows)
+    yield from _rules(found)
     if found.note:
         yield found.note
     yield (
@@ -97,6 +108,23 @@ def _head(found: Found) -> Iterator[str]:
         f"{2e3 / RATE_PER_S:g} ms. From the repair after a silent fault until shortly before the next one a "
         f"flow sends one datagram in {THINNED}. BFD's m×i is a multiplier m and an interval of i ms; the "
         "detection time is their product."
+    )
+
+
+def _rules(found: Found) -> Iterator[str]:
+    """Why a failover changed a rule, where one did."""
+    changed = [(setting, row) for setting, rows in found.faults.items() for row in rows if row.rules]
+    if not changed:
+        return
+    counted = [row.downs for _, row in changed if row.downs is not None]
+    timers = ", ".join(sorted({setting.timers_text for setting, _ in changed}))
+    yield (
+        f"Where tunnel rules changed ({len(changed)} faults, at {timers}): in {sum(map(bool, counted))} of "
+        f"the {len(counted)} of them in which downs were counted another session had gone down by itself. To "
+        "BGP a host without a session is gone: its type-2 routes are withdrawn, zebra takes the "
+        "forwarding entries out of the kernel, and the rules go with them. That is right as it is: while a "
+        f"VTEP only has no route its rules stay ({_RULES_STAY}), but an entry that was withdrawn may be an "
+        "address that has moved; and a rule kept without a route would carry nothing."
     )
 
 
@@ -114,8 +142,10 @@ def _goal(found: Found) -> Iterator[str]:
         if not worst.size:
             continue
         median, p99 = np.percentile(worst, [50, 99])
+        count, downs = conditions.false_downs(found.faults, found.watched, setting)
         reached = "reached" if median <= MEDIAN_AIM and p99 <= P99_AIM else "missed"
-        downs = conditions.false_downs(found.faults, found.watched, setting)
+        if count and reached == "reached":
+            reached = "reached by the gaps alone"
         lines.append(
             f"- fast path, {setting.timers_text}: {median:.2f} × and {p99:.2f} × of "
             f"{setting.timers.detection_s * 1e3:g} ms, {worst.size} faults: {reached}; {downs}"
@@ -154,6 +184,8 @@ def _gaps(found: Found) -> Iterator[str]:
     if found.lacking:
         yield f"Planned and not measured yet (`{MAKE}` goes on): {', '.join(found.lacking)}."
     yield "Roads: " + "; ".join(f"*{road}*: {text}" for road, text in _ROADS.items()) + "."
+    if any(setting.strands_groups for setting in found.faults):
+        yield _STRANDED
 
 
 def _gap_row(setting: Setting, rows: Sequence[Measured]) -> Record:
@@ -237,6 +269,25 @@ def _compared(found: Found) -> Iterator[str]:
             if key.startswith(("control.", "fast.")) and each.source.startswith("measured")
         )
         for road, calibration in found.calibrations.items()
+    )
+    if calibration := found.calibrations.get(Road.REAL_TIME):
+        yield _shipped(calibration)
+
+
+def _shipped(calibration: Calibration) -> str:
+    """How far the calibration that ships is from this one."""
+    shipped = load_calibration().values
+    ours_s, theirs_s = (
+        values["control.hold_s"].value + values["control.route_s"].value
+        for values in (calibration.values, shipped)
+    )
+    assumed_s = shipped["control.route_s"].value
+    return (
+        "A scenario that names no calibration has the one that ships. Its `control.route_s` is an "
+        f"assumption, {assumed_s * 1e3:g} ms: from the end of the detection time until BGP has other routes "
+        f"in the kernel of the host at the fault it takes {theirs_s * 1e3:.1f} ms, where "
+        f"{ours_s * 1e3:.1f} were found here (*real-time*). `twinbed calibrate --pillar fabric` writes a "
+        "file with what is found."
     )
 
 

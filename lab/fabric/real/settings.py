@@ -47,6 +47,12 @@ class Setting:
         return f"{self.road}-{self.timers_text.replace('×', 'x')}-{self.what}" + "-busy" * self.busy
 
     @property
+    def strands_groups(self) -> bool:
+        """Whether a fault leaves the kernel's next-hop groups without an uplink that comes back: where there
+        are such groups, and the kernel takes uplinks out of them itself."""
+        return self.road is Road.STOCK and self.what is What.CARRIER
+
+    @property
     def timers_text(self) -> str:
         """Such as `5×50`."""
         return f"{self.multiplier}×{self.interval_ms}"

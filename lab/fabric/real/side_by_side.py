@@ -77,9 +77,10 @@ def unwatched_s(planned: Planned, store: Store) -> float:
 def fabrics_of(planned: Sequence[Planned]) -> list[list[Planned]]:
     """What can share a fabric does."""
 
-    def key(each: Planned) -> tuple[str, int, int, bool, bool]:
+    def key(each: Planned) -> tuple[str, int, int, bool, bool, bool]:
         setting = each.setting
-        return setting.road, setting.multiplier, setting.interval_ms, setting.busy, each.hurried
+        timers = setting.multiplier, setting.interval_ms
+        return setting.road, *timers, setting.busy, each.hurried, setting.strands_groups
 
     return [list(group) for _, group in groupby(sorted(planned, key=key), key)]
 

@@ -64,11 +64,12 @@ class Watched:
     cpu: float | None = None
 
 
+_NOTE = "note.txt"
 _Row = TypeVar("_Row", Measured, Watched)
 
 
 class Store:
-    """A folder with two files per setting."""
+    """A folder with two files per setting, and a note under which conditions they came about."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -86,6 +87,16 @@ class Store:
     def watched(self, setting: Setting) -> list[Watched]:
         """The same, of times without a fault."""
         return list(self._rows(setting, Watched))
+
+    @property
+    def note(self) -> str:
+        """What whoever measured had to say of it; empty: nothing."""
+        path = self._root / _NOTE
+        return path.read_text().strip() if path.exists() else ""
+
+    @note.setter
+    def note(self, text: str) -> None:
+        (self._root / _NOTE).write_text(text + "\n")
 
     def _rows(self, setting: Setting, kind: type[_Row]) -> Iterator[_Row]:
         path = self._path(setting, kind)

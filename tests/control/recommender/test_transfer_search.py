@@ -122,6 +122,7 @@ def test_without_past_jobs_laws_of_scaling_still_rank() -> None:
     assert "predicted from 0 past jobs and 3 trials" in {row.reason for row in found}
 
 
+@pytest.mark.slow
 def test_past_jobs_may_have_run_on_other_clusters() -> None:
     among = clusters((3, 5, 10, 20))
     found = Transfer().recommend(Request(Job("new"), among, history=HISTORY))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -193,5 +194,9 @@ def limits(name: str) -> Order:
 
 def inside(hosting: Hosting) -> set[int]:
     """The command's processes: runc's own are in the group while they start it."""
-    commands = {pid: Path(f"/proc/{pid}/comm") for pid in hosting.containers["a"].group.pids()}
-    return {pid for pid, comm in commands.items() if comm.exists() and comm.read_text() == "sleep\n"}
+    found = set()
+    for pid in hosting.containers["a"].group.pids():
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}/comm").read_text() == "sleep\n":
+                found.add(pid)
+    return found

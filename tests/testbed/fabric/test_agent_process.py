@@ -49,10 +49,10 @@ def status(namespace: str, tmp_path: Path) -> Iterator[Path]:
     assert process.wait(WITHIN_S) == 0
 
 
-def until(done: Callable[[], bool], what: str) -> None:
+def until(done: Callable[[], bool], what: str, said: list[dict]) -> None:
     deadline = time.monotonic() + WITHIN_S
     while not done():
-        assert time.monotonic() < deadline, f"never: {what}"
+        assert time.monotonic() < deadline, f"never: {what}; said last: {said[-1:]}"
         time.sleep(0.01)
 
 
@@ -65,15 +65,15 @@ def test_counts_go_on_when_a_representor_comes(status: Path) -> None:
         with Socket() as netlink:
             return bpf.installed(netlink, devices).device.tolist() == list(devices)
 
-    until(lambda: rules_at(REPRESENTOR), "a rule at the first representor")
-    until(lambda: bool(said), "a report")
+    until(lambda: rules_at(REPRESENTOR), "a rule at the first representor", said)
+    until(lambda: bool(said), "a report", said)
     ip(
         f"link add index {ANOTHER} name vf1 type veth peer index 160 name eth1",
         "link set vf1 master br0 up",
         "link set eth1 up",
     )
-    until(lambda: rules_at(REPRESENTOR, ANOTHER), "a rule at the second")
-    until(lambda: rules_at(REPRESENTOR, ANOTHER) and said[-1]["added"] == 2, "both counted")
+    until(lambda: rules_at(REPRESENTOR, ANOTHER), "a rule at the second", said)
+    until(lambda: rules_at(REPRESENTOR, ANOTHER) and said[-1]["added"] == 2, "both counted", said)
 
     # The successor adopted the first rule and added the second; the first one's counts are still there.
     assert said[-1]["adopted"] == 1

@@ -49,8 +49,16 @@ def wait_for_stage(process: subprocess.Popen[bytes], words: str) -> None:
 
 def whatever_is_left() -> list[object]:
     files = [each for folder in (NAMESPACES, *FRR_FOLDERS) for each in folder.glob(f"tb-{NAME}-*")]
-    temporary = [each for each in Path("/var/tmp/frr").glob("*") if each.stat().st_mtime > BEGAN]
+    temporary = [each for each in Path("/var/tmp/frr").glob("*") if _modified_s(each) > BEGAN]
     return [*files, *ownership.processes_of(NAME), *state_folder(NAME).parent.glob(NAME), *_ours(temporary)]
+
+
+def _modified_s(path: Path) -> float:
+    """Seconds since the epoch; 0: it is gone."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _ours(folders: list[Path]) -> list[Path]:
@@ -113,6 +121,25 @@ def test_a_process_that_has_not_entered_yet_goes_too(fabric_machine: None) -> No
     leftovers.down(NAME)
     assert late.wait(10) == -signal.SIGKILL
     assert whatever_is_left() == []
+
+
+def test_who_forks_while_processes_are_listed_is_found_by_the_next_look(
+    fabric_machine: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state.claim(state.State(Plan(name=NAME), f"run-{2**22}-1-0"))
+    late = subprocess.Popen(["sleep", "60"], env={**os.environ, ownership.ENVIRONMENT: NAME})
+    looks: list[list[int]] = []
+
+    def processes_of(name: str) -> list[int]:
+        # The first look comes between two lives of a daemon.
+        looks.append(found(name) if looks else [])
+        return looks[-1]
+
+    found = ownership.processes_of
+    monkeypatch.setattr(leftovers.ownership, "processes_of", processes_of)
+    leftovers.remove(NAME)
+    assert late.wait(10) == -signal.SIGKILL
+    assert looks[1] == [late.pid]
 
 
 def test_what_is_somebody_elses_stays(fabric_machine: None) -> None:
