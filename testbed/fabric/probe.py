@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -38,6 +39,8 @@ _SECOND_NS = 1_000_000_000
 _NICE = -10
 _BUFFER_BYTES = 1 << 20
 _READ_EVERY_S = 0.05
+_HEARD_WITHIN_S = 30.0
+_READY, _HEARD = b"ready\n", b"heard\n"
 _DENSE, _THIN, _END = signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM
 _SIGNALS = (_DENSE, _THIN, _END)
 
@@ -99,9 +102,10 @@ class Probing:
 
 @contextmanager
 def probing(flows: Sequence[Flows], folder: Path) -> Iterator[Probing]:
-    """Sends and receives while the block runs; all rates are one.
+    """Sends and receives while the block runs; all rates are one. It begins when something of every flow has
+    arrived: a gap that no arrival precedes is not known of.
 
-    Raises BackendError when a process does not start.
+    Raises BackendError when a process does not start, or a flow does not arrive within 30 s.
     """
     files = tuple(folder / f"flows-{index}.txt" for index in range(len(flows)))
     for each in files:
@@ -113,6 +117,7 @@ def probing(flows: Sequence[Flows], folder: Path) -> Iterator[Probing]:
     try:
         sender = _started("send", flows, files)
         try:
+            _await_all(receiver, sum(each.count for each in flows))
             yield Probing(files, sender)
         finally:
             _end(sender)
@@ -177,11 +182,20 @@ def _started(what: str, flows: Sequence[Flows], files: Sequence[Path]) -> subpro
     )
     assert process.stdout is not None
     assert process.stderr is not None
-    if process.stdout.readline() != b"ready\n":
+    if process.stdout.readline() != _READY:
         said = process.stderr.read().decode(errors="replace").strip().splitlines()
         process.wait()
         raise BackendError(f"probe in {namespace} does not start: {said[-1] if said else 'it has ended'}")
     return process
+
+
+def _await_all(receiver: subprocess.Popen[bytes], flows: int) -> None:
+    assert receiver.stdout is not None
+    there, _, _ = select.select([receiver.stdout], [], [], _HEARD_WITHIN_S)
+    if not there or receiver.stdout.readline() != _HEARD:
+        raise BackendError(
+            f"probe: of {flows} flows some do not arrive within {_HEARD_WITHIN_S:g} s; is the fabric whole?"
+        )
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -233,7 +247,7 @@ def _receive(flows: Sequence[Flows], files: Sequence[Path]) -> None:
             sockets.append([_listening(each.destination.address, flow) for flow in range(each.count)])
     heard = [[Hearing(flow) for flow in range(each.count)] for each in flows]
     _ready()
-    ended = False
+    ended = all_heard = False
     while not ended:
         told = signal.sigtimedwait(_SIGNALS, _READ_EVERY_S)
         # What was sent before the end is there by now.
@@ -248,6 +262,9 @@ def _receive(flows: Sequence[Flows], files: Sequence[Path]) -> None:
             if lines:
                 with file.open("a") as out:
                     out.write("".join(lines))
+        if not all_heard and all(each.received for hearing in heard for each in hearing):
+            all_heard = True
+            _say(_HEARD)
     for hearing, file in zip(heard, files, strict=True):
         total = {key: sum(getattr(each, key) for each in hearing) for key in Received.__slots__}
         with file.open("a") as out:
@@ -281,8 +298,12 @@ def _ready() -> None:
     # They wait until they are asked for (sigtimedwait).
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     os.setpriority(os.PRIO_PROCESS, 0, _NICE)
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
+    _say(_READY)
+
+
+def _say(line: bytes) -> None:
+    sys.stdout.buffer.write(line)
+    sys.stdout.buffer.flush()
 
 
 def main(arguments: Sequence[str]) -> int:
