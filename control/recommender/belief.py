@@ -23,6 +23,8 @@ _LEAST_VARIANCE = 1e-3
 """A failed trial never removes more of a variance than this leaves, relative."""
 _SMALL = 1e-12
 _LEAST_SHARE = 1e-6
+_FEWEST, _MEANS = 96, 1_000_000
+"""Of a mixture's entries so many stand for all where there are many candidates; means that are worked out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +61,20 @@ class Belief:
                 found.append((share, replace(self, weight=weight / share)))
         return found
 
-    def entries(self, most: int) -> Whole:
-        """The heaviest entries, at most so many, int64[e']."""
-        top = np.argsort(self.weight, kind="stable")[::-1][:most].astype(np.int64)
-        heavy: Whole = top[self.weight[top] > _SMALL]
-        return heavy
+    def entries(self, most: int) -> tuple[Whole, Real]:
+        """Entries that stand for all, most of them at most, int64[e'], and their weights, float64[e'].
+
+        All that have any weight, or where there are more as many as are drawn at even steps of their summed
+        weights: the heaviest alone would be surer of themselves than the mixture is.
+        """
+        heavy = np.flatnonzero(self.weight > _SMALL)
+        weight = self.weight[heavy]
+        if heavy.size > most:
+            steps = (np.arange(most) + 0.5) / most * weight.sum()
+            place = np.minimum(np.searchsorted(np.cumsum(weight), steps), heavy.size - 1)
+            unique, times = np.unique(place, return_counts=True)
+            heavy, weight = heavy[unique], times.astype(np.float64)
+        return heavy.astype(np.int64), weight / weight.sum()
 
     def means(self, entries: Whole, rows: Whole | slice = slice(None)) -> Real:
         """Log seconds that some entries expect at some candidates, float64[e', n']."""
@@ -73,23 +84,21 @@ class Belief:
             moved[mine] += self.shift[entries[mine]] @ gain[:, rows]
         return moved
 
-    def summary(self, most: int = 96) -> tuple[Real, Real]:
+    def summary(self) -> tuple[Real, Real]:
         """Mean and deviation of the log seconds at every candidate, noise of a run included, float64[n]."""
-        top = self.entries(most)
-        weight = self.weight[top] / self.weight[top].sum()
+        top, weight = self.entries(max(_FEWEST, _MEANS // self.variance.shape[1]))
         means = self.means(top)
         mean = weight @ means
         shares = np.bincount(self.prior.group[top], weights=weight, minlength=len(self.prior.groups))
         variance = shares @ self.variance + weight @ (means - mean) ** 2
         return mean, np.sqrt(variance + shares @ self.prior.noise())
 
-    def draw(self, rows: Whole, count: int, generator: np.random.Generator, most: int = 400) -> Real:
+    def draw(self, rows: Whole, count: int, generator: np.random.Generator) -> Real:
         """Joint draws of the log seconds at some candidates, without noise, float64[count, n']."""
-        top = self.entries(most)
-        chosen = generator.choice(top.size, size=count, p=self.weight[top] / self.weight[top].sum())
+        chosen = generator.choice(self.weight.size, size=count, p=self.weight)
         unique, back = np.unique(chosen, return_inverse=True)
-        drawn = self.means(top[unique], rows)[back]
-        groups = self.prior.group[top][chosen]
+        drawn = self.means(unique, rows)[back]
+        groups = self.prior.group[chosen]
         for group in range(len(self.prior.groups)):
             mine = np.flatnonzero(groups == group)
             if mine.size:

@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from control.recommender import kinship
 from control.recommender.gaussian import Features, Kernel, features, fit
 from control.recommender.local_level import Level
 from control.recommender.model import Candidates, Flags, History, Real, Whole, joined
 from control.recommender.scaling import Laws, Reference, alike, log_time, reference, sample
 
-LAWS = 2048
+LAWS = 16384
+"""Spread over six dimensions; with an eighth of them figures moved by which ones there were."""
 LEAST_RUNS = 3
 """A past job with fewer runs that ended says nothing about shape."""
 ANY_LAW = 2.0
@@ -37,7 +39,7 @@ UNTOLD = 0.5
 """The probability that a job follows past ones where nothing tells how far they may be trusted."""
 _NONE, _MEAN, _FIRST_JOB = range(3)
 """Rows of Population.residuals."""
-_LAWS_PER_JOB = 128
+_LAWS_PER_JOB = 1024
 _ROUNDS = 2
 """Of weighing laws and fitting the kernel in turn; a third changes nothing that matters."""
 _LEVEL_VARIANCE = 20.0
@@ -148,12 +150,14 @@ def learn(
     candidates: Candidates,
     known_level: Level | None = None,
     trusted: float = UNTOLD,
+    name: str = "",
 ) -> Population:
     """The prior of a new job over `candidates`; without a history, what physics alone makes likely.
 
     The history's candidates may be others; known_level: from the job's local run, instead of what past jobs
-    say of how long jobs take; trusted: the probability that the job follows past ones at all (trust.py). The
-    cost grows with jobs and the cube of the history's candidates.
+    say of how long jobs take; trusted: the probability that the job follows past ones at all (trust.py);
+    name: the new job's, which tells its kin (kinship.py). The cost grows with jobs and the cube of the
+    history's candidates.
     """
     past = _usable(history)
     both = candidates if past is None else joined(past.candidates, candidates)
@@ -172,12 +176,14 @@ def learn(
         residual, level, spread = _with_failures(past, kernel, here, shape, weights, residual)
         share, smooth = _mixing(_projected(past, kernel, here, here, residual), kernel, here)
         told = _projected(past, kernel, here, there, residual)
+        scaled = weights @ shape + _projected(past, kernel, here, here, residual)
+        kin = kinship.weights(name, past.names, _likely(past, kernel, here, scaled))
         mean, shapes = _moments(told, share, n)
         residuals = np.vstack([residuals, mean[None, :], told])
         kernel = replace(kernel, variance=kernel.variance * smooth)
         parts = [
             *(part.scaled(1 - trusted) for part in parts),
-            *(part.scaled(trusted) for part in _of_past(place, weights, kernel, shapes)),
+            *(part.scaled(trusted) for part in _of_past(place, weights, kernel, shapes, kin)),
         ]
     if known_level is not None:
         level, spread = known_level.mean, known_level.deviation**2
@@ -237,7 +243,7 @@ def _fit(past: _Past, x: Features, shape: Real, place: Real, start: Kernel) -> t
             residual[job, rows] = rest - rest.mean()
         draws = [(np.flatnonzero(past.ended[job]), residual[job, past.ended[job]]) for job in range(jobs)]
         kernel = fit(x, draws, start, level_variance=_LEVEL_VARIANCE)
-        prior = _spread_weights(place, weights)
+        prior = _spread_weights(place, weights, np.ones(jobs))
     return kernel, weights, residual
 
 
@@ -254,11 +260,11 @@ def _weigh(values: Real, shape: Real, x: Features, kernel: Kernel, prior: Real) 
     return found
 
 
-def _spread_weights(place: Real, weights: Real) -> Real:
-    """The prior over laws for a job to come: near those of past jobs, or any."""
+def _spread_weights(place: Real, weights: Real, kin: Real) -> Real:
+    """The prior over laws for a job to come: near those of past jobs, or any. kin: how much each counts."""
     total = np.full(len(place), ANY_LAW / len(place))
-    for job in weights:
-        total += alike(place, job)
+    for job, counts in zip(weights, kin, strict=True):
+        total += counts * alike(place, job)
     found: Real = total / total.sum()
     return found
 
@@ -333,11 +339,28 @@ def _without_past(start: Kernel, n: int) -> list[_Part]:
     return [_part(each, start, nothing, spread, past=False) for spread in _POPULATION_AND_STRANGERS]
 
 
-def _of_past(place: Real, weights: Real, kernel: Kernel, shapes: Real) -> list[_Part]:
-    """Laws and residuals of the population, and those near one past job each."""
+def _likely(past: _Past, kernel: Kernel, x: Features, shape: Real) -> Real:
+    """Log likelihood of each past job if it is like each other one, up to a constant of its own, [m, m].
+
+    shape: of each past job's log time, float64[m, n].
+    """
+    found = np.zeros((len(shape), len(shape)))
+    for job, ended in enumerate(past.ended):
+        rows = np.flatnonzero(ended)
+        known = x.take(rows)
+        covariance = LIKE_ONE * kernel(known, known) + _LEVEL_VARIANCE
+        covariance[np.diag_indices_from(covariance)] += kernel.noise
+        rest = past.log_time[job, rows] - shape[:, rows]
+        rest -= rest.mean(axis=1, keepdims=True)
+        found[job] = -0.5 * np.einsum("mn,mn->m", rest, np.linalg.solve(covariance, rest.T).T)
+    return found
+
+
+def _of_past(place: Real, weights: Real, kernel: Kernel, shapes: Real, kin: Real) -> list[_Part]:
+    """Laws and residuals of the population, and those near one past job each. kin: a past job's weight."""
     jobs = len(weights)
-    likely = jobs / (jobs + UNLIKE_ALL)
-    prior = _spread_weights(place, weights)
+    likely = kin.sum() / (kin.sum() + UNLIKE_ALL)
+    prior = _spread_weights(place, weights, kin)
     parts = [
         _part(prior, kernel, shapes, spread, past=True).scaled(1 - likely)
         for spread in _POPULATION_AND_STRANGERS
@@ -345,7 +368,7 @@ def _of_past(place: Real, weights: Real, kernel: Kernel, shapes: Real) -> list[_
     near = np.array([alike(place, job) for job in weights])
     top = np.argsort(-near, axis=1, kind="stable")[:, :_LAWS_PER_JOB]
     weight = np.take_along_axis(near, top, axis=1)
-    weight *= likely / jobs / weight.sum(axis=1, keepdims=True)
+    weight *= likely * (kin / kin.sum())[:, None] / weight.sum(axis=1, keepdims=True)
     of = np.repeat(np.arange(jobs) + _FIRST_JOB, top.shape[1])
     parts.append(_Part(top.ravel(), of, weight.ravel(), _group(kernel, shapes, LIKE_ONE, past=True)))
     return parts

@@ -72,7 +72,7 @@ class Transfer:
 
 def _prior(request: Request) -> Population:
     local = level(request.job, request.candidates)
-    return learn(request.history, request.candidates, local, trust(request.history))
+    return learn(request.history, request.candidates, local, trust(request.history), request.job.name)
 
 
 def rank(request: Request, belief: Belief, most: int | None = None) -> list[Recommendation]:
@@ -119,7 +119,7 @@ class Informed:
         if best is not None and (shares @ gains).max() < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
         # Each view has its turn as often as it is believed: where one is wrong, the other soon shows it.
-        turn = int(generator.choice(shares.size, p=shares / shares.sum()))
+        turn = int(shares.argmax())
         # Where all seems found, what might still be a little better is better than whatever comes first.
         little = expected_gain(draws[turn], value, max(self.far), near=0.0)
         place = int((gains[turn] + _LITTLE * little).argmax())

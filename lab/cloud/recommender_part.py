@@ -30,7 +30,7 @@ class Data:
 
     table: str
     licence: str
-    seeds: int = 3
+    seeds: int = 10
     few: int | None = None
 
     @property
@@ -41,7 +41,7 @@ class Data:
 
 SCOUT, CHERRYPICK, LYNCEUS = (
     Data("scout", "MIT"),
-    Data("cherrypick", "none stated", seeds=10),
+    Data("cherrypick", "none stated"),
     Data("lynceus", "none stated"),
 )
 DATA = (SCOUT, Data("scout", "MIT", few=2), CHERRYPICK, LYNCEUS)

@@ -77,6 +77,18 @@ def test_trials_narrow_what_is_believed(prior: Population) -> None:
     assert np.abs(after[0] - true).mean() < np.abs(before[0] - true).mean()
 
 
+def test_some_entries_that_stand_for_all_say_what_all_say(prior: Population) -> None:
+    belief = believe(prior, observed_of(HISTORY, 0, [0, 20]))
+    everything, exact = belief.entries(len(belief.weight))
+    some, weight = belief.entries(300)
+    assert some.size <= 300 < everything.size
+    assert exact.sum() == pytest.approx(1) == weight.sum()
+    whole, part = exact @ belief.means(everything), weight @ belief.means(some)
+    assert np.abs(whole - part).max() < 0.1
+    spread = np.sqrt(exact @ (belief.means(everything) - whole) ** 2)
+    assert np.sqrt(weight @ (belief.means(some) - part) ** 2).mean() == pytest.approx(spread.mean(), rel=0.2)
+
+
 @settings(max_examples=15, deadline=None)
 @given(rows=st.lists(st.integers(0, 47), min_size=1, max_size=5, unique=True), seed=st.integers(0, 99))
 def test_the_order_of_trials_does_not_matter(prior: Population, rows: list[int], seed: int) -> None:
