@@ -6,7 +6,8 @@ where the physics is right, by one of four correctors: NONE (the prior, times wh
 SCALING (linear in what says how any job scales), RIDGE (in all features) or TREES (boosted, shallow). Which
 one, and how much it is held back, is chosen twice: for applications that it does not know by leaving one
 application of the training out at a time, for those that it knows by leaving out rows. The errors seen there,
-of what the other parts would have chosen, make the intervals. Without a prior the same is learned of the outcome itself.
+of what the other parts would have chosen, make the intervals. Without a prior the same is learned of the
+outcome itself.
 """
 
 from __future__ import annotations

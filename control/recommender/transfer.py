@@ -3,8 +3,8 @@
 For: a job that resembles others in how it scales, or not; the mixture of population.py says how far to trust
 each. Not for: jobs whose candidates have no past and no physics (cherrypick.py asks the job alone). The next
 trial is the candidate that is expected to take most off the remaining regret, by joint draws from what is
-believed if the job follows past ones, or if it does not, as often as each is believed; the search stops where
-too little is left to gain. Source: the knowledge-gradient view of expected improvement (Frazier, 2018,
+believed if the job follows past ones, or if it does not, whichever is likelier; the search stops where too
+little is left to gain. Source: the knowledge-gradient view of expected improvement (Frazier, 2018,
 §4.1–4.2), over the mixture of population.py and belief.py.
 """
 
@@ -118,7 +118,7 @@ class Informed:
         shares = np.array([share for share, _ in views])
         if best is not None and (shares @ gains).max() < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
-        # Each view has its turn as often as it is believed: where one is wrong, the other soon shows it.
+        # A view that is wrong loses its share within a few trials, and the turn with it.
         turn = int(shares.argmax())
         # Where all seems found, what might still be a little better is better than whatever comes first.
         little = expected_gain(draws[turn], value, max(self.far), near=0.0)

@@ -14,18 +14,18 @@ PATIENCE_S = 2.0
 """Work that is done within this time needs no bar; a bar that flashes by is noise."""
 
 PREPARING = "preparing (the first time the twin is compiled too: about 15 s)"
-"""What the bar says while no run has begun: a trace is read, a workload profiled."""
+"""Where nothing else is given: a trace is read, a workload profiled."""
 
 
 class Bar:
     """Progress over several runs: call it with (label, fraction of that run), as lab.runner does.
 
     Runs may go on side by side. Shows itself only on a terminal, only after PATIENCE_S, and clears itself
-    when left.
+    when left. preparing: what it says while no run has begun.
     """
 
-    def __init__(self, runs: int, *, wanted: bool) -> None:
-        self._runs = runs
+    def __init__(self, runs: int, *, wanted: bool, preparing: str = PREPARING) -> None:
+        self._runs, self._preparing = runs, preparing
         self._fractions: dict[str, float] = {}
         self._live: _Live | None = None
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class Bar:
         with self._lock:
             if self._timer is not None:
                 self._live = _Live(self._runs)
-                self._live.show(PREPARING if not self._fractions else "", sum(self._fractions.values()))
+                self._live.show(self._preparing if not self._fractions else "", sum(self._fractions.values()))
 
 
 class _Live:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit
 from lab.formats import Column, Record, Result
 from twinbed import ScenarioError
 
@@ -84,12 +84,14 @@ def recommend(
     ] = None,
     top: Annotated[int, typer.Option("--top", metavar="N", min=1, help="Rows of the ranking.")] = 10,
     form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
 ) -> None:
     """Rank clusters for a training job by cost or time, with intervals, and say which one to try next.
 
     Trials that are added with `twinbed measurements import` under the job's name sharpen the answer.
     """
     from control.recommender.model import Objective
+    from lab.cli.progress import Bar
     from lab.cloud import job_file, recommending
     from lab.cloud.store import Measurements
     from traces.catalogue.catalogue import load
@@ -111,7 +113,8 @@ def recommend(
         budget_usd_h=float("inf") if budget_per_hour is None else budget_per_hour,
         deadline_s=float("inf") if deadline is None else recommending.seconds(deadline),
     )
-    found = recommending.answer(question, load(catalogue), Measurements(measurements), most=top)
+    with Bar(1, wanted=not no_progress, preparing="learning from past jobs (a dozen: ten seconds)"):
+        found = recommending.answer(question, load(catalogue), Measurements(measurements), most=top)
     emit(_result(found, by), form)
 
 
