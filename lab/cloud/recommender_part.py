@@ -24,19 +24,21 @@ OURS = "transfer"
 class Data:
     """A public table that is searched.
 
-    licence: of its source; seeds: searches per job of a recommender that draws; few: keep only so many past
-    jobs, of other programs (None: all other jobs).
+    licence: of its source; seeds: searches per job of a recommender that draws; programs: past jobs of the
+    same program are left out, too; few: keep only so many.
     """
 
     table: str
     licence: str
     seeds: int = 10
+    programs: bool = False
     few: int | None = None
 
     @property
     def title(self) -> str:
         """What its rows are called."""
-        return self.table if self.few is None else f"{self.table}, {self.few} past jobs of other programs"
+        count = "" if self.few is None else f"{self.few} "
+        return f"{self.table}, {count}past jobs of other programs" if self.programs else self.table
 
 
 SCOUT, CHERRYPICK, LYNCEUS = (
@@ -44,7 +46,13 @@ SCOUT, CHERRYPICK, LYNCEUS = (
     Data("cherrypick", "none stated"),
     Data("lynceus", "none stated"),
 )
-DATA = (SCOUT, Data("scout", "MIT", few=2), CHERRYPICK, LYNCEUS)
+DATA = (
+    SCOUT,
+    Data("scout", "MIT", programs=True),
+    Data("scout", "MIT", programs=True, few=2),
+    CHERRYPICK,
+    LYNCEUS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +107,7 @@ def table(folder: Path, names: Sequence[str] = tuple(RECOMMENDERS)) -> list[str]
         except TraceError:
             continue
         # Who reads no history does as on the whole table.
-        asked = names if data.few is None else [name for name in names if name == OURS]
+        asked = names if not data.programs else [name for name in names if name == OURS]
         found[data] = {name: _judged(measured, data, name) for name in asked}
     return [
         "## Recommenders on public measurements: trials to within 10 % of the cheapest",
@@ -125,7 +133,7 @@ def table(folder: Path, names: Sequence[str] = tuple(RECOMMENDERS)) -> list[str]
 
 def _judged(measured: Table, data: Data, name: str) -> list[Judged]:
     seeds = range(data.seeds)
-    return list(judge(measured, name, seeds=seeds, programs=data.few is not None, few=data.few))
+    return list(judge(measured, name, seeds=seeds, programs=data.programs, few=data.few))
 
 
 def _target(figure: Figure, found: dict[str, list[Judged]] | None) -> str:
