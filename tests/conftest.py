@@ -19,8 +19,9 @@ REAL = ("contract", "faults", "kernel", "testbed", "lab/real", "lab/fabric/real"
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What runs on the real machine runs alone (`-m real`); the rest may run side by side (`-m 'not real'
     -n 2`). What is real, and what drives a browser, is tried once more when it fails, which the summary tells
-    of (RERUN): such a machine may stand still for longer than any deadline that is of use. Files with long
-    tests come first: at the end nobody waits for the last one's."""
+    of (RERUN): such a machine may stand still for longer than any deadline that is of use. What runs in the
+    VM is tried three times more: an emulated kernel stops for good now and then, and is booted anew. Files
+    with long tests come first: at the end nobody waits for the last one's."""
     here = Path(__file__).parent
     folders = [here / each for each in REAL]
     for item in items:
@@ -29,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if real:
             item.add_marker(pytest.mark.real)
         if real or "browser" in kinds:
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=3 if "vm" in kinds else 1))
     lengths: dict[Path, int] = {}
     for item in items:
         kinds = {mark.name for mark in item.iter_markers()}
