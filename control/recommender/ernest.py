@@ -93,7 +93,9 @@ def _plan(request: Request) -> list[int]:
     """Positions of the smallest, middle and largest cluster of each type, the types by price per hour."""
     candidates = request.candidates
     each_usd_h = candidates.price_usd_h / candidates.count
-    names = sorted(set(candidates.name.tolist()), key=lambda name: each_usd_h[candidates.name == name].min())
+    least = {name: float(each_usd_h[candidates.name == name].min()) for name in candidates.name.tolist()}
+    # By name where prices are equal: a set's order changes from process to process.
+    names = sorted(least, key=lambda name: (least[name], name))
     planned = []
     for name in names:
         rows = np.flatnonzero(candidates.name == name)

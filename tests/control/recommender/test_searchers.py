@@ -130,3 +130,12 @@ def test_ernest_ranks_only_types_that_were_tried() -> None:
     assert {row.configuration.instance for row in found} == {"c.small"}
     assert len(found) == 8
     assert found[0].time_interval.low < found[0].time_s < found[0].time_interval.high
+
+
+def test_ernest_begins_by_name_where_types_cost_the_same() -> None:
+    among = clusters()
+    # Six types of one price: of their orders a set would keep the first by name in one process of six.
+    same = among.repriced(among.count.astype(np.float64))
+    step = Ernest().searcher(Request(Job("new"), same), seed=0).propose(no_observations())
+    assert isinstance(step, Proposal)
+    assert among.name[step.candidate] == min(among.name)
