@@ -72,20 +72,20 @@ bench: setup
 	@$(BIN)/python -m benchmarks
 
 results-containers: setup
-	$(BIN)/python -m lab.experiments containers
+	$(BIN)/python -m studies.experiments containers
 
 results-fabric: setup
-	$(BIN)/python -m lab.experiments fabric
+	$(BIN)/python -m studies.experiments fabric
 
 results-cloud: setup
-	$(BIN)/python -m lab.cloud.results
+	$(BIN)/python -m studies.cloud.results
 
 results-fidelity-containers: setup
-	$(BIN)/python -m lab.validation $(addprefix --part ,$(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION))
+	$(BIN)/python -m studies.fidelity_containers $(addprefix --part ,$(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION))
 
 results-fidelity-fabric: setup
-	$(BIN)/python -m lab.fabric.real.applications
-	$(BIN)/python -m lab.fabric.real $(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE))
+	$(BIN)/python -m studies.fidelity_fabric.applications
+	$(BIN)/python -m studies.fidelity_fabric $(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE))
 
 clean:
 	rm -rf $(VENV) build artefacts *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

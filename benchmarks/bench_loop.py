@@ -13,8 +13,8 @@ from unittest.mock import patch
 
 from benchmarks.figure import figure
 from control.allocator import escra_cpu
-from lab.calibrating import loop
-from lab.validation.loop_figures import CONTAINERS, DURATION_S
+from lab.containers.calibrate import loop
+from studies.fidelity_containers.loop_figures import CONTAINERS, DURATION_S
 from twinbed import BackendError
 
 REPEATS = 3

@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.figure import figure
-from lab import tables
-from lab.store import write_table
+from lab.containers import tables
+from lab.runs.store import write_table
 from traces import parquet
 from traces.schema import UsageTrace
 from twin.containers.model import Series

@@ -11,7 +11,15 @@ import pytest
 from testbed.containers import hooks
 from testbed.vm import Vm, available
 
-REAL = ("contract", "faults", "kernel", "testbed", "lab/real", "lab/fabric/real", "lab/calibrating")
+REAL = (
+    "contract",
+    "faults",
+    "kernel",
+    "testbed",
+    "lab/containers/real",
+    "lab/containers/calibrate",
+    "studies/fidelity_fabric",
+)
 """Where tests run on the machine's own kernel and clock, which others use, too."""
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lab.labels import labels
-from lab.store import Run
+from lab.runs.labels import labels
+from lab.runs.store import Run
 
 _BASE = {
     "escra": "#1A7FC4",

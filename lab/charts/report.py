@@ -1,6 +1,7 @@
 """The report's charts: what clients saw; what all containers together reserved and used, slack, throttling.
 
-For: lab.report. Not for: looking into one container (the explorer does that, with the same looks and, for
+For: lab.runs.report. Not for: looking into one container (the explorer does that, with the same looks and,
+for
 slack and throttling, the same charts). Figures over time are means over equal stretches, so that a week and
 a minute make a picture of the same size; the caption says how long a stretch is.
 """
@@ -16,8 +17,8 @@ import pandas as pd
 
 from lab.charts import drawing, series, services, services_drawing
 from lab.charts.palette import USAGE, Shown, shown
-from lab.metrics import GIB, UNLIMITED_BYTES
-from lab.store import Run
+from lab.containers.metrics import GIB, UNLIMITED_BYTES
+from lab.runs.store import Run
 from twinbed import StoreError
 
 _STRETCHES = 400

@@ -1,7 +1,8 @@
 """A run's series made small enough to draw, with nothing that matters lost.
 
 For: one container's periods, thinned to a few thousand rows that keep every extreme; throttled spans;
-distributions and shares over all containers. Not for: drawing (lab.charts.drawing) or figures (lab.metrics).
+distributions and shares over all containers. Not for: drawing (lab.charts.drawing) or figures
+(lab.containers.metrics).
 DuckDB reads from the run's Parquet only the columns and the rows that are asked for.
 """
 
@@ -16,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from control.allocator.model import Reason
-from lab.store import Run
+from lab.runs.store import Run
 from twinbed import StoreError
 
 MIB = float(1 << 20)
@@ -109,8 +110,8 @@ def throttled_spans(frame: pd.DataFrame, most: int) -> pd.DataFrame:
 def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
     """The CDF of `cpu` (cores) or `memory` (MiB) slack over all container-periods: slack, share.
 
-    As lab.metrics counts it: while up, where there is a limit, and for memory only where the trace has
-    any. Empty when there is none such.
+    As lab.containers.metrics counts it: while up, where there is a limit, and for memory only where the
+    trace has any. Empty when there is none such.
     """
     if quantity == "cpu":
         value, counted = "quota_cores - usage_cores", "isfinite(quota_cores)"

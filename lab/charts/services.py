@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lab.charts import series
-from lab.store import Run
+from lab.runs.store import Run
 from twinbed import StoreError
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
@@ -109,7 +109,8 @@ def by_container(run: Run) -> pd.DataFrame:
     """One row per container, in the application's order.
 
     Columns: container; visits_rps; usage_cores and quota_cores, means while up (quota NaN where it has none);
-    cpu_slack_p50_cores, throttled_share, memory_slack_p50_mib, turned_away, oom_kills as in lab.metrics.
+    cpu_slack_p50_cores, throttled_share, memory_slack_p50_mib, turned_away, oom_kills as in
+    lab.containers.metrics.
     """
     means = _query(
         run,

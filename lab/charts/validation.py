@@ -1,7 +1,7 @@
 """Twin and testbed over each other: what they used and were allowed, and what their clients waited.
 
-For: data frames and charts of the Validation page. Not for: judging (lab.validation) or one backend alone
-(lab.charts.drawing). Colours and dashes tell the two apart, also without colour.
+For: data frames and charts of the Validation page. Not for: judging (lab.containers.validate) or one backend
+alone (lab.charts.drawing). Colours and dashes tell the two apart, also without colour.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pandas as pd
 
 from lab.charts import series, services
 from lab.charts.drawing import Time, left
-from lab.store import Run
+from lab.runs.store import Run
 
 TWIN, TESTBED = "twin", "testbed"
 COLORS = {TWIN: "#1A7FC4", TESTBED: "#D55E00"}

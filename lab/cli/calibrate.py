@@ -1,6 +1,6 @@
 """`twinbed calibrate`: measures this machine and writes a calibration file.
 
-For: the verb's options; lab.calibrating does the work.
+For: the verb's options; lab.containers.calibrate does the work.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def calibrate(
     if pillar is Pillar.FABRIC:
         _of_fabric(out, name, form, quick=quick, wanted=not no_progress)
         return
-    from lab.calibrating.calibrate import HEAD, QUICK, STEPS, THOROUGH
-    from lab.calibrating.calibrate import calibrate as measure
-    from lab.calibrating.present import result
-    from lab.calibration import write
     from lab.cli.progress import Bar
-    from lab.files import write_whole
+    from lab.containers.calibrate.calibrate import HEAD, QUICK, STEPS, THOROUGH
+    from lab.containers.calibrate.calibrate import calibrate as measure
+    from lab.containers.calibrate.present import result
+    from lab.containers.calibration import write
+    from lab.runs.files import write_whole
 
     with Bar(len(STEPS), wanted=not no_progress) as bar:
         found = measure(name or out.stem, QUICK if quick else THOROUGH, bar)
@@ -58,11 +58,11 @@ def calibrate(
 
 def _of_fabric(out: Path, name: str, form: Format, *, quick: bool, wanted: bool) -> None:
     """Faults on real fabrics, one setting after another."""
-    from lab.calibrating.present import of_fabric
     from lab.cli.progress import Bar
+    from lab.containers.calibrate.present import of_fabric
     from lab.fabric.calibration import write
     from lab.fabric.real.calibrate import HEAD, QUICK, STEPS, THOROUGH, measure
-    from lab.files import write_whole
+    from lab.runs.files import write_whole
 
     with Bar(len(STEPS), wanted=wanted) as bar:
         found = measure(name or out.stem, QUICK if quick else THOROUGH, bar)

@@ -1,6 +1,6 @@
 """`twinbed compare`: stored runs beside each other.
 
-For: the verb's options; lab.compare makes the table.
+For: the verb's options; lab.runs.compare makes the table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def compare(
 ) -> None:
     """Compare stored runs; runs that differ in the seed alone become a mean with its 95 % interval."""
     del no_progress
-    from lab.compare import as_result
+    from lab.runs.compare import as_result
 
     kept = open_store(store)
     emit(as_result([kept.open(each) for each in runs]), form)

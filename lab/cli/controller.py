@@ -1,6 +1,6 @@
 """`twinbed controller`: decides for containers on several hosts; makes and gives out certificates.
 
-For: the verbs' options. Not for: the deployment's file (lab.deployment) nor the controller itself
+For: the verbs' options. Not for: the deployment's file (lab.containers.deployment) nor the controller itself
 (testbed.containers.remote).
 """
 
@@ -19,7 +19,7 @@ from lab.cli.options import write
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
-    from lab.deployment import Plan
+    from lab.containers.deployment import Plan
 
 DEFAULT_LISTEN = "0.0.0.0:7117"
 DEFAULT_PKI = Path("/etc/twinbed/controller")
@@ -83,7 +83,7 @@ def run(
     pki: PkiOption = DEFAULT_PKI,
 ) -> None:
     """Run a deployment until Ctrl-C. Agents hold all limits while no controller runs."""
-    from lab.deployment import load
+    from lab.containers.deployment import load
     from testbed.containers.remote import certificates
 
     plan = load(deployment)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from lab.cli.options import Format, FormatOption, emit, write
-from lab.formats import Column, Record, Result
+from lab.runs.formats import Column, Record, Result
 
 app = typer.Typer(no_args_is_help=True, help="The database of past runs that recommenders stand on.")
 _PathOption = Annotated[

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.formats import DEFAULT_WIDTH, FORMATS, Result, table
+from lab.runs.formats import DEFAULT_WIDTH, FORMATS, Result, table
 from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
-    from lab.store import RunStore
+    from lab.runs.store import RunStore
 
 CLOSED_PIPE_EXIT = 141
 """What a shell reports of a program that ended because its reader left (128 + SIGPIPE)."""
 
 
 class Format(StrEnum):
-    """How a result is written; one formatter each in lab.formats."""
+    """How a result is written; one formatter each in lab.runs.formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -93,7 +93,7 @@ SeedOption = Annotated[
 
 def open_store(root: Path | None) -> RunStore:
     """The run store that `--store` names."""
-    from lab.store import RunStore
+    from lab.runs.store import RunStore
 
     return RunStore(root)
 

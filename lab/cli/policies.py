@@ -1,6 +1,6 @@
 """`twinbed policies`: every policy and each of its parameters, from the settings themselves.
 
-For: the verb. Not for: the policies (control.allocator) or the reference page (lab.reference).
+For: the verb. Not for: the policies (control.allocator) or the reference page (lab.cli.reference_pages).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit
-from lab.formats import Column, Record, Result, Value
+from lab.runs.formats import Column, Record, Result, Value
 from twinbed import ScenarioError
 
 _COLUMNS = (

@@ -13,7 +13,7 @@ import typer
 
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit
 from lab.cli.progress import Bar
-from lab.formats import Column, Record, Result
+from lab.runs.formats import Column, Record, Result
 
 if TYPE_CHECKING:
     from control.predictor.examples import Examples
@@ -195,7 +195,8 @@ def explain(
 
 
 def _examples(runs: Path | None, jobs: Path | None) -> tuple[Path, Examples]:
-    from lab.cloud import data_set, measure
+    from lab.cloud import data_set
+    from studies.cloud import measure
     from traces.catalogue.catalogue import load
 
     table = runs or measure.TABLE

@@ -13,7 +13,7 @@ import typer
 
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit
 from lab.cli.record import check_folder, progress_line
-from lab.formats import Column, Record, Result
+from lab.runs.formats import Column, Record, Result
 
 _COLUMNS = (
     Column("process", "process"),

@@ -18,7 +18,7 @@ PREPARING = "preparing (the first time the twin is compiled too: about 15 s)"
 
 
 class Bar:
-    """Progress over several runs: call it with (label, fraction of that run), as lab.runner does.
+    """Progress over several runs: call it with (label, fraction of that run), as lab.runs.runner does.
 
     Runs may go on side by side. Shows itself only on a terminal, only after PATIENCE_S, and clears itself
     when left. preparing: what it says while no run has begun.

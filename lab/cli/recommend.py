@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit
-from lab.formats import Column, Record, Result
+from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """docs/reference/cli.md: every verb with its arguments and options, from the command line itself.
 
-For: lab.reference, which writes the file. Not for: prose about how to use them (docs/tutorial.md).
+For: lab.cli.reference_pages, which writes the file. Not for: prose about how to use them (docs/tutorial.md).
 """
 
 from __future__ import annotations

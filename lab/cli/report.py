@@ -1,6 +1,7 @@
 """`twinbed report`: stored runs as one HTML file, or experiments with our figures beside the source's.
 
-For: the verb's options and writing the file whole or not at all; lab.report and lab.experiments do the work.
+For: the verb's options and writing the file whole or not at all; lab.runs.report and studies.experiments do
+the work.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption,
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
-    from lab.store import RunStore
+    from lab.runs.store import RunStore
 
 _DEFAULT_FILE = Path("report.html")
 
@@ -67,11 +68,11 @@ def report(
 
 
 def _of_runs(runs: list[str], html: Path, store: RunStore, form: Format) -> None:
-    from lab.report import document
+    from lab.runs.report import document
 
     opened = [store.open(each) for each in runs]
     size = _write(html, document(opened))
-    from lab.formats import Column, Result
+    from lab.runs.formats import Column, Result
 
     columns = (Column("report", "Report"), Column("runs", "Runs"), Column("bytes", "Size", "bytes"))
     emit(Result(columns, ({"report": str(html), "runs": len(opened), "bytes": size},)), form)
@@ -80,12 +81,12 @@ def _of_runs(runs: list[str], html: Path, store: RunStore, form: Format) -> None
 def _of_experiments(
     names: list[str], html: Path | None, store: RunStore, form: Format, sensitivity: bool, bar: bool
 ) -> None:
+    from lab.ask.scenario import expand
     from lab.cli.progress import Bar
-    from lab.experiments import present
-    from lab.experiments import sensitivity as varied
-    from lab.experiments.catalogue import experiment
-    from lab.experiments.evaluate import evaluate, scenario_of, units
-    from lab.scenario import expand
+    from studies.experiments import present
+    from studies.experiments import sensitivity as varied
+    from studies.experiments.catalogue import experiment
+    from studies.experiments.evaluate import evaluate, scenario_of, units
 
     chosen = [experiment(name) for name in dict.fromkeys(names)]
     if sensitivity and len(chosen) > 1:
@@ -99,13 +100,13 @@ def _of_experiments(
             with Bar(runs * (1 + len(each.sensitivity)), wanted=bar) as shown:
                 moved = list(varied.sensitivity(each, store, progress=shown))
     if html is not None:
-        from lab.experiments.page import document
+        from studies.experiments.page import document
 
         _write(html, document(evaluations, {chosen[0].name: moved} if moved else {}))
     emit(present.moved(evaluations[0], moved) if moved else present.result(evaluations), form)
 
 
 def _write(path: Path, text: str) -> int:
-    from lab.files import write_whole
+    from lab.runs.files import write_whole
 
     return write_whole(path, lambda file: file.write(text.encode()))

@@ -1,6 +1,7 @@
 """`twinbed run`: a scenario file, its policies and seeds, on the twin or for real.
 
-For: the verb's options; lab.runner and lab.real.backend do the work, lab.compare the table.
+For: the verb's options; lab.runs.runner and lab.containers.real.backend do the work, lab.runs.compare the
+table.
 """
 
 from __future__ import annotations
@@ -69,16 +70,16 @@ def run(
 
     On the testbed real containers run it on this machine, one run after another; that needs root and cgroups.
     """
+    from lab.ask.scenario import expand, load, with_overrides
     from lab.cli.progress import Bar
-    from lab.compare import as_result
-    from lab.scenario import expand, load, with_overrides
+    from lab.runs.compare import as_result
 
     overrides = [f"seeds={seed}"] if seed else []
     question = with_overrides(load(scenario), [*overrides, *(set_ or [])])
     target = open_store(store)
     with Bar(len(expand(question)), wanted=not no_progress) as bar:
         if backend is Backend.TESTBED:
-            from lab.real.backend import run_scenario as carry_out
+            from lab.containers.real.backend import run_scenario as carry_out
 
             finished = carry_out(question, target, repeats=(repeat,), progress=bar)
         elif repeat:
@@ -86,7 +87,7 @@ def run(
                 "--repeat: equal runs of the twin are equal; give --backend testbed or --seed"
             )
         else:
-            from lab.runner import run_scenario
+            from lab.runs.runner import run_scenario
 
             finished = run_scenario(question, target, progress=bar, jobs=jobs)
     emit(as_result(finished), form)

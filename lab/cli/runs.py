@@ -1,6 +1,6 @@
 """`twinbed runs`: the run store from the command line.
 
-For: listing, showing, removing, exporting and querying runs; lab.store does the work.
+For: listing, showing, removing, exporting and querying runs; lab.runs.store does the work.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from lab.cli.options import Format, FormatOption, NoProgressOption, StoreOption, emit, open_store
-from lab.formats import Column, Result
+from lab.runs.formats import Column, Result
 
 app = typer.Typer(help="List, show, remove, export and query stored runs.", no_args_is_help=True)
 
@@ -58,7 +58,7 @@ def show(
     del no_progress
     from dataclasses import replace
 
-    from lab.compare import facts, notes_of, remarks
+    from lab.runs.compare import facts, notes_of, remarks
 
     opened = open_store(store).open(run)
     manifest = opened.manifest
@@ -154,8 +154,8 @@ def _record(row: dict[Any, Any]) -> dict[str, str | int | float | bool | None]:
 
 def _summary(run: Any) -> Result:
     """The run's metrics with title, figure and unit, one per line."""
+    from lab.containers.metrics import METRICS
     from lab.fabric.metrics import METRICS as FABRIC_METRICS
-    from lab.metrics import METRICS
 
     currency = "" if run.of_fabric else run.manifest["spec"]["price"]["currency"]
     columns = (

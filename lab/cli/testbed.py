@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit
-from lab.formats import Column, Record, Result
+from lab.runs.formats import Column, Record, Result
 
 if TYPE_CHECKING:
     from testbed.containers.leftovers import Run

@@ -20,7 +20,7 @@ from lab.cli.options import (
     assignments,
     emit,
 )
-from lab.formats import Column, Record, Result
+from lab.runs.formats import Column, Record, Result
 from twinbed import TraceError
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ def convert(
     loaded = _load(trace, trace_format, trace_option)
     notes: tuple[str, ...] = ()
     if out.suffix == ".csv":
-        from lab.files import write_whole
-        from lab.trace_csv import write_long
+        from lab.containers.trace_csv import write_long
+        from lab.runs.files import write_whole
 
         write_whole(out, lambda file: write_long(loaded, file))
         notes = ("CSV has no place for the trace's metadata and notes; .parquet keeps them.",)

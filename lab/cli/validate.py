@@ -1,6 +1,6 @@
 """`twinbed validate`: a scenario on both backends, and the twin's error in each quantity.
 
-For: the verb's options; lab.validation does the work.
+For: the verb's options; lab.containers.validate does the work.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lab.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from lab.scenario import Scenario
+    from lab.ask.scenario import Scenario
 
 _DISAGREE = 1
 
@@ -47,11 +47,11 @@ def validate(
     A fabric's scenario: its fault on a real fabric, 20 times per repeat. Needs root and cgroups, or FRR.
     Exit code 1 when fewer comparisons agree than is aimed at.
     """
+    from lab.ask.scenario import expand, load, with_overrides
     from lab.cli.progress import Bar
-    from lab.scenario import expand, load, with_overrides
-    from lab.validation.both import validate as run_both
-    from lab.validation.present import result
-    from lab.validation.rule import TARGET, share
+    from lab.containers.validate.both import validate as run_both
+    from lab.containers.validate.present import result
+    from lab.containers.validate.rule import TARGET, share
 
     overrides = [f"seeds={seed}"] if seed else []
     question = with_overrides(load(scenario), [*overrides, *(set_ or [])])
@@ -67,10 +67,10 @@ def validate(
 
 def _of_fabric(question: Scenario, repeats: int, form: Format, *, wanted: bool) -> None:
     """Its faults on a real fabric; nothing is stored, and every comparison is to agree."""
+    from lab.ask.scenario import expand
     from lab.cli.progress import Bar
     from lab.fabric.real.judge import RULE, result
     from lab.fabric.real.scenario import validate as run_both
-    from lab.scenario import expand
 
     cells = {(each.variant, each.policy.text) for each in expand(question)}
     with Bar(len(cells), wanted=wanted) as bar:

@@ -1,6 +1,6 @@
 """`twinbed whatif`: the short road from a trace to the comparison of policies.
 
-For: the verb's options and nothing else; lab.runner does the work, lab.compare the table.
+For: the verb's options and nothing else; lab.runs.runner does the work, lab.runs.compare the table.
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def whatif(
     Every policy meets the same demand, global limits and luck. The runs are kept: twinbed runs list.
     """
     from lab.cli.progress import Bar
-    from lab.compare import as_result
-    from lab.runner import run_scenario, whatif_scenario
+    from lab.runs.compare import as_result
+    from lab.runs.runner import run_scenario, whatif_scenario
 
     chosen = [text.strip() for given in policy or [_DEFAULT] for text in given.split(",")]
     overrides = [] if budget_factor is None else [f"budget_factor={budget_factor!r}"]

@@ -95,7 +95,9 @@ def _job(path: Path) -> Job:
 
 def _runs(table: Path) -> list[_Run]:
     if not table.exists():
-        raise ScenarioError(f"{table}: no such table; python -m lab.cloud.measure makes one (root, an hour)")
+        raise ScenarioError(
+            f"{table}: no such table; python -m studies.cloud.measure makes one (root, an hour)"
+        )
     try:
         with table.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
@@ -109,7 +111,7 @@ def _runs(table: Path) -> list[_Run]:
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{table}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
     if not found:
-        raise ScenarioError(f"{table}: no run that went well; python -m lab.cloud.measure adds some")
+        raise ScenarioError(f"{table}: no run that went well; python -m studies.cloud.measure adds some")
     return found
 
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from control.recommender.model import Job
+from lab.ask.commands import Command
+from lab.ask.problems import describe
+from lab.ask.strict_yaml import read_keys
 from lab.cloud.local_run_file import read
-from lab.commands import Command
-from lab.problems import describe
-from lab.strict_yaml import read_keys
 from twinbed import ScenarioError
 
 _PYTHON = "python"

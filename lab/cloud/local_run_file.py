@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from control.recommender.model import LocalRun, Real
-from lab.files import write_whole
+from lab.runs.files import write_whole
 from twinbed import ScenarioError
 
 VERSION = 1

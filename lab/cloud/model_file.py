@@ -23,7 +23,7 @@ from control.predictor.features import Encoder
 from control.predictor.physical import Correction, Corrector, Physical
 from control.predictor.trees import Trees
 from control.recommender.model import Objective
-from lab.files import write_whole
+from lab.runs.files import write_whole
 from twinbed import ScenarioError
 
 VERSION = 2

@@ -1,7 +1,8 @@
 """The measurement database: every run of every job that was paid for, in one DuckDB file.
 
 For: importing runs from CSV, adding trials, and the history and trials that recommenders are asked with. Not
-for: recommending, nor runs of scenarios (lab.store). A run carries the facts of its cluster and the price
+for: recommending, nor runs of scenarios (lab.runs.store). A run carries the facts of its cluster and the
+price
 that was paid, so that no later catalogue changes what was measured. Source: FC² §6 (its store of past runs).
 """
 

@@ -13,11 +13,11 @@ import pandas as pd
 import streamlit as st
 
 from lab.charts import series, services
-from lab.services.application import AppSpec
-from lab.services.load import load_app
-from lab.store import Run
-from lab.validation import stored
-from lab.validation.both import Cell
+from lab.containers.services.application import AppSpec
+from lab.containers.services.load import load_app
+from lab.containers.validate import stored
+from lab.containers.validate.both import Cell
+from lab.runs.store import Run
 from traces.load import load
 from traces.schema import UsageTrace
 

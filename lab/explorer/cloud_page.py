@@ -20,7 +20,7 @@ from lab.cloud.recommending import Answer, Question
 from lab.cloud.store import Measurements
 from lab.explorer import cloud_prices, cloud_question, downloads, html
 from lab.explorer.cloud_question import Choices
-from lab.formats import ABSENT
+from lab.runs.formats import ABSENT
 from traces.catalogue.catalogue import Catalogue, load
 from twinbed import TwinbedError
 

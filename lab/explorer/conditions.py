@@ -11,11 +11,11 @@ from dataclasses import replace
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from lab import policy
+from lab.ask import policy
+from lab.ask.policy import PolicySpec
 from lab.charts.palette import title
 from lab.explorer import parameters
 from lab.explorer.selection import MAX_POLICIES, AnyChoices, Choices, limits
-from lab.policy import PolicySpec
 from twinbed import ScenarioError
 
 FIELDS = ("policies", "budget", "seed", "cpu_price", "memory_price")

@@ -9,7 +9,7 @@ import streamlit as st
 
 from lab.explorer import progress, results, running, session, trace_chooser
 from lab.explorer.selection import TraceChoices
-from lab.store import Run, RunStore
+from lab.runs.store import Run, RunStore
 
 _KEPT = session.TRACES
 

@@ -2,7 +2,7 @@
 ranking of clusters (CSV), the report (HTML).
 
 For: the buttons and the bytes behind them; a file is made when it is asked for. Not for: what is in a
-comparison (lab.compare) or a report (lab.report).
+comparison (lab.runs.compare) or a report (lab.runs.report).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import streamlit as st
 
-from lab import formats
 from lab.charts.palette import Shown
-from lab.compare import as_result
 from lab.explorer import cached
-from lab.report import document
+from lab.runs import formats
+from lab.runs.compare import as_result
+from lab.runs.report import document
 
 
 def comparison_csv(runs: Sequence[Shown]) -> str:

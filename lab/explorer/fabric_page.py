@@ -14,7 +14,7 @@ import streamlit as st
 
 from lab.charts import fabric as charts
 from lab.fabric.calibration import Fabric, fabric, load_calibration
-from lab.store import RunStore
+from lab.runs.store import RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.failover import gap_samples
 from twin.fabric.model import BfdTimers, Fault, FaultKind, Scheme, Topology

@@ -1,7 +1,7 @@
 """The comparison as HTML: a card per run with what matters first, and the table of all figures.
 
 For: what Streamlit's own table cannot do: colours of the charts in the header, aligned figures, the best
-one of a line marked. Not for: which figures there are (lab.compare). Colours of text and background
+one of a line marked. Not for: which figures there are (lab.runs.compare). Colours of text and background
 are inherited, so that it reads in light and dark. Everything that is not ours is escaped.
 """
 
@@ -15,9 +15,9 @@ import pandas as pd
 
 from lab.charts.palette import Shown
 from lab.charts.services_drawing import duration
-from lab.compare import comparison
-from lab.formats import shown as as_text
-from lab.metrics import BY_KEY, METRICS, Metric
+from lab.containers.metrics import BY_KEY, METRICS, Metric
+from lab.runs.compare import comparison
+from lab.runs.formats import shown as as_text
 
 _RULE = "1px solid rgba(128, 128, 128, 0.28)"
 STYLE = f"""<style>

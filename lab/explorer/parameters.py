@@ -13,8 +13,8 @@ from typing import Any
 import streamlit as st
 
 from control.allocator import POLICIES
-from lab import policy
-from lab.policy import PolicySpec, Value
+from lab.ask import policy
+from lab.ask.policy import PolicySpec, Value
 
 _WORDS = {"Cpu": "CPU", "cpu": "CPU", "Oom": "OOM", "oom": "OOM", "cores": "CPU", "bytes": "memory"}
 """The unit stands behind the label, so a name that ends in one says what is measured instead."""

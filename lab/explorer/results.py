@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 import pandas as pd
 import streamlit as st
 
-from lab import compare
 from lab.charts import drawing, series, services
 from lab.charts.palette import EVENTS, Shown, shown
 from lab.explorer import cached, downloads, html
-from lab.store import Run
+from lab.runs import compare
+from lab.runs.store import Run
 
 _MOST_ROWS = 6000
 """Rows in all the charts of one container together: more than the pixels of any screen."""

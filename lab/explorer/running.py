@@ -17,7 +17,7 @@ from lab.explorer import progress, session
 from lab.explorer.job import Job
 from lab.explorer.selection import AnyChoices
 from lab.explorer.worker import Request
-from lab.store import Run, RunStore
+from lab.runs.store import Run, RunStore
 from twinbed import StoreError, TwinbedError
 
 

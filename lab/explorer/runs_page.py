@@ -1,6 +1,6 @@
 """The page "Runs": what is stored; compare several, take one away as a zip file, delete.
 
-For: this page. Not for: the store (lab.store) or the comparison (lab.explorer.results).
+For: this page. Not for: the store (lab.runs.store) or the comparison (lab.explorer.results).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import pandas as pd
 import streamlit as st
 
 from lab.charts.palette import title
-from lab.compare import as_result
+from lab.containers.metrics import METRICS
 from lab.explorer import progress, results, services_results
 from lab.explorer.selection import MAX_POLICIES
-from lab.formats import grid
-from lab.metrics import METRICS
-from lab.store import Run, RunStore
+from lab.runs.compare import as_result
+from lab.runs.formats import grid
+from lab.runs.store import Run, RunStore
 from twinbed import StoreError
 
 _COLUMNS = ("mean_reserved_cores", "throttled_share", "lateness_p99_s", "oom_kills", "restarts", "cost")

@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from math import isfinite
 from typing import Any, TypeVar
 
-from lab import policy
+from lab.ask import policy
+from lab.ask.scenario import DEFAULT_POLICIES, Price
 from lab.charts.services import PERCENTILES
-from lab.scenario import DEFAULT_POLICIES, Price
-from lab.services.arrivals import PRESETS
+from lab.containers.services.arrivals import PRESETS
 from twinbed import ScenarioError
 
 MAX_POLICIES = 8
@@ -39,7 +39,7 @@ class Choices:
     runs: tuple[str, ...] = ()
 
     def overrides(self) -> list[str]:
-        """What differs from a scenario's defaults, as `KEY=VALUE` for `lab.scenario.with_overrides`."""
+        """What differs from a scenario's defaults, as `KEY=VALUE` for `lab.ask.scenario.with_overrides`."""
         changed = [] if self.budget == Choices().budget else [f"budget_factor={self.budget!r}"]
         price = (self.cpu_price, self.memory_price)
         if price != (Price().cpu_core_hour, Price().memory_gib_hour):
@@ -61,7 +61,7 @@ class TraceChoices(Choices):
 @dataclass(frozen=True)
 class ServiceChoices(Choices):
     """The page "Services". app: a shipped application's name, empty for none yet; arrivals: a preset of
-    lab.services.arrivals; scale: its rates are multiplied by it; duration_s: how long clients ask;
+    lab.containers.services.arrivals; scale: its rates are multiplied by it; duration_s: how long clients ask;
     percentile: of latency, that is looked at over time."""
 
     app: str = ""

@@ -16,15 +16,15 @@ import streamlit as st
 from pydantic import TypeAdapter
 from streamlit.delta_generator import DeltaGenerator
 
+from lab.ask.scenario import build, with_overrides
 from lab.charts import services_drawing as drawing
+from lab.containers.services.application import AppSpec
+from lab.containers.services.arrivals import PRESETS, ArrivalSpec, generate
+from lab.containers.services.load import shipped_apps
 from lab.explorer import cached, conditions, html, session
 from lab.explorer.selection import ServiceChoices
 from lab.explorer.worker import Request
-from lab.scenario import build, with_overrides
-from lab.services.application import AppSpec
-from lab.services.arrivals import PRESETS, ArrivalSpec, generate
-from lab.services.load import shipped_apps
-from lab.store import Run
+from lab.runs.store import Run
 
 FIELDS = ("app", "arrivals", "scale", "duration_s", *conditions.FIELDS)
 """The fields of ServiceChoices that these widgets set."""

@@ -9,7 +9,7 @@ import streamlit as st
 
 from lab.explorer import progress, running, services_chooser, services_results, session
 from lab.explorer.selection import ServiceChoices
-from lab.store import Run, RunStore
+from lab.runs.store import Run, RunStore
 
 _KEPT = session.SERVICES
 

@@ -18,7 +18,7 @@ from lab.charts import services_drawing as drawing
 from lab.charts.palette import Shown, shown
 from lab.explorer import cached, downloads, html, results
 from lab.explorer.selection import ServiceChoices
-from lab.store import Run
+from lab.runs.store import Run
 
 _STRETCHES = 300
 """More would be finer than a screen shows, and too few requests for a 99th percentile."""

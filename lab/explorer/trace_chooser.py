@@ -17,7 +17,7 @@ from lab.charts import drawing
 from lab.explorer import cached, conditions, session, uploads
 from lab.explorer.selection import TraceChoices
 from lab.explorer.worker import Request
-from lab.runner import whatif_scenario
+from lab.runs.runner import whatif_scenario
 from traces.load import shipped
 from traces.schema import UsageTrace
 from twinbed import TraceError

@@ -1,7 +1,7 @@
 """The page "Validation": twin and testbed over each other, and the twin's error in each quantity.
 
-For: this page. Not for: the rule (lab.validation.rule), finding what belongs together (lab.validation.stored)
-or making it: that needs root, so `twinbed validate` does.
+For: this page. Not for: the rule (lab.containers.validate.rule), finding what belongs together
+(lab.containers.validate.stored) or making it: that needs root, so `twinbed validate` does.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import streamlit as st
 
 from lab.charts import validation as charts
 from lab.charts.palette import title
+from lab.containers.validate import present
+from lab.containers.validate.both import Cell
+from lab.containers.validate.rule import RULE
 from lab.explorer import cached, html, progress, verdicts
-from lab.store import Run, RunStore
-from lab.validation import present
-from lab.validation.both import Cell
-from lab.validation.rule import RULE
+from lab.runs.store import Run, RunStore
 
 _COMMAND = "sudo .venv/bin/twinbed validate scenarios/validation/step.yaml"
 

@@ -1,6 +1,7 @@
 """Judged cells as HTML tables: each verdict has a colour and says in words what it is.
 
-For: the Validation page. Not for: judging (lab.validation.rule). Everything that is not ours is escaped.
+For: the Validation page. Not for: judging (lab.containers.validate.rule). Everything that is not ours is
+escaped.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from collections.abc import Sequence
 from html import escape
 
 from lab.charts.palette import title
+from lab.containers.validate.both import Cell
+from lab.containers.validate.rule import QUANTITIES, Judgement, Verdict
 from lab.explorer.html import STYLE
-from lab.formats import ABSENT
-from lab.validation.both import Cell
-from lab.validation.rule import QUANTITIES, Judgement, Verdict
+from lab.runs.formats import ABSENT
 
 _COLORS = {
     Verdict.LIMIT: "rgba(0, 158, 115, 0.22)",

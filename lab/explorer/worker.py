@@ -20,9 +20,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
-from lab.runner import run_scenario
-from lab.scenario import Scenario, build, expand
-from lab.store import RunStore
+from lab.ask.scenario import Scenario, build, expand
+from lab.runs.runner import run_scenario
+from lab.runs.store import RunStore
 from twinbed import TwinbedError
 
 _MOST_OFTEN_S = 0.1
@@ -34,7 +34,7 @@ class _CancelledError(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to run. scenario: what was given of it, as plain data for lab.scenario.build (paths in it are
+    """What to run. scenario: what was given of it, as plain data for lab.ask.scenario.build (paths in it are
     relative to `folder` where that is given); store: the run store's root; folder: holds an uploaded trace
     and is removed at the end ("" = none)."""
 

@@ -1,7 +1,8 @@
 """What was measured or assumed of a fabric, as a TOML file, and what the fabric twin takes from it.
 
 For: reading and checking a fabric's calibration, single values of it replaced. Not for: a containers'
-calibration, nor for the file's common parts (lab.calibration). calibration_default.toml is what ships.
+calibration, nor for the file's common parts (lab.containers.calibration). calibration_default.toml is what
+ships.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab.calibration import Calibration, Value, read_table, read_values, write_table
+from lab.containers.calibration import Calibration, Value, read_table, read_values, write_table
 from twin.fabric.model import BfdTimers, Bond, ControlPlane, Delay, FastPath, QueuePair, Reroute, Stalls
 from twinbed import ScenarioError
 

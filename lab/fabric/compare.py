@@ -1,7 +1,7 @@
 """Runs of fabrics beside each other: one row per run, or per scheme and conditions over its seeds.
 
-For: the table of `run`, `compare` and the explorer. Not for: runs of containers (lab.compare). Reads runs and
-nothing else.
+For: the table of `run`, `compare` and the explorer. Not for: runs of containers (lab.runs.compare). Reads
+runs and nothing else.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from lab.fabric.metrics import METRICS
-from lab.formats import Column, Record, Result, Value
-from lab.intervals import mean_ci95
-from lab.labels import labels
-from lab.store import Run
+from lab.runs.formats import Column, Record, Result, Value
+from lab.runs.intervals import mean_ci95
+from lab.runs.labels import labels
+from lab.runs.store import Run
 from twinbed import StoreError
 
 _INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.metrics import Metric
+from lab.containers.metrics import Metric
 
 
 def _metric(key: str, title: str, unit: str, decimals: int, better: str, definition: str) -> Metric:

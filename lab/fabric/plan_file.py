@@ -12,8 +12,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from lab.problems import describe
-from lab.strict_yaml import parse
+from lab.ask.problems import describe
+from lab.ask.strict_yaml import parse
 from testbed.fabric.model import BfdTimers, Plan
 from twinbed import ScenarioError
 

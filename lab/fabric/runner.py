@@ -1,7 +1,7 @@
 """Runs fabric scenarios on the twin: one scheme, variant and seed after another, stored.
 
 For: the road from a RunSpec with a fabric to a Run in the store. Not for: the measures (sends.py, …), the
-physics (twin.fabric) or files (lab.store).
+physics (twin.fabric) or files (lab.runs.store).
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 
+from lab.ask.scenario import RunSpec
 from lab.fabric.measured import Measured
 from lab.fabric.metrics import METRICS
 from lab.fabric.section import FabricInput, FaultsInput
 from lab.fabric.world import World, world
-from lab.identity import asked, identified
-from lab.scenario import RunSpec
-from lab.store import Run, RunStore
+from lab.runs.identity import asked, identified
+from lab.runs.store import Run, RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.steps import OVERLAYS
 from twinbed import InvariantError

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from lab.ask.section import Section
 from lab.fabric.calibration import Replaced, check
-from lab.services.section import Section
 from twinbed import ScenarioError
 
 MEASURES = ("sends", "collective", "training", "fleet")

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from lab.ask.scenario import RunSpec
 from lab.fabric import calibration
 from lab.fabric.calibration import Fabric
 from lab.fabric.section import FabricInput, FaultsInput
-from lab.scenario import RunSpec
 from twin.fabric.ecmp import paths
 from twin.fabric.failover import failover
 from twin.fabric.faults import EdgeRates, check_faults, flapping, random_edge, round_robin

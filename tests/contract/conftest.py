@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from contract_backends import Backend, Linux, Twin
 
 from testbed.containers.cgroups import detect
+from tests.contract.contract_backends import Backend, Linux, Twin
 from twinbed import BackendError
 
 

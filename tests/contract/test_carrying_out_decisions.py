@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from contract_backends import HOST_CORES, MIB, PERIOD_S, Backend, Ran, workload
-from scripted_allocator import Scripted, copied, cpu, memory
 
 from control.allocator import make
 from control.allocator.escra import Escra
 from control.allocator.escra_settings import EscraSettings
 from control.allocator.model import Decision
+from tests.contract.contract_backends import HOST_CORES, MIB, PERIOD_S, Backend, Ran, workload
+from tests.contract.scripted_allocator import Scripted, copied, cpu, memory
 
 pytestmark = pytest.mark.slow
 

@@ -15,9 +15,8 @@ import time
 import traceback
 from collections import Counter
 
-import fault_hosts
-import one_host_faults
-from fault_world import ViolationError, World
+from tests.faults import fault_hosts, one_host_faults
+from tests.faults.fault_world import ViolationError, World
 
 EPISODE = 10
 """Faults that one controller and its agents live through before they are ended and looked at."""

@@ -16,11 +16,10 @@ import time
 import traceback
 from collections import Counter
 
-from fabric_steps import STEPS
-from fabric_world import NAME, Episode, FabricWorld, wait_for
-from fault_world import ViolationError
-
 from testbed.fabric import leftovers
+from tests.faults.fabric_steps import STEPS
+from tests.faults.fabric_world import NAME, Episode, FabricWorld, wait_for
+from tests.faults.fault_world import ViolationError
 from twinbed import TwinbedError
 
 EPISODE = 10

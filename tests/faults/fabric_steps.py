@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
-from fabric_world import CAUSE, Episode, change_rules, reasons_of, wait_for
-from fault_world import ViolationError, until
 
 from control.reconciler.model import Rules
 from control.reconciler.ports import Add, Delete
@@ -25,6 +23,8 @@ from testbed.fabric import faults
 from testbed.fabric.links import popen_in
 from testbed.fabric.model import Daemon, Direction, Fault, FaultKind, Host
 from testbed.fabric.rules.seen import installed
+from tests.faults.fabric_world import CAUSE, Episode, change_rules, reasons_of, wait_for
+from tests.faults.fault_world import ViolationError, until
 
 Step = Callable[[Episode, random.Random], str]
 

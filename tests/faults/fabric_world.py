@@ -14,7 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from fault_world import DEADLINE_S, ViolationError, World, until
 
 from control.reconciler.model import Rules
 from control.reconciler.ports import Add, Cause, Delete, Reason, Reasons
@@ -26,6 +25,7 @@ from testbed.fabric.model import Fabric, Host, Plan
 from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.seen import installed
 from testbed.fabric.up import up, wait_converged
+from tests.faults.fault_world import DEADLINE_S, ViolationError, World, until
 
 NAME = "victim"
 FOREIGN_ROUTE = "203.0.113.0/24"

@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from enclosure import ROOT
-from fault_world import (
+from tests.faults.enclosure import ROOT
+from tests.faults.fault_world import (
     CASE,
     ViolationError,
     World,
@@ -28,7 +28,7 @@ from fault_world import (
     step_clock,
     until,
 )
-from running_hosts import HOSTS, Episode, lay_out, start_agent, start_controller
+from tests.faults.running_hosts import HOSTS, Episode, lay_out, start_agent, start_controller
 
 Fault = Callable[[Episode, random.Random], str]
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from enclosure import CGROUPS
+from tests.faults.enclosure import CGROUPS
 
 CASE = Path("/tmp/case")
 """Files of the case at hand, which it removes itself."""

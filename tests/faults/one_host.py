@@ -18,7 +18,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from fault_world import DEADLINE_S, Containers, ViolationError
 
 from control.allocator import make
 from control.allocator.model import Application
@@ -34,6 +33,7 @@ from testbed.containers.ownership import new_run, temporary_directory
 from testbed.containers.recorder import record
 from testbed.containers.services.deploy import deploy
 from testbed.containers.services.model import Call, Handler, Service, ServiceApp
+from tests.faults.fault_world import DEADLINE_S, Containers, ViolationError
 from twinbed import TwinbedError
 
 Form = Literal["loop", "load", "recording", "oci"]

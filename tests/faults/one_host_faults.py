@@ -16,8 +16,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from enclosure import ROOT
-from fault_world import (
+from lab.runs.store import RunStore
+from testbed.containers import leftovers
+from testbed.containers.cgroups import detect
+from tests.faults.enclosure import ROOT
+from tests.faults.fault_world import (
     CASE,
     DEADLINE_S,
     ViolationError,
@@ -29,11 +32,7 @@ from fault_world import (
     step_clock,
     until,
 )
-from one_host import CORES, FOREIGN, PERIOD_S, Child, Form, Outcome
-
-from lab.store import RunStore
-from testbed.containers import leftovers
-from testbed.containers.cgroups import detect
+from tests.faults.one_host import CORES, FOREIGN, PERIOD_S, Child, Form, Outcome
 
 Fault = Callable[[World, random.Random], str]
 

@@ -14,11 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from enclosure import ROOT
-from fault_world import CASE, DEADLINE_S, Containers, ViolationError, World
-
 from testbed.containers.ownership import lasting_run
 from testbed.containers.remote import certificates
+from tests.faults.enclosure import ROOT
+from tests.faults.fault_world import CASE, DEADLINE_S, Containers, ViolationError, World
 
 HOSTS = ("east", "west")
 CORES = 0.3

@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import enclosure
 import pytest
 
 from testbed.fabric import doctor
+from tests.faults import enclosure
 from twinbed import BackendError
 
 SEQUENCES = int(os.environ.get("FAULTS", "1"))

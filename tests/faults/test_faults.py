@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import enclosure
 import pytest
+
+from tests.faults import enclosure
 
 FAULTS = int(os.environ.get("FAULTS", "6"))
 """How many."""

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from sample_traces import usage_trace, whatif
 
-from lab.runner import run_scenario
-from lab.scenario import build
-from lab.store import Run, RunStore
+from lab.ask.scenario import build
+from lab.runs.runner import run_scenario
+from lab.runs.store import Run, RunStore
+from tests.lab.sample_traces import usage_trace, whatif
 from traces import parquet
 
 

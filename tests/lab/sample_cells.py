@@ -3,11 +3,10 @@
 from pathlib import Path
 from typing import Any
 
-from sample_runs import publish
-
-from lab.scenario import build, expand
-from lab.store import Run, RunStore
-from lab.validation.both import Cell, cell
+from lab.ask.scenario import build, expand
+from lab.containers.validate.both import Cell, cell
+from lab.runs.store import Run, RunStore
+from tests.lab.sample_runs import publish
 
 REPEATS = 3
 MANIFEST: dict[str, Any] = {

@@ -6,11 +6,12 @@ import math
 import numpy as np
 import pyarrow as pa
 
-from lab import policy, tables
-from lab.calibration import load_calibration
-from lab.metrics import METRICS
-from lab.scenario import build
-from lab.store import SCHEMA, Run, RunStore
+from lab.ask import policy
+from lab.ask.scenario import build
+from lab.containers import tables
+from lab.containers.calibration import load_calibration
+from lab.containers.metrics import METRICS
+from lab.runs.store import SCHEMA, Run, RunStore
 from twin.containers.model import Events, Series
 
 NAMES = ("web", "db")

@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from lab.scenario import Scenario, build
+from lab.ask.scenario import Scenario, build
 
 TINY: dict[str, Any] = {
     "name": "tiny",

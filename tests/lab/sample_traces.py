@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from lab.runner import Progress, run_scenario, whatif_scenario
-from lab.store import Run, RunStore
+from lab.runs.runner import Progress, run_scenario, whatif_scenario
+from lab.runs.store import Run, RunStore
 from traces.schema import UsageTrace
 
 

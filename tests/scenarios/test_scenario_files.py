@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.scenario import expand, load
+from lab.ask.scenario import expand, load
 
 FOLDER = Path(__file__).parents[2] / "scenarios"
 SHARED = {"E3": "E2", "E8": "E2", "beyond": "E2"}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from traces.reference import parse, reference_figures, source
+from studies.reference_figures import parse, reference_figures, source
 from twinbed import InvariantError
 
 ENTRY = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trace_strategies import same, usage_traces
 
+from tests.traces.trace_strategies import same, usage_traces
 from traces import load as door
 from traces import parquet
 from traces import refine as module

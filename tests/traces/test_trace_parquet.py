@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
-from trace_strategies import same, usage_traces
 
+from tests.traces.trace_strategies import same, usage_traces
 from traces import parquet
 from traces.schema import UsageTrace
 from twinbed import BackendError, TraceError

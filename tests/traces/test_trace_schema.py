@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trace_strategies import same, usage_traces
 
+from tests.traces.trace_strategies import same, usage_traces
 from traces.schema import QUANTITIES, UsageTrace, select, validate
 from twinbed import TraceError
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.calibration import Calibration, Value
+from lab.containers.calibration import Calibration, Value
 from lab.fabric.calibration import load_calibration
 from lab.fabric.real import campaign
 from lab.fabric.real.plan import CALIBRATION, STALLS, WATCHED

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lab.fabric.real.figures import Floats, Gaps
-from lab.formats import Column, Record, Result
+from lab.runs.formats import Column, Record, Result
 
 MEDIAN_LIMIT, P95_LIMIT = 0.15, 0.25
 LEAST_FAULTS = 20

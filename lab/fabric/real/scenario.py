@@ -11,6 +11,7 @@ from collections.abc import Callable
 from math import inf
 from pathlib import Path
 
+from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.fabric import calibration
 from lab.fabric.calibration import Fabric
 from lab.fabric.real import campaign
@@ -20,7 +21,6 @@ from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import Road, Setting, What
 from lab.fabric.real.store import Store
 from lab.fabric.section import FabricInput
-from lab.scenario import RunSpec, Scenario, expand
 from twin.fabric.model import Scheme
 from twin.fabric.steps import OVERLAYS
 from twinbed import InvariantError, ScenarioError

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
-from reconciler_backends import OWNER, REPRESENTORS, Backend, Twin
-from reconciler_linux import LinuxBpf, LinuxFlower, namespace
 
 from control.reconciler.reconciler import Reconciler
 from control.reconciler.settings import ReconcilerSettings
 from kernel.tunnel import Tunnel
 from testbed.fabric.rules.flower import FlowerRules
+from tests.contract.reconciler.reconciler_backends import OWNER, REPRESENTORS, Backend, Twin
+from tests.contract.reconciler.reconciler_linux import LinuxBpf, LinuxFlower, namespace
 from twinbed import BackendError
 
 BACKENDS = {"linux-bpf": (LinuxBpf, 0.1), "linux-flower": (LinuxFlower, 0.3)}

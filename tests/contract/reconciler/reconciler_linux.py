@@ -14,7 +14,16 @@ from contextlib import contextmanager, suppress
 import numpy as np
 from pyroute2 import IPRoute
 from pyroute2.netlink.exceptions import NetlinkError
-from reconciler_backends import (
+
+from control.reconciler.model import Rules
+from control.reconciler.ports import Add, Cause, Delete, Dump, Event, Instruction, Reason, RuleController
+from testbed.fabric.agent import Agent
+from testbed.fabric.links import in_namespace
+from testbed.fabric.rules.bpf import ROOM, BpfRules
+from testbed.fabric.rules.flower import FlowerRules
+from testbed.fabric.rules.ingress import WAY_OUT
+from testbed.fabric.rules.port import Applier
+from tests.contract.reconciler.reconciler_backends import (
     OWNER,
     REPRESENTOR,
     STRANGER,
@@ -25,15 +34,6 @@ from reconciler_backends import (
     mac,
     vtep,
 )
-
-from control.reconciler.model import Rules
-from control.reconciler.ports import Add, Cause, Delete, Dump, Event, Instruction, Reason, RuleController
-from testbed.fabric.agent import Agent
-from testbed.fabric.links import in_namespace
-from testbed.fabric.rules.bpf import ROOM, BpfRules
-from testbed.fabric.rules.flower import FlowerRules
-from testbed.fabric.rules.ingress import WAY_OUT
-from testbed.fabric.rules.port import Applier
 from twin.fabric.tables import Row
 from twinbed import BackendError
 

@@ -12,12 +12,22 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from reconciler_backends import OWNER, QUIET, REPRESENTOR, REPRESENTORS, UPLINKS, VNI, Twin, mac, vtep
 
 from control.reconciler.model import ForwardingState, Table
 from control.reconciler.ports import Changed, Delete, Dumped, Reason
 from control.reconciler.reconciler import Reconciler, State
 from control.reconciler.settings import ReconcilerSettings
+from tests.contract.reconciler.reconciler_backends import (
+    OWNER,
+    QUIET,
+    REPRESENTOR,
+    REPRESENTORS,
+    UPLINKS,
+    VNI,
+    Twin,
+    mac,
+    vtep,
+)
 
 TIMEOUT_S, DUMP_AND_RULES_S = 1.0, 0.1
 """The promise, and what a few dumps and rules take on top of it."""

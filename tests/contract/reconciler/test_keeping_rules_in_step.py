@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from reconciler_backends import REPRESENTORS, Backend
-
 from control.reconciler.naive import NaiveSubscriber
 from control.reconciler.reconciler import Reconciler
 from control.reconciler.settings import ReconcilerSettings
+from tests.contract.reconciler.reconciler_backends import REPRESENTORS, Backend
 
 SOON_S, TIMEOUT_S = 0.3, 1.0
 

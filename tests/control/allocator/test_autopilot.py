@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from driven_fleet import DrivenFleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from control.allocator.autopilot_window import (
 from control.allocator.histogram import Buckets, exponential
 from control.allocator.model import Application, Join, Reason
 from control.allocator.roster import Roster
+from tests.control.allocator.driven_fleet import DrivenFleet
 from twinbed import ScenarioError
 
 MIB = 1 << 20

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from driven_fleet import DrivenFleet
-from fleets import MIB, application, join, oom, shrunk
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +9,8 @@ from control.allocator import make
 from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.model import Application, PeriodStats, Reason, ServiceStats
 from control.allocator.ports import ServiceAware
+from tests.control.allocator.driven_fleet import DrivenFleet
+from tests.control.allocator.fleets import MIB, application, join, oom, shrunk
 from twinbed import ScenarioError
 
 SHOP = Application("shop", 16.0, 16 << 30)

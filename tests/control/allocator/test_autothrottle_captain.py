@@ -4,13 +4,13 @@ import statistics
 
 import numpy as np
 import pytest
-from fleets import application, join
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.allocator.autothrottle_captain import Captain, CaptainRule
 from control.allocator.model import Reason
 from control.allocator.roster import Roster
+from tests.control.allocator.fleets import application, join
 
 RULE = CaptainRule(alpha=3.0, lowest=0.5, highest=0.9, window=10, history=50, margin=3.0)
 TARGET = 0.06

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from fleets import LEAST_CORES, MIB, application, join, period
 
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import Reason
+from tests.control.allocator.fleets import LEAST_CORES, MIB, application, join, period
 from twinbed import InvariantError, ScenarioError
 
 

@@ -4,7 +4,6 @@ from collections import deque
 
 import numpy as np
 import pytest
-from fleets import LEAST_CORES, MIB, application, join, oom, period, shrunk
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -12,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from control.allocator import escra_cpu
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import PAGE_BYTES, Reason
+from tests.control.allocator.fleets import LEAST_CORES, MIB, application, join, oom, period, shrunk
 from twinbed import InvariantError, ScenarioError
 
 APPS = (

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from fleets import MIB, application, join, oom, shrunk
 
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import PAGE_BYTES, Reason
 from control.allocator.reclaim import shrink
+from tests.control.allocator.fleets import MIB, application, join, oom, shrunk
 from twinbed import ScenarioError
 
 

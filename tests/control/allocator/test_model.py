@@ -1,6 +1,5 @@
 import numpy as np
 import pytest
-from fleets import join, oom, period, shrunk
 
 from control.allocator.model import (
     NO_CPU,
@@ -14,6 +13,7 @@ from control.allocator.model import (
     ServiceStats,
     slot,
 )
+from tests.control.allocator.fleets import join, oom, period, shrunk
 from twinbed import InvariantError
 
 

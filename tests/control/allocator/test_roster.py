@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from fleets import application, join
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.allocator.model import slot
 from control.allocator.roster import Roster
+from tests.control.allocator.fleets import application, join
 from twinbed import InvariantError, ScenarioError
 
 

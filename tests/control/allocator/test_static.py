@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
-from fleets import MIB, application, join, oom, period, shrunk
 
 from control.allocator.model import PAGE_BYTES, Reason
 from control.allocator.static import Static, StaticSettings
+from tests.control.allocator.fleets import MIB, application, join, oom, period, shrunk
 from twinbed import ScenarioError
 
 

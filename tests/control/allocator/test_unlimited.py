@@ -1,8 +1,8 @@
 import numpy as np
-from fleets import application, join, oom, period, shrunk
 
 from control.allocator.model import Reason
 from control.allocator.unlimited import NO_LIMIT_BYTES, Unlimited, UnlimitedSettings
+from tests.control.allocator.fleets import application, join, oom, period, shrunk
 
 
 def unlimited():

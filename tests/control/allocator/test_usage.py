@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from driven_fleet import DrivenFleet
-from fleets import MIB, application, join
 
 from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.escra import Escra, EscraSettings
@@ -11,6 +9,8 @@ from control.allocator.model import Application, PeriodStats
 from control.allocator.roster import Roster
 from control.allocator.usage import Interval, UsageSamples
 from control.allocator.vpa import Vpa, VpaSettings
+from tests.control.allocator.driven_fleet import DrivenFleet
+from tests.control.allocator.fleets import MIB, application, join
 
 PERIOD_S = 0.1
 SHOP = Application("shop", 40.0, 40 << 30)

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from driven_fleet import DrivenFleet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from control.allocator.vpa import (
     with_confidence,
     with_margin,
 )
+from tests.control.allocator.driven_fleet import DrivenFleet
 from twinbed import ScenarioError
 
 MIB = 1 << 20

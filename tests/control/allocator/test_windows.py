@@ -1,12 +1,12 @@
 from collections import deque
 
 import numpy as np
-from fleets import application, join
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.allocator.roster import Roster
 from control.allocator.windows import Windows
+from tests.control.allocator.fleets import application, join
 
 SIZE = 6
 

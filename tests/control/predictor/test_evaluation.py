@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from made_up_jobs import examples
 from sklearn.metrics import r2_score, roc_auc_score
 
 from control.predictor.evaluation import accuracy, auc, coverage, cross_validated, selection
 from control.predictor.examples import folds_of_jobs
 from control.recommender.model import Objective
+from tests.made_up_jobs import examples
 from twinbed import ScenarioError
 
 

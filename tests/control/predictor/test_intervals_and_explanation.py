@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_up_jobs import PRICES, TYPES, examples
 
 from control.predictor.examples import of_one_job
 from control.predictor.explanation import contributions, importance
@@ -10,6 +9,7 @@ from control.predictor.features import Encoder
 from control.predictor.intervals import Domain, factor
 from control.predictor.physical import train_physical
 from control.recommender.model import Configuration, Job, Objective, candidates
+from tests.made_up_jobs import PRICES, TYPES, examples
 from twinbed import ScenarioError
 
 

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
-from made_up_jobs import examples
 
 from control.predictor.networks import Kind, as_arrays, from_arrays
 from control.predictor.training import Schedule, train
 from control.recommender.model import Objective
+from tests.made_up_jobs import examples
 from twinbed import ScenarioError
 
 SHORT = Schedule(epochs=3)

@@ -2,12 +2,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_up_jobs import examples
 
 from control.predictor.baselines import Baseline, fit
 from control.predictor.examples import folds_of_jobs
 from control.predictor.physical import Correction, Corrector, train_physical
 from control.recommender.model import Objective
+from tests.made_up_jobs import examples
 from twinbed import ScenarioError
 
 

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from made_jobs import clusters, time_of
 
 from control.recommender.belief import believe
 from control.recommender.kinship import FACTORS, weights
 from control.recommender.model import History, no_observations
 from control.recommender.population import learn
+from tests.control.recommender.made_jobs import clusters, time_of
 
 NOBODY = np.zeros((0, 0))
 

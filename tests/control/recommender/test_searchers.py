@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_jobs import clusters, made_history
 
 from control.recommender.cherrypick import CherryPick
 from control.recommender.ernest import Ernest
@@ -13,6 +12,7 @@ from control.recommender.model import History, Job, Objective, Proposal, Stop, n
 from control.recommender.ports import Recommender, Request
 from control.recommender.random_search import RandomSearch
 from control.recommender.transfer import Transfer
+from tests.control.recommender.made_jobs import clusters, made_history
 from twinbed import ScenarioError
 
 ALL: dict[str, Recommender] = {

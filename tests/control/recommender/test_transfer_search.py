@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_jobs import clusters, made_history, time_of
 
 from control.recommender.belief import believe
 from control.recommender.model import (
@@ -17,6 +16,7 @@ from control.recommender.model import (
 from control.recommender.population import Population, learn
 from control.recommender.ports import Request
 from control.recommender.transfer import Transfer, rank, time_limit
+from tests.control.recommender.made_jobs import clusters, made_history, time_of
 
 HISTORY = made_history(8)
 

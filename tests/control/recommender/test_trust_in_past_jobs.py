@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
-from made_jobs import clusters, made_history, time_of
 
 from control.recommender.belief import believe
 from control.recommender.model import History, no_observations
 from control.recommender.population import UNTOLD, learn
 from control.recommender.trust import log_odds, share, trust
+from tests.control.recommender.made_jobs import clusters, made_history, time_of
 
 
 def history_of(*time_s: np.ndarray) -> History:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from forwarding_tables import mac, rules
 
 from control.reconciler.backoff import Backoff, marks
 from control.reconciler.ports import Add, Delete, Replace
+from tests.control.reconciler.forwarding_tables import mac, rules
 
 CHANGES = marks(Add, rules((mac(1), 1), (mac(2), 1), (mac(3), 1)))
 

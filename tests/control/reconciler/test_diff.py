@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from forwarding_tables import (
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from control.reconciler.diff import Plan, plan
+from control.reconciler.model import NO_RULES, ForwardingState, Representors, Routes, Rules
+from control.reconciler.ports import Reason
+from tests.control.reconciler.forwarding_tables import (
     BRIDGE,
     OWNER,
     REPRESENTORS,
@@ -17,12 +23,6 @@ from forwarding_tables import (
     tables,
     vtep,
 )
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-from control.reconciler.diff import Plan, plan
-from control.reconciler.model import NO_RULES, ForwardingState, Representors, Routes, Rules
-from control.reconciler.ports import Reason
 from twinbed import InvariantError, ScenarioError
 
 FIRST_ACTION = 1 << 16

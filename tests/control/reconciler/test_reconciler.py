@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from forwarding_tables import OWNER, REPRESENTORS, mac, rules, tables
 
 from control.reconciler.model import NO_RULES, Table
 from control.reconciler.ports import (
@@ -27,6 +26,7 @@ from control.reconciler.ports import (
 )
 from control.reconciler.reconciler import Reconciler, State
 from control.reconciler.settings import ReconcilerSettings
+from tests.control.reconciler.forwarding_tables import OWNER, REPRESENTORS, mac, rules, tables
 from twinbed import InvariantError, ScenarioError
 
 EVPN = frozenset({Table.EVPN_FDB})

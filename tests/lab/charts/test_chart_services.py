@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sample_runs import publish
 
 from lab.charts import series, services, services_drawing
 from lab.charts.palette import shown
-from lab.report import document
-from lab.store import Run, RunStore, write_table
+from lab.runs.report import document
+from lab.runs.store import Run, RunStore, write_table
+from tests.lab.sample_runs import publish
 
 STATUSES = ["ok", *services.NOT_ANSWERED]
 

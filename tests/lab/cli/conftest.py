@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from cli_calls import Ended, Twinbed
 
 from lab.cli.main import call
+from tests.lab.cli.cli_calls import Ended, Twinbed
 
 
 @pytest.fixture

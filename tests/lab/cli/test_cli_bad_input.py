@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from sample_traces import usage_trace
 
-from lab.store import RunStore
+from lab.runs.store import RunStore
+from tests.lab.sample_traces import usage_trace
 from traces import parquet
 
 TWINBED = (sys.executable, "-m", "lab.cli.main")

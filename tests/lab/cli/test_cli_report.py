@@ -3,7 +3,8 @@
 import json
 
 import pytest
-import tiny_experiment
+
+from tests.studies import tiny_experiment
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ import json
 import zipfile
 
 import pytest
-from sample_runs import publish
 
-from lab.store import RunStore
+from lab.runs.store import RunStore
+from tests.lab.sample_runs import publish
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import time
 
 import pytest
 import yaml
-from sample_services import TINY, services, write_app
 
-from lab.store import RunStore
+from lab.runs.store import RunStore
+from tests.lab.sample_services import TINY, services, write_app
 
 TWINBED = (sys.executable, "-m", "lab.cli.main")
 

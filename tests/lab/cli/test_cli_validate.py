@@ -4,12 +4,12 @@ import json
 import os
 
 import pytest
-from sample_observed import observed
 
-from lab.calibrating import calibrate
-from lab.calibration import load_calibration
-from lab.real import backend
+from lab.containers.calibrate import calibrate
+from lab.containers.calibration import load_calibration
+from lab.containers.real import backend
 from testbed.containers import loop
+from tests.lab.sample_observed import observed
 from twinbed import BackendError
 
 SCENARIO = """\

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from lab.metrics import METRICS, OF_REQUESTS
+from lab.containers.metrics import METRICS, OF_REQUESTS
 from twinbed import BackendError
 
 SCENARIO = """\
@@ -123,7 +123,7 @@ def test_the_testbed_is_refused_where_no_containers_can_be_run(twinbed, scenario
     def refuse():
         raise BackendError("/sys/fs/cgroup: no permission; run as root")
 
-    monkeypatch.setattr("lab.real.backend.check", refuse)
+    monkeypatch.setattr("lab.containers.real.backend.check", refuse)
     question = ("--set", f"host_cores={os.cpu_count()}", "--backend", "testbed")
     assert twinbed("run", scenario, *question).refused.endswith("run as root")
 

@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 
 import pytest
-from cli_calls import Twinbed
 
 from testbed.containers import cgroups, doctor, leftovers
 from testbed.containers.doctor import Finding
@@ -18,6 +17,7 @@ from testbed.fabric import up as fabric_up
 from testbed.fabric.leftovers import Standing
 from testbed.fabric.model import BfdTimers, Fabric, Plan
 from testbed.fabric.plan import fabric_of
+from tests.lab.cli.cli_calls import Twinbed
 from twinbed import BackendError
 
 RUNS = (

@@ -5,12 +5,12 @@ import csv
 import numpy as np
 import pytest
 
-from lab.cloud import measure, measured_figures
 from lab.cloud.grid import COLUMNS
-from lab.experiments.catalogue import experiment
-from lab.experiments.evaluate import evaluate
-from lab.experiments.verdict import Verdict
-from lab.store import RunStore
+from lab.runs.store import RunStore
+from studies.cloud import measure, measured_figures
+from studies.experiments.catalogue import experiment
+from studies.experiments.evaluate import evaluate
+from studies.experiments.verdict import Verdict
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from journey import CHROMIUM, FLAGS, PATIENCE_S, ROOT, serve
-from sample_cells import MANIFEST
 from streamlit.testing.v1 import AppTest
 
 import traces.load
-from lab.runner import run_scenario
-from lab.scenario import build
-from lab.store import Run, RunStore
+from lab.ask.scenario import build
+from lab.runs.runner import run_scenario
+from lab.runs.store import Run, RunStore
+from tests.lab.explorer.journey import CHROMIUM, FLAGS, PATIENCE_S, ROOT, serve
+from tests.lab.sample_cells import MANIFEST
 
 APP = str(ROOT / "app.py")
 

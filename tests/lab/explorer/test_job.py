@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sample_traces import usage_trace
 
 from lab.explorer.job import Job
 from lab.explorer.uploads import accept, lend
 from lab.explorer.worker import Request
-from lab.runner import whatif_scenario
-from lab.store import RunStore
+from lab.runs.runner import whatif_scenario
+from lab.runs.store import RunStore
+from tests.lab.sample_traces import usage_trace
 from traces import parquet
 
 PATIENCE_S = 60.0

@@ -5,9 +5,9 @@ from urllib.parse import quote_plus
 
 import numpy as np
 import pytest
-from journey import MARKS, container_picker, no_traceback, run_button, shoot
 
-from lab.metrics import METRICS, OF_REQUESTS
+from lab.containers.metrics import METRICS, OF_REQUESTS
+from tests.lab.explorer.journey import MARKS, container_picker, no_traceback, run_button, shoot
 from traces.load import shipped
 
 pytestmark = MARKS

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lab.ask.scenario import Price
+from lab.containers.services.arrivals import PRESETS
 from lab.explorer.selection import (
     MAX_POLICIES,
     Choices,
@@ -12,8 +14,6 @@ from lab.explorer.selection import (
     from_query,
     to_query,
 )
-from lab.scenario import Price
-from lab.services.arrivals import PRESETS
 
 _NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_size=12)
 _POLICIES = ["escra", "vpa", "static", "static:factor=2", "autopilot:update_interval_s=1"]

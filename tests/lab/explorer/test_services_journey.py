@@ -3,7 +3,16 @@
 import re
 
 import pytest
-from journey import MARKS, container_picker, no_traceback, point_at, run_button, shoot, shoot_window
+
+from tests.lab.explorer.journey import (
+    MARKS,
+    container_picker,
+    no_traceback,
+    point_at,
+    run_button,
+    shoot,
+    shoot_window,
+)
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")

@@ -8,9 +8,9 @@ import pytest
 
 from lab.charts import services
 from lab.charts.palette import Shown, shown
+from lab.containers.services.load import shipped_apps
 from lab.explorer import downloads, html, session
 from lab.explorer.job import Job
-from lab.services.load import shipped_apps
 
 
 def texts(app) -> str:

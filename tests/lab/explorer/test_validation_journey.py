@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from journey import MARKS, no_traceback, serve, shoot
+
+from tests.lab.explorer.journey import MARKS, no_traceback, serve, shoot
 
 pytestmark = MARKS
 playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")

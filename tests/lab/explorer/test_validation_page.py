@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from lab.store import RunStore
+from lab.runs.store import RunStore
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 import sys
 
 import pytest
-from sample_fabric import SENDS
 
-from lab.runner import run_scenario
-from lab.scenario import build
-from lab.store import Run, RunStore
+from lab.ask.scenario import build
+from lab.runs.runner import run_scenario
+from lab.runs.store import Run, RunStore
+from tests.lab.fabric.sample_fabric import SENDS
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from lab.fabric.curve import accuracy
-from lab.fabric.record_curve import CLASSES, EPOCHS, SIZE, images, smooth_patterns
+from studies.fabric.record_curve import CLASSES, EPOCHS, SIZE, images, smooth_patterns
 
 
 def test_it_has_every_epoch_and_it_learns() -> None:

@@ -3,16 +3,16 @@
 import math
 
 import pytest
-from sample_fabric import SENDS
 from streamlit.testing.v1 import AppTest
 from typer.testing import CliRunner
 
+from lab.ask.scenario import build, with_overrides
 from lab.cli.main import app
-from lab.compare import as_result
-from lab.report import document
-from lab.runner import run_scenario
-from lab.scenario import build, with_overrides
-from lab.store import RunStore
+from lab.runs.compare import as_result
+from lab.runs.report import document
+from lab.runs.runner import run_scenario
+from lab.runs.store import RunStore
+from tests.lab.fabric.sample_fabric import SENDS
 from twinbed import ScenarioError, StoreError
 
 

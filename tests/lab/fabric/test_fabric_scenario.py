@@ -2,8 +2,8 @@
 
 import pytest
 
+from lab.ask.scenario import build, expand, with_overrides
 from lab.fabric import calibration, world
-from lab.scenario import build, expand, with_overrides
 from twin.fabric.model import Direction
 from twinbed import ScenarioError
 

@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from eater import MIB, Eater, kills, readable
-from fake_cgroups import FakeTree
 
 from testbed.containers import attached, ownership
 from testbed.containers.attached import attach
 from testbed.containers.cgroups import V1, V2, Group, GroupV2, detect
 from testbed.containers.ownership import new_run
 from testbed.containers.ports import GroupGoneError
+from tests.testbed.containers.eater import MIB, Eater, kills, readable
+from tests.testbed.containers.fake_cgroups import FakeTree
 from twinbed import BackendError, ScenarioError
 
 

@@ -10,11 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-from fake_cgroups import FakeTree
 
 from testbed.containers import cgroup_tree
 from testbed.containers.cgroups import V1, V2, Group, GroupV2, detect
 from testbed.containers.ownership import is_alive, is_run, new_run
+from tests.testbed.containers.fake_cgroups import FakeTree
 from twinbed import BackendError
 
 DEAD_RUN = "run-4194300-1-0"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fake_cgroups import FakeTree
 
 from kernel.loader import Overhead, Reported
 from kernel.records import KILL, PERIOD, PRESSURE, UNDER_OOM
@@ -18,6 +17,7 @@ from testbed.containers import hooks
 from testbed.containers.cgroups import Group, GroupV2
 from testbed.containers.hooks import HookTelemetry, Pressure
 from testbed.containers.ports import Records, TelemetrySource
+from tests.testbed.containers.fake_cgroups import FakeTree
 
 MS = 1_000_000
 MIB = 1 << 20

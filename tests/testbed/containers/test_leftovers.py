@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from eater import wait_for
 
 from testbed.containers import leftovers, ownership
 from testbed.containers.cgroups import V1, V2
 from testbed.containers.ownership import is_alive, lasting_run, new_run, process_of
 from testbed.containers.remote.place import STATE
+from tests.testbed.containers.eater import wait_for
 from twinbed import BackendError
 
 pytestmark = pytest.mark.root

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from eater import MIB, Eater, kills, wait_for
-from fake_cgroups import FakeTree
 
 from testbed.containers import cgroup_files
 from testbed.containers.cgroups import (
@@ -28,6 +26,8 @@ from testbed.containers.cgroups import (
 )
 from testbed.containers.ownership import new_run
 from testbed.containers.ports import GroupGoneError, LimitedGroup
+from tests.testbed.containers.eater import MIB, Eater, kills, wait_for
+from tests.testbed.containers.fake_cgroups import FakeTree
 from twinbed import BackendError
 
 SPIN = "while True: pass"

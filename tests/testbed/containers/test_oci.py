@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from eater import kills, wait_for
 
 from testbed.containers import leftovers, ownership
 from testbed.containers.cgroups import V1, V2
 from testbed.containers.container import ContainerSpec
 from testbed.containers.oci import OciContainer, check_id
 from testbed.containers.ownership import new_run
+from tests.testbed.containers.eater import kills, wait_for
 from twinbed import BackendError, ScenarioError
 
 Start = Callable[..., OciContainer]

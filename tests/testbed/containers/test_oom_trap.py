@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from eater import MIB, Eater, kills, readable, wait_for
 
 from testbed.containers.cgroup_memory_v2 import HEADROOM_BYTES
 from testbed.containers.cgroups import Group, GroupV1, GroupV2
 from testbed.containers.ports import Trap
+from tests.testbed.containers.eater import MIB, Eater, kills, readable, wait_for
 
 pytestmark = pytest.mark.root
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from eater import wait_for
 
 from control.allocator import make
 from control.allocator.model import Application
@@ -27,6 +26,7 @@ from testbed.containers.recorder import record
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Order, Report, Wanted
 from testbed.containers.remote.place import CgroupPlace, sweep
+from tests.testbed.containers.eater import wait_for
 from twinbed import ScenarioError
 
 MIB = 1 << 20

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from test_fabric_up import send_and_receive
 
 from control.reconciler.settings import ReconcilerSettings
 from kernel.tunnel import Tunnel
@@ -19,6 +18,7 @@ from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.ingress import WAY_OUT
 from testbed.fabric.rules.seen import installed, unchanged
 from testbed.fabric.up import wait_converged
+from tests.testbed.fabric.test_fabric_up import send_and_receive
 from twinbed import BackendError, InvariantError
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from small_host import bridge, small_host
 
 from control.reconciler.model import NO_RULES, Table
 from control.reconciler.ports import (
@@ -26,6 +25,7 @@ from control.reconciler.ports import (
 from testbed.fabric import agent as module
 from testbed.fabric.agent import Agent
 from testbed.fabric.rules.port import FoundRules
+from tests.testbed.fabric.small_host import bridge, small_host
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")]
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from small_host import REPRESENTOR, bridge, ip, small_host
 
 from kernel.tunnel import Tunnel
 from testbed.fabric.links import popen_in
 from testbed.fabric.netlink import Socket
 from testbed.fabric.rules import bpf
+from tests.testbed.fabric.small_host import REPRESENTOR, bridge, ip, small_host
 from twinbed import BackendError
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]

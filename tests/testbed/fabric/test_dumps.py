@@ -7,11 +7,11 @@ import os
 import subprocess
 
 import pytest
-from small_host import BRIDGE, REPRESENTOR, TUNNEL, UPLINK, VNI, bridge, ip, small_host
 
 from control.reconciler.model import Table
 from testbed.fabric.dumps import read_links, read_tables, tunnels_of
 from testbed.fabric.netlink import Socket
+from tests.testbed.fabric.small_host import BRIDGE, REPRESENTOR, TUNNEL, UPLINK, VNI, bridge, ip, small_host
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")]
 

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from small_host import TUNNEL, VNI, bridge, ip, small_host
 
 from control.reconciler.model import Table
 from control.reconciler.ports import Changed, Overflowed
 from testbed.fabric.monitor import Monitor
 from testbed.fabric.netlink import Socket
+from tests.testbed.fabric.small_host import TUNNEL, VNI, bridge, ip, small_host
 
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")]
 

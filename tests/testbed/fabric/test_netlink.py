@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_host import REPRESENTOR, small_host
 
 from testbed.fabric.netlink import HEADER, Inside, Socket, alike, attribute, messages_of, request
 from testbed.fabric.rules.ingress import filters
+from tests.testbed.fabric.small_host import REPRESENTOR, small_host
 
 NESTED = {(7,): Inside.ATTRIBUTES, (9,): Inside.HOPS}
 

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from running_services import Running, running, wait_until
 
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan, Status, read_plan, read_result, write_plan
 from testbed.containers.services.model import Call, Handler, Service, ServiceApp
+from tests.testbed.containers.running_services import Running, running, wait_until
 from twin.containers.requests.model import Status as TwinStatus
 from twinbed import BackendError, ScenarioError
 

@@ -9,10 +9,10 @@ from http import HTTPStatus
 
 import numpy as np
 import uvloop
-from running_services import answering
 
 from testbed.containers.load.plan import LoadPlan, LoadResult, Status
 from testbed.containers.load.sender import Sender
+from tests.testbed.containers.running_services import answering
 
 OK = HTTPStatus.OK
 

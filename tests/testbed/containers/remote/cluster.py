@@ -9,8 +9,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fake_host import FakePlace, FakeSource
-
 from control.allocator import make
 from control.allocator.model import Application
 from control.allocator.ports import Allocator
@@ -21,6 +19,7 @@ from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.watcher import Watcher
+from tests.testbed.containers.remote.fake_host import FakePlace, FakeSource
 
 GIB = 1 << 30
 DEADLINE_S = 20.0

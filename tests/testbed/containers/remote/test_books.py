@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cluster import deployment
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from testbed.containers.remote.books import GATHER_S, Books
 from testbed.containers.remote.datagrams import Batch
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from testbed.containers.remote.refusals import Refusals
+from tests.testbed.containers.remote.cluster import deployment
 
 LOG = logging.getLogger("tests.books")
 LOG.propagate = False

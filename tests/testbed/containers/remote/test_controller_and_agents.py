@@ -12,7 +12,6 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-from cluster import cluster, deployment, until
 from prometheus_client import generate_latest
 
 from testbed.containers.ports import Records
@@ -21,6 +20,7 @@ from testbed.containers.remote import controller as controller_module
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.messages_pb2 import Report
 from testbed.containers.remote.metrics import ControllerMetrics, Latency, serve
+from tests.testbed.containers.remote.cluster import cluster, deployment, until
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from cluster import Cluster, cluster, until
 
 from control.allocator.model import Application
 from testbed.containers.cgroups import detect
@@ -18,6 +17,7 @@ from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.place import CgroupPlace, sweep
 from testbed.containers.remote.watcher import Watcher
+from tests.testbed.containers.remote.cluster import Cluster, cluster, until
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("cgroups")]
 MIB = 1 << 20

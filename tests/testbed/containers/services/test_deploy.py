@@ -14,11 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 import uvloop
-from running_services import Running, running, wait_until
 
 from testbed.containers.services.deploy import deploy
 from testbed.containers.services.http1 import Peer, request
 from testbed.containers.services.model import Call, Handler, Memory, Service, ServiceApp
+from tests.testbed.containers.running_services import Running, running, wait_until
 from twinbed import BackendError
 
 MIB = 2**20

@@ -9,11 +9,11 @@ from http import HTTPStatus
 
 import pytest
 import uvloop
-from running_services import answering
 
 from testbed.containers.services.http1 import Peer, request
 from testbed.containers.services.model import Call, Handler, Service
 from testbed.containers.services.visits import Visits
+from tests.testbed.containers.running_services import answering
 
 OK, FAILED = HTTPStatus.OK, HTTPStatus.INTERNAL_SERVER_ERROR
 DROPPED = HTTPStatus.SERVICE_UNAVAILABLE

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from small_host import LOCAL, REPRESENTOR, VNI, ip, small_host
 
 from control.reconciler.model import Rules, Table
 from control.reconciler.ports import Add, Cause, Delete, Reason, Replace, RuleChange
@@ -20,6 +19,7 @@ from testbed.fabric.rules import bpf
 from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.ingress import WAY_OUT
 from testbed.fabric.rules.port import Refused
+from tests.testbed.fabric.small_host import LOCAL, REPRESENTOR, VNI, ip, small_host
 from twinbed import BackendError
 
 pytestmark = pytest.mark.root

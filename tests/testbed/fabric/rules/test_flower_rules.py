@@ -10,8 +10,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from small_host import REPRESENTOR, VNI, small_host
-from test_flower_attributes import read
 
 from control.reconciler.model import Rules
 from control.reconciler.ports import Add, Cause, Delete, Reason, Replace, RuleChange
@@ -19,6 +17,8 @@ from testbed.fabric.netlink import Socket
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.flower_attributes import Tunnelling, filter_message
 from testbed.fabric.rules.ingress import WAY_OUT, filters
+from tests.testbed.fabric.rules.test_flower_attributes import read
+from tests.testbed.fabric.small_host import REPRESENTOR, VNI, small_host
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 

@@ -4,9 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from request_world import QUIET, Call, Driver, Handler, Service, chain, graph_of, run, world
 
 from control.allocator.model import Application
+from tests.twin.containers.requests.request_world import (
+    QUIET,
+    Call,
+    Driver,
+    Handler,
+    Service,
+    chain,
+    graph_of,
+    run,
+    world,
+)
 from twin.containers import cfs
 from twin.containers.requests.checks import check_graph
 from twin.containers.requests.model import Client, Draw, Status

@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from request_world import NO_LIMIT, PERIOD_S, QUIET, Call, Driver, Handler, Service, world
 
+from tests.twin.containers.requests.request_world import (
+    NO_LIMIT,
+    PERIOD_S,
+    QUIET,
+    Call,
+    Driver,
+    Handler,
+    Service,
+    world,
+)
 from twin.containers import cfs
 from twin.containers.model import Machine
 from twin.containers.requests.model import Client, Draw, RequestWorkload, Status

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from request_world import Call, Driver, Handler, Service, chain, run, world
 
+from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, chain, run, world
 from twin.containers.requests.model import Client, Status
 
 OK, TIMED_OUT, DROPPED, FAILED = Status.OK, Status.TIMED_OUT, Status.DROPPED, Status.FAILED

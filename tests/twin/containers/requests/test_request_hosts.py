@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from request_world import Call, Driver, Handler, Service, chain, world
 
+from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, chain, world
 from twin.containers.requests.checks import check
 from twin.containers.requests.model import Client, Status
 from twinbed import InvariantError

@@ -5,8 +5,8 @@ from math import exp, inf
 
 import numpy as np
 import pytest
-from request_world import Call, Driver, Handler, Service, chain, world
 
+from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, chain, world
 from twin.containers.requests.checks import check_graph
 from twinbed import InvariantError
 

@@ -5,9 +5,9 @@ import random
 import ciw
 import numpy as np
 import pytest
-from request_world import Call, Driver, Handler, Service, world
 from scipy import stats
 
+from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, world
 from twin.containers.requests.model import Draw
 
 REPLICATIONS, SECONDS, WARM_UP_S, RATE_RPS = 16, 130.0, 10.0, 30.0

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from request_world import Driver, chain, world
 
 from benchmarks.simpy_requests import Chain
+from tests.twin.containers.requests.request_world import Driver, chain, world
 
 
 @pytest.mark.parametrize(("quota", "workers"), [(0.6, 256), (0.6, 3), (np.inf, 2)])

@@ -9,9 +9,9 @@ from math import factorial, log
 
 import numpy as np
 import pytest
-from request_world import Driver, Handler, Service, chain, world
 from scipy import stats
 
+from tests.twin.containers.requests.request_world import Driver, Handler, Service, chain, world
 from twin.containers.requests.model import Draw, RequestLog, Status
 
 REPLICATIONS, REQUESTS, WARM_UP = 20, 12_000, 2_000

@@ -1,0 +1,48 @@
+"""Single keys of a scenario's plain data, set by their dotted path.
+
+For: `--set KEY=VALUE` and a scenario's `vary`. Not for: whether the result is a scenario (lab.ask.scenario).
+KEY is a path into the scenario (`machine.restart_s`), or POLICY.PARAMETER, which reaches every policy of
+that name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lab.ask import policy as policies_
+from lab.ask.policy import Value
+from twinbed import ScenarioError
+
+
+def names_policy(key: str) -> bool:
+    """Whether `key` is POLICY.PARAMETER."""
+    head, _, rest = key.partition(".")
+    return bool(rest) and head in policies_.names()
+
+
+def assign(raw: dict[str, Any], key: str, value: Any, where: str) -> None:
+    """Sets `key` in `raw`, whose `policies` are texts; raises ScenarioError that begins with `where`."""
+    if names_policy(key):
+        name, _, parameter = key.partition(".")
+        raw["policies"] = _set_policy(raw["policies"], name, parameter, value, where)
+        return
+    *parents, last = key.split(".")
+    table = raw
+    for parent in parents:
+        if table.get(parent) is None:
+            table[parent] = {}
+        table = table[parent]
+        if not isinstance(table, dict):
+            raise ScenarioError(f"{where}: {parent} has no keys inside")
+    table[last] = value
+
+
+def _set_policy(texts: list[str], name: str, key: str, value: Value, where: str) -> list[str]:
+    specs = [policies_.parse(text) for text in texts]
+    if not any(spec.name == name for spec in specs):
+        raise ScenarioError(f"{where}: the scenario has no policy {name}")
+    try:
+        changed = [spec.with_parameter(key, value) if spec.name == name else spec for spec in specs]
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    return [spec.text for spec in changed]

@@ -1,0 +1,62 @@
+"""YAML that a user wrote, read strictly: no key twice, `1e-3` is a number, errors in one line.
+
+For: files of keys (scenarios, jobs, recordings) and the values of `--set`. Not for: what the keys mean
+(lab.ask.scenario).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from twinbed import ScenarioError
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML (no tags that build objects) that refuses a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if key_node.value in seen:
+                line = key_node.start_mark.line + 1
+                raise ScenarioError(f"line {line}: key {key_node.value!r} is given twice")
+            seen.add(key_node.value)
+        return super().construct_mapping(node, deep)
+
+
+# YAML 1.1 wants a dot in a float, so PyYAML reads 1e-3 as text; nobody who writes it means text.
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def parse(text: str, where: str) -> Any:
+    """The plain data in `text`; raises ScenarioError that begins with `where` and names the line."""
+    try:
+        return yaml.load(text, _Loader)
+    except ScenarioError as error:
+        raise ScenarioError(f"{where}: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f"line {mark.line + 1}: " if mark else ""
+        problem = str(getattr(error, "problem", None) or error).split("\n", 1)[0]
+        raise ScenarioError(f"{where}: {line}not YAML: {problem}") from None
+
+
+def read_keys(path: Path, needed: str) -> dict[str, Any]:
+    """The mapping in a file; needed: a key that it must have. Raises ScenarioError naming the file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
+    data = parse(text, str(path))
+    if not isinstance(data, dict):
+        raise ScenarioError(f"{path}: expected keys, `{needed}` among them")
+    return data

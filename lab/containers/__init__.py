@@ -1,0 +1,1 @@
+"""The container pillar: inputs, runs on both backends, metrics, calibration and validation."""

@@ -1,0 +1,71 @@
+"""How well the control loop keeps time under load: telemetry delay, jitter and loss, its own CPU.
+
+For: one run of many small containers under Escra. Not for: single writes (limits.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.allocator import make
+from control.allocator.model import Application
+from lab.containers.calibrate.figures import distribution, jitter
+from lab.containers.calibration import Value
+from testbed.containers import loop, ownership
+from testbed.containers.observed import Observed
+from testbed.containers.stress_scripts import StressScripts
+
+CONTAINERS = 11
+_BYTES = 32 << 20
+_CORES = 0.5
+"""Of all containers together."""
+_CYCLE = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """delay, jitter and loss: of telemetry, fields of Machine; cores: what the loop used."""
+
+    delay: Value
+    jitter: Value
+    loss: Value
+    cores: Value
+
+
+def measure(duration_s: float) -> Kept:
+    """CONTAINERS containers for so long. Raises as loop.control."""
+    found = run(CONTAINERS, duration_s)
+    late, lost, reports = found.times.lateness_s, found.times.lost, found.reports
+    what = f"{CONTAINERS} containers for {duration_s:g} s, telemetry {found.telemetry}"
+    return Kept(
+        distribution(late, "s", f"measured: from when a report was due until it was served; {what}"),
+        jitter(late, f"measured: (p95 - p50) / 1.645 of the same; {what}"),
+        Value(lost / max(lost + reports, 1), "1", f"measured: periods that ended unread; {what}", reports),
+        Value(found.times.own_cores, "cores", f"measured: CPU of the loop's thread; {what}"),
+    )
+
+
+def run(containers: int, duration_s: float) -> Observed:
+    """Containers that use a little CPU each, more and less in turns, under Escra. Raises as loop.control.
+
+    Its gamma is so small that limits follow: quotas are written all the time.
+    """
+    most_cores = _CORES / containers
+    periods = round(duration_s / 0.1)
+    rows = np.arange(periods)[:, None] // _CYCLE + np.arange(containers)[None, :]
+    demand = np.where(rows % 2, most_cores, most_cores / 4)
+    names = [f"c{index}" for index in range(containers)]
+    with ownership.temporary_directory() as folder:
+        scripts = StressScripts(
+            folder, names, demand, np.full(demand.shape, _BYTES), peak_cores=[most_cores] * containers
+        )
+        application = Application("calibration", 2 * _CORES + 0.05 * containers, 2 * _BYTES * containers)
+        return loop.control(
+            scripts.containers,
+            [application],
+            make("escra", {"gamma": most_cores / 4}),
+            loop.Settings(duration_s=duration_s, logs=folder),
+            client=scripts,
+        )

@@ -1,0 +1,135 @@
+"""What the service program costs: CPU per visit, stage, call and wake-up, memory, network, load generator.
+
+For: `twinbed calibrate`: the application of subject.py, run for real without limits. Not for:
+scenarios, nor for how the costs are told apart (fit.py).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from control.allocator import make
+from control.allocator.model import Application
+from lab.containers.calibrate import fit, subject
+from lab.containers.calibrate.figures import per_request
+from lab.containers.calibration import Program, Value
+from lab.containers.real.busy import Busy
+from lab.containers.services.program import service_app
+from testbed.containers import loop, ownership
+from testbed.containers.load.generator import LoadGenerator
+from testbed.containers.load.plan import LoadPlan, LoadResult, Status
+from testbed.containers.observed import Observed
+from testbed.containers.services.deploy import deploy
+from twin.containers.requests.model import Arrivals
+from twinbed import BackendError
+
+_START = Program(1e-4, 1e-4, 5e-5, 1.05, 1e-4, 0.02, 1e-4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+"""Where the search for the costs begins."""
+_SOURCE = "measured: an application of twelve services under no limits at three rates, the twin fitted to it"
+_CLIENT = "measured: the same, by what more requests add"
+_SHORT = 0.1
+"""Length of the short run, which only tells what does not depend on requests, to that of the other one."""
+_FITTED = ("visit_s", "stage_s", "call_s", "dilation", "wake_s", "wake_tau_s")
+_UNITS = {"dilation": "ratio"}
+"""Of those that are not seconds."""
+_WAY = "measured: latency beyond what the fitted twin has without a network"
+_STOLEN = "measured: the hypervisor's share of the CPU time that was wanted in that run, /proc/stat"
+_IMBALANCE = "measured: latencies of that run, which the twin has most nearly with it"
+_LATENCY = "measured: root mean square of the logarithms of the fitted twin's to real latency quantiles"
+_IDLE_ROWS = 3
+_LEAST_ANSWERED = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """program: fields of lab.containers.calibration.Program but loop_cores; residuals: by how much the
+    fitted twin's CPU is not the real one."""
+
+    program: dict[str, Value]
+    residuals: dict[str, Value]
+
+
+def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
+    """A run of about that long, and a short one; tell: called with the fraction done; raises as `control`."""
+    idle, few, _ = _run(subject.schedule(about_s * _SHORT))
+    tell(_SHORT)
+    asked = subject.schedule(about_s)
+    observed, load, stolen = _run(asked)
+    tell(1.0)
+    counts = (_answered(few), _answered(load))
+    client_s = max(per_request((few.cpu_s, load.cpu_s), counts), 0.0)
+    ran = _ran(asked, observed, load)
+    cores = float(os.cpu_count() or 1)
+    start = replace(_START, loop_cores=observed.times.own_cores, client_request_s=client_s, stolen=stolen)
+    found = fit.fit(ran, start, cores)
+    way = fit.way(ran, found.program, cores)
+    n = counts[1]
+    costs = {name: Value(getattr(found.program, name), _UNITS.get(name, "s"), _SOURCE, n) for name in _FITTED}
+    memory = idle.series.memory_bytes[:_IDLE_ROWS]
+    return Measured(
+        costs
+        | {
+            "network_s": Value(way.call_s, "s", f"{_WAY}, per call waited for", way.n),
+            "base_bytes": Value(
+                float(np.median(memory)), "B", "measured: memory of the idle process", int(memory.size)
+            ),
+            "client_request_s": Value(client_s, "s", _CLIENT, sum(counts)),
+            "client_s": Value(way.client_s, "s", f"{_WAY}, of a request that makes no calls", way.n),
+            "stolen": Value(stolen, "1", _STOLEN),
+            "imbalance": Value(way.imbalance, "1", _IMBALANCE, way.n),
+        },
+        dict(_residuals(found)) | {"program_error_latency": Value(way.error, "ratio", _LATENCY, way.n)},
+    )
+
+
+def _ran(asked: subject.Schedule, observed: Observed, load: LoadResult) -> fit.Ran:
+    """The run for the fit, each request at the moment at which the load generator turned to it."""
+    sent_s = load.at_s + load.late_s
+    order = np.argsort(sent_s, kind="stable")
+    latency_s = np.where(load.status == Status.OK, load.end_s - sent_s, np.nan)
+    sent = replace(asked, arrivals=Arrivals(sent_s[order], load.kind[order]))
+    return fit.Ran(
+        sent, fit.used(observed.series.usage_cores.astype(np.float64), asked.rate), latency_s[order]
+    )
+
+
+def _residuals(found: fit.Fitted) -> Iterator[tuple[str, Value]]:
+    """Per rate the median and the largest relative error of a container's CPU."""
+    for rate_rps, error in zip(subject.RATES_RPS, np.abs(found.error), strict=True):
+        for name, value in (("median", np.median(error)), ("max", error.max())):
+            source = f"measured: {name} over containers at {rate_rps:g} requests/s, fitted twin's CPU"
+            yield f"program_error_{name}_{rate_rps:g}rps", Value(float(value), "ratio", source, error.size)
+
+
+def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
+    """(containers, requests, share of the CPU time wanted by anybody that the hypervisor took)."""
+    busy = Busy()
+    app = service_app(subject.application())
+    with ownership.temporary_directory() as folder, deploy(app, folder) as placed:
+        plan = LoadPlan(asked.arrivals.at_s, asked.arrivals.kind, placed.entries, asked.duration_s)
+        with LoadGenerator(plan, folder) as client:
+            observed = loop.control(
+                [loop.Managed(each.spec, ready=each.ready) for each in placed.containers],
+                [Application(app.name, 64.0, 1 << 40)],
+                make("unlimited", {}),
+                loop.Settings(duration_s=asked.duration_s, logs=folder),
+                client=client,
+                on_tick=lambda tick: busy.note(tick.elapsed_s),
+            )
+            used, stolen = busy.cores()
+            return observed, client.result(), stolen / (used + stolen) if stolen else 0.0
+
+
+def _answered(load: LoadResult) -> int:
+    """How many; BackendError when so many are missing that visits of theirs would be counted to others."""
+    count = int(np.count_nonzero(load.status == Status.OK))
+    if count < _LEAST_ANSWERED * len(load.at_s):
+        raise BackendError(
+            f"calibration: {count} of {len(load.at_s)} requests were answered at a rate that a quiet machine "
+            "serves with ease; end what else runs here and calibrate again"
+        )
+    return count

@@ -1,0 +1,54 @@
+"""How long the service program takes to start, and how much CPU that is.
+
+For: `restart_s` and `restart_cpu_s`: a container that is killed burns its start-up again, under its quota.
+Not for: what it costs when it runs (program.py). It starts alone, as one does that is restarted.
+"""
+
+from __future__ import annotations
+
+import time
+
+from lab.containers.calibrate.figures import distribution
+from lab.containers.calibration import Value
+from testbed.containers import ownership
+from testbed.containers.cgroups import Driver
+from testbed.containers.services.deploy import deploy
+from testbed.containers.services.model import Handler, Service, ServiceApp
+from testbed.containers.supervised import Managed, Supervised
+from twinbed import BackendError
+
+_POLL_S = 0.002
+_DEADLINE_S = 30.0
+
+
+def measure(driver: Driver, starts: int) -> dict[str, Value]:
+    """Fields of twin.containers.model.Machine, from so many starts; BackendError when one does not answer."""
+    app = ServiceApp("calibration", {"alone": Service({"work": Handler(0.0)})}, {"page": "alone.work"})
+    taken_s: list[float] = []
+    burnt_s: list[float] = []
+    with ownership.temporary_directory() as folder, deploy(app, folder) as placed:
+        (container,) = placed.containers
+        for _ in range(starts):
+            run = ownership.new_run()
+            group = driver.create(run, "start")
+            started = Supervised(Managed(container.spec, ready=container.ready), 0, group)
+            began = time.monotonic()
+            try:
+                started.start((), None, time.monotonic_ns())
+                while not started.is_ready():
+                    if started.reap() is not None or time.monotonic() - began > _DEADLINE_S:
+                        raise BackendError("calibration: the service program does not start; see its message")
+                    time.sleep(_POLL_S)
+                taken_s.append(time.monotonic() - began)
+                burnt_s.append(group.read().cpu_ns * 1e-9)
+            finally:
+                started.kill()
+                while started.exit_code is None and started.reap() is None:
+                    time.sleep(_POLL_S)
+                group.remove()
+                driver.finish(run)
+    source = "measured: the service program, alone and under no limits, from its start to its first answer"
+    return {
+        "restart_s": distribution(taken_s, "s", source),
+        "restart_cpu_s": distribution(burnt_s, "s", f"{source}: CPU time"),
+    }

@@ -1,0 +1,135 @@
+"""The application whose CPU tells what the service program costs, its load, and both on twin and testbed.
+
+For: program.py, which runs it for real, and fit.py, which asks the twin about it. Not for: scenarios; no
+validation uses it, so that what is calibrated and what is validated share nothing. Its services differ in all
+that the costs are made of: demand, calls, calls at once, and how long they idle between visits (from nothing,
+when they are called several times in a row, to seconds). All demands are fixed, so that nothing but the costs
+is unknown. One run has all rates, a few seconds each in turn: what else a machine does meanwhile then meets
+all of them alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.allocator.model import Application
+from lab.containers.calibration import Program
+from lab.containers.services.application import AppSpec
+from lab.containers.services.arrivals import Exponential, generate
+from lab.containers.services.costs import beside, with_program
+from lab.containers.services.graph import compile_graph
+from lab.containers.services.load import build_app
+from twin.containers.model import Floats
+from twin.containers.requests.model import Arrivals, Client, Index, RequestWorkload
+
+PERIOD_S = 0.1
+RATES_RPS = (8.0, 32.0, 128.0)
+WARM_UP = -1
+"""Rate of the rows that do not count: connections are opened in them, and code is run for the first time."""
+
+_BLOCK_S = 5.0
+_GAP_S = 0.4
+"""Of a block without requests, half of it at either end: what a block asks for is done in its rows."""
+
+_LEAVES_MS = {"often": 0.3, "short": 0.3, "middle": 1.0, "long": 4.0, "far": 0.4}
+_OFTEN, _FAR = "often.work", "far.work"
+_CALLERS: dict[str, tuple[float, float, list[object]]] = {
+    # name: (weight, CPU ms, calls)
+    "row": (2.0, 0.6, [_OFTEN] * 5),
+    "walk": (2.0, 1.0, ["short.work", "middle.work", "long.work"]),
+    "fan": (2.0, 1.0, [["short.work", "middle.work", "long.work", _FAR]]),
+    "many": (1.0, 0.5, [[{"call": _OFTEN, "times": 8}]]),
+    "mixed": (2.0, 2.0, [["short.work", "middle.work"], [_OFTEN, "short.work"]]),
+    "bare": (1.0, 3.0, []),
+    "rare": (0.4, 0.5, []),
+}
+
+
+def application() -> AppSpec:
+    """Seven services that clients ask, and five that these call."""
+    callers = {
+        name: {"handlers": {"page": {"cpu_ms": cpu_ms, "distribution": "fixed", "calls": calls}}}
+        for name, (_, cpu_ms, calls) in _CALLERS.items()
+    }
+    leaves = {
+        name: {"handlers": {"work": {"cpu_ms": cpu_ms, "distribution": "fixed"}}}
+        for name, cpu_ms in _LEAVES_MS.items()
+    }
+    memory = {"base_mib": 0, "request_kib": 0}
+    return build_app(
+        {
+            "name": "calibration",
+            "defaults": {"memory": memory},
+            "services": callers | leaves,
+            "requests": {
+                name: {"handler": f"{name}.page", "weight": weight}
+                for name, (weight, _, _) in _CALLERS.items()
+            },
+        }
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """arrivals: of a run of duration_s; rate: int64[T], per period the index into RATES_RPS, or WARM_UP."""
+
+    arrivals: Arrivals
+    duration_s: float
+    rate: Index
+
+
+def schedule(about_s: float) -> Schedule:
+    """A run of about so many seconds, always the same for the same: blocks of equal length, the first for
+    warming up, then Poisson arrivals of each rate in turn, each as often as the others."""
+    rounds = max(1, round((about_s / _BLOCK_S - 1) / len(RATES_RPS)))
+    rates = np.array([WARM_UP, *list(range(len(RATES_RPS))) * rounds], np.int64)
+    rows = max(round(about_s / len(rates) / PERIOD_S), round(2 * _GAP_S / PERIOD_S))
+    block_s = rows * PERIOD_S
+    weights = np.array([weight for weight, _, _ in _CALLERS.values()])
+    blocks = []
+    for number, (rate, seed) in enumerate(
+        zip(rates, np.random.SeedSequence(0).spawn(len(rates)), strict=True)
+    ):
+        # Index −1, of the warming up, is the highest rate's.
+        spec = Exponential(kind="exponential", rate_rps=RATES_RPS[rate])
+        drawn = generate(spec, block_s - _GAP_S, weights, seed)
+        blocks.append((drawn.at_s + number * block_s + _GAP_S / 2, drawn.kind))
+    at_s, kind = (np.concatenate(each) for each in zip(*blocks, strict=True))
+    return Schedule(Arrivals(at_s, kind), len(rates) * block_s, np.repeat(rates, rows))
+
+
+def workload(asked: Schedule, costs: Program, cores: float) -> RequestWorkload:
+    """The application under that load as the twin takes it, on this machine's `cores`."""
+    compiled = with_program(compile_graph(application()), costs)
+    count = len(compiled.names)
+    whole = RequestWorkload(
+        names=compiled.names,
+        applications=(Application("calibration", cores, 1 << 40),),
+        app=np.zeros(count, np.int64),
+        period_s=PERIOD_S,
+        periods=len(asked.rate),
+        threads=compiled.threads,
+        host=np.zeros(count, np.int64),
+        cores_of_host=np.array([cores]),
+        host_cores=np.full(count, cores),
+        peak_cores=np.full(count, cores),
+        peak_bytes=np.full(count, 1 << 30),
+        phase_s=np.zeros(count),
+        graph=compiled.graph,
+        arrivals=asked.arrivals,
+        client=Client(),
+    )
+    return beside(whole, costs, len(asked.arrivals.at_s) / asked.duration_s)
+
+
+def hops() -> Floats:
+    """float64[R]: how many calls a request of each kind waits for one after another; NaN where it makes some
+    at once, whose answers wait for each other."""
+    return np.array(
+        [
+            np.nan if any(isinstance(call, list) for call in calls) else float(len(calls))
+            for _, _, calls in _CALLERS.values()
+        ]
+    )

@@ -1,0 +1,191 @@
+"""Runs scenarios on this machine: a workload in, real containers under a policy, stored runs out.
+
+For: `--backend testbed`; the store, tables and figures are those of the twin's runs. Not for: what the
+containers run (lab.containers.real.deployments) nor the control loop (testbed.containers.loop). Runs are
+made one after another: they would disturb each other.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from lab.ask.scenario import RunSpec, Scenario, expand
+from lab.containers.real.busy import Busy
+from lab.containers.real.deployments import deployed
+from lab.containers.real.outcome import outcome, request_log
+from lab.containers.replay import Replay, Source
+from lab.runs.runner import Progress, identity_of, load_source, store_run, streams
+from lab.runs.store import Run, RunStore
+from testbed.containers import loop, ownership
+from testbed.containers import machine as here
+from testbed.containers.cgroups import detect
+from testbed.containers.load.plan import LoadResult
+from testbed.containers.observed import LoopTimes, Observed
+from twin.containers.model import Outcome, Workload
+from twin.containers.requests.model import RequestWorkload
+from twinbed import BackendError, InvariantError
+
+NAME = "testbed"
+_CLIENT_GRACE_S = 2.0
+"""From the end of the schedule until a load generator that has not ended is stopped."""
+
+ON_TIME_S = 0.010
+"""A tick of the control loop that is served at most so late is on time."""
+
+
+def run(
+    spec: RunSpec, store: RunStore, *, repeat: int = 0, progress: Progress | None = None, fresh: bool = True
+) -> Run:
+    """Carries one run out here and stores it, replacing an earlier run of the same id.
+
+    repeat: which of several equal runs it is; it is part of the id. fresh: False opens a run that the store
+    has already. Raises BackendError where the machine refuses (no root, no cgroups: before anything is
+    started) and for scenarios that only the twin can run, ScenarioError for bad input. On these, on
+    KeyboardInterrupt and whatever `progress` raises, nothing is left running and nothing stored of this run.
+    """
+    began = time.perf_counter()
+    spec = replace(spec, scenario=on_this_machine(spec.scenario))
+    source = load_source(spec.scenario)
+    identity = identity_of(spec, source, {"backend": NAME, "repeat": repeat})
+    if not fresh and store.has(identity["id"]):
+        return store.open(identity["id"])
+    check()
+    replay = source.prepare(spec.scenario, spec.machine, streams(spec.seed)[0])
+    if not isinstance(replay.workload, Workload | RequestWorkload):
+        raise BackendError(f"{spec.name}: pods of a function cannot be run here; use --backend twin")
+    label = f"{spec.label} repeat {repeat}" if repeat else spec.label
+    found, about = _carry_out(spec, source, replay, None if progress is None else partial(progress, label))
+    whose = {"backend": NAME, "repeat": repeat, NAME: about}
+    return store_run(spec, identity, source, replay, found, store, whose, began)
+
+
+def run_scenario(
+    scenario: Scenario,
+    store: RunStore,
+    *,
+    repeats: Sequence[int] = (0,),
+    progress: Progress | None = None,
+    fresh: bool = True,
+) -> list[Run]:
+    """All runs of a scenario, in `expand` order, each `repeats` times; otherwise as `run`."""
+    return [
+        run(spec, store, repeat=repeat, progress=progress, fresh=fresh)
+        for spec in expand(scenario)
+        for repeat in repeats
+    ]
+
+
+def check() -> None:
+    """Raises BackendError, with the cure, where containers cannot be run on this machine."""
+    detect()
+
+
+def on_this_machine(scenario: Scenario) -> Scenario:
+    """The scenario with what this machine is: one host, its CPUs, the service program.
+
+    Raises BackendError for conditions that it cannot meet.
+    """
+    cores = float(os.cpu_count() or 1)
+    if scenario.serverless is not None:
+        raise BackendError(f"{scenario.name}: serverless scenarios cannot be run here; use --backend twin")
+    if scenario.host_cores not in (None, cores):
+        raise BackendError(
+            f"{scenario.name}: host_cores: {scenario.host_cores:g}, and this machine has {cores:g}; "
+            f"--set host_cores={cores:g} asks the question for this machine"
+        )
+    changes: dict[str, Any] = {"host_cores": cores}
+    if scenario.services is not None:
+        if scenario.services.hosts != 1:
+            raise BackendError(
+                f"{scenario.name}: services.hosts: {scenario.services.hosts}, and this machine is one; "
+                "--set services.hosts=1 asks the question for this machine"
+            )
+        changes["services"] = scenario.services.model_copy(update={"program": "twinbed"})
+    return scenario.model_copy(update=changes)
+
+
+def _carry_out(
+    spec: RunSpec, source: Source, replay: Replay, progress: Callable[[float], None] | None
+) -> tuple[Outcome, dict[str, Any]]:
+    workload = replay.workload
+    assert isinstance(workload, Workload | RequestWorkload)
+    periods = workload.periods if isinstance(workload, RequestWorkload) else len(workload.present)
+    duration_s = periods * workload.period_s
+    busy = Busy()
+
+    def on_tick(tick: loop.Progress) -> None:
+        busy.note(tick.elapsed_s)
+        if progress is not None:
+            progress(min(tick.elapsed_s / duration_s, 1.0))
+
+    with ownership.temporary_directory() as folder, deployed(spec, source, replay, folder) as made:
+        # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
+        patience_s = duration_s + (0.0 if made.load is None else _CLIENT_GRACE_S)
+        settings = loop.Settings(period_s=workload.period_s, duration_s=patience_s, logs=folder)
+        observed = loop.control(
+            made.containers,
+            workload.applications,
+            spec.policy.make(),
+            settings,
+            client=made.client,
+            on_tick=on_tick,
+        )
+        load = None if made.load is None else made.load()
+    if observed.names != workload.names:
+        raise InvariantError(f"{spec.name}: containers came back as {', '.join(observed.names)}")
+    log = None if load is None else request_log(load, len(workload.names))
+    return outcome(observed, periods, log), _about(observed, load, busy)
+
+
+def _about(observed: Observed, load: LoadResult | None, busy: Busy) -> dict[str, Any]:
+    """What the manifest says of the machine, of the control loop and of the load generator.
+
+    others_cores: CPU used by all that was not in the run's containers, control loop and generator included.
+    """
+    used_cores, stolen_cores = busy.cores()
+    lasted_s = max(len(observed.series.up), 1) * observed.period_s
+    about = {
+        "machine": {**here.facts(), **observed.facts},
+        "others_cores": round(max(used_cores - float(observed.done_s.sum()) / lasted_s, 0.0), 4),
+        "stolen_cores": round(stolen_cores, 4),
+        "telemetry": observed.telemetry,
+        "began_s": round(observed.began_s, 3),
+        "exit_codes": list(observed.exit_codes),
+        "loop": _times(observed.times),
+    }
+    return about if load is None else about | {"client": _client(load)}
+
+
+def _client(load: LoadResult) -> dict[str, Any]:
+    return {"cpu_s": round(load.cpu_s, 4), "requests": len(load.at_s), **_spread("late", load.late_s)}
+
+
+def _times(times: LoopTimes) -> Mapping[str, Any]:
+    late, write, grant = times.lateness_s, times.write_s, times.grant_s
+    return {
+        "ticks": len(late),
+        "on_time_share": float(np.mean(late <= ON_TIME_S)) if len(late) else None,
+        **_spread("lateness", late),
+        "writes": len(write),
+        **_spread("write", write),
+        "grants": len(grant),
+        **_spread("grant", grant),
+        "own_cores": round(times.own_cores, 5),
+        "skipped": times.skipped,
+        "lost": times.lost,
+    }
+
+
+def _spread(name: str, values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> dict[str, float | None]:
+    wanted = {"p50": 0.5, "p99": 0.99}
+    return {
+        f"{name}_{key}_s": float(np.quantile(values, share)) if len(values) else None
+        for key, share in wanted.items()
+    }

@@ -1,0 +1,121 @@
+"""A job's demand: recorded once on this machine without limits, kept, and replayed as a trace.
+
+For: scenarios with a `job`: the twin replays the recording, the testbed runs the job itself. Not for: what
+users record (`twinbed record`) nor the recordings that ship. One is told by the job and the machine; it is
+made where there is none yet, which needs what the testbed needs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lab.ask.scenario import Scenario
+from lab.containers.input import JobInput, TraceInput
+from lab.containers.recording import Request, as_trace, from_file
+from lab.containers.replay import Replay
+from lab.containers.workload import TraceSource
+from lab.containers.workload import load_source as load_trace
+from testbed.containers import machine as here
+from testbed.containers.recorder import ContainerSpec, record
+from traces import parquet
+from twin.containers.model import Machine
+from twinbed import ScenarioError
+
+_SCRIPTS = (".py", ".sh")
+
+
+@dataclass(frozen=True, slots=True)
+class JobSource:
+    """A job and its recording on this machine; implements lab.containers.replay.Source."""
+
+    request: Request
+    job: JobInput
+    recording: TraceSource
+    sha256: str
+    inputs: tuple[dict[str, Any], ...]
+
+    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:
+        """The job counts by what it runs, wherever its file lies."""
+        plain = self.recording.settle(scenario, resolved)
+        return plain | {"job": {"name": self.request.name, "duration_s": self.job.duration_s}}
+
+    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
+        """The recording as a workload."""
+        return self.recording.prepare(scenario, machine, seed)
+
+
+def load_source(scenario: Scenario) -> JobSource:
+    """The scenario's job; records it where this machine has no recording of it yet.
+
+    Raises ScenarioError for what is wrong with the job's file, BackendError where nothing can be recorded.
+    """
+    if scenario.job is None:
+        raise ScenarioError(f"{scenario.name}: no job")
+    request = from_file(Path(scenario.job.file), None)
+    request = replace(request, specs=tuple(_with_our_python(each) for each in request.specs))
+    if request.network != "host":
+        raise ScenarioError(f"{scenario.job.file}: network: {request.network}; a scenario's job needs `host`")
+    sha256 = _identity(request, scenario.job.duration_s)
+    path = folder() / f"{request.name}-{sha256[:10]}.parquet"
+    if not path.is_file():
+        _record(request, scenario.job.duration_s, path)
+    trace = load_trace(
+        scenario.model_copy(update={"trace": TraceInput(source=str(path)), "job": None, "workload": None})
+    )
+    inputs = ({"role": "job", "sha256": sha256, "source": scenario.job.file}, *trace.inputs)
+    both = hashlib.sha256((sha256 + trace.sha256).encode()).hexdigest()
+    return JobSource(request, scenario.job, trace, both, inputs)
+
+
+def folder() -> Path:
+    """Where this machine's recordings of jobs are kept."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(cache).expanduser() / "twinbed" / "jobs"
+
+
+def _with_our_python(spec: ContainerSpec) -> ContainerSpec:
+    """A `python` is the one that runs here: the one that has the packages."""
+    if spec.command[0] != "python":
+        return spec
+    return replace(spec, command=(sys.executable, *spec.command[1:]))
+
+
+def _identity(request: Request, duration_s: float) -> str:
+    """Of the commands with the scripts beside the file that they run, and of the machine."""
+    scripts = {
+        word: hashlib.sha256((each.directory / word).read_bytes()).hexdigest()
+        for each in request.specs
+        if each.directory is not None
+        for word in each.command
+        if word.endswith(_SCRIPTS) and (each.directory / word).is_file()
+    }
+    commands = [asdict(each) | {"directory": None} for each in request.specs]
+    said = json.dumps([commands, scripts, duration_s, request.interval_s, here.facts()], sort_keys=True)
+    return hashlib.sha256(said.encode()).hexdigest()
+
+
+def _record(request: Request, duration_s: float, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found = record(
+        request.specs,
+        app=request.name,
+        interval_s=request.interval_s,
+        duration_s=duration_s,
+        logs=path.parent / f"{path.stem}.logs",
+    )
+    failed = [
+        name for name, code in zip(found.containers, found.exit_codes, strict=True) if code not in (0, None)
+    ]
+    if failed:
+        raise ScenarioError(
+            f"job {request.name}: {failed[0]} failed; its output is in {path.parent / f'{path.stem}.logs'}"
+        )
+    parquet.write(as_trace(found), path)

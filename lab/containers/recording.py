@@ -1,0 +1,203 @@
+"""From what a user asks to record to a trace: specifications in, trace and summary out.
+
+For: the file of containers, the `--container` groups of the command line, and what is shown at the end.
+Not for: recording (testbed.containers.recorder) nor the verb's options (lab.cli.record).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from lab.ask.commands import Command, Environment
+from lab.ask.problems import describe
+from lab.ask.strict_yaml import read_keys
+from lab.runs.formats import ABSENT, Column, Result, Value
+from testbed.containers.container import RuntimeName
+from testbed.containers.recorder import DEFAULT_INTERVAL_S, ContainerSpec, NetworkMode, Recording
+from traces.schema import UsageTrace
+from twinbed import ScenarioError
+
+MIB = 1024 * 1024
+_OPTION = "--container"
+_COLUMNS = (
+    Column("container", "container"),
+    Column("exit_code", f"exit code ({ABSENT} = stopped)", decimals=0),
+    Column("duration_s", "there for", "s", 1),
+    Column("cpu_mean_cores", "CPU mean", "cores", 3),
+    Column("cpu_max_cores", "CPU max", "cores", 3),
+    Column("memory_max_mib", "memory max", "MiB", 1),
+    Column("throttled_s", "throttled", "s", 2),
+    Column("rx_mib", "received", "MiB", 2),
+    Column("tx_mib", "sent", "MiB", 2),
+)
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ContainerEntry(_Strict):
+    """A container as a user writes it; a command given as text is split as a shell would, and runs without
+    one."""
+
+    name: str
+    command: Command
+    app: str | None = Field(default=None, min_length=1)
+    env: Environment = Field(default_factory=dict)
+    cpu_quota_cores: float | None = Field(default=None, gt=0)
+    memory_limit_bytes: int | None = Field(default=None, gt=0)
+    runtime: RuntimeName = "process"
+
+    def spec(self, directory: Path | None) -> ContainerSpec:
+        """For the recorder. Raises ScenarioError for a name that a cgroup cannot have."""
+        return ContainerSpec(
+            self.name,
+            tuple(self.command),
+            app=self.app,
+            env=self.env,
+            cpu_quota_cores=self.cpu_quota_cores,
+            memory_limit_bytes=self.memory_limit_bytes,
+            directory=directory,
+            runtime=self.runtime,
+        )
+
+
+class RecordingFile(_Strict):
+    """A recording of several containers as a file (docs/how-to/record-a-workload.md)."""
+
+    name: str | None = None
+    network: NetworkMode = "host"
+    interval_s: float = Field(default=DEFAULT_INTERVAL_S, gt=0)
+    duration_s: float | None = Field(default=None, gt=0)
+    containers: list[ContainerEntry] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to record. name: of the recording and its application; the rest as `recorder.record` takes it."""
+
+    name: str
+    specs: tuple[ContainerSpec, ...]
+    network: NetworkMode = "host"
+    interval_s: float = DEFAULT_INTERVAL_S
+    duration_s: float | None = None
+
+
+def from_file(path: Path, name: str | None) -> Request:
+    """Reads a file of containers; their commands run in its folder. name: None = the file says.
+
+    Raises ScenarioError in one line that names the file and the key.
+    """
+    data = read_keys(path, "containers")
+    try:
+        given = RecordingFile.model_validate(data)
+    except ValidationError as error:
+        raise ScenarioError(describe(error, RecordingFile, str(path))) from None
+    folder = path.resolve().parent
+    return Request(
+        _checked_name(name or given.name or path.stem, str(path)),
+        tuple(each.spec(folder) for each in given.containers),
+        given.network,
+        given.interval_s,
+        given.duration_s,
+    )
+
+
+def from_arguments(command: Sequence[str], containers: Sequence[str], name: str | None) -> Request:
+    """What the command line says: one command, or groups `--container name=NAME[,KEY=VALUE] -- COMMAND…`.
+
+    command: everything after the first `--`; containers: values of `--container` before it; name: as
+    given. Raises ScenarioError.
+    """
+    if not containers:
+        if not command:
+            raise ScenarioError("nothing to record: twinbed record -- COMMAND…")
+        name = name or re.sub(r"[^A-Za-z0-9_-]+", "-", Path(command[0]).name).strip("-_") or "command"
+        return Request(_checked_name(name, "--name"), (ContainerSpec(name, tuple(command)),))
+    if len(containers) > 1:
+        raise ScenarioError(f"{_OPTION} {containers[1]}: the one before it has no command; write -- COMMAND…")
+    specs = [_entry(text, words).spec(None) for text, words in _groups(containers[0], command)]
+    return Request(_checked_name(name or "recording", "--name"), tuple(specs))
+
+
+def _groups(first: str, words: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """Splits at every `--container X --` (or `--container=X --`) inside the words."""
+    groups: list[tuple[str, list[str]]] = [(first, [])]
+    rest = list(words)
+    while rest:
+        if rest[0] == _OPTION and rest[2:3] == ["--"]:
+            groups.append((rest[1], []))
+            del rest[:3]
+        elif rest[0].startswith(f"{_OPTION}=") and rest[1:2] == ["--"]:
+            groups.append((rest[0].partition("=")[2], []))
+            del rest[:2]
+        else:
+            groups[-1][1].append(rest.pop(0))
+    return groups
+
+
+def _entry(text: str, command: list[str]) -> ContainerEntry:
+    where = f"{_OPTION} {text}"
+    keys: dict[str, Any] = {"command": command}
+    for part in text.split(","):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise ScenarioError(f"{where}: expected name=NAME[,KEY=VALUE…]")
+        keys[key.strip()] = value.strip()
+    if not command:
+        raise ScenarioError(f"{where}: no command; write -- COMMAND… after it")
+    try:
+        return ContainerEntry.model_validate(keys)
+    except ValidationError as error:
+        raise ScenarioError(describe(error, ContainerEntry, where)) from None
+
+
+def _checked_name(name: str, where: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+        raise ScenarioError(f"{where}: name {name!r}: expected letters, digits, - _ and .")
+    return name
+
+
+def as_trace(recording: Recording) -> UsageTrace:
+    """The recording as a trace: the same arrays."""
+    return UsageTrace(**{each.name: getattr(recording, each.name) for each in fields(UsageTrace)})
+
+
+def as_result(recording: Recording, path: Path) -> Result:
+    """What was recorded, one column per container, and how well."""
+    return Result(
+        columns=_COLUMNS if recording.rx_bytes is not None else _COLUMNS[:-2],
+        rows=tuple(_row(recording, index) for index in range(len(recording.containers))),
+        facts={
+            "trace": str(path),
+            "duration_s": round(len(recording.present) * recording.interval_s, 6),
+            "interval_s": recording.interval_s,
+            "missed_ticks": recording.missed_ticks,
+            "sampling_cores": round(recording.sampling_cores, 5),
+        },
+        notes=recording.notes,
+        aside="container",
+    )
+
+
+def _row(recording: Recording, index: int) -> dict[str, Value]:
+    here = recording.present[:, index]
+    row: dict[str, Value] = {
+        "container": recording.containers[index],
+        "exit_code": recording.exit_codes[index],
+        "duration_s": round(float(here.sum()) * recording.interval_s, 6),
+        "cpu_mean_cores": float(recording.cpu_cores[here, index].mean()),
+        "cpu_max_cores": float(recording.cpu_cores[:, index].max()),
+        "memory_max_mib": float(recording.memory_bytes[:, index].max()) / MIB,
+        "throttled_s": float(recording.throttled_s[:, index].sum()),
+    }
+    if recording.rx_bytes is not None and recording.tx_bytes is not None:
+        row["rx_mib"] = float(recording.rx_bytes[:, index].sum()) / MIB
+        row["tx_mib"] = float(recording.tx_bytes[:, index].sum()) / MIB
+    return row

@@ -1,0 +1,207 @@
+"""When clients ask, as a user writes it: an arrival process or a file, and how fast.
+
+For: the `arrivals` of a scenario's services, and drawing the arrivals from them. Not for: the processes
+themselves (twin.containers.requests.arrivals) nor for the files' formats (traces.request_rates). The defaults
+of the first four kinds are the workloads of the source's evaluation (SPEC §1): a bare name is one of them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike
+from pydantic import BeforeValidator, Discriminator, Field, NonNegativeFloat, PositiveFloat, model_validator
+
+from lab.ask.section import Section
+from traces import request_rates
+from twin.containers.model import Floats
+from twin.containers.requests import arrivals
+from twin.containers.requests.model import Arrivals
+from twinbed import ScenarioError
+
+MAX_ARRIVALS = 50_000_000
+"""Requests of one run beyond which a scenario is refused: their log alone would take more than a GiB."""
+
+_Rate = Annotated[float, Field(ge=0, le=1e7)]
+_Scale = Annotated[float, Field(ge=0, le=1e6, description="Multiplies every rate.")]
+
+
+class Fixed(Section):
+    """Requests at equal distances."""
+
+    kind: Literal["fixed"]
+    rate_rps: _Rate = 400.0
+    scale: _Scale = 1.0
+
+
+class Exponential(Section):
+    """A Poisson stream: exponentially distributed gaps."""
+
+    kind: Literal["exponential"]
+    rate_rps: _Rate = 300.0
+    scale: _Scale = 1.0
+
+
+class Burst(Section):
+    """Requests at equal distances, and on top of them Poisson bursts at the end of every cycle."""
+
+    kind: Literal["burst"]
+    base_rps: _Rate = 50.0
+    burst_rps: _Rate = Field(default=600.0, description="Of the burst alone; the base goes on.")
+    every_s: PositiveFloat = Field(default=20.0, description="A cycle's length: quiet first, then the burst.")
+    length_s: PositiveFloat = Field(default=10.0, description="A burst's length.")
+    scale: _Scale = 1.0
+
+    @model_validator(mode="after")
+    def _fits(self) -> Burst:
+        if self.length_s > self.every_s:
+            raise ValueError(f"length_s is {self.length_s:g}, longer than every_s, {self.every_s:g}")
+        return self
+
+
+class AlibabaLike(Section):
+    """A Poisson stream whose rate wanders between two bounds, every rate between them equally likely.
+
+    The source replays a part of Alibaba's trace that it does not name, ten times as fast; only its range of
+    rates is known. How the rate moves in between is our assumption.
+    """
+
+    kind: Literal["alibaba_like"]
+    low_rps: _Rate = 56.0
+    high_rps: _Rate = 548.0
+    correlation_s: PositiveFloat = Field(
+        default=30.0, description="Time after which the rate's correlation with itself has fallen to 1/e."
+    )
+    step_s: float = Field(default=1.0, ge=0.001, description="How long a rate holds.")
+    scale: _Scale = 1.0
+
+    @model_validator(mode="after")
+    def _ordered(self) -> AlibabaLike:
+        if self.low_rps > self.high_rps:
+            raise ValueError(f"low_rps is {self.low_rps:g}, above high_rps, {self.high_rps:g}")
+        return self
+
+
+class Rates(Section):
+    """Request rates from a file."""
+
+    kind: Literal["rates"]
+    file: str = Field(min_length=1, description="CSV with t_s and rps, at equal distances.")
+    spacing: Literal["poisson", "even"] = Field(
+        default="poisson", description="Gaps: exponential, or equal while the rate holds."
+    )
+    start_s: NonNegativeFloat = Field(default=0.0, description="Skip this much of the file, in its own time.")
+    speed: PositiveFloat = Field(default=1.0, description="Plays the file so many times as fast; rates stay.")
+    scale: _Scale = 1.0
+
+
+class Timestamps(Section):
+    """Requests when a file says."""
+
+    kind: Literal["timestamps"]
+    file: str = Field(min_length=1, description="CSV with a time column; counted from its first time.")
+    start_s: NonNegativeFloat = Field(default=0.0, description="Skip this much of the file, in its own time.")
+    speed: PositiveFloat = Field(
+        default=1.0, description="Plays the file so many times as fast, which raises the rate as much."
+    )
+
+
+_Kind = Fixed | Exponential | Burst | AlibabaLike | Rates | Timestamps
+_Preset = Literal["fixed", "exponential", "burst", "alibaba_like"]
+
+PRESETS: tuple[str, ...] = get_args(_Preset)
+"""Kinds that a bare name stands for, with the figures of the source's evaluation."""
+
+
+def _spelt_out(written: Any) -> Any:
+    """A bare name as the mapping it stands for; everything else as it is, for pydantic to judge."""
+    if isinstance(written, dict) and "kind" not in written:
+        raise ValueError("kind is missing")
+    if isinstance(written, str):
+        if written not in PRESETS:
+            raise ValueError(f"no arrivals are called {written!r}; known are {', '.join(PRESETS)}")
+        return {"kind": written}
+    return written
+
+
+ArrivalSpec: TypeAlias = Annotated[
+    _Kind,
+    Discriminator("kind"),
+    BeforeValidator(_spelt_out, json_schema_input_type=_Preset | Annotated[_Kind, Discriminator("kind")]),
+]
+
+
+def generate(
+    spec: ArrivalSpec, duration_s: float, weights: ArrayLike, seed: np.random.SeedSequence
+) -> Arrivals:
+    """The arrivals of one run: times from the spec, kinds in proportion to weights (float64[R]).
+
+    Times and kinds are drawn from streams of their own, so the same seed gives the same times whatever the
+    application's requests are; `seed` is not changed. Raises ScenarioError for more than MAX_ARRIVALS and for
+    a file that is shorter than the run, TraceError for what is wrong in a file.
+    """
+    times, kinds = (
+        np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, stream)))
+        for stream in range(2)
+    )
+    return arrivals.with_kinds(_times(spec, duration_s, times), weights, kinds)
+
+
+def _times(spec: ArrivalSpec, duration_s: float, rng: np.random.Generator) -> Floats:
+    match spec:
+        case Fixed():
+            rate_rps = _bounded(spec.rate_rps * spec.scale, duration_s)
+            return arrivals.fixed(rate_rps, duration_s)
+        case Exponential():
+            rate_rps = _bounded(spec.rate_rps * spec.scale, duration_s)
+            return arrivals.poisson(rate_rps, duration_s, rng)
+        case Burst():
+            base_rps = _bounded(spec.base_rps * spec.scale, duration_s)
+            burst_rps = _bounded(spec.burst_rps * spec.scale, duration_s)
+            return arrivals.burst(base_rps, burst_rps, spec.every_s, spec.length_s, duration_s, rng)
+        case AlibabaLike():
+            low_rps, high_rps = spec.low_rps * spec.scale, _bounded(spec.high_rps * spec.scale, duration_s)
+            rates = arrivals.wandering_rates(
+                low_rps, high_rps, spec.correlation_s, spec.step_s, duration_s, rng
+            )
+            return arrivals.timestamps(arrivals.piecewise(rates, spec.step_s, rng), duration_s)
+        case Rates():
+            return _played(spec, duration_s, rng)
+        case Timestamps():
+            times = request_rates.read_timestamps(spec.file)
+            _check_length(spec, float(times[-1]), duration_s)
+            return arrivals.timestamps((times - spec.start_s) / spec.speed, duration_s)
+
+
+def _played(spec: Rates, duration_s: float, rng: np.random.Generator) -> Floats:
+    """Whole steps are drawn, from the one in which start_s lies, and then cut to the run."""
+    series = request_rates.read_rates(spec.file)
+    _check_length(spec, series.duration_s, duration_s)
+    first = int(spec.start_s / series.step_s)
+    last = first + int(np.ceil(duration_s * spec.speed / series.step_s)) + 1
+    rates = series.rates_rps[first:last] * spec.scale
+    _bounded(float(rates.max()), duration_s)
+    at_s = arrivals.piecewise(rates, series.step_s / spec.speed, rng, spec.spacing)
+    begun_s = (spec.start_s - first * series.step_s) / spec.speed
+    return arrivals.timestamps(at_s - begun_s, duration_s)
+
+
+def _bounded(rate_rps: float, duration_s: float) -> float:
+    """The highest rate of a stream, if even that for the whole run is not too many requests."""
+    if rate_rps * duration_s > MAX_ARRIVALS:
+        raise ScenarioError(
+            f"arrivals: {rate_rps:g} requests/s for {duration_s:g} s are more than the {MAX_ARRIVALS} that "
+            "a run may have; lower the rate or shorten the run"
+        )
+    return rate_rps
+
+
+def _check_length(spec: Rates | Timestamps, length_s: float, duration_s: float) -> None:
+    left_s = max(length_s - spec.start_s, 0.0) / spec.speed
+    # A file's length is a sum of decimals: a run of exactly its length must not fail on the last bit.
+    if left_s < duration_s * (1 - 1e-9):
+        raise ScenarioError(
+            f"arrivals: {spec.file} lasts {length_s:g} s; from {spec.start_s:g} s at speed {spec.speed:g} "
+            f"that is {left_s:g} s for a run of {duration_s:g} s"
+        )

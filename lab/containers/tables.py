@@ -1,0 +1,122 @@
+"""The Arrow tables of a run, built from the twin's arrays without passing through pandas.
+
+For: periods, events, containers, summary and requests as the store writes them. Not for: writing files
+(lab.runs.store) or the figures' definitions (lab.containers.metrics). Rows of `periods` are period by
+period, as the twin
+recorded them: the columns are views of its arrays, and one container's rows are found as fast as if they
+lay together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from lab.containers.metrics import METRICS, Figures, recorded
+from twin.containers.model import EVENT_KINDS, Events, Outcome, Series, Workload
+from twin.containers.requests.model import RequestLog, RequestWorkload, Status
+from twin.containers.serverless_model import ServerlessWorkload
+
+_SERIES = (
+    "demand_cores",
+    "usage_cores",
+    "quota_cores",
+    "backlog_s",
+    "throttled",
+    "throttled_s",
+    "memory_bytes",
+    "limit_bytes",
+    "cpu_reason",
+    "up",
+)
+
+
+def of_run(
+    workload: Workload | RequestWorkload | ServerlessWorkload,
+    outcome: Outcome,
+    figures: Figures,
+    currency: str,
+) -> dict[str, pa.Table]:
+    """All tables of a run, by name; `requests` only where there were any clients."""
+    apps = tuple(workload.applications[index].name for index in workload.app)
+    found = {
+        "summary": summary(figures.summary, currency),
+        "containers": containers(workload.names, apps, {**figures.per_container, **_visits(outcome)}),
+        "events": events(outcome.events, workload.names),
+        "periods": periods(recorded(outcome), workload.names),
+    }
+    if outcome.requests is not None and not isinstance(workload, Workload):
+        graph = workload.graph if isinstance(workload, RequestWorkload) else None
+        kinds = (workload.applications[0].name,) if graph is None else graph.request_names
+        found["requests"] = requests(outcome.requests, kinds)
+    return found
+
+
+def _visits(outcome: Outcome) -> dict[str, NDArray[np.float64]]:
+    """How many calls each container answered; nothing where there are no clients."""
+    return {} if outcome.requests is None else {"visits": outcome.requests.visits.astype(np.float64)}
+
+
+def periods(series: Series, names: tuple[str, ...]) -> pa.Table:
+    """One row per period and container: period (int32), container, and the series' columns (not copied)."""
+    length, count = series.up.shape
+    columns: dict[str, pa.Array] = {
+        "period": pa.array(np.repeat(np.arange(length, dtype=np.int32), count)),
+        "container": _names(np.tile(np.arange(count, dtype=np.int32), length), names),
+    }
+    for name in _SERIES:
+        columns[name] = pa.array(np.ravel(getattr(series, name)))
+    return pa.table(columns)
+
+
+def events(rows: Events, names: tuple[str, ...]) -> pa.Table:
+    """One row per event: at_s (float64), container, kind, limit_bytes (int64)."""
+    kinds = [EVENT_KINDS.index(kind) for kind in rows.kind]
+    return pa.table(
+        {
+            "at_s": pa.array(np.array(rows.at_s, np.float64)),
+            "container": _names(np.array(rows.container, np.int32), names),
+            "kind": _names(np.array(kinds, np.int32), EVENT_KINDS),
+            "limit_bytes": pa.array(np.array(rows.limit_bytes, np.int64)),
+        }
+    )
+
+
+def containers(
+    names: tuple[str, ...], apps: tuple[str, ...], figures: Mapping[str, NDArray[np.float64]]
+) -> pa.Table:
+    """One row per container: container, app, and `figures` (key → float64[N])."""
+    columns = {"container": pa.array(names), "app": pa.array(apps)}
+    return pa.table(columns | {key: pa.array(values) for key, values in figures.items()})
+
+
+def requests(log: RequestLog, kinds: tuple[str, ...]) -> pa.Table:
+    """One row per request of a client, as they arrived: at_s (float64), kind, latency_s (float64, NaN while
+    pending), status (a `Status` in lower case)."""
+    statuses = tuple(status.name.lower() for status in Status)
+    return pa.table(
+        {
+            "at_s": pa.array(log.at_s),
+            "kind": _names(log.kind.astype(np.int32), kinds),
+            "latency_s": pa.array(log.latency_s),
+            "status": _names(log.status.astype(np.int32), statuses),
+        }
+    )
+
+
+def summary(values: Mapping[str, float], currency: str) -> pa.Table:
+    """One row per metric, in METRICS' order: metric, value (float64, NaN = not defined), unit."""
+    return pa.table(
+        {
+            "metric": pa.array([metric.key for metric in METRICS]),
+            "value": pa.array(np.array([values[metric.key] for metric in METRICS], np.float64)),
+            "unit": pa.array([currency if metric.unit == "currency" else metric.unit for metric in METRICS]),
+        }
+    )
+
+
+def _names(index: NDArray[np.int32], names: tuple[str, ...]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(index), pa.array(names, pa.string()))

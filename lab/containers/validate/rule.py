@@ -1,0 +1,152 @@
+"""When the twin agrees with the testbed: the quantities, their limits and the rule, fixed before any result.
+
+For: putting the twin's value of a quantity beside what several repeats on the testbed gave. Not for: taking
+the values from runs (measures.py) or running anything (both.py). RULE is printed with every result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What is compared, and the largest error that is small.
+
+    key, title, unit, decimals: as a lab.containers.metrics.Metric's. relative: of the testbed's median;
+    absolute: in `unit`; None = no such limit. One of the two that are given suffices.
+    """
+
+    key: str
+    title: str
+    unit: str
+    decimals: int
+    relative: float | None = None
+    absolute: float | None = None
+
+    @property
+    def limit(self) -> str:
+        """The limit as people read it: `10 % or 0.02 cores`, `5 points`."""
+        share = self.unit == "1"
+        parts = [] if self.relative is None else [f"{100 * self.relative:g} %"]
+        if self.absolute is not None:
+            parts.append(f"{100 * self.absolute:g} points" if share else f"{self.absolute:g} {self.unit}")
+        return " or ".join(parts)
+
+
+QUANTITIES = (
+    Quantity("throughput_rps", "Throughput", "1/s", 1, relative=0.05),
+    Quantity("work_cores", "CPU work done", "cores", 3, relative=0.05),
+    Quantity("cpu_slack_mean_cores", "CPU slack mean", "cores", 3, relative=0.10, absolute=0.02),
+    Quantity("throttled_share", "Throttled periods", "1", 3, absolute=0.05),
+    Quantity("latency_p50_s", "Latency p50", "s", 4, relative=0.15),
+    Quantity("latency_p99_s", "Latency p99", "s", 4, relative=0.30),
+    Quantity("memory_slack_mean_mib", "Memory slack mean", "MiB", 1, relative=0.10),
+)
+"""Where no client asks for anything, CPU work done stands for throughput."""
+
+TARGET = 0.80
+"""Share of the comparisons of each quantity that are to be inside a limit or the spread."""
+
+LEAST_REPEATS = 3
+
+
+class Verdict(StrEnum):
+    """How the twin's value stands to the testbed's."""
+
+    LIMIT = "inside limit"
+    SPREAD = "inside spread"
+    OUTSIDE = "outside"
+    ONE_SIDED = "on one side only"
+    NONE = "not defined"
+
+    @property
+    def counts(self) -> bool:
+        """Whether there was something to compare."""
+        return self is not Verdict.NONE
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the twin's value is good enough."""
+        return self in (Verdict.LIMIT, Verdict.SPREAD)
+
+
+RULE = (
+    "Twin: its median over the seeds. Testbed: its median over seeds and repeats; spread: its smallest to "
+    "its largest value. "
+    + "Inside limit: the two differ by at most "
+    + "; ".join(f"{each.limit} ({each.title})" for each in QUANTITIES)
+    + " of the testbed's median. Inside spread: not that, but within what the testbed's own repeats "
+    "spread over. Everything else is outside, also a quantity that only one of the two has; what neither has "
+    "is not counted."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One quantity of one cell. twin, testbed: medians; low, high: the testbed's smallest and largest value;
+    NaN where there is none."""
+
+    quantity: Quantity
+    twin: float
+    testbed: float
+    low: float
+    high: float
+    verdict: Verdict
+
+    @property
+    def error(self) -> float:
+        """Twin − testbed, in the quantity's unit."""
+        return self.twin - self.testbed
+
+    @property
+    def relative_error(self) -> float:
+        """Of the testbed's median; NaN where that is 0."""
+        return self.error / self.testbed if self.testbed else math.nan
+
+    @property
+    def badness(self) -> float:
+        """The error over what is allowed: 1 = at the limit; inf where one side is missing."""
+        if self.verdict is Verdict.ONE_SIDED:
+            return math.inf
+        allowed = _allowed(self.quantity, self.testbed)
+        return abs(self.error) / allowed if allowed else (math.inf if self.error else 0.0)
+
+
+def judge(quantity: Quantity, twin: Sequence[float], testbed: Sequence[float]) -> Judgement:
+    """The rule. twin: values over seeds; testbed: over seeds and repeats; NaN = not defined there."""
+    ours, theirs = _defined(twin), _defined(testbed)
+    middle = float(np.median(ours)) if ours else math.nan
+    if not ours or not theirs:
+        verdict = Verdict.ONE_SIDED if ours or theirs else Verdict.NONE
+        found = float(np.median(theirs)) if theirs else math.nan
+        ends = (min(theirs), max(theirs)) if theirs else (math.nan, math.nan)
+        return Judgement(quantity, middle, found, *ends, verdict)
+    reference, low, high = float(np.median(theirs)), min(theirs), max(theirs)
+    if abs(middle - reference) <= _allowed(quantity, reference):
+        verdict = Verdict.LIMIT
+    elif low <= middle <= high:
+        verdict = Verdict.SPREAD
+    else:
+        verdict = Verdict.OUTSIDE
+    return Judgement(quantity, middle, reference, low, high, verdict)
+
+
+def share(judgements: Sequence[Judgement]) -> float:
+    """Of what could be compared, the share that agrees; NaN where nothing could."""
+    counted = [each.verdict.agrees for each in judgements if each.verdict.counts]
+    return sum(counted) / len(counted) if counted else math.nan
+
+
+def _allowed(quantity: Quantity, reference: float) -> float:
+    relative = 0.0 if quantity.relative is None else quantity.relative * abs(reference)
+    return max(relative, quantity.absolute or 0.0)
+
+
+def _defined(values: Sequence[float]) -> list[float]:
+    return [value for value in values if not math.isnan(value)]

@@ -1,0 +1,1 @@
+"""Where units of work are run: the processes of this machine."""

@@ -1,0 +1,1 @@
+"""Stored runs: their identity, files, tables, comparison and report."""

@@ -1,0 +1,345 @@
+"""One result type and its four written forms: table, json, csv, markdown.
+
+For: everything a verb prints on standard output. Not for: what is in a result (lab.runs.compare, lab.cli).
+People get rounded figures in a readable unit, with notes; machines get every digit under stable keys.
+"""
+
+from __future__ import annotations
+
+import csv as csv_
+import io
+import json as json_
+import math
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+Value = str | int | float | bool | None
+Record = Mapping[str, Value]
+
+DEFAULT_WIDTH = 100
+"""Columns of a table that is not written to a terminal."""
+
+_GAP = 3
+"""Spaces between two columns of a table: two of padding and the box's own."""
+
+_LEAST_PROSE, _LEAST_NAME = 24, 10
+"""Columns on the screen that prose gets before names are broken for it, and names before lines get longer."""
+
+_WIDEST = 10_000
+"""No table is wider than this, whatever its figures."""
+
+ABSENT = "–"
+"""How people are shown a figure that has no meaning for its row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One quantity of a result's records.
+
+    key: in JSON, CSV and records; title and unit: for people (unit also in JSON; "1" = a pure number);
+    decimals: printed digits after the point (None = text, or a number as it is); percent: people see the
+    share as a percentage; spread: key of the half-width printed as `± x` beside the value; digits: key of the
+    record's own `decimals`, where records have different units; section: in a table of metrics, a gap is left
+    where it changes.
+    """
+
+    key: str
+    title: str
+    unit: str = ""
+    decimals: int | None = None
+    percent: bool = False
+    spread: str = ""
+    digits: str = ""
+    section: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Title with the unit that people see."""
+        unit = "%" if self.percent else self.unit
+        return self.title if unit in ("", "1") else f"{self.title} ({unit})"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a verb found out: records over columns, with facts before and notes after them.
+
+    facts: name → value, what the table is about; legend: how to read it, one line; notes: one sentence or
+    two each; aside: key of the column that names the records where they are shown side by side (one
+    record per table column, one quantity per line); None = one record per line.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[Record, ...]
+    facts: Record = field(default_factory=dict)
+    legend: str = ""
+    notes: tuple[str, ...] = ()
+    aside: str | None = None
+
+
+def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) -> str:
+    """For a terminal of `width` columns; color: with ANSI bold and dim, and never any other emphasis."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    parts = [*_rich_facts(result.facts)]
+    parts += _rich_rows(result, width) if result.aside is None else _rich_aside(result, width)
+    if result.legend:
+        parts.append(Text(_clean(result.legend) + "\n", style="dim"))
+    for note in result.notes:
+        lines = textwrap.wrap(_clean(note), width - 2, break_on_hyphens=False, break_long_words=False)
+        parts.append(Text("· " + "\n  ".join(lines)))
+    target = io.StringIO()
+    console = Console(
+        file=target, width=_WIDEST, force_terminal=color, color_system="standard" if color else None
+    )
+    for part in parts:
+        wanted = part.width if isinstance(part, Table) and part.width else 0
+        console.print(part, width=max(width, wanted), highlight=False, markup=False, emoji=False)
+    return "\n".join(line.rstrip() for line in target.getvalue().splitlines()).strip("\n") + "\n"
+
+
+def json(result: Result) -> str:
+    """One object: facts, columns (key, title, unit), rows (key → value, null where undefined), notes."""
+    units = [{"key": each.key, "title": each.title, "unit": each.unit} for each in result.columns]
+    document = {
+        "facts": {key: _plain(value) for key, value in result.facts.items()},
+        "columns": units,
+        "rows": [{key: _plain(row.get(key)) for key in _keys(result)} for row in result.rows],
+        "notes": list(result.notes),
+    }
+    return json_.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def csv(result: Result) -> str:
+    """The records alone, one per line under their keys, numbers with every digit; undefined = empty."""
+    target = io.StringIO()
+    writer = csv_.writer(target, lineterminator="\n")
+    keys = list(_keys(result))
+    writer.writerow(keys)
+    for row in result.rows:
+        values = [_plain(row.get(key)) for key in keys]
+        writer.writerow(["" if value is None else value for value in values])
+    return target.getvalue()
+
+
+def markdown(result: Result) -> str:
+    """The same view as `table`, to be pasted into an issue or a page."""
+    blocks = []
+    if result.facts:
+        blocks.append("\n".join(f"- {_cell(key)}: {_cell(shown(v))}" for key, v in result.facts.items()))
+    header, right, lines = grid(result)
+    if lines:
+        rule = ["---:" if each else "---" for each in right]
+        blocks.append(
+            "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in [header, rule, *lines])
+        )
+    if result.legend:
+        blocks.append(f"*{_cell(result.legend)}*")
+    if result.notes:
+        blocks.append("\n".join(f"- {_cell(note)}" for note in result.notes))
+    return "\n\n".join(blocks) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[Result], str]] = {
+    "table": table,
+    "json": json,
+    "csv": csv,
+    "markdown": markdown,
+}
+
+
+def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
+    """(header, right-aligned?, lines) of the view for people, as `table` and `markdown` show it."""
+    if result.aside is not None:
+        names = [str(row[result.aside]) for row in result.rows]
+        lines = [[each.heading, *(cell(row, each) for row in result.rows)] for each in _quantities(result)]
+        return ["", *names], [False, *(True for _ in names)], lines
+    header = [column.heading for column in result.columns]
+    lines = [[cell(row, column) for column in result.columns] for row in result.rows]
+    return header, [_is_number(result, column) for column in result.columns], lines
+
+
+def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -> str:
+    """A value as people see it: rounded, a dash where it has no meaning, `<0.001` rather than a false 0."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if decimals is None:
+        return f"{value:,}" if isinstance(value, int) else f"{value:,.6g}"
+    number, digits = (100 * value, 2) if percent else (value, decimals)
+    if abs(number) >= 10_000:
+        digits = min(digits, 1)
+    least = 10.0**-digits
+    if number and abs(number) < least / 2:
+        return f"{'<' if number > 0 else '>-'}{least:.{digits}f}"
+    return f"{number:,.{digits}f}"
+
+
+def cell(row: Record, column: Column) -> str:
+    """A record's value under a column as people see it, with its spread where there is one."""
+    own = row.get(column.digits) if column.digits else None
+    decimals = own if isinstance(own, int) else column.decimals
+    text = shown(row.get(column.key), decimals, percent=column.percent)
+    half = row.get(column.spread) if column.spread else None
+    if not isinstance(half, int | float) or math.isnan(half) or text == ABSENT:
+        return text
+    return f"{text} ± {shown(float(half), decimals, percent=column.percent)}"
+
+
+def _keys(result: Result) -> Iterator[str]:
+    for column in result.columns:
+        yield column.key
+        if column.spread:
+            yield column.spread
+
+
+def _plain(value: Value) -> Value:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _clean(text: str) -> str:
+    """Names come from files that others wrote: nothing in them may steer the terminal."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def _cell(text: str) -> str:
+    return _clean(text).replace("|", "\\|").replace("<", "&lt;")
+
+
+def _quantities(result: Result) -> list[Column]:
+    """What is compared where records stand side by side: every column that holds figures for any of them."""
+    return [
+        column
+        for column in result.columns
+        if column.decimals is not None and any(_plain(row.get(column.key)) is not None for row in result.rows)
+    ]
+
+
+def _is_number(result: Result, column: Column) -> bool:
+    """A column is right-aligned when every value in it is a number or missing."""
+    values = [row.get(column.key) for row in result.rows]
+    numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values]
+    return any(numbers) and all(is_n or value is None for is_n, value in zip(numbers, values, strict=True))
+
+
+def _rich_facts(facts: Record) -> Iterator[RenderableType]:
+    from rich.table import Table
+    from rich.text import Text
+
+    if facts:
+        pairs = Table.grid(padding=(0, 2))
+        pairs.add_column(no_wrap=True)
+        pairs.add_column(overflow="fold")
+        for key, value in facts.items():
+            pairs.add_row(Text(_clean(key), style="dim"), Text(_clean(shown(value))))
+        yield pairs
+        yield Text()
+
+
+def _rich_rows(result: Result, width: int) -> Iterator[RenderableType]:
+    from rich.text import Text
+
+    header, right, lines = grid(result)
+    if not lines:
+        yield Text("nothing to show\n", style="dim")
+        return
+    titles = [
+        title.replace(" ", "\n") if is_number else title
+        for title, is_number in zip(header, right, strict=True)
+    ]
+    wide = _widths(titles, lines)
+    names = [all(" " not in line[index] for line in lines) for index in range(len(titles))]
+    # Figures stay in one piece whatever happens; ids and names, which people copy, if prose has room left.
+    both = [is_number or is_name for is_number, is_name in zip(right, names, strict=True)]
+    rigid = both if _least(wide, both, _LEAST_PROSE) <= width else right
+    drawn = _rich_table(titles, rigid, right, lines, [False] * len(lines))
+    needed = _least(wide, rigid, _LEAST_NAME)
+    if needed > width:
+        # A table of too many figures is wider than the terminal rather than cut.
+        drawn.width = needed
+    yield drawn
+    yield Text()
+
+
+def _widths(titles: list[str], lines: list[list[str]]) -> list[int]:
+    """Columns on the screen that each column of a table would like, gap included."""
+    return [
+        _GAP + max(len(text) for text in (*title.split("\n"), *(line[index] for line in lines)))
+        for index, title in enumerate(titles)
+    ]
+
+
+def _least(wide: list[int], rigid: list[bool], least: int) -> int:
+    """What a table needs when its columns that are not rigid are narrowed to `least`."""
+    return sum(
+        each if in_one_piece else min(each, least) for each, in_one_piece in zip(wide, rigid, strict=True)
+    )
+
+
+def _rich_aside(result: Result, width: int) -> Iterator[RenderableType]:
+    """One table, or several below each other when the records do not fit side by side."""
+    from rich.text import Text
+
+    header, _, lines = grid(result)
+    if not lines:
+        return
+    sections = [column.section for column in _quantities(result)]
+    ends = [here != after for here, after in zip(sections, [*sections[1:], sections[-1]], strict=True)]
+    for names in _blocks(header, lines, width):
+        part = [[line[0], *(line[index] for index in names)] for line in lines]
+        titles = ["", *(_stacked(header[index]) for index in names)]
+        right = [False, *(True for _ in names)]
+        yield _rich_table(titles, right, right, part, ends)
+        yield Text()
+
+
+def _stacked(name: str) -> str:
+    """A policy's parameters and conditions stand below its name: `static` over `factor=1.5`."""
+    return name.replace(":", "\n").replace(" ", "\n")
+
+
+def _blocks(header: list[str], lines: list[list[str]], width: int) -> Iterator[list[int]]:
+    """Indices of the records (from 1) of each table that fits into `width`; at least one each."""
+    wide = _widths([_stacked(title) for title in header], lines)
+    block: list[int] = []
+    for index in range(1, len(header)):
+        if block and wide[0] + sum(wide[each] for each in block) + wide[index] > width:
+            yield block
+            block = []
+        block.append(index)
+    if block:
+        yield block
+
+
+def _rich_table(
+    header: list[str],
+    rigid: list[bool],
+    right: list[bool],
+    lines: list[list[str]],
+    ends: list[bool],
+) -> Table:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
+    for title, in_one_piece, is_number in zip(header, rigid, right, strict=True):
+        drawn.add_column(
+            Text("\n".join(map(_clean, title.split("\n"))), style="bold"),
+            justify="right" if is_number else "left",
+            overflow="fold",
+            no_wrap=in_one_piece,
+        )
+    for line, end in zip(lines, ends, strict=True):
+        drawn.add_row(*(Text(_clean(text)) for text in line), end_section=end)
+    return drawn

@@ -1,0 +1,1 @@
+"""The page docs/results/fidelity-containers.md: the container twin beside the testbed."""

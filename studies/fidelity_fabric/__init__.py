@@ -1,0 +1,1 @@
+"""The page docs/results/fidelity-fabric.md: failover on a real fabric beside the twin."""

@@ -1,0 +1,87 @@
+import pytest
+
+from lab.ask.scenario import build
+from lab.containers.real import backend
+from lab.containers.validate import both
+from lab.runs.store import RunStore
+from studies.fidelity_containers import matrix
+from testbed.containers import loop
+from tests.lab.sample_observed import observed
+from twinbed import BackendError, ScenarioError
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def question():
+    steps = [{"duration_s": 1, "cpu_cores": 0.2}]
+    containers = [{"name": "a", "threads": 1, "memory_bytes": 48 * MIB, "steps": steps}]
+    return build({"name": "load", "workload": {"containers": containers}, "policies": ["static", "escra"]})
+
+
+@pytest.fixture
+def imitated(monkeypatch):
+    """A control loop that runs nothing; the policies that it was asked to run, in order."""
+    asked = []
+
+    def control(containers, applications, allocator, settings, *, client=None, on_tick=None):
+        asked.append(allocator.name)
+        return observed(tuple(each.spec.name for each in containers), 10)
+
+    monkeypatch.setattr(loop, "control", control)
+    monkeypatch.setattr(backend, "check", lambda: None)
+    return asked
+
+
+def test_every_policy_is_a_cell_with_a_twin_and_its_repeats(tmp_path, question, imitated):
+    cells = both.validate(question, RunStore(tmp_path), repeats=3)
+    assert [each.policy for each in cells] == ["static", "escra"]
+    for each in cells:
+        assert [run.manifest["backend"] for run in each.twin] == ["twin"]
+        assert [run.manifest["repeat"] for run in each.testbed] == [0, 1, 2]
+    # All policies before the next repeat, so that a machine that changes shows as spread.
+    assert imitated == ["static", "escra"] * 3
+
+
+def test_what_is_stored_is_not_run_again_unless_asked(tmp_path, question, imitated):
+    store = RunStore(tmp_path)
+    both.validate(question, store, repeats=1)
+    both.validate(question, store, repeats=2, fresh=False)
+    assert imitated == ["static", "escra", "static", "escra"]
+    both.validate(question, store, repeats=1)
+    assert len(imitated) == 6
+
+
+def test_progress_names_the_backend(tmp_path, question, imitated):
+    seen = set()
+    both.validate(
+        question, RunStore(tmp_path), repeats=1, progress=lambda label, f: seen.add(label.split(":")[0])
+    )
+    assert seen >= {"twin"}
+
+
+def test_without_cgroups_not_even_the_twin_is_run(tmp_path, question, monkeypatch):
+    def refuse():
+        raise BackendError("no cgroups; run as root")
+
+    monkeypatch.setattr(backend, "check", refuse)
+    store = RunStore(tmp_path)
+    with pytest.raises(BackendError, match="root"):
+        both.validate(question, store)
+    assert store.ids() == []
+
+
+def test_the_matrix_has_sixty_four_cells_and_says_how_long_it_takes():
+    from lab.ask.scenario import expand
+
+    questions = matrix.scenarios()
+    assert sum(len(expand(each)) for each in questions) == 64
+    assert 30 * 60 < matrix.estimate_s(questions, 3) < 50 * 60
+    assert matrix.estimate_s(matrix.scenarios(["step"]), 3) < 5 * 60
+
+
+def test_a_part_and_a_duration_can_be_chosen():
+    (tea,) = matrix.scenarios(["teastore"], 4.0)
+    assert tea.services.duration_s == 4.0
+    with pytest.raises(ScenarioError, match="there are step, on_off"):
+        matrix.scenarios(["tea"])

@@ -1,0 +1,210 @@
+"""Runs beside each other, without simulating any."""
+
+import math
+
+import pytest
+
+from lab.containers.metrics import METRICS
+from lab.runs.compare import as_result, comparison, facts, legend, notes_of, over_seeds, remarks
+from lab.runs.formats import csv, json, markdown, table
+from lab.runs.labels import labels
+from lab.runs.store import RunStore
+from tests.lab.sample_runs import publish
+from twinbed import StoreError
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "runs")
+
+
+def test_a_comparison_has_one_row_per_run_in_the_order_given_and_every_metric(store):
+    runs = [publish(store, text) for text in ("vpa", "escra")]
+    frame = comparison(runs)
+    assert list(frame["run"]) == [run.id for run in runs]
+    assert [metric.key for metric in METRICS] == list(frame.columns[-len(METRICS) :])
+
+
+def test_an_undefined_metric_is_nan_in_the_frame_and_a_dash_for_people(store):
+    run = publish(store, metrics={"memory_slack_p50_mib": math.nan})
+    assert math.isnan(comparison([run])["memory_slack_p50_mib"].iloc[0])
+    assert as_result([run]).rows[0]["memory_slack_p50_mib"] is None or math.isnan(
+        float(as_result([run]).rows[0]["memory_slack_p50_mib"])
+    )
+
+
+def test_no_runs_and_a_run_given_twice_are_refused(store):
+    run = publish(store)
+    with pytest.raises(StoreError, match="no runs"):
+        comparison([])
+    with pytest.raises(StoreError, match=f"{run.id} is given twice"):
+        comparison([run, run])
+
+
+def test_seeds_become_a_mean_with_the_95_percent_interval_of_students_t(store):
+    values = (1.0, 2.0, 6.0)
+    runs = [publish(store, seed=i, metrics={"cost": value}) for i, value in enumerate(values)]
+    row = over_seeds(comparison(runs)).iloc[0]
+    assert row["seeds"] == 3
+    assert row["cost"] == pytest.approx(3.0)
+    # s = sqrt(((1-3)² + (2-3)² + (6-3)²) / 2) = √7; t(0.975, 2) = 4.302653; 4.302653 · √7 / √3 = 6.572411
+    assert row["cost_ci95"] == pytest.approx(6.572411, abs=1e-6)
+
+
+def test_a_single_seed_has_no_interval_and_an_undefined_value_is_left_out_of_the_mean(store):
+    runs = [publish(store, seed=i, metrics={"cost": value}) for i, value in enumerate((2.0, math.nan))]
+    row = over_seeds(comparison(runs)).iloc[0]
+    assert row["cost"] == 2.0
+    assert math.isnan(row["cost_ci95"])
+
+
+def test_runs_that_differ_in_the_seed_alone_share_a_label(store):
+    assert labels([publish(store, seed=0), publish(store, seed=1)]) == ["escra", "escra"]
+
+
+def test_runs_that_differ_in_a_condition_are_labelled_with_it(store):
+    runs = [publish(store, spec={"budget_factor": factor}) for factor in (1.5, 2.0)]
+    assert labels(runs) == ["escra budget_factor=1.5", "escra budget_factor=2.0"]
+
+
+def test_runs_of_different_scenarios_are_labelled_with_their_names(store):
+    assert labels([publish(store, name="a"), publish(store, name="b")]) == ["a escra", "b escra"]
+
+
+def test_a_trace_of_another_name_is_not_told_apart_twice(store):
+    runs = [publish(store, name="a"), publish(store, name="b", sha256="cd" * 32)]
+    assert labels(runs) == ["a escra", "b escra"]
+
+
+def test_runs_that_differ_in_much_are_labelled_with_their_ids(store):
+    spec = {"budget_factor": 9.0, "period_s": 0.2, "host_cores": 9.0, "threads": 2.0}
+    runs = [publish(store), publish(store, spec=spec)]
+    assert labels(runs) == [f"escra {run.id[-10:]}" for run in runs]
+
+
+def test_several_seeds_are_shown_as_one_record_with_its_spread(store):
+    result = as_result([publish(store, text, seed=seed) for text in ("escra", "vpa") for seed in (0, 1)])
+    assert [row["label"] for row in result.rows] == ["escra", "vpa"]
+    assert [row["seeds"] for row in result.rows] == [2, 2]
+    assert all(column.spread for column in result.columns if column.decimals is not None)
+    assert any("95 % confidence interval" in note for note in result.notes)
+
+
+def test_a_policy_whose_first_update_comes_after_the_trace_is_remarked_on_with_a_cure(store):
+    run = publish(store, "autopilot", metrics={"limit_changes_per_s": 0.0})
+    assert remarks([run]) == [
+        "autopilot updates every 300 s and the trace is 4 s long: it never updated and kept its initial "
+        "limits of 1 × the profiled peak. Try --policy autopilot:update_interval_s=1."
+    ]
+
+
+def test_a_policy_that_could_have_acted_and_did_not_is_remarked_on(store):
+    run = publish(store, "vpa:update_interval_s=1", metrics={"limit_changes_per_s": 0.0})
+    assert remarks([run])[0].startswith(
+        "vpa:update_interval_s=1 changed no limit: it kept its initial limits of 1 × the profiled peak."
+    )
+
+
+def test_a_policy_that_acted_is_not_remarked_on(store):
+    assert remarks([publish(store, "autopilot", metrics={"limit_changes_per_s": 0.5})]) == []
+    assert remarks([publish(store, "static", metrics={"limit_changes_per_s": 0.0})]) == []
+
+
+def test_escra_is_remarked_on_when_no_container_can_ever_give_cpu_back(store):
+    # Ω = 3 cores over two containers: 1.5 cores each.
+    assert remarks([publish(store, "escra:gamma=1.4")]) == []
+    assert remarks([publish(store, "escra:gamma=1.5")]) == [
+        "escra:gamma=1.5 starts every container with an equal share, 1.5 cores here, and takes back only "
+        "what is unused beyond gamma = 1.5 cores: nobody can give anything back, so the pool stays empty. "
+        "Try --policy escra:gamma=0.1."
+    ]
+
+
+def test_kills_are_remarked_on_with_the_containers_that_were_killed(store):
+    assert remarks([publish(store, "vpa", kills=(0.0, 3.0))]) == [
+        "vpa had containers killed for memory: db 3×."
+    ]
+
+
+def test_kills_of_several_seeds_are_added_up(store):
+    runs = [publish(store, seed=seed, kills=(1.0, 2.0)) for seed in (0, 1)]
+    assert remarks(runs) == ["escra had containers killed for memory: db 4×, web 2×."]
+
+
+def test_runs_on_different_data_are_not_compared_without_a_word(store):
+    found = remarks([publish(store), publish(store, "vpa", sha256="cd" * 32)])
+    assert found[0].startswith("These runs have different workloads:")
+
+
+def test_notes_come_once_and_the_price_has_its_source(store):
+    notes = notes_of([publish(store), publish(store, "vpa", notes=("A note on the data.", "Another."))])
+    assert notes[:2] == ["A note on the data.", "Another."]
+    assert notes[2].startswith("Price: 0.031611 USD per core-hour")
+    assert "as of 2026-07-22" in notes[2]
+    assert len(notes) == 3
+
+
+def unanswered(store, *statuses, text="escra", **given):
+    """A run in which these became of the requests."""
+    share = (len(statuses) - statuses.count("ok")) / len(statuses)
+    return publish(store, text, metrics={"failed_share": share}, statuses=statuses, **given)
+
+
+def test_requests_that_were_turned_away_are_remarked_on_with_where_it_was(store):
+    run = unanswered(store, "ok", "dropped", "dropped", "failed", turned_away=(0.0, 2.0))
+    assert remarks([run]) == [
+        "escra left 75.0 % of the requests without an answer; most of these were turned away, because a "
+        "queue was full. So db was saturated: more was asked than its limits or its host could serve."
+    ]
+
+
+def test_requests_that_failed_are_remarked_on_without_speaking_of_saturation(store):
+    run = unanswered(store, "ok", "failed")
+    assert remarks([run]) == [
+        "escra left 50.0 % of the requests without an answer; most of these were lost, because a call failed "
+        "or a container was killed, restarted or down."
+    ]
+
+
+def test_a_few_unanswered_requests_are_nothing_to_speak_of(store):
+    assert remarks([unanswered(store, *["ok"] * 99, "failed")]) == []
+
+
+def test_only_a_policys_worst_run_is_remarked_on(store):
+    runs = [
+        unanswered(store, "ok", "failed", spec={"budget_factor": 1.0}),
+        unanswered(store, "failed", "failed", spec={"budget_factor": 2.0}),
+    ]
+    found = [text for text in remarks(runs) if "without an answer" in text]
+    assert len(found) == 1
+    assert found[0].startswith("escra budget_factor=2.0 left 100.0 % of the requests")
+
+
+def test_facts_of_requests_say_what_was_asked_of_whom(store):
+    about = facts([unanswered(store, "ok", "ok")])
+    assert about["requests"] == "2 to shop, arrivals burst, 4 s"
+    assert str(about["machine"]).startswith("3 hosts of 4 cores")
+    assert "requests" not in facts([publish(store, "vpa")])
+
+
+def test_facts_of_many_runs_stay_short(store):
+    runs = [publish(store, name=f"n{index}") for index in range(6)]
+    text = str(facts(runs)["workload"])
+    assert text.endswith("; and 3 more")
+    assert text.count(";") == 3
+
+
+def test_the_legend_speaks_of_throughput_only_where_there_is_any(store):
+    assert "throughput" not in legend([publish(store)])
+    assert "throughput" in legend([unanswered(store, "ok")])
+
+
+def test_what_no_run_has_is_left_out_for_people_and_kept_for_scripts(store):
+    runs = [publish(store, text, metrics={"latency_p50_s": math.nan}) for text in ("escra", "vpa")]
+    result = as_result(runs)
+    assert "Latency p50" not in table(result)
+    assert "Latency p50" not in markdown(result)
+    assert "latency_p50_s" in csv(result)
+    assert '"latency_p50_s": null' in json(result)
+    one_has_it = as_result([runs[0], publish(store, "static")])
+    assert "Latency p50" in table(one_has_it)

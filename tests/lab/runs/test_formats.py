@@ -1,0 +1,151 @@
+"""The four written forms of one result."""
+
+import csv
+import io
+import json
+import math
+
+import pytest
+
+from lab.runs import formats
+from lab.runs.formats import Column, Result
+
+COLUMNS = (
+    Column("label", "Policy"),
+    Column("slack", "CPU slack", "cores", 3, spread="slack_ci95", section="a"),
+    Column("share", "Throttled", "1", 4, percent=True, section="b"),
+    Column("kills", "Kills", "1", 0, section="b"),
+)
+ROWS = (
+    {"label": "escra", "slack": 1 / 3, "slack_ci95": 0.01, "share": 0.0123, "kills": 0.0},
+    {
+        "label": "static:factor=1.5",
+        "slack": 12_345.678,
+        "slack_ci95": math.nan,
+        "share": math.nan,
+        "kills": 2.0,
+    },
+)
+RESULT = Result(COLUMNS, ROWS, {"seed": 7}, "Lower is better.", ("One note.",), aside="label")
+
+
+def test_json_has_every_digit_its_units_and_null_for_what_is_undefined():
+    document = json.loads(formats.json(RESULT))
+    assert document["rows"][0]["slack"] == 1 / 3
+    assert document["rows"][1]["share"] is None
+    assert document["rows"][1]["slack_ci95"] is None
+    assert {each["key"]: each["unit"] for each in document["columns"]}["slack"] == "cores"
+    assert document["facts"] == {"seed": 7}
+    assert document["notes"] == ["One note."]
+
+
+def test_csv_has_one_record_per_line_under_its_keys():
+    lines = list(csv.DictReader(io.StringIO(formats.csv(RESULT))))
+    assert list(lines[0]) == ["label", "slack", "slack_ci95", "share", "kills"]
+    assert float(lines[0]["slack"]) == 1 / 3
+    assert lines[1]["share"] == ""
+
+
+def test_csv_quotes_what_holds_its_separators():
+    result = Result((Column("a", "A"),), ({"a": 'x,"y"\nz'},))
+    assert list(csv.reader(io.StringIO(formats.csv(result)))) == [["a"], ['x,"y"\nz']]
+
+
+def test_a_table_shows_quantities_by_record_with_units_spread_and_dashes():
+    lines = formats.table(RESULT, 100).splitlines()
+    assert lines[0].split() == ["seed", "7"]
+    slack = next(line for line in lines if line.startswith("CPU slack"))
+    assert slack.split() == ["CPU", "slack", "(cores)", "0.333", "±", "0.010", "12,345.7"]
+    assert next(line for line in lines if line.startswith("Throttled")).split() == [
+        "Throttled", "(%)", "1.23", formats.ABSENT,
+    ]  # fmt: skip
+    assert "· One note." in lines
+
+
+def test_records_that_do_not_fit_beside_each_other_come_in_blocks_with_every_figure():
+    narrow = formats.table(RESULT, 40)
+    assert max(len(line) for line in narrow.splitlines()) <= 40
+    assert narrow.count("CPU slack (cores)") == 2
+    assert "0.333 ± 0.010" in narrow
+    assert "12,345.7" in narrow
+
+
+def test_a_list_of_too_many_figures_is_wider_than_the_terminal_rather_than_cut():
+    columns = (Column("name", "Name"), *(Column(f"k{i}", f"Key {i}", "cores", 3) for i in range(12)))
+    row = {"name": "a-name-of-some-length"} | {f"k{i}": 1000.125 + i for i in range(12)}
+    line = formats.table(Result(columns, (row,)), 60)
+    for i in range(12):
+        assert f"{1000.125 + i:,.3f}" in line
+
+
+def test_names_stay_in_one_piece_while_prose_wraps():
+    columns = (Column("id", "Id"), Column("why", "Why"))
+    result = Result(columns, ({"id": "a-run-of-some-policy-0123456789", "why": "because " * 20},))
+    assert "a-run-of-some-policy-0123456789 " in formats.table(result, 80)
+
+
+def test_a_table_to_a_file_has_no_terminal_codes_and_one_to_a_terminal_emphasises_no_figure():
+    assert "\x1b" not in formats.table(RESULT)
+    coloured = formats.table(RESULT, color=True)
+    assert "\x1b" in coloured
+    assert not any("\x1b" in line for line in coloured.splitlines() if "CPU slack" in line)
+
+
+@pytest.mark.parametrize("name", ["table", "markdown"])
+def test_a_name_from_a_file_cannot_steer_the_terminal(name):
+    result = Result((Column("a", "A"),), ({"a": "x\x1b[31my\nz"},), notes=("n\x1b]0;t\x07",))
+    assert "\x1b" not in formats.FORMATS[name](result)
+
+
+def test_a_name_in_square_brackets_is_text_and_not_markup():
+    assert "[bold]x[/bold]" in formats.table(Result((Column("a", "A"),), ({"a": "[bold]x[/bold]"},)))
+
+
+def test_markdown_escapes_what_would_end_a_cell():
+    text = formats.markdown(Result((Column("a", "A"),), ({"a": "x|<b>"},)))
+    assert text == "| A |\n| --- |\n| x\\|&lt;b> |\n"
+
+
+def test_markdown_has_the_same_view_as_the_table():
+    lines = formats.markdown(RESULT).splitlines()
+    assert "|  | escra | static:factor=1.5 |" in lines
+    assert "| Kills | 0 | 2 |" in lines
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "wanted"),
+    [
+        (0.0, 3, "0.000"),
+        (0.0004, 3, "<0.001"),
+        (-0.0004, 3, ">-0.001"),
+        (0.0006, 3, "0.001"),
+        (1234.5678, 3, "1,234.568"),
+        (123456.789, 3, "123,456.8"),
+        (math.nan, 3, formats.ABSENT),
+        (None, None, formats.ABSENT),
+        (True, None, "yes"),
+        (1234567, None, "1,234,567"),
+        (0.1, None, "0.1"),
+        ("text", None, "text"),
+    ],
+)
+def test_people_see_rounded_figures_and_never_a_false_zero(value, decimals, wanted):
+    assert formats.shown(value, decimals) == wanted
+
+
+@pytest.mark.parametrize("name", list(formats.FORMATS))
+def test_an_empty_result_can_be_written_in_every_format(name):
+    assert formats.FORMATS[name](Result(COLUMNS, ())).endswith("\n")
+
+
+@pytest.mark.parametrize("name", list(formats.FORMATS))
+def test_the_same_result_is_written_in_the_same_bytes(name):
+    assert formats.FORMATS[name](RESULT) == formats.FORMATS[name](RESULT)
+
+
+def test_a_record_may_bring_its_own_number_of_decimals():
+    column = Column("value", "Value", spread="half", digits="decimals")
+    rows = ({"value": 1 / 3, "half": 0.01, "decimals": 3}, {"value": 1191.6, "half": 20.0, "decimals": 0})
+    result = Result((column,), rows)
+    assert [formats.cell(row, column) for row in rows] == ["0.333 ± 0.010", "1,192 ± 20"]
+    assert list(json.loads(formats.json(result))["rows"][0]) == ["value", "half"]

@@ -1,0 +1,84 @@
+"""The HTML report: complete, self-contained, and safe whatever names a trace brings."""
+
+import base64
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from lab.charts.report import totals
+from lab.runs.report import document
+from lab.runs.store import RunStore
+from tests.lab.sample_runs import publish
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    store = RunStore(tmp_path_factory.mktemp("runs"))
+    return [publish(store, text) for text in ("escra", "static:factor=1.5")]
+
+
+@pytest.fixture(scope="module")
+def page(runs):
+    return document(runs)
+
+
+class References(HTMLParser):
+    """Everything that a browser would fetch, run or fail to close."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: list[str] = []
+        self.tags: set[str] = set()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.fetched += [value for key, value in attrs if key in ("src", "href", "action", "data")]
+
+
+@pytest.mark.slow
+def test_the_page_fetches_nothing_and_runs_nothing(page):
+    found = References()
+    found.feed(page)
+    assert all(each.startswith("data:image/svg+xml;base64,") for each in found.fetched)
+    assert not found.tags & {"script", "link", "iframe", "object"}
+    assert "default-src 'none'" in page
+
+
+def test_the_page_has_the_comparison_the_notes_the_parameters_and_the_run_ids(page, runs):
+    wanted = ["CPU slack p50 (cores)", "A note on the data.", "Price: 0.031611 USD", "upsilon"]
+    for text in wanted + [run.id for run in runs]:
+        assert text in page
+
+
+def test_the_charts_are_drawn_and_name_the_policies(page):
+    images = [base64.b64decode(each).decode() for each in re.findall(r"svg\+xml;base64,([^\"]+)\"", page)]
+    assert len(images) == 3
+    assert all("<svg" in each and "Escra" in each for each in images)
+
+
+@pytest.mark.slow
+def test_the_same_runs_give_the_same_page(page, runs):
+    assert document(runs) == page
+
+
+@pytest.mark.slow
+def test_text_from_files_stays_text(tmp_path):
+    run = publish(RunStore(tmp_path), notes=("<script>alert(1)</script>",))
+    assert "<script" not in document([run])
+
+
+@pytest.mark.slow
+def test_of_several_seeds_the_table_shows_the_mean_and_the_charts_one(tmp_path):
+    store = RunStore(tmp_path)
+    page = document([publish(store, seed=seed) for seed in (0, 1)])
+    assert "1.000 ± 0.000" in page
+
+
+def test_totals_are_means_over_stretches_of_all_containers_together(runs):
+    frame = totals(runs[0], stretches=3)
+    # 40 periods in stretches of 14: two containers with 1 core and 1 GiB each, half of it used.
+    assert list(frame["at_s"]) == pytest.approx([0.0, 1.4, 2.8])
+    wanted = {"reserved_cores": 2.0, "used_cores": 1.0, "reserved_gib": 2.0, "used_gib": 1.0}
+    for column, value in wanted.items():
+        assert list(frame[column]) == pytest.approx([value] * 3)

@@ -1,0 +1,312 @@
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from lab.runs import store as store_module
+from lab.runs.store import TABLES, RunStore
+from twinbed import StoreError
+
+HERE = Path(__file__).resolve().parent
+DEAD_PID = 2**22 + 1
+"""Above the kernel's largest pid, so never alive."""
+
+
+def tables(rows: int = 5) -> dict[str, pa.Table]:
+    names = pa.array(["c0"] * rows).dictionary_encode()
+    return {
+        "summary": pa.table({"metric": ["cost"], "value": [1.5], "unit": ["USD"]}),
+        "containers": pa.table({"container": ["c0"], "app": ["a"], "cost": [1.5]}),
+        "events": pa.table({"at_s": [0.5], "container": ["c0"], "kind": ["oom"], "limit_bytes": [4096]}),
+        "periods": pa.table(
+            {
+                "period": np.arange(rows, dtype=np.int32),
+                "container": names,
+                "usage_cores": np.ones(rows, np.float32),
+            }
+        ),
+    }
+
+
+def manifest(run_id: str = "mine-escra-0123456789", created_at: str = "2026-01-01T00:00:00+00:00"):
+    return {
+        "schema": 1,
+        "id": run_id,
+        "name": "mine",
+        "policy": "escra",
+        "seed": 0,
+        "created_at": created_at,
+        "metrics": {"cost": 1.5, "memory_slack_p50_mib": None},
+    }
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "runs")
+
+
+def test_a_published_run_is_listed_opened_and_read_back(store):
+    run = store.publish(manifest(), tables())
+    assert store.ids() == [run.id]
+    again = store.open(run.id)
+    assert again.manifest == run.manifest
+    assert again.frame("periods")["usage_cores"].tolist() == [1.0] * 5
+    assert again.table("periods", ["period"]).column_names == ["period"]
+    assert np.isnan(again.metrics["memory_slack_p50_mib"])
+    assert again.verify() == []
+
+
+def test_a_run_opens_by_the_beginning_of_its_id_if_that_is_unique(store):
+    store.publish(manifest("mine-escra-00"), tables())
+    store.publish(manifest("mine-static-00"), tables())
+    assert store.open("mine-e").id == "mine-escra-00"
+    with pytest.raises(StoreError, match="2 runs begin so"):
+        store.open("mine")
+    with pytest.raises(StoreError, match="no such run"):
+        store.open("other")
+
+
+@pytest.mark.parametrize("run_id", ["", "..", ".", "../runs", "/etc"])
+def test_an_id_is_never_a_path(store, run_id):
+    with pytest.raises(StoreError):
+        store.open(run_id)
+
+
+def test_the_same_tables_give_the_same_bytes(tmp_path):
+    one, two = (RunStore(tmp_path / name).publish(manifest(), tables(1000)) for name in ("one", "two"))
+    assert one.manifest["tables"] == two.manifest["tables"]
+    assert (one.path / "periods.parquet").read_bytes() == (two.path / "periods.parquet").read_bytes()
+
+
+def test_a_run_of_the_same_id_is_replaced(store):
+    store.publish(manifest(created_at="2026-01-01T00:00:00+00:00"), tables(5))
+    store.publish(manifest(created_at="2026-02-01T00:00:00+00:00"), tables(9))
+    assert len(store.ids()) == 1
+    assert store.open(store.ids()[0]).table("periods").num_rows == 9
+    assert hidden(store) == []
+
+
+def test_remove_deletes_the_run_and_nothing_else(store):
+    store.publish(manifest("mine-a-1"), tables())
+    store.publish(manifest("mine-b-1"), tables())
+    store.remove("mine-a-1")
+    assert store.ids() == ["mine-b-1"]
+    assert hidden(store) == []
+
+
+def test_export_writes_a_directory_or_a_zip_and_never_over_something(store, tmp_path):
+    run = store.publish(manifest(), tables())
+    folder = store.export(run.id, tmp_path / "copy")
+    assert (folder / "manifest.json").read_bytes() == (run.path / "manifest.json").read_bytes()
+    archive = store.export(run.id, tmp_path / "copy.zip")
+    with zipfile.ZipFile(archive) as content:
+        assert f"{run.id}/periods.parquet" in content.namelist()
+    with pytest.raises(StoreError, match="exists already"):
+        store.export(run.id, folder)
+    with pytest.raises(StoreError, match="cannot be written"):
+        store.export(run.id, tmp_path / "nowhere" / "copy")
+
+
+def test_queries_see_all_runs_with_their_id(store):
+    store.publish(manifest("mine-a-1"), tables(5))
+    store.publish(manifest("mine-b-1"), tables(7))
+    found = store.query(
+        "SELECT run, count(*) AS n, any_value(container) AS c FROM periods GROUP BY run ORDER BY run"
+    )
+    assert found.to_numpy().tolist() == [["mine-a-1", 5, "c0"], ["mine-b-1", 7, "c0"]]
+    joined = store.query("SELECT policy, value FROM summary JOIN runs ON runs.id = summary.run")
+    assert len(joined) == 2
+    with pytest.raises(StoreError, match=r"^query: ") as caught:
+        store.query("SELECT nothing FROM nowhere")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_table_that_only_some_runs_have_is_stored_read_checked_and_queried_where_it_is(store):
+    plain = store.publish(manifest("mine-a-0000000001"), tables())
+    served = store.publish(
+        manifest("mine-b-0000000002"), tables() | {"requests": pa.table({"latency_s": [0.1, 0.3]})}
+    )
+    assert served.tables == (*TABLES, "requests")
+    assert served.table("requests").num_rows == 2
+    assert store.query("SELECT run, max(latency_s) AS slowest FROM requests GROUP BY run").to_dict(
+        "list"
+    ) == {
+        "run": [served.id],
+        "slowest": [0.3],
+    }
+    assert plain.tables == TABLES
+    with pytest.raises(StoreError, match="no table 'requests'"):
+        plain.table("requests")
+    (served.path / "requests.parquet").unlink()
+    with pytest.raises(StoreError, match="tables missing: requests"):
+        store.open(served.id)
+
+
+def test_a_query_for_a_table_that_no_run_has_is_refused(store):
+    store.publish(manifest(), tables())
+    with pytest.raises(StoreError, match="requests"):
+        store.query("SELECT * FROM requests")
+
+
+def test_a_store_knows_which_runs_it_has(store):
+    run = store.publish(manifest(), tables())
+    assert store.has(run.id)
+    assert not store.has(run.id[:-1])
+    (run.path / "manifest.json").write_text("{}")
+    assert not store.has(run.id)
+
+
+def test_an_empty_store_lists_nothing_and_says_so_when_queried(store):
+    assert store.list().empty
+    with pytest.raises(StoreError, match="no runs"):
+        store.query("SELECT 1")
+
+
+def test_damaged_and_foreign_directories_are_reported_and_the_rest_works(store):
+    good = store.publish(manifest("mine-good-1"), tables())
+    (store.root / "photos").mkdir()
+    (store.root / "notes.txt").write_text("hello")
+    broken = store.publish(manifest("mine-broken-1"), tables())
+    (broken.path / "manifest.json").write_text("{")
+    short = store.publish(manifest("mine-short-1"), tables())
+    (short.path / "periods.parquet").unlink()
+    shutil.copytree(good.path, store.root / "mine-renamed-1")
+    problems = store.list().set_index("id")["problem"].to_dict()
+    assert problems.pop("mine-good-1") == ""
+    assert set(problems) == {"photos", "notes.txt", "mine-broken-1", "mine-short-1", "mine-renamed-1"}
+    assert all(problems.values())
+    assert store.query("SELECT count(*) AS n FROM periods")["n"].item() == 5
+
+
+def test_a_damaged_table_is_named_when_read_and_when_verified(store):
+    run = store.publish(manifest(), tables())
+    (run.path / "periods.parquet").write_bytes(b"not parquet")
+    with pytest.raises(StoreError, match=r"periods\.parquet: cannot be read"):
+        run.table("periods")
+    assert len(run.verify()) == 1
+    with pytest.raises(StoreError, match="no table 'secrets'"):
+        run.table("secrets")
+
+
+@pytest.mark.parametrize("failing", ["fsync", "write_table"])
+def test_a_full_disk_leaves_no_run_and_names_the_path(store, monkeypatch, failing):
+    def full(*args, **options):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(*((os, "fsync") if failing == "fsync" else (store_module.pq, "write_table")), full)
+    with pytest.raises(StoreError, match="mine-escra-0123456789: cannot be written: No space left"):
+        store.publish(manifest(), tables())
+    assert store.ids() == []
+    assert hidden(store) == []
+
+
+def test_a_failed_replacement_keeps_the_run_that_was_there(store, monkeypatch):
+    store.publish(manifest(), tables(5))
+
+    def full(*args):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StoreError):
+        store.publish(manifest(), tables(9))
+    assert store.open(store.ids()[0]).table("periods").num_rows == 5
+
+
+def test_an_interrupt_while_writing_leaves_nothing(store, monkeypatch):
+    def interrupted(*args, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store_module.pq, "write_table", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.publish(manifest(), tables())
+    assert hidden(store) == []
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small file system needs root")
+def test_a_really_full_file_system_leaves_no_run(tmp_path):
+    root = tmp_path / "small"
+    root.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(root)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"mount refused: {mounted.stderr.decode().strip()}")
+    try:
+        big = tables(1) | {"periods": pa.table({"noise": np.random.default_rng(0).random(200_000)})}
+        with pytest.raises(StoreError, match="No space left on device"):
+            RunStore(root).publish(manifest(), big)
+        assert [each.name for each in root.iterdir() if each.name != ".lock"] == []
+    finally:
+        subprocess.run(["umount", str(root)], check=True)
+
+
+def test_what_a_dead_writer_left_is_removed_and_what_a_living_one_writes_is_not(store):
+    store.publish(manifest(), tables())
+    dead = store.root / f".new-{DEAD_PID}-aaaa-mine-escra-1"
+    alive = store.root / f".new-{os.getpid()}-aaaa-mine-escra-2"
+    other = store.root / ".git"
+    for each in (dead, alive, other):
+        each.mkdir()
+    RunStore(store.root)
+    assert (dead.exists(), alive.exists(), other.exists()) == (False, True, True)
+
+
+def test_a_writer_killed_between_the_two_renames_does_not_lose_the_old_run(store):
+    run = store.publish(manifest(), tables())
+    run.path.rename(store.root / f".old-{DEAD_PID}-aaaa-{run.id}")
+    assert RunStore(store.root).ids() == [run.id]
+
+
+@pytest.mark.slow
+def test_a_writer_killed_in_the_middle_leaves_no_visible_run(store):
+    code = f"""
+import os, sys
+sys.path[:0] = {[str(HERE.parents[1]), str(HERE)]!r}
+import test_run_store as t, lab.runs.store as s
+s.pq.write_table = lambda *a, **k: os.kill(os.getpid(), 9)
+s.RunStore({str(store.root)!r}).publish(t.manifest(), t.tables())
+"""
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert killed.returncode == -9
+    assert len(hidden(store)) == 1
+    assert RunStore(store.root).ids() == []
+    assert hidden(store) == []
+
+
+def test_a_root_that_is_a_file_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="not a directory"):
+        RunStore(tmp_path / "file")
+
+
+def test_a_root_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be written: Not a directory"):
+        RunStore(tmp_path / "file" / "runs").publish(manifest(), tables())
+
+
+def test_the_root_comes_from_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("TWINBED_STORE", str(tmp_path / "here"))
+    assert RunStore().root == tmp_path / "here"
+    monkeypatch.delenv("TWINBED_STORE")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    assert RunStore().root == tmp_path / "twinbed" / "runs"
+
+
+def test_manifests_are_plain_json_without_nan(store):
+    run = store.publish(manifest(), tables())
+    assert json.loads((run.path / "manifest.json").read_text())["metrics"]["memory_slack_p50_mib"] is None
+
+
+def hidden(store):
+    names = [each.name for each in store.root.iterdir()]
+    return [name for name in names if name.startswith(".") and name != ".lock"]
