@@ -32,7 +32,7 @@ from lab import policy as policies
 from lab.commands import Command, Environment
 from lab.problems import describe
 from lab.strict_yaml import parse
-from testbed.containers.container import RuntimeName
+from testbed.containers.host.container import RuntimeName
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
 from twinbed import ScenarioError
 

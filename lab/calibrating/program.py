@@ -19,10 +19,11 @@ from lab.calibrating.figures import per_request
 from lab.calibration import Program, Value
 from lab.real.busy import Busy
 from lab.services.program import service_app
-from testbed.containers import loop, ownership
+from testbed.containers import ownership
+from testbed.containers.host import loop
+from testbed.containers.host.observed import Observed
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan, LoadResult, Status
-from testbed.containers.observed import Observed
 from testbed.containers.services.deploy import deploy
 from twin.containers.requests.model import Arrivals
 from twinbed import BackendError

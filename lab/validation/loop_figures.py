@@ -12,7 +12,7 @@ import numpy as np
 
 from lab.calibrating import limits, loop
 from lab.real.backend import ON_TIME_S
-from testbed.containers.cgroups import detect
+from testbed.containers.cgroup.drivers import detect
 
 CONTAINERS = 100
 DURATION_S = 30.0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from contract_backends import Backend, Linux, Twin
 
-from testbed.containers.cgroups import detect
+from testbed.containers.cgroup.drivers import detect
 from twinbed import BackendError
 
 

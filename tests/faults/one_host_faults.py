@@ -33,7 +33,7 @@ from one_host import CORES, FOREIGN, PERIOD_S, Child, Form, Outcome
 
 from lab.store import RunStore
 from testbed.containers import leftovers
-from testbed.containers.cgroups import detect
+from testbed.containers.cgroup.drivers import detect
 
 Fault = Callable[[World, random.Random], str]
 

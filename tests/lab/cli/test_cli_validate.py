@@ -9,7 +9,7 @@ from sample_observed import observed
 from lab.calibrating import calibrate
 from lab.calibration import load_calibration
 from lab.real import backend
-from testbed.containers import loop
+from testbed.containers.host import loop
 from twinbed import BackendError
 
 SCENARIO = """\

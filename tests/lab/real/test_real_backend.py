@@ -9,7 +9,7 @@ from sample_services import question, write_app
 from lab.real import backend
 from lab.scenario import build, expand
 from lab.store import RunStore
-from testbed.containers import loop
+from testbed.containers.host import loop
 from twinbed import BackendError
 
 MIB = 1 << 20

@@ -5,7 +5,7 @@ from lab.real import backend
 from lab.scenario import build
 from lab.store import RunStore
 from lab.validation import both, matrix
-from testbed.containers import loop
+from testbed.containers.host import loop
 from twinbed import BackendError, ScenarioError
 
 MIB = 1 << 20
