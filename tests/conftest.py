@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.containers import hooks
+from testbed.containers.cgroup import hooks
 from testbed.vm import Vm, available
 
 REAL = (

@@ -78,7 +78,7 @@ def run(
     Killed in any other way it leaves its containers running with the limits they have, and the next agent of
     its name takes them over.
     """
-    from testbed.containers.cgroups import detect
+    from testbed.containers.cgroup.drivers import detect
     from testbed.containers.remote import certificates
     from testbed.containers.remote.place import CgroupPlace
 
@@ -105,9 +105,9 @@ async def _run(controller: str, own: Identity, place: CgroupPlace, logs: Path | 
 
 def _telemetry() -> TelemetrySource:
     """The kernel's own hooks where it lets us in, polling elsewhere."""
-    from testbed.containers.cgroup_group import QUOTA_PERIOD_US
-    from testbed.containers.hooks import HookTelemetry
-    from testbed.containers.polling import Polling
+    from testbed.containers.cgroup.group import QUOTA_PERIOD_US
+    from testbed.containers.cgroup.hooks import HookTelemetry
+    from testbed.containers.cgroup.polling import Polling
 
     log = logging.getLogger("twinbed.agent")
     try:

@@ -196,8 +196,7 @@ def explain(
 
 def _examples(runs: Path | None, jobs: Path | None) -> tuple[Path, Examples]:
     from lab.cloud import data_set
-    from studies.cloud import measure
     from traces.catalogue.catalogue import load
 
-    table = runs or measure.TABLE
-    return table, data_set.load(table, jobs or measure.JOBS, load())
+    table = runs or data_set.TABLE
+    return table, data_set.load(table, jobs or data_set.JOBS, load())

@@ -23,7 +23,7 @@ from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
     from lab.containers.recording import Request
-    from testbed.containers.recorder import Progress
+    from testbed.containers.record.recorder import Progress
 
 _COMMAND_FAILED = 1
 
@@ -116,7 +116,7 @@ def record(
     commands and writes nothing; for a command that does not end by itself, give --duration.
     """
     from lab.containers.recording import as_result, as_trace
-    from testbed.containers import recorder
+    from testbed.containers.record import recorder
     from traces import parquet
 
     request = _request(command or [], container or [], file, name)

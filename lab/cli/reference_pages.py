@@ -24,7 +24,7 @@ from lab.containers.metrics import METRICS, Metric
 from lab.containers.services.application import AppSpec, app_schema_json
 from lab.fabric.metrics import METRICS as FABRIC_METRICS
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 _MADE = "<!-- Made by `python -m lab.cli.reference_pages`; edit the code, not this file. -->\n"
 
 

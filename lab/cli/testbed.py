@@ -172,7 +172,7 @@ def status(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = Fa
     Exit code 1 when something was left, or a fabric is not whole.
     """
     del no_progress
-    from testbed.containers.cgroups import detect
+    from testbed.containers.cgroup.drivers import detect
     from testbed.containers.leftovers import runs
     from testbed.fabric.leftovers import standing
 
@@ -206,7 +206,7 @@ def down(
     """
     del no_progress
     from testbed.containers import leftovers as of_containers
-    from testbed.containers.cgroups import detect
+    from testbed.containers.cgroup.drivers import detect
     from testbed.fabric import leftovers as of_fabrics
 
     if name is not None and everything:

@@ -25,6 +25,11 @@ from traces.catalogue.catalogue import Catalogue
 from twin.cloud import performance, pricing
 from twinbed import ScenarioError
 
+TABLE = Path(__file__).with_name("measured_jobs.csv")
+"""The table of measured jobs that ships."""
+JOBS = Path(__file__).parents[2] / "scenarios" / "jobs"
+"""Folder of the jobs that ship."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Run:

@@ -32,7 +32,7 @@ from lab.ask import policy as policies
 from lab.ask.commands import Command, Environment
 from lab.ask.problems import describe
 from lab.ask.strict_yaml import parse
-from testbed.containers.container import RuntimeName
+from testbed.containers.host.container import RuntimeName
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
 from twinbed import ScenarioError
 

@@ -1,7 +1,7 @@
 """From what a user asks to record to a trace: specifications in, trace and summary out.
 
 For: the file of containers, the `--container` groups of the command line, and what is shown at the end.
-Not for: recording (testbed.containers.recorder) nor the verb's options (lab.cli.record).
+Not for: recording (testbed.containers.record.recorder) nor the verb's options (lab.cli.record).
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lab.ask.commands import Command, Environment
 from lab.ask.problems import describe
 from lab.ask.strict_yaml import read_keys
 from lab.runs.formats import ABSENT, Column, Result, Value
-from testbed.containers.container import RuntimeName
-from testbed.containers.recorder import DEFAULT_INTERVAL_S, ContainerSpec, NetworkMode, Recording
+from testbed.containers.host.container import RuntimeName
+from testbed.containers.record.recorder import DEFAULT_INTERVAL_S, ContainerSpec, NetworkMode, Recording
 from traces.schema import UsageTrace
 from twinbed import ScenarioError
 

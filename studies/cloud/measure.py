@@ -11,14 +11,13 @@ import time
 from pathlib import Path
 
 from lab.cloud import grid, job_file
+from lab.cloud.data_set import JOBS, TABLE
 from lab.cloud.listed import instance_type
 from traces.catalogue.catalogue import load
 from twinbed import TwinbedError
 
-TABLE = Path(__file__).with_name("measured_jobs.csv")
 AGAIN = Path(__file__).with_name("measured_again.csv")
 """Some of its runs once more."""
-JOBS = Path(__file__).parents[2] / "scenarios" / "jobs"
 TYPES = (
     "n1-standard-4", "n1-standard-8", "e2-standard-16", "n1-highcpu-16", "n1-highcpu-32", "e2-highmem-8",
     "e2-highmem-16",

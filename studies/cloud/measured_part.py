@@ -87,7 +87,7 @@ def _repeated() -> list[str]:
     ceiling = " and ".join(f"{found.ceiling[by]:.4f} ({by})" for by in Objective)
     told = " and ".join(f"{found.told[by]:.1f} ({by})" for by in Objective)
     return [
-        f"Measured once more (`lab/cloud/measured_again.csv`), {len(found.differences)} of these runs took",
+        f"Measured once more (`studies/cloud/measured_again.csv`), {len(found.differences)} runs took",
         f"{median:.1%} more or less time in the median, {high:.1%} at the 90th percentile. By that noise a",
         f"predictor that knew every run's average would have an R² of {ceiling},",
         f"and tell {told} applications well.",

@@ -1,4 +1,4 @@
-"""`python -m lab.containers.validate`: runs what its store lacks of the matrix, and writes the results page.
+"""`python -m studies.fidelity_containers`: runs what the store lacks, and writes the results page.
 
 For: `make results-fidelity-containers`. Not for: the page's text (results.py). Runs are kept, one store per
 version of the code that makes them, so that what was interrupted goes on where it was.
@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m lab.containers.validate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m studies.fidelity_containers", description=__doc__)
     parser.add_argument("--part", action="append", default=[], help=f"only: {', '.join(matrix.PARTS)}")
     parser.add_argument("--repeats", type=int, default=LEAST_REPEATS, help="runs of each cell on the testbed")
     parser.add_argument("--duration", type=float, help="seconds of each run of services and of the job")

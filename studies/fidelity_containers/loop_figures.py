@@ -12,12 +12,12 @@ import numpy as np
 
 from lab.containers.calibrate import limits, loop
 from lab.containers.real.backend import ON_TIME_S
-from testbed.containers.cgroups import detect
+from testbed.containers.cgroup.drivers import detect
 
 CONTAINERS = 100
 DURATION_S = 30.0
 TRAPS = 1000
-COMMAND = "python -m lab.containers.validate --loop"
+COMMAND = "python -m studies.fidelity_containers --loop"
 
 
 @dataclass(frozen=True, slots=True)

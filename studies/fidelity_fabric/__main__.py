@@ -1,4 +1,4 @@
-"""`python -m lab.fabric.real`: measures what the store lacks of the plan, and writes the results page.
+"""`python -m studies.fidelity_fabric`: measures what the store lacks, and writes the results page.
 
 For: `make results-fidelity-fabric`. Not for: the page's text (results.py). What was measured is kept, one
 store per version of the code that it depends on, so that what was interrupted (Ctrl-C, at any time) goes on
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m lab.fabric.real", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m studies.fidelity_fabric", description=__doc__)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="no fault is begun after so long")
     parser.add_argument(
         "--only", nargs="*", default=[], metavar="SETTING[:FAULTS]", help="only these, side by side"

@@ -26,8 +26,8 @@ import numpy as np
 from control.recommender.model import InstanceType
 from testbed.cloud import steps
 from testbed.containers import machine, network
-from testbed.containers.cgroups import Driver, detect
-from testbed.containers.container import Container, ContainerSpec, stop
+from testbed.containers.cgroup.drivers import Driver, detect
+from testbed.containers.host.container import Container, ContainerSpec, stop
 from testbed.containers.interrupts import Interrupts
 from testbed.containers.ownership import new_run
 from twinbed import BackendError, ScenarioError

@@ -16,8 +16,8 @@ import numpy as np
 
 from control.recommender.model import LocalRun
 from testbed.cloud import steps
-from testbed.containers.container import ContainerSpec
-from testbed.containers.recorder import Progress, Recording, record
+from testbed.containers.host.container import ContainerSpec
+from testbed.containers.record.recorder import Progress, Recording, record
 from twinbed import BackendError, ScenarioError
 
 LONGEST_S = 600.0

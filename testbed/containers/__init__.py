@@ -1,1 +1,1 @@
-"""Real cgroups: the drivers of v1 and v2, and the recorder."""
+"""Real containers: cgroups, the executor of their life, the recorder, agents, services and their load."""

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from testbed import vm_boot
-from testbed.containers import cgroups
-from testbed.containers.cgroups import Driver, Group
+from testbed.containers.cgroup import drivers
+from testbed.containers.cgroup.drivers import Driver, Group
 from testbed.containers.ownership import new_run
 from twinbed import BackendError
 
@@ -70,7 +70,7 @@ _PROGRAMS = (
 
 def _hierarchy() -> tuple[Driver | None, Finding]:
     try:
-        driver = cgroups.detect()
+        driver = drivers.detect()
     except BackendError as error:
         status: Status = "not allowed" if "permission" in str(error) else "missing"
         return None, Finding(
@@ -118,7 +118,7 @@ def _attempt(group: Group, name: str, attempt: Callable[[Group], str], meaning: 
 
 def _try_quota(group: Group) -> str:
     group.set_cpu_quota(0.5)
-    return f"period {cgroups.QUOTA_PERIOD_US // 1_000} ms, at least {cgroups.MIN_QUOTA_US // 1_000} ms of it"
+    return f"period {drivers.QUOTA_PERIOD_US // 1_000} ms, at least {drivers.MIN_QUOTA_US // 1_000} ms of it"
 
 
 def _try_memory(group: Group) -> str:
@@ -133,7 +133,7 @@ def _try_memory(group: Group) -> str:
 
 def _try_trap(group: Group) -> str:
     group.trap().close()
-    if isinstance(group, cgroups.GroupV1):
+    if isinstance(group, drivers.GroupV1):
         return "oom_control and eventfd: holds for as long as it takes"
     return "memory.high and inotify: slows down, see docs/decisions/0011"
 
@@ -179,7 +179,7 @@ def _program(name: str, package: str, meaning: str) -> Finding:
 
 def _tracing() -> Finding:
     """Tracing programs are refused under lockdown, though root may do everything else."""
-    from testbed.containers import hooks
+    from testbed.containers.cgroup import hooks
 
     meaning = "telemetry by kernel hooks; without it by polling, the same records"
     allowed, reason = hooks.available()

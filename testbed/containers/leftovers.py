@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from testbed.containers import attached, cgroup_tree, network, oci, ownership
-from testbed.containers.cgroups import V1, V2, Driver
+from testbed.containers import network, ownership
+from testbed.containers.cgroup import attached, tree
+from testbed.containers.cgroup.drivers import V1, V2, Driver
+from testbed.containers.host import oci
 from twinbed import BackendError
 
 ENDING_TIMEOUT_S = 20.0
@@ -50,7 +52,7 @@ class Run:
 def runs(driver: Driver) -> tuple[Run, ...]:
     """Every run that has anything here, by name."""
     directories: dict[str, list[Path]] = {}
-    for each in cgroup_tree.runs(driver.mounts):
+    for each in tree.runs(driver.mounts):
         directories.setdefault(each.name, []).append(each)
     networks = Counter(network.runs())
     agents = _agents()
@@ -93,10 +95,10 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
 def remove(run: str, driver: Driver) -> None:
     """Removes what a run has, its processes with it. Raises BackendError for what could not be removed."""
     problems = attached.restore_run(run)
-    directories = [each for each in cgroup_tree.runs(driver.mounts) if each.name == run]
-    cgroup_tree.remove(directories)
+    directories = [each for each in tree.runs(driver.mounts) if each.name == run]
+    tree.remove(directories)
     for each in directories:
-        cgroup_tree.remove_run(each)
+        tree.remove_run(each)
     network.remove_run(run)
     oci.remove_run(run)
     for each in ownership.temporary_directories().get(run, []):
@@ -136,7 +138,7 @@ def _run(name: str, directories: list[Path], networks: int, agents: Mapping[str,
         alive,
         pid,
         sum(1 for directory in directories for _ in os.walk(directory)),
-        len(cgroup_tree.pids(directories)),
+        len(tree.pids(directories)),
         networks,
         len(oci.bundles_of(name)),
         len(attached.files_of(name)),

@@ -1,8 +1,8 @@
 """What the real control loop needs of a container, of telemetry and of a client, and nothing more.
 
-For: the protocols between the loop (loop.py) and what it drives: cgroup drivers (cgroups.py), telemetry
-sources (polling.py, hooks.py) and load generators. Not for: any of them. CPU is in cores, memory in whole
-bytes, time in nanoseconds of CLOCK_MONOTONIC.
+For: the protocols between the loop (host/loop.py) and what it drives: cgroup drivers (cgroup/drivers.py),
+telemetry sources (cgroup/polling.py, cgroup/hooks.py) and load generators. Not for: any of them. CPU is in
+cores, memory in whole bytes, time in nanoseconds of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.containers.cgroups import detect
+from testbed.containers.cgroup.drivers import detect
 from tests.contract.contract_backends import Backend, Linux, Twin
 from twinbed import BackendError
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from control.allocator.model import Application
 from control.allocator.ports import Allocator
-from testbed.containers.cgroups import Driver
-from testbed.containers.loop import Settings, control
-from testbed.containers.observed import Observed
-from testbed.containers.stress_scripts import StressScripts
+from testbed.containers.cgroup.drivers import Driver
+from testbed.containers.host.loop import Settings, control
+from testbed.containers.host.observed import Observed
+from testbed.containers.load.stress_scripts import StressScripts
 from twin.containers.model import Machine, Outcome, Workload
 from twin.containers.simulation import simulate
 

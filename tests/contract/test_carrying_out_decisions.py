@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 
 _V2_HOLD = (
     "cgroup v2 has no hold: memory.high slows tasks down and lets them above the limit by up to 16 MiB "
-    "(testbed/containers/oom_trap.py, TrapV2)"
+    "(testbed/containers/cgroup/oom_trap.py, TrapV2)"
 )
 
 _NO_SQUEEZE = (

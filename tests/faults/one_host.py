@@ -21,16 +21,16 @@ import numpy as np
 
 from control.allocator import make
 from control.allocator.model import Application
-from testbed.containers.attached import attach
-from testbed.containers.cgroups import detect
-from testbed.containers.container import ContainerSpec
+from testbed.containers.cgroup.attached import attach
+from testbed.containers.cgroup.drivers import detect
+from testbed.containers.host.container import ContainerSpec
+from testbed.containers.host.loop import Attached, Managed, Settings, control
+from testbed.containers.host.observed import Observed
+from testbed.containers.host.oci import OciContainer
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan
-from testbed.containers.loop import Attached, Managed, Settings, control
-from testbed.containers.observed import Observed
-from testbed.containers.oci import OciContainer
 from testbed.containers.ownership import new_run, temporary_directory
-from testbed.containers.recorder import record
+from testbed.containers.record.recorder import record
 from testbed.containers.services.deploy import deploy
 from testbed.containers.services.model import Call, Handler, Service, ServiceApp
 from tests.faults.fault_world import DEADLINE_S, Containers, ViolationError

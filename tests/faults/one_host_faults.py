@@ -18,7 +18,7 @@ from pathlib import Path
 
 from lab.runs.store import RunStore
 from testbed.containers import leftovers
-from testbed.containers.cgroups import detect
+from testbed.containers.cgroup.drivers import detect
 from tests.faults.enclosure import ROOT
 from tests.faults.fault_world import (
     CASE,

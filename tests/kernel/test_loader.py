@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kernel.loader import Hooks
 from kernel.records import KILL, UNDER_OOM
-from testbed.containers.cgroups import V1, V2, Group, detect
+from testbed.containers.cgroup.drivers import V1, V2, Group, detect
 from testbed.containers.ownership import new_run
 from twinbed import BackendError
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from testbed.containers.observed import LoopTimes, Observed, ObservedEvents, ObservedSeries
+from testbed.containers.host.observed import LoopTimes, Observed, ObservedEvents, ObservedSeries
 
 
 def observed(names: tuple[str, ...], periods: int, **changes: Any) -> Observed:

@@ -21,9 +21,9 @@ INSIDE = (
     "tests/contract/reconciler/test_keeping_rules_in_step.py",
     "tests/contract/test_carrying_out_decisions.py",
     "tests/kernel/test_loader.py",
-    "tests/testbed/containers/test_hooks.py",
-    "tests/testbed/containers/test_limits.py",
-    "tests/testbed/containers/test_oom_trap.py",
+    "tests/testbed/containers/cgroup/test_hooks.py",
+    "tests/testbed/containers/cgroup/test_limits.py",
+    "tests/testbed/containers/cgroup/test_oom_trap.py",
     "tests/testbed/fabric/rules/test_flower_rules.py",
 )
 """Tests that need what this machine's kernel may lack: BPF tracing, controllers in cgroup v2, tc's flower."""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from lab.containers.calibrate import limits, loop, program, starting
 from lab.containers.calibration import Calibration, Program, Value, load_calibration
 from testbed.containers import machine
-from testbed.containers.cgroups import detect
+from testbed.containers.cgroup.drivers import detect
 from twin.containers.model import Machine
 
 Progress = Callable[[str, float], None]

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from lab.containers.calibrate.figures import distribution
 from lab.containers.calibration import Value
-from testbed.containers.cgroups import Driver, Group
+from testbed.containers.cgroup.drivers import Driver, Group
 from testbed.containers.ownership import new_run
 
 QUOTAS_MS = (5, 10, 20, 50, 100, 150)

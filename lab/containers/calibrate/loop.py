@@ -13,9 +13,10 @@ from control.allocator import make
 from control.allocator.model import Application
 from lab.containers.calibrate.figures import distribution, jitter
 from lab.containers.calibration import Value
-from testbed.containers import loop, ownership
-from testbed.containers.observed import Observed
-from testbed.containers.stress_scripts import StressScripts
+from testbed.containers import ownership
+from testbed.containers.host import loop
+from testbed.containers.host.observed import Observed
+from testbed.containers.load.stress_scripts import StressScripts
 
 CONTAINERS = 11
 _BYTES = 32 << 20

@@ -19,10 +19,11 @@ from lab.containers.calibrate.figures import per_request
 from lab.containers.calibration import Program, Value
 from lab.containers.real.busy import Busy
 from lab.containers.services.program import service_app
-from testbed.containers import loop, ownership
+from testbed.containers import ownership
+from testbed.containers.host import loop
+from testbed.containers.host.observed import Observed
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan, LoadResult, Status
-from testbed.containers.observed import Observed
 from testbed.containers.services.deploy import deploy
 from twin.containers.requests.model import Arrivals
 from twinbed import BackendError

@@ -11,10 +11,10 @@ import time
 from lab.containers.calibrate.figures import distribution
 from lab.containers.calibration import Value
 from testbed.containers import ownership
-from testbed.containers.cgroups import Driver
+from testbed.containers.cgroup.drivers import Driver
+from testbed.containers.host.supervised import Managed, Supervised
 from testbed.containers.services.deploy import deploy
 from testbed.containers.services.model import Handler, Service, ServiceApp
-from testbed.containers.supervised import Managed, Supervised
 from twinbed import BackendError
 
 _POLL_S = 0.002

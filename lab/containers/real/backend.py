@@ -1,7 +1,7 @@
 """Runs scenarios on this machine: a workload in, real containers under a policy, stored runs out.
 
 For: `--backend testbed`; the store, tables and figures are those of the twin's runs. Not for: what the
-containers run (lab.containers.real.deployments) nor the control loop (testbed.containers.loop). Runs are
+containers run (lab.containers.real.deployments) nor the control loop (testbed.containers.host.loop). Runs are
 made one after another: they would disturb each other.
 """
 
@@ -23,11 +23,12 @@ from lab.containers.real.outcome import outcome, request_log
 from lab.containers.replay import Replay, Source
 from lab.runs.runner import Progress, identity_of, load_source, store_run, streams
 from lab.runs.store import Run, RunStore
-from testbed.containers import loop, ownership
 from testbed.containers import machine as here
-from testbed.containers.cgroups import detect
+from testbed.containers import ownership
+from testbed.containers.cgroup.drivers import detect
+from testbed.containers.host import loop
+from testbed.containers.host.observed import LoopTimes, Observed
 from testbed.containers.load.plan import LoadResult
-from testbed.containers.observed import LoopTimes, Observed
 from twin.containers.model import Outcome, Workload
 from twin.containers.requests.model import RequestWorkload
 from twinbed import BackendError, InvariantError

@@ -19,13 +19,13 @@ from lab.containers.real.recorded import JobSource
 from lab.containers.replay import Replay, Source
 from lab.containers.services.prepare import ServicesSource
 from lab.containers.services.program import service_app
-from testbed.containers.container import ContainerSpec
+from testbed.containers.host.container import ContainerSpec
+from testbed.containers.host.loop import Managed
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan, LoadResult
-from testbed.containers.loop import Managed
+from testbed.containers.load.stress_scripts import StressScripts
 from testbed.containers.ports import Client
 from testbed.containers.services.deploy import deploy
-from testbed.containers.stress_scripts import StressScripts
 from twin.containers.model import Population, Workload
 from twin.containers.requests.model import RequestWorkload
 from twinbed import BackendError, InvariantError

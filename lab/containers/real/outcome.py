@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from testbed.containers.host.observed import Observed, ObservedSeries
 from testbed.containers.load.plan import LoadResult
-from testbed.containers.observed import Observed, ObservedSeries
 from twin.containers.model import Events, Outcome, Series
 from twin.containers.requests.model import RequestLog
 

@@ -24,7 +24,7 @@ from lab.containers.replay import Replay
 from lab.containers.workload import TraceSource
 from lab.containers.workload import load_source as load_trace
 from testbed.containers import machine as here
-from testbed.containers.recorder import ContainerSpec, record
+from testbed.containers.record.recorder import ContainerSpec, record
 from traces import parquet
 from twin.containers.model import Machine
 from twinbed import ScenarioError

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from testbed.containers.container import ContainerSpec
+from testbed.containers.host.container import ContainerSpec
 from twinbed import ScenarioError
 
 PROGRAM = Path(__file__).resolve().parents[3] / "scenarios" / "recordings" / "ddp_training.py"

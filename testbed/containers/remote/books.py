@@ -19,7 +19,7 @@ import numpy as np
 
 from control.allocator.model import Decision, Ids, Join, OomEvents, PeriodStats, Shrunk
 from control.allocator.ports import Allocator
-from testbed.containers.cgroup_group import QUOTA_PERIOD_US
+from testbed.containers.cgroup.group import QUOTA_PERIOD_US
 from testbed.containers.remote.datagrams import Batch
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Change, Ledger

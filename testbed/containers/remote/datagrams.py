@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.containers.cgroup_group import QUOTA_PERIOD_US
+from testbed.containers.cgroup.group import QUOTA_PERIOD_US
 from testbed.containers.ports import Records
 from testbed.containers.remote.refusals import Refusals
 

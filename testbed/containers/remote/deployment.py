@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from control.allocator.model import Application
-from testbed.containers.container import RuntimeName
+from testbed.containers.host.container import RuntimeName
 
 
 @dataclass(frozen=True, slots=True)

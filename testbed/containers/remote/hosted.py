@@ -17,16 +17,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from testbed.containers.container import TERMINATION_GRACE_S, ContainerSpec, RuntimeName
+from testbed.containers.host.container import TERMINATION_GRACE_S, ContainerSpec, RuntimeName
+from testbed.containers.host.runtimes import Runtime, runtime_of
+from testbed.containers.host.supervised import BACKOFF_FIRST_S, BACKOFF_MOST_S, BACKOFF_RESET_S
 from testbed.containers.ports import GroupGoneError, LimitedGroup, Trap
 from testbed.containers.remote.messages_pb2 import Wanted
-from testbed.containers.runtimes import Runtime, runtime_of
-from testbed.containers.supervised import BACKOFF_FIRST_S, BACKOFF_MOST_S, BACKOFF_RESET_S
 from twinbed import BackendError, ScenarioError
 
 
 class HostGroup(LimitedGroup, Protocol):
-    """A group with the processes in it (cgroup_group.Group is one)."""
+    """A group with the processes in it (cgroup.group.Group is one)."""
 
     directories: tuple[Path, ...]
 

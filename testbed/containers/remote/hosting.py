@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 
 from control.allocator import reclaim
-from testbed.containers.container import TERMINATION_GRACE_S
+from testbed.containers.host.container import TERMINATION_GRACE_S
 from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote.hosted import Hosted, HostGroup, Origin
 from testbed.containers.remote.messages_pb2 import Joined, Limits, Order, Report, Wanted

@@ -17,11 +17,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from testbed.containers import oci
-from testbed.containers.attached import attach
-from testbed.containers.cgroup_group import Group
-from testbed.containers.cgroup_v1 import V1, GroupV1
-from testbed.containers.cgroup_v2 import V2, GroupV2
+from testbed.containers.cgroup.attached import attach
+from testbed.containers.cgroup.group import Group
+from testbed.containers.cgroup.v1 import V1, GroupV1
+from testbed.containers.cgroup.v2 import V2, GroupV2
+from testbed.containers.host import oci
 from testbed.containers.ownership import MARK, RUN_ROOT, lasting_run
 from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote.certificates import write_private

@@ -1,7 +1,7 @@
 """Cgroups that appear and disappear below a directory: the Watcher.
 
 For: joining containers that something else starts (Docker, Kubernetes). Not for: attaching to them
-(attached.py). It looks once a second: one listing per watched directory.
+(cgroup/attached.py). It looks once a second: one listing per watched directory.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import pytest
 from lab.containers.calibrate import calibrate
 from lab.containers.calibration import load_calibration
 from lab.containers.real import backend
-from testbed.containers import loop
+from testbed.containers.host import loop
 from tests.lab.sample_observed import observed
 from twinbed import BackendError
 

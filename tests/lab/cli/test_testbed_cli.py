@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed.containers import cgroups, doctor, leftovers
+from testbed.containers import doctor, leftovers
+from testbed.containers.cgroup import drivers
 from testbed.containers.doctor import Finding
 from testbed.containers.leftovers import Run
 from testbed.fabric import doctor as fabric_doctor
@@ -73,7 +74,7 @@ def here(monkeypatch: pytest.MonkeyPatch, fabrics: list[Standing]) -> list[bool]
         asked.append(live)
         return RUNS if live else RUNS[1:]
 
-    monkeypatch.setattr(cgroups, "detect", lambda: None)
+    monkeypatch.setattr(drivers, "detect", lambda: None)
     monkeypatch.setattr(leftovers, "runs", lambda driver: RUNS)
     monkeypatch.setattr(leftovers, "down", down)
     return asked
@@ -183,7 +184,7 @@ def test_a_machine_without_cgroups_is_refused_in_one_line(
     def refuse() -> None:
         raise BackendError("no cgroup controller cpu is mounted here")
 
-    monkeypatch.setattr(cgroups, "detect", refuse)
+    monkeypatch.setattr(drivers, "detect", refuse)
     assert twinbed("testbed", "down").refused == "no cgroup controller cpu is mounted here"
 
 

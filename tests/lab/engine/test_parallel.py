@@ -76,17 +76,17 @@ def test_stopping_from_here_unwinds_the_workers_at_once(tmp_path, reason):
 @pytest.mark.slow
 def test_workers_end_when_their_parent_is_killed(tmp_path):
     program = (
-        "import sys; from lab.engine.local import run_units; from test_parallel import mark_and_linger\n"
+        "import sys; from lab.engine.local import run_units\n"
+        "from tests.lab.engine.test_parallel import mark_and_linger\n"
         "if __name__ == '__main__': run_units(mark_and_linger, [sys.argv[1]] * 2, 2, None)"
     )
     script = tmp_path / "parent.py"
     script.write_text(program)
     marks = tmp_path / "marks"
     marks.mkdir()
-    here = Path(__file__).resolve().parent
-    paths = os.pathsep.join([str(here), str(here.parents[1])])
     parent = subprocess.Popen(
-        [sys.executable, str(script), str(marks)], env=os.environ | {"PYTHONPATH": paths}
+        [sys.executable, str(script), str(marks)],
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[3])},
     )
     deadline = time.monotonic() + 60
     while len(list(marks.iterdir())) < 2 and time.monotonic() < deadline:

@@ -15,7 +15,7 @@ from lab.runs import store as store_module
 from lab.runs.store import TABLES, RunStore
 from twinbed import StoreError
 
-HERE = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parents[3]
 DEAD_PID = 2**22 + 1
 """Above the kernel's largest pid, so never alive."""
 
@@ -270,8 +270,8 @@ def test_a_writer_killed_between_the_two_renames_does_not_lose_the_old_run(store
 def test_a_writer_killed_in_the_middle_leaves_no_visible_run(store):
     code = f"""
 import os, sys
-sys.path[:0] = {[str(HERE.parents[1]), str(HERE)]!r}
-import test_run_store as t, lab.runs.store as s
+sys.path.insert(0, {str(ROOT)!r})
+import tests.lab.runs.test_run_store as t, lab.runs.store as s
 s.pq.write_table = lambda *a, **k: os.kill(os.getpid(), 9)
 s.RunStore({str(store.root)!r}).publish(t.manifest(), t.tables())
 """

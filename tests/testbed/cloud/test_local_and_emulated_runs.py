@@ -9,7 +9,7 @@ from control.recommender.model import InstanceType
 from testbed.cloud.emulated import SCALE, Cluster, emulated
 from testbed.cloud.local_run import profile
 from testbed.containers import network
-from testbed.containers.cgroups import detect
+from testbed.containers.cgroup.drivers import detect
 from twinbed import ScenarioError
 
 JOBS = Path(__file__).parents[3] / "scenarios" / "jobs"

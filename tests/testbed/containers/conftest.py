@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.containers.cgroups import V1, V2, Group, GroupV1, GroupV2, detect
+from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV1, GroupV2, detect
 from testbed.containers.ownership import new_run
 
 

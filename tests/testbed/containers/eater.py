@@ -9,7 +9,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from testbed.containers.cgroups import Group
+from testbed.containers.cgroup.drivers import Group
 
 MIB = 1 << 20
 

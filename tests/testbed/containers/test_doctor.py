@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from testbed.containers import cgroups, doctor
-from testbed.containers.cgroups import V1, V2
+from testbed.containers import doctor
+from testbed.containers.cgroup import drivers
+from testbed.containers.cgroup.drivers import V1, V2
 from testbed.containers.doctor import Finding, can_run, examine
 from twinbed import BackendError
 
@@ -37,7 +38,7 @@ def test_every_finding_that_is_not_ok_has_a_cure_and_says_what_is_lost(
     def refuse() -> V1:
         raise BackendError("/sys/fs/cgroup/cpu: no permission to make a cgroup; run it as root")
 
-    monkeypatch.setattr(cgroups, "detect", refuse)
+    monkeypatch.setattr(drivers, "detect", refuse)
     monkeypatch.setattr(shutil, "which", lambda name, **more: None)
     findings = examine()
     found = by_feature(findings)

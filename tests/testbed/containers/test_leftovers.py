@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from testbed.containers import leftovers, ownership
-from testbed.containers.cgroups import V1, V2
+from testbed.containers.cgroup.drivers import V1, V2
 from testbed.containers.ownership import is_alive, lasting_run, new_run, process_of
 from testbed.containers.remote.place import STATE
 from tests.testbed.containers.eater import wait_for
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.root
 
 HOLD = (
     "import signal, subprocess, sys, time\n"
-    "from testbed.containers.cgroups import detect\n"
+    "from testbed.containers.cgroup.drivers import detect\n"
     "from testbed.containers.ownership import new_run\n"
     "signal.signal(signal.SIGTERM, signal.{on_term})\n"
     "run = new_run()\n"
@@ -162,7 +162,7 @@ def test_temporary_files_of_a_killed_run_are_removed_with_it(
 
 AGENT = (
     "import signal, sys, time\n"
-    "from testbed.containers.cgroups import detect\n"
+    "from testbed.containers.cgroup.drivers import detect\n"
     "from testbed.containers.remote.hosted import Origin\n"
     "from testbed.containers.remote.place import CgroupPlace\n"
     "place = CgroupPlace(sys.argv[1], detect())\n"

@@ -4,7 +4,7 @@ import pytest
 
 from lab.containers.calibrate import calibrate, limits
 from lab.containers.calibration import load_calibration, write
-from testbed.containers.cgroups import detect
+from testbed.containers.cgroup.drivers import detect
 
 EXTENT = limits.Extent(writes=20, grants=10, burn_s=0.3, quotas_ms=(20,))
 

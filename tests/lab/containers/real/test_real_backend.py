@@ -7,7 +7,7 @@ import pytest
 from lab.ask.scenario import build, expand
 from lab.containers.real import backend
 from lab.runs.store import RunStore
-from testbed.containers import loop
+from testbed.containers.host import loop
 from tests.lab.sample_observed import observed
 from tests.lab.sample_services import question, write_app
 from twinbed import BackendError

@@ -5,7 +5,7 @@ from lab.containers.real import backend
 from lab.containers.validate import both
 from lab.runs.store import RunStore
 from studies.fidelity_containers import matrix
-from testbed.containers import loop
+from testbed.containers.host import loop
 from tests.lab.sample_observed import observed
 from twinbed import BackendError, ScenarioError
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from control.allocator.model import Application
-from testbed.containers.cgroups import detect
-from testbed.containers.polling import Polling
+from testbed.containers.cgroup.drivers import detect
+from testbed.containers.cgroup.polling import Polling
 from testbed.containers.remote.agent import Agent
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.hosting import Hosting

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from testbed.containers import ownership
-from testbed.containers.cgroup_v1 import V1
-from testbed.containers.cgroups import detect
-from testbed.containers.container import TERMINATION_GRACE_S
+from testbed.containers.cgroup.drivers import detect
+from testbed.containers.cgroup.v1 import V1
+from testbed.containers.host.container import TERMINATION_GRACE_S
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Joined, Order, Report, Wanted
 from testbed.containers.remote.place import CgroupPlace, sweep

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from testbed.containers import network, ownership
-from testbed.containers.cgroups import detect
+from testbed.containers.cgroup.drivers import detect
 from testbed.containers.remote import certificates
 from testbed.containers.remote.place import STATE
 

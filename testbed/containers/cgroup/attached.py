@@ -1,0 +1,284 @@
+"""Drives a cgroup that somebody else made (Docker, containerd, a Kubernetes pod), given by its path.
+
+For: finding it in the mounted hierarchies, refusing what is not a container's group, putting its limits back
+afterwards. Not for: groups of our own (drivers.py). An attached group is never removed, and nothing in it
+is ever signalled. The limits that were found are kept in a file, too, so that they can be put back when
+their keeper was killed (leftovers.py): a trap that nobody serves would hold the container for ever.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from testbed.containers import ownership
+from testbed.containers.cgroup import tree
+from testbed.containers.cgroup.files import field, refused
+from testbed.containers.cgroup.group import Group
+from testbed.containers.cgroup.v1 import CONTROLLERS, V1, GroupV1
+from testbed.containers.cgroup.v2 import V2, GroupV2
+from testbed.containers.ports import GroupGoneError
+from twinbed import BackendError, ScenarioError
+
+Found = Sequence[tuple[Path, str]]
+"""Control files and what was in them, in the order in which they are put back."""
+
+_FOLDER = "attached"
+_KILLER = "memory.oom_control"
+_V1_FILES = {
+    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us"),
+    "memory": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes", _KILLER),
+}
+_V2_FILES = ("cpu.max", "memory.max", "memory.high", "memory.swap.max")
+_FILES = {*_V2_FILES, *(name for names in _V1_FILES.values() for name in names)}
+
+
+class Attached(Group):
+    """A group that is not ours: limits and a trap as with any other; nothing is started, ended or removed."""
+
+    _keeper: _Keeper
+
+    def enter(self) -> None:
+        """Refused: what runs in a group that is not ours was not started by us."""
+        raise BackendError(
+            f"{self.directories[0]}: is attached; start commands in a group of our own instead"
+        )
+
+    def send(self, number: signal.Signals) -> None:
+        """Does nothing: the processes are not ours."""
+
+    def restore(self) -> None:
+        """Ends the trap, puts back the limits that were found and closes the files. Idempotent.
+
+        A group that is gone is left so. Raises BackendError naming the file that could not be put back.
+        """
+        # Limits come before the trap's end, or what it holds would be killed; in v2 its end moves them again.
+        self._keeper.put_back()
+        self.close()
+        problems = self._keeper.put_back()
+        self._keeper.forget()
+        if problems:
+            raise problems[0]
+
+    def remove(self) -> None:
+        """Restores it; the group and all in it stay."""
+        self.restore()
+
+    def _open_doors(self) -> None:
+        """None: nobody enters."""
+
+
+class AttachedV1(Attached, GroupV1):
+    """An attached group of version 1."""
+
+    def __init__(self, by_controller: Mapping[str, Path], run: str) -> None:
+        paths = [by_controller[each] / name for each, names in _V1_FILES.items() for name in names]
+        self._keeper = _Keeper(_read(paths), run)
+        super().__init__(by_controller)
+
+
+class AttachedV2(Attached, GroupV2):
+    """An attached group of version 2."""
+
+    def __init__(self, directory: Path, run: str) -> None:
+        self._keeper = _Keeper(_read([directory / name for name in _V2_FILES]), run)
+        super().__init__(directory)
+
+
+def attach(path: str | Path | Mapping[str, str | Path], driver: V1 | V2, run: str | None = None) -> Attached:
+    """The group at `path`, with its limits remembered.
+
+    path: in the hierarchy (`/kubepods/pod1/c1`) or under its mount point (`/sys/fs/cgroup/cpu/kubepods/…`),
+    the same in all v1 hierarchies; where it is not, one for `cpu` and one for `memory` (`cpuacct` as `cpu`
+    unless given). run: of the caller; None = a run of its own.
+    Raises ScenarioError for a path that leads outside the hierarchy or is its root, GroupGoneError where
+    there is no group (yet), BackendError for one that lacks a controller or holds this process itself, which
+    its own trap would hold. Attached again in a run, it is put back to what was found the first time.
+    """
+    run = run or ownership.new_run()
+    if isinstance(driver, V2):
+        if isinstance(path, Mapping):
+            raise ScenarioError("attach: version 2 has one hierarchy; give one path, not one per controller")
+        directory = _directory(path, driver.base, (driver.base,), "unified")
+        _check_v2(directory)
+        return AttachedV2(directory, run)
+    by_controller = dict(_by_controller(path, driver))
+    return AttachedV1(by_controller, run)
+
+
+def restore_run(run: str) -> list[BackendError]:
+    """Puts back the limits that a run's killed keeper found; what could not be put back."""
+    problems = []
+    for file in files_of(run):
+        problems += _put_back(_load(file))
+        file.unlink(missing_ok=True)
+    ownership.forget_directory(run, _FOLDER)
+    return problems
+
+
+def files_of(run: str) -> list[Path]:
+    """The files in which a run keeps what it found."""
+    return sorted((ownership.RUN_ROOT / run / _FOLDER).glob("*.json"))
+
+
+class _Keeper:
+    """What was found, in memory and in a file of the run's directory.
+
+    A file that is there already is of a keeper that was killed: what that one found is what is put back.
+    """
+
+    def __init__(self, found: Found, run: str) -> None:
+        self._run = run
+        directory = found[0][0].parent
+        name = hashlib.blake2s(os.fsencode(directory), digest_size=8).hexdigest()
+        self._file = ownership.make_directory(run, _FOLDER) / f"{name}.json"
+        inode = directory.stat().st_ino
+        self._found: Found = _load(self._file, inode) or found
+        entries = [[str(path), text] for path, text in self._found]
+        try:
+            self._file.write_text(json.dumps({"inode": inode, "files": entries}))
+        except OSError as error:
+            self.forget()
+            raise BackendError(
+                f"{self._file}: cannot be written ({error.strerror}); make space in /run"
+            ) from error
+
+    def put_back(self) -> list[BackendError]:
+        return _put_back(self._found)
+
+    def forget(self) -> None:
+        self._found = ()
+        self._file.unlink(missing_ok=True)
+        ownership.forget_directory(self._run, _FOLDER)
+
+
+def _by_controller(path: str | Path | Mapping[str, str | Path], driver: V1) -> Iterator[tuple[str, Path]]:
+    paths = dict(path) if isinstance(path, Mapping) else dict.fromkeys(CONTROLLERS, path)
+    if "cpu" in paths:
+        paths.setdefault("cpuacct", paths["cpu"])
+    for controller in CONTROLLERS:
+        if controller not in paths:
+            raise ScenarioError(f"attach: no path for the controller {controller}; give cpu and memory")
+        yield (
+            controller,
+            _directory(paths[controller], driver.mount_of(controller), driver.mounts, controller),
+        )
+
+
+def _directory(path: str | Path, mount: Path, mounts: Sequence[Path], controller: str) -> Path:
+    """The group's directory in one hierarchy, with everything refused that is not a container's group."""
+    below = _below(path, mounts)
+    directory = mount / below
+    try:
+        resolved = directory.resolve(strict=True)
+        device = resolved.stat().st_dev
+    except (OSError, RuntimeError):
+        raise GroupGoneError(
+            f"{directory}: no such cgroup (controller {controller}); /proc/PID/cgroup of a process in the "
+            "container has it; give a path per controller where they differ"
+        ) from None
+    if not resolved.is_relative_to(mount.resolve()) or resolved == mount.resolve():
+        raise ScenarioError(f"{path}: leads outside the hierarchy at {mount}; give a path below it")
+    if not resolved.is_dir() or device != mount.stat().st_dev:
+        raise BackendError(f"{directory}: is no cgroup but another file system; give a container's group")
+    if os.getpid() in tree.pids([resolved]):
+        raise BackendError(f"{directory}: this process runs in it itself; give a group that it is not in")
+    return resolved
+
+
+def _below(path: str | Path, mounts: Sequence[Path]) -> Path:
+    """The path inside the hierarchy; of one under a mount point, what follows that."""
+    text = str(path)
+    given = Path(text)
+    if not text or not text.isprintable():
+        raise ScenarioError(f"cgroup path {text!r}: expected a path such as /kubepods/pod1/c1")
+    if ".." in given.parts:
+        raise ScenarioError(f"cgroup path {text}: '..' is not allowed; give the path without it")
+    for mount in mounts:
+        if given.is_relative_to(mount):
+            below = given.relative_to(mount)
+            break
+    else:
+        below = given.relative_to("/") if given.is_absolute() else given
+    if not below.parts:
+        raise ScenarioError(f"cgroup path {text}: is the root of the hierarchy; give a container's group")
+    return below
+
+
+def _check_v2(directory: Path) -> None:
+    there = (directory / "cgroup.controllers").read_text().split()
+    missing = sorted({"cpu", "memory"} - set(there))
+    if missing:
+        wanted = " ".join(f"+{name}" for name in missing)
+        raise BackendError(
+            f"{directory}: lacks the controllers {', '.join(missing)}; pass them down: "
+            f"echo '{wanted}' > {directory.parent / 'cgroup.subtree_control'}"
+        )
+
+
+def _read(paths: Sequence[Path]) -> Found:
+    """What is in the files; those that this kernel does not have are left out."""
+    found = [(path, _value(path)) for path in paths if path.exists()]
+    if not found:
+        raise BackendError(f"{paths[0].parent}: has none of the files of a cgroup; give a container's group")
+    return found
+
+
+def _value(path: Path) -> str:
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise refused(path, "reading it", error) from error
+    if path.name == _KILLER:
+        return str(field(text, b"oom_kill_disable"))
+    return text.decode().strip()
+
+
+def _put_back(found: Found) -> list[BackendError]:
+    """Writes what was found, twice where needed: a limit may have to wait for the one that bounds it.
+
+    The killer is the last, when what a trap held has gone on.
+    """
+    left = [each for each in found if each[0].name != _KILLER]
+    problems: list[BackendError] = []
+    for _ in range(2):
+        problems = []
+        for path, text in list(left):
+            problem = _write_back(path, text)
+            if problem is None:
+                left.remove((path, text))
+            else:
+                problems.append(problem)
+    killers = [_write_back(path, text) for path, text in found if path.name == _KILLER]
+    return problems + [each for each in killers if each is not None]
+
+
+def _write_back(path: Path, text: str) -> BackendError | None:
+    try:
+        if path.name == "memory.max" and text != "max":
+            # The kernel would kill what does not fit.
+            held = int((path.parent / "memory.current").read_text())
+            if held > int(text):
+                return BackendError(f"{path}: was {text}, but {held} bytes are held now; write it back later")
+        path.write_text(text)
+    except OSError as error:
+        if error.errno == errno.ENODEV or not path.parent.exists():
+            return None
+        return refused(path, f"putting back {text!r}", error)
+    return None
+
+
+def _load(file: Path, inode: int | None = None) -> Found:
+    """What a dead keeper found, of that very group where an inode is given; nothing that is no limit."""
+    try:
+        kept = json.loads(file.read_text())
+        found = [(Path(path), str(text)) for path, text in kept["files"]]
+        same = inode is None or kept["inode"] == inode
+    except (OSError, ValueError, TypeError, KeyError):
+        return []
+    return [(path, text) for path, text in found if path.name in _FILES] if same else []

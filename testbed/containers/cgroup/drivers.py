@@ -1,0 +1,165 @@
+"""Control groups of this machine, v1 or v2, behind one small port: make, enter, read, limit, trap, remove.
+
+For: finding the version that has the controllers, and the names that everybody imports. Not for: the files
+of a group (v1.py, v2.py), deciding limits (control) nor starting commands (recorder).
+Everything made here lies under `twinbed/<run>/<name>`, and nothing else is ever changed or removed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+from testbed.containers.cgroup.files import CURE
+from testbed.containers.cgroup.group import (
+    MIN_QUOTA_US,
+    NO_LIMIT_BYTES,
+    NOTHING_USED,
+    QUOTA_PERIOD_US,
+    Group,
+    Usage,
+)
+from testbed.containers.cgroup.v1 import CONTROLLERS, V1, GroupV1
+from testbed.containers.cgroup.v2 import V2, GroupV2
+from twinbed import BackendError
+
+__all__ = [
+    "MIN_QUOTA_US",
+    "NOTHING_USED",
+    "NO_LIMIT_BYTES",
+    "QUOTA_PERIOD_US",
+    "V1",
+    "V2",
+    "Driver",
+    "Group",
+    "GroupV1",
+    "GroupV2",
+    "Usage",
+    "detect",
+    "own_directories",
+]
+
+
+class Driver(Protocol):
+    """Where groups are made."""
+
+    @property
+    def version(self) -> int:
+        """1 or 2."""
+        ...
+
+    @property
+    def mounts(self) -> tuple[Path, ...]:
+        """The mount points under which groups of ours may be."""
+        ...
+
+    def create(self, run: str, name: str) -> Group:
+        """An empty group `twinbed/<run>/<name>`. Raises BackendError when the kernel refuses."""
+        ...
+
+    def finish(self, run: str) -> None:
+        """Removes the run's directory, once its groups are removed, and the mark's where it is empty."""
+        ...
+
+    def sweep(self) -> list[str]:
+        """Ends and removes the groups of runs whose recorder is dead; the names of those runs."""
+        ...
+
+
+def detect(proc: Path = Path("/proc/self")) -> V1 | V2:
+    """The driver for this machine: v2 where it has the cpu and memory controllers, else v1.
+
+    v1 groups are made below the caller's own, so that limits on the caller hold for what it starts. v2
+    groups are made at the mount point, because a v2 group with processes cannot have groups with
+    controllers below it. Raises BackendError that says what is missing and how to get it.
+    """
+    if not (proc / "mountinfo").exists():
+        raise BackendError(
+            f"{proc / 'mountinfo'}: missing, so this is not Linux; record on a Linux host or VM"
+        )
+    hierarchies, others, unified = _mounted((proc / "mountinfo").read_text())
+    own = _membership((proc / "cgroup").read_text())
+    if unified is not None and {"cpu", "memory"} <= _controllers(unified):
+        _check_writable(unified)
+        return V2(unified)
+    missing = [name for name in CONTROLLERS if name not in hierarchies]
+    if missing:
+        raise BackendError(
+            f"no cgroup controller {', '.join(missing)} is mounted here (neither v1 nor v2), so usage "
+            "cannot be accounted; record on a Linux host or VM with cgroups, or in a privileged container"
+        )
+    base = {name: _below_own(*hierarchies[name], own.get(name, "/")) for name in CONTROLLERS}
+    for directory in base.values():
+        _check_writable(directory)
+    mounts = [*(hierarchies[name][0] for name in CONTROLLERS), *others, *([unified] if unified else [])]
+    return V1(base, tuple(dict.fromkeys(mounts)))
+
+
+def own_directories(proc: Path = Path("/proc/self")) -> set[Path]:
+    """The caller's own in every hierarchy that is mounted, v2 and those without our controllers too."""
+    own = _membership((proc / "cgroup").read_text())
+    return {
+        _below_own(place, root, own[name])
+        for kind, place, root, options in _mounts((proc / "mountinfo").read_text())
+        if kind in ("cgroup", "cgroup2")
+        for name in ({""} if kind == "cgroup2" else options) & own.keys()
+    }
+
+
+def _mounted(mountinfo: str) -> tuple[dict[str, tuple[Path, str]], list[Path], Path | None]:
+    """v1: controller → (mount point, root of the mount inside the hierarchy), and where the controllers that
+    we do not use are mounted (runc makes groups there, too); v2: its mount point.
+
+    Of several mounts of a hierarchy the first is meant: later ones are another root's (a chroot), or hidden.
+    """
+    hierarchies: dict[str, tuple[Path, str]] = {}
+    others: list[Path] = []
+    unified: Path | None = None
+    for kind, place, root, options in _mounts(mountinfo):
+        if kind == "cgroup2":
+            unified = unified or place
+        elif kind == "cgroup":
+            wanted = options & set(CONTROLLERS)
+            for name in wanted:
+                hierarchies.setdefault(name, (place, root))
+            if not wanted:
+                others.append(place)
+    return hierarchies, others, unified
+
+
+def _mounts(mountinfo: str) -> Iterator[tuple[str, Path, str, set[str]]]:
+    """Of each mount: its kind, where it is, its root inside the file system, its options (proc(5))."""
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        root, point = before.split()[3:5]
+        kind, _, options = after.split(maxsplit=2)
+        yield kind, Path(point.replace("\\040", " ")), root, set(options.split(","))
+
+
+def _membership(cgroup: str) -> dict[str, str]:
+    """Controller → the caller's path in its v1 hierarchy (proc(5), /proc/PID/cgroup)."""
+    paths: dict[str, str] = {}
+    for line in cgroup.splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths |= dict.fromkeys(controllers.split(","), path)
+    return paths
+
+
+def _below_own(mount: Path, root: str, own: str) -> Path:
+    """The caller's own directory, or the mount point where the mount does not show it (a namespace)."""
+    directory = mount / os.path.relpath(own, root)
+    return directory if ".." not in directory.parts and directory.is_dir() else mount
+
+
+def _controllers(directory: Path) -> set[str]:
+    try:
+        return set((directory / "cgroup.controllers").read_text().split())
+    except OSError:
+        return set()
+
+
+def _check_writable(directory: Path) -> None:
+    if not os.access(directory, os.W_OK):
+        raise BackendError(f"{directory}: no permission to make a cgroup for the command; {CURE}")

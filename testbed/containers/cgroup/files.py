@@ -1,0 +1,108 @@
+"""Control files of a cgroup that stay open, and what a refusal of the kernel means.
+
+For: reading and writing one file by `pread` and `pwrite`, many times a second. Not for: what is in the files
+(v1.py, v2.py).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+from pathlib import Path
+
+from testbed.containers.ports import GroupGoneError
+from twinbed import BackendError
+
+CURE = "run it as root, where cgroups are mounted for writing"
+
+_MAX_FILE_BYTES = 16_384
+_BUSY = (errno.EBUSY, errno.EAGAIN)
+
+
+class ControlFile:
+    """One file, opened at once. Raises BackendError naming it, GroupGoneError where its cgroup is gone."""
+
+    __slots__ = ("_descriptor", "path")
+
+    def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
+        self.path = path
+        try:
+            self._descriptor = _open(path, flags | os.O_CLOEXEC)
+        except OSError as error:
+            raise refused(path, "opening it", error) from error
+
+    @property
+    def descriptor(self) -> int:
+        """−1 once it is closed."""
+        return self._descriptor
+
+    def read(self) -> bytes:
+        """What the kernel says now."""
+        try:
+            return os.pread(self._descriptor, _MAX_FILE_BYTES, 0)
+        except OSError as error:
+            raise refused(self.path, "reading it", error) from error
+
+    def write(self, text: str) -> None:
+        """Writes a value; the kernel takes it before this returns."""
+        if not self.try_write(text):
+            raise BackendError(f"{self.path}: writing {text!r} was refused (busy); try again later")
+
+    def try_write(self, text: str) -> bool:
+        """Writes a value; False where the kernel could not free what it would take (EBUSY, EAGAIN)."""
+        try:
+            os.pwrite(self._descriptor, f"{text}\n".encode(), 0)
+        except OSError as error:
+            if error.errno in _BUSY:
+                return False
+            raise refused(self.path, f"writing {text!r}", error) from error
+        return True
+
+    def close(self) -> None:
+        """Idempotent. What is read or written afterwards is refused, and never reaches another file."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _open(path: Path, flags: int) -> int:
+    """Ten files a group are more than the 1,024 that a process may open by default: it takes all it may."""
+    try:
+        return os.open(path, flags)
+    except OSError as error:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if error.errno != errno.EMFILE or soft == hard:
+            raise
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return os.open(path, flags)
+
+
+def field(text: bytes, key: bytes) -> int:
+    """The number after `key` in a file of `key number` lines; 0 where the kernel does not count it."""
+    start = (b"\n" + text).find(b"\n" + key + b" ")
+    if start < 0:
+        return 0
+    return int(text[start + len(key) + 1 :].split(b"\n", 1)[0])
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a file that is not kept open. Raises as ControlFile does."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        raise refused(path, f"writing {text!r}", error) from error
+
+
+def refused(path: Path, what: str, error: OSError) -> BackendError:
+    """The error of ours for one of the kernel's, with its cure."""
+    if error.errno == errno.ENODEV or (error.errno == errno.ENOENT and not path.parent.exists()):
+        return GroupGoneError(
+            f"{path.parent}: the cgroup is gone, somebody removed it; start its container again"
+        )
+    cure = {
+        errno.ENOENT: "this kernel, or a group above, does not give the group that controller",
+        errno.EMFILE: "raise the limit of open files (ulimit -n)",
+        errno.EINVAL: "a group above it allows less: raise that one's limit first",
+    }.get(error.errno or 0, CURE)
+    return BackendError(f"{path}: {what} was refused ({error.strerror}); {cure}")

@@ -1,0 +1,106 @@
+"""The memory of a v2 group: its limit, with or without room for a trap, and never a kill by our own write.
+
+For: `memory.max`, `memory.high`, `memory.swap.max` and `memory.reclaim` of one group. Not for: when to change
+them (control) nor being told of tasks at the limit (oom_trap.py). Source: cgroup-v2.rst of the kernel:
+a write of memory.max below the charge reclaims and then *kills* until the group fits.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from testbed.containers.cgroup.files import ControlFile, field
+from testbed.containers.cgroup.group import NO_LIMIT_BYTES, whole_pages
+
+HEADROOM_BYTES = 16 << 20
+"""From the trap line to where the kernel kills. With 2 MiB a held task was killed after 2 s, with 10 MiB it
+was held for longer than 25 s (kernel 6.1)."""
+
+Open = Callable[[Path, int], ControlFile]
+OpenWhereCounted = Callable[[Path, int], ControlFile | None]
+
+
+class MemoryV2:
+    """One group's lines. `open_` and `open_where_counted` open files that the group closes."""
+
+    def __init__(self, directory: Path, open_: Open, open_where_counted: OpenWhereCounted) -> None:
+        self._charge = open_(directory / "memory.current", os.O_RDONLY)
+        self._max = open_(directory / "memory.max", os.O_RDWR)
+        self._high = open_(directory / "memory.high", os.O_RDWR)
+        self._swap = open_where_counted(directory / "memory.swap.max", os.O_RDWR)
+        self._reclaim = open_where_counted(directory / "memory.reclaim", os.O_WRONLY)
+        self._events = open_(directory / "memory.events", os.O_RDONLY)
+        self._armed = False
+        self._kills_before: int | None = None
+        found = self._max.read().strip()
+        self.limit_bytes = NO_LIMIT_BYTES if found == b"max" else int(found)
+
+    def charged_bytes(self) -> int:
+        """What counts against the limit now, page cache included."""
+        return int(self._charge.read())
+
+    def set_limit(self, limit_bytes: int) -> int:
+        """The limit in force: never below what the group holds after reclaiming."""
+        wanted = whole_pages(limit_bytes)
+        raising = wanted >= self.limit_bytes
+        if not raising:
+            wanted = min(self.limit_bytes, max(wanted, self._reclaim_to(wanted)))
+        if self._swap is not None:
+            self._swap.write("0")
+            # Once is enough: this is on the road of every grant.
+            self._swap = None
+        if not self._armed:
+            self._max.write(_text(wanted))
+        else:
+            self._kills_before = None
+            lines = [(self._max, _above(wanted)), (self._high, wanted)]
+            for file, value in lines if raising else reversed(lines):
+                file.write(_text(value))
+        self.limit_bytes = wanted
+        return wanted
+
+    def arm(self) -> None:
+        """See oom_trap.Lines."""
+        self._max.write(_text(_above(self.limit_bytes)))
+        self._high.write(_text(self.limit_bytes))
+        self._armed = True
+
+    def disarm(self) -> None:
+        """See oom_trap.Lines. A group that is above its limit keeps what it holds, and no more."""
+        self._armed, self._kills_before = False, None
+        self.limit_bytes = max(self.limit_bytes, self._reclaim_to(self.limit_bytes))
+        self._max.write(_text(self.limit_bytes))
+        self._high.write("max")
+
+    def exceeded(self) -> bool:
+        """See oom_trap.Lines."""
+        if self._kills_before is not None and self._kills() > self._kills_before:
+            self._kills_before = None
+            self._max.write(_text(_above(self.limit_bytes)))
+        return self.charged_bytes() > self.limit_bytes
+
+    def enforce(self) -> None:
+        """See oom_trap.Lines. The write may find room yet, charges that a CPU keeps in stock: then the kill
+        comes with the next page."""
+        self._kills_before = self._kills()
+        self._max.write(_text(self.limit_bytes))
+
+    def _kills(self) -> int:
+        return field(self._events.read(), b"oom_kill")
+
+    def _reclaim_to(self, limit_bytes: int) -> int:
+        """Reclaims what is above the limit as far as it goes (since kernel 5.19); what is charged then."""
+        excess = self.charged_bytes() - limit_bytes
+        if excess > 0 and self._reclaim is not None:
+            self._reclaim.try_write(str(excess))
+        return self.charged_bytes()
+
+
+def _above(limit_bytes: int) -> int:
+    return NO_LIMIT_BYTES if limit_bytes == NO_LIMIT_BYTES else limit_bytes + HEADROOM_BYTES
+
+
+def _text(limit_bytes: int) -> str:
+    return "max" if limit_bytes == NO_LIMIT_BYTES else str(limit_bytes)

@@ -1,0 +1,166 @@
+"""Holds the tasks of a group at its memory limit, says so, and lets them go on when the limit is raised.
+
+For: the trap of either cgroup version, without code in the kernel. Not for: what is granted (control) nor the
+limits themselves (v1.py, memory_v2.py). The versions promise different things: see each class.
+Sources: Documentation/admin-guide/cgroup-v1/memory.rst (10. OOM control), cgroup-v2.rst (memory.high,
+memory.events), inotify(7).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from testbed.containers.cgroup.files import ControlFile, field, refused, write
+from testbed.containers.ports import GroupGoneError
+from twinbed import BackendError
+
+SURRENDER_TIMEOUT_S = 0.1
+"""How long a surrender waits for the kernel's killer before the trap is armed again."""
+
+_POLL_S = 0.0002
+_IN_MODIFY = 0x2
+_EVENTS_BYTES = 4_096
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class TrapV1:
+    """Version 1: `memory.oom_control` set to 1, and an eventfd registered with `cgroup.event_control`.
+
+    A task that needs a page beyond the limit sleeps in its page fault until memory is freed or the limit
+    raised, however long that takes; none is killed. Only charges of page faults are held: a `fork` or a write
+    to a socket gets ENOMEM. A task that is killed meanwhile dies.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._control = ControlFile(directory / "memory.oom_control", os.O_RDWR)
+        self._descriptor = -1
+        try:
+            self._found = field(self._control.read(), b"oom_kill_disable")
+            self._descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            listener = f"{self._descriptor} {self._control.descriptor}"
+            write(directory / "cgroup.event_control", listener)
+            self._control.write("1")
+        except BaseException:
+            self.close()
+            self._control.close()
+            raise
+
+    @property
+    def descriptor(self) -> int:
+        """Becomes readable when a task was held; −1 once the trap is closed."""
+        return self._descriptor
+
+    def held(self) -> bool:
+        """Drains the descriptor and says whether tasks are held now."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._descriptor)
+        return field(self._control.read(), b"under_oom") == 1
+
+    def surrender(self) -> None:
+        """Hands the held tasks to the kernel's OOM killer, and arms the trap again once it has killed.
+
+        Waits at most SURRENDER_TIMEOUT_S for that. Who still needs memory then is held, and reported anew.
+        """
+        kills = field(self._control.read(), b"oom_kill")
+        self._control.write("0")
+        deadline = time.monotonic() + SURRENDER_TIMEOUT_S
+        while field(self._control.read(), b"oom_kill") == kills and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        self._control.write("1")
+
+    def close(self) -> None:
+        """Ends the trap; the killer acts as it did before. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        os.close(descriptor)
+        try:
+            self._control.write(str(self._found))
+        except GroupGoneError:
+            pass
+        finally:
+            self._control.close()
+
+
+class Lines(Protocol):
+    """The two memory lines of a v2 group (memory_v2.py)."""
+
+    def arm(self) -> None:
+        """The limit becomes the line where tasks are slowed down, with room above it before any is killed."""
+
+    def disarm(self) -> None:
+        """The limit is again the line where tasks are killed."""
+
+    def exceeded(self) -> bool:
+        """Whether more than the limit is charged now. Ends an enforcement that has killed."""
+
+    def enforce(self) -> None:
+        """From here on the kernel kills at the limit, until it has or the limit is set anew."""
+
+
+class TrapV2:
+    """Version 2: `memory.high` is the limit, `memory.max` lies above it, inotify watches `memory.events`.
+
+    Version 2 cannot hold a task. One that charges beyond the limit gets its page, and is then put to sleep
+    on its way back to user space, the longer the further the group is above the line (2 s at most, then
+    again). So, unlike version 1: the limit is exceeded, by up to memory_v2.HEADROOM_BYTES; a raise is
+    felt when the current sleep is over, not at once; and a group that is left without a raise creeps up to
+    memory.max, in half a minute or so, and is killed there. Figures and alternatives: docs/decisions/0011.
+    """
+
+    def __init__(self, lines: Lines, events: Path) -> None:
+        self._lines = lines
+        self._descriptor = _watch(events)
+        try:
+            lines.arm()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def descriptor(self) -> int:
+        """Becomes readable when a task went beyond the limit; −1 once the trap is closed."""
+        return self._descriptor
+
+    def held(self) -> bool:
+        """Drains the descriptor and says whether the group is above its limit now."""
+        with suppress(BlockingIOError):
+            os.read(self._descriptor, _EVENTS_BYTES)
+        return self._lines.exceeded()
+
+    def surrender(self) -> None:
+        """Lets the kernel's OOM killer act at the limit.
+
+        The trap is armed again once it has, which is an event of its own, to be answered by `held`; or when
+        the limit is set anew.
+        """
+        self._lines.enforce()
+
+    def close(self) -> None:
+        """Ends the trap: beyond the limit the kernel kills again. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        os.close(descriptor)
+        with suppress(GroupGoneError):
+            self._lines.disarm()
+
+
+def _watch(path: Path) -> int:
+    """An inotify descriptor that is readable when the kernel changed the file."""
+    descriptor: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    if descriptor < 0:
+        error = OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        raise BackendError(
+            f"{path}: no inotify instance ({error.strerror}); raise sysctl fs.inotify.max_user_instances"
+        )
+    if _libc.inotify_add_watch(descriptor, os.fsencode(path), _IN_MODIFY) < 0:
+        error = OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        os.close(descriptor)
+        raise refused(path, "watching it", error)
+    return descriptor

@@ -1,0 +1,180 @@
+"""Making, emptying and removing cgroup directories, ours only: mkdir, signals to members, rmdir, leftovers.
+
+For: what is the same for cgroup v1 and v2. Not for: accounting and limits (drivers.py). A directory
+is ours when it lies under `twinbed/<run>` and `<run>` has the form of ownership.py.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from testbed.containers.cgroup.files import refused
+from testbed.containers.ownership import MARK, is_alive, is_run
+from twinbed import BackendError
+
+REMOVAL_TIMEOUT_S = 10.0
+"""How long killed processes may take to leave their cgroup before removing it is given up."""
+
+_RETRY_S = 0.005
+
+
+@contextmanager
+def whole(directories: Iterable[Path]) -> Iterator[None]:
+    """Removes the directories of a group that could not be made as a whole."""
+    try:
+        yield
+    except BaseException:
+        remove(tuple(directories))
+        raise
+
+
+def make(directory: Path) -> None:
+    """Makes the directory; another run that ends right now may remove the mark's directory under us."""
+    _make(directory, exist_ok=False)
+
+
+def make_run(run: Path) -> None:
+    """Makes `…/twinbed/<run>` unless it is there, for who makes groups in it but does not try again."""
+    _make(run, exist_ok=True)
+
+
+def _make(directory: Path, *, exist_ok: bool) -> None:
+    for _ in range(3):
+        try:
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(exist_ok=exist_ok)
+        except FileNotFoundError:
+            continue
+        except FileExistsError as error:
+            raise BackendError(
+                f"{directory}: the kernel keeps a file of this name; name the container otherwise"
+            ) from error
+        except OSError as error:
+            raise refused(directory, "making the cgroup", error) from error
+        return
+    raise BackendError(
+        f"{directory}: cannot be made, other runs remove its parent at the same time; try again"
+    )
+
+
+def weigh(run: Path, file: str, each: int, most: int) -> None:
+    """Lets every group of ours weigh `each` against what runs beside us, as if it lay at our level.
+
+    Otherwise all containers of all runs would weigh as much as one process. file: of the weight; most: what
+    the kernel takes at most. Sets the run's directory and the one above it; a run that ends right now and a
+    kernel without the file are left alone.
+    """
+    groups = {each_run: _count(each_run) for each_run in _directories(run.parent)}
+    for directory, count in ((run, groups.get(run, 1)), (run.parent, sum(groups.values()))):
+        with suppress(OSError):
+            # The kernel makes its files; where there is none, none is to be made.
+            descriptor = os.open(directory / file, os.O_WRONLY)
+            try:
+                os.write(descriptor, str(min(max(count, 1) * each, most)).encode())
+            finally:
+                os.close(descriptor)
+
+
+def _directories(directory: Path) -> list[Path]:
+    try:
+        return [entry for entry in directory.iterdir() if entry.is_dir()]
+    except OSError:
+        return []
+
+
+def _count(directory: Path) -> int:
+    return len(_directories(directory))
+
+
+def pids(directories: Iterable[Path]) -> set[int]:
+    """Processes in the groups and in groups made below them; zombies are not counted by the kernel."""
+    return {pid for directory in directories for each in _tree(directory) for pid in _members(each)}
+
+
+def send(directories: Sequence[Path], number: signal.Signals) -> None:
+    """Sends a signal to every process in the groups and to no other, even where ids are reused."""
+    handles: dict[int, int] = {}
+    try:
+        for pid in pids(directories):
+            with suppress(ProcessLookupError):
+                handles[pid] = os.pidfd_open(pid)
+        # A handle stays with its process, so membership seen after opening it is about that process.
+        for pid in pids(directories) & handles.keys():
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handles[pid], number)
+    finally:
+        for handle in handles.values():
+            os.close(handle)
+
+
+def remove(directories: Sequence[Path]) -> None:
+    """Kills what is inside and removes the directories with all below them. Idempotent.
+
+    Raises BackendError when the processes are not gone within REMOVAL_TIMEOUT_S.
+    """
+    deadline = time.monotonic() + REMOVAL_TIMEOUT_S
+    while True:
+        send(directories, signal.SIGKILL)
+        busy = [each for directory in directories for each in _tree(directory) if not _rmdir(each)]
+        if not busy:
+            return
+        if time.monotonic() > deadline:
+            raise BackendError(
+                f"{busy[0]}: cannot be removed, processes {sorted(pids(directories))} inside do not die; "
+                "the next recording tries again"
+            )
+        time.sleep(_RETRY_S)
+
+
+def remove_run(run: Path) -> None:
+    """Removes `…/twinbed/<run>` once its groups are gone, and `…/twinbed` where no other run is left."""
+    _rmdir(run)
+    _rmdir(run.parent)
+
+
+def sweep(mounts: Iterable[Path]) -> list[str]:
+    """Ends and removes the groups of runs whose recorder is dead; their names, sorted."""
+    dead = [run for run in runs(mounts) if not is_alive(run.name)]
+    for run in dead:
+        remove([run])
+        remove_run(run)
+    return sorted({run.name for run in dead})
+
+
+def runs(mounts: Iterable[Path]) -> Iterator[Path]:
+    """Every `…/twinbed/<run>` below the mount points: recorders may have run in any group of them."""
+    for mount in mounts:
+        for folder, names, _ in os.walk(mount):
+            if MARK in names:
+                names.remove(MARK)
+                with suppress(FileNotFoundError):
+                    yield from [run for run in (Path(folder) / MARK).iterdir() if is_run(run.name)]
+
+
+def _tree(directory: Path) -> Iterator[Path]:
+    """The directory and all below it, the deepest first; nothing where it is gone."""
+    for folder, _, _ in os.walk(directory, topdown=False):
+        yield Path(folder)
+
+
+def _members(directory: Path) -> set[int]:
+    try:
+        return set(map(int, (directory / "cgroup.procs").read_text().split()))
+    except OSError:
+        # Gone, or a v2 group whose threads are listed elsewhere: no process of its own either way.
+        return set()
+
+
+def _rmdir(directory: Path) -> bool:
+    try:
+        directory.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,198 @@
+"""One container: a command in its cgroup and network, from fork to removal.
+
+For: starting it inside, reading it, ending it. Not for: when to read (schedule) nor what comes of it
+(recorder). A command is in its cgroup, and in its network, before it is executed; what it forks stays there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Literal, get_args
+
+from testbed.containers.cgroup.drivers import NOTHING_USED, Group, Usage
+from testbed.containers.network import Endpoint, Traffic
+from twinbed import BackendError, ScenarioError
+
+TERMINATION_GRACE_S = 5.0
+"""From SIGTERM to SIGKILL for commands that are stopped."""
+
+RuntimeName = Literal["process", "oci"]
+"""A process of this machine in a cgroup of its own, or an OCI container that runc starts there."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """One command to record.
+
+    name: letters, digits, - and _; command: program and arguments; app: application it belongs to, None =
+    the recording's; env: added to the recorder's own; cpu_quota_cores, memory_limit_bytes: limits for the
+    whole recording, None = none; directory: where it runs, None = here; runtime: what it is run as.
+    Raises ScenarioError naming the container and the value.
+    """
+
+    name: str
+    command: tuple[str, ...]
+    app: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    cpu_quota_cores: float | None = None
+    memory_limit_bytes: int | None = None
+    directory: Path | None = None
+    runtime: RuntimeName = "process"
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ScenarioError(
+                f"container name {self.name!r}: expected letters, digits, - and _ (at most 63)"
+            )
+        if not self.command or not self.command[0]:
+            raise ScenarioError(f"container {self.name}: no command to run")
+        if self.runtime not in get_args(RuntimeName):
+            known = " or ".join(get_args(RuntimeName))
+            raise ScenarioError(f"container {self.name}: runtime {self.runtime!r}: expected {known}")
+        for what, value in (
+            ("cpu_quota_cores", self.cpu_quota_cores),
+            ("memory_limit_bytes", self.memory_limit_bytes),
+        ):
+            if value is not None and not value > 0:
+                raise ScenarioError(f"container {self.name}: {what} is {value}, expected more than 0")
+
+
+@dataclass(slots=True)
+class Container:
+    """A container being recorded.
+
+    endpoint: its own network, None for the host's. exit_code: None until `note_end`; outlived: processes
+    that were left in the group when its command ended; usage: as last read.
+    """
+
+    spec: ContainerSpec
+    group: Group
+    endpoint: Endpoint | None
+    process: subprocess.Popen[bytes] | None = None
+    exit_code: int | None = None
+    outlived: int = 0
+    usage: Usage = NOTHING_USED
+
+    @property
+    def running(self) -> bool:
+        """Started, and not yet noted as ended."""
+        return self.process is not None and self.exit_code is None
+
+    @property
+    def address(self) -> str:
+        """Where the others reach it."""
+        return "127.0.0.1" if self.endpoint is None else self.endpoint.address
+
+    def start(self, peers: Sequence[Container], logs: Path | None, stdout: int | None) -> None:
+        """Starts the command inside. peers: all containers of the run; logs, stdout: see recorder.record.
+
+        Raises ScenarioError when the command cannot be executed, BackendError when the kernel does not
+        let it in or the log cannot be written.
+        """
+        with ExitStack() as files:
+            log = None if logs is None else files.enter_context(_open_log(logs, self.spec.name))
+            environment = {**os.environ, **_addresses(self, peers), **self.spec.env}
+            try:
+                # Python calls preexec_fn unsafe because locks of other threads stay locked after a
+                # fork; `enter` takes none.
+                self.process = subprocess.Popen(
+                    self.command_line(environment),
+                    cwd=self.spec.directory,
+                    env=environment,
+                    stdin=None if len(peers) == 1 else subprocess.DEVNULL,
+                    stdout=stdout if log is None else log,
+                    stderr=log,
+                    preexec_fn=self.entrance,
+                )
+            except OSError as error:
+                what = f"{error.filename or self.spec.command[0]}: cannot be executed ({error.strerror})"
+                raise ScenarioError(f"container {self.spec.name}: {what}") from error
+            except subprocess.SubprocessError as error:
+                raise BackendError(
+                    f"container {self.spec.name}: the command was not let into its cgroup or network; "
+                    "run as root and not inside a restricted container"
+                ) from error
+
+    def command_line(self, _environment: Mapping[str, str]) -> Sequence[str | Path]:
+        """What is executed, in that environment."""
+        return self.spec.command
+
+    def poll(self) -> int | None:
+        """How the command ended, negative for a signal; None while it runs, or is not started."""
+        return None if self.process is None else self.process.poll()
+
+    def tidy(self) -> None:
+        """Removes what its end leaves besides the group. Idempotent."""
+
+    @property
+    def entrance(self) -> Callable[[], None] | None:
+        """How the started process gets inside; None for a command that does so by itself."""
+        return self._enter
+
+    def _enter(self) -> None:
+        """Runs between fork and exec: only system calls on what was opened before."""
+        self.group.enter()
+        if self.endpoint is not None:
+            self.endpoint.enter()
+
+    def read(self) -> tuple[Usage, Traffic]:
+        """The counters now (traffic 0 in the host's network); remembers the usage."""
+        self.usage = self.group.read()
+        return self.usage, Traffic(0, 0) if self.endpoint is None else self.endpoint.read()
+
+    def note_end(self, code: int) -> None:
+        """The command has ended: notes how, and ends what it left behind, as a container's init would."""
+        self.exit_code = code
+        self.outlived = len(self.group.pids())
+        self.group.send(signal.SIGKILL)
+        self.tidy()
+
+
+def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
+    """Ends what is running: SIGTERM, and SIGKILL after the grace or as soon as `hurry` says so."""
+    left = [each for each in containers if each.running]
+    for each in left:
+        each.group.send(signal.SIGTERM)
+    deadline = time.monotonic() + TERMINATION_GRACE_S
+    while any(_is_up(each) for each in left) and time.monotonic() < deadline and not hurry():
+        time.sleep(_POLL_S)
+    for each in left:
+        each.group.send(signal.SIGKILL)
+    while any(_is_up(each) for each in left):
+        time.sleep(_POLL_S)
+        for each in left:
+            # What had not got inside yet when the others were killed.
+            each.group.send(signal.SIGKILL)
+    for each in left:
+        each.tidy()
+
+
+def _is_up(container: Container) -> bool:
+    ended = container.process is None or container.process.poll() is not None
+    return not ended or bool(container.group.pids())
+
+
+def _addresses(container: Container, peers: Sequence[Container]) -> dict[str, str]:
+    named = {f"TWINBED_ADDRESS_{each.spec.name.upper().replace('-', '_')}": each.address for each in peers}
+    return {"TWINBED_ADDRESS": container.address, **named}
+
+
+def _open_log(folder: Path, name: str) -> BinaryIO:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return (folder / f"{name}.log").open("wb")
+    except OSError as error:
+        raise BackendError(
+            f"{error.filename}: the log cannot be written ({error.strerror}); choose another folder"
+        ) from error

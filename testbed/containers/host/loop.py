@@ -1,0 +1,255 @@
+"""Runs containers for real under an allocator: the testbed's counterpart of twin's `simulate`.
+
+For: control(), which starts the containers, serves the loop and returns what was observed. Not for: the loop
+(run.py), decisions (control) or tables (lab).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from control.allocator.model import Application
+from control.allocator.ports import Allocator, ServiceAware
+from testbed.containers import machine, network
+from testbed.containers.cgroup.drivers import NOTHING_USED, QUOTA_PERIOD_US, Driver, Usage, detect
+from testbed.containers.cgroup.hooks import HookTelemetry
+from testbed.containers.cgroup.polling import Polling
+from testbed.containers.host.container import ContainerSpec, stop
+from testbed.containers.host.fleet import Fleet
+from testbed.containers.host.observed import LoopTimes, Observed
+from testbed.containers.host.priority import urgent
+from testbed.containers.host.records import Books
+from testbed.containers.host.run import ControlLoop
+from testbed.containers.host.supervised import NS, Attached, Managed, Status, Supervised
+from testbed.containers.interrupts import Interrupts
+from testbed.containers.ownership import new_run
+from testbed.containers.ports import Client, GroupGoneError, TelemetrySource
+from testbed.containers.record.recorder import Progress
+from twinbed import BackendError, ScenarioError, __version__
+
+__all__ = ["Attached", "Managed", "Progress", "Settings", "control"]
+
+_GRACE_NS = 10_000_000
+_PERIOD_S = QUOTA_PERIOD_US / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a run is to be made. period_s: CFS period and row of the record; duration_s: None = until the
+    client or the commands end; telemetry: `auto` = the best that this machine has; logs: folder for the
+    commands' output, None = it passes through; host_cores: the largest useful quota, None = this machine's.
+    """
+
+    period_s: float = _PERIOD_S
+    duration_s: float | None = None
+    telemetry: Literal["auto", "polling", "hooks"] = "auto"
+    logs: Path | None = None
+    host_cores: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.period_s != _PERIOD_S:
+            raise ScenarioError(
+                f"period of {self.period_s:g} s: containers have CFS periods of {_PERIOD_S:g} s here"
+            )
+        if self.duration_s is not None and not self.duration_s > 0:
+            raise ScenarioError(f"duration of {self.duration_s:g} s: expected more than 0")
+
+
+def control(
+    containers: Sequence[Managed],
+    applications: Sequence[Application],
+    allocator: Allocator,
+    settings: Settings,
+    *,
+    client: Client | None = None,
+    on_tick: Callable[[Progress], None] | None = None,
+    driver: Driver | None = None,
+) -> Observed:
+    """Runs the containers under the allocator and returns what the kernel showed.
+
+    Ends when settings.duration_s is over, the client has no work left, or all commands have ended. Commands
+    that are killed or fail are started again; one that exits with 0 leaves. on_tick: called once a period.
+    driver: None = this machine's. The loop runs at real-time priority where that is allowed, and without
+    garbage collection. Service statistics are not told to allocators: the loop sees no requests.
+
+    Raises ScenarioError for containers that do not fit and for a command that cannot be executed,
+    BackendError where the machine refuses; on these and on KeyboardInterrupt (SIGTERM is turned into it)
+    all that was started is ended and all that was made is removed.
+    """
+    _check(containers, applications)
+    driver = driver or detect()
+    driver.sweep()
+    network.sweep()
+    with Interrupts() as interrupts, ExitStack() as undo:
+        fleet = Fleet(_prepare(containers, driver, undo), settings.host_cores or float(os.cpu_count() or 1))
+        books = Books(fleet, settings.period_s)
+        source, telemetry = _telemetry(settings)
+        undo.callback(source.close)
+        undo.callback(lambda: _end(fleet, lambda: interrupts.hurry))
+        loop = ControlLoop(fleet, applications, allocator, source, books, settings.logs)
+        undo.callback(loop.close)
+        undo.callback(interrupts.shield)
+        run = _Run(fleet, books, loop, source, settings, client, on_tick)
+        with urgent() as scheduling:
+            run.serve()
+        facts = _facts(driver, allocator, loop, scheduling)
+        before, after = run.before, [_usage(each) for each in fleet.containers]
+        lost = source.lost - run.lost_before
+    return Observed(
+        names=tuple(each.name for each in fleet.containers),
+        app=fleet.app,
+        period_s=settings.period_s,
+        began_s=run.began_s,
+        series=books.series(),
+        events=books.events,
+        limit_changes=books.limit_changes,
+        done_s=np.array([(b.cpu_ns - a.cpu_ns) / NS for a, b in zip(before, after, strict=True)]),
+        nr_periods=np.array([b.nr_periods - a.nr_periods for a, b in zip(before, after, strict=True)]),
+        nr_throttled=np.array([b.nr_throttled - a.nr_throttled for a, b in zip(before, after, strict=True)]),
+        reports=books.reports,
+        decide_s=loop.decide_s,
+        times=LoopTimes(
+            np.array(books.lateness_ns) / NS,
+            np.array(books.write_ns) / NS,
+            np.array(books.grant_ns) / NS,
+            run.own_cores,
+            books.skipped,
+            lost,
+        ),
+        telemetry=telemetry,
+        facts=facts,
+        exit_codes=tuple(each.exit_code for each in fleet.containers),
+    )
+
+
+class _Run:
+    """The time line of one run. before: counters at its start; lost_before: records
+    lost until then; own_cores: CPU that the loop used."""
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        books: Books,
+        loop: ControlLoop,
+        source: TelemetrySource,
+        settings: Settings,
+        client: Client | None,
+        on_tick: Callable[[Progress], None] | None,
+    ) -> None:
+        self._fleet, self._books, self._loop, self._source = fleet, books, loop, source
+        self._settings, self._client, self._on_tick = settings, client, on_tick
+        self.before: list[Usage] = []
+        self.began_s = 0.0
+        self.own_cores = 0.0
+        self.lost_before = 0
+
+    def serve(self) -> None:
+        """Deploys, starts the client, and serves until the end."""
+        loop, client = self._loop, self._client
+        loop.deploy()
+        try:
+            start_ns = time.monotonic_ns() if client is None else client.start()
+            self.began_s = time.time() + (start_ns - time.monotonic_ns()) / NS
+            self.before = [_usage(each) for each in self._fleet.containers]
+            self.lost_before = self._source.lost
+            loop.begin(start_ns)
+            cpu_ns, at_ns = time.thread_time_ns(), time.monotonic_ns()
+            duration_s = self._settings.duration_s
+            until_ns = None if duration_s is None else start_ns + round(duration_s * NS)
+            loop.run(until_ns, self._row)
+            # Periods that ended within the last row are read a little after it.
+            loop.run(time.monotonic_ns() + _GRACE_NS, lambda: True)
+            self.own_cores = (time.thread_time_ns() - cpu_ns) / (time.monotonic_ns() - at_ns)
+        finally:
+            if client is not None:
+                client.stop()
+
+    def _row(self) -> bool:
+        if self._on_tick is not None:
+            elapsed_s = self._books.at_s(time.monotonic_ns())
+            running = sum(each.status is not Status.ABSENT for each in self._fleet.containers)
+            self._on_tick(
+                Progress(elapsed_s, self._books.rows, self._source.lost - self.lost_before, running)
+            )
+        return self._client is None or self._client.running()
+
+
+def _check(containers: Sequence[Managed], applications: Sequence[Application]) -> None:
+    if not containers:
+        raise ScenarioError("nothing to control: no container is given")
+    names = [each.spec.name for each in containers]
+    for each in containers:
+        if names.count(each.spec.name) > 1:
+            raise ScenarioError(f"container {each.spec.name!r} is given twice")
+        if not 0 <= each.app < len(applications):
+            raise ScenarioError(f"container {each.spec.name}: there is no application {each.app}")
+
+
+def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> list[Supervised]:
+    """A cgroup for each container that is ours; `undo` removes them, and only closes the others."""
+    run = new_run()
+    undo.callback(driver.finish, run)
+    made: list[Supervised] = []
+    for index, each in enumerate(containers):
+        group = None
+        if isinstance(each.spec, ContainerSpec):
+            group = driver.create(run, each.spec.name)
+            undo.callback(group.remove)
+        made.append(Supervised(each, index, group))
+        undo.callback(made[-1].detach)
+    return made
+
+
+def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
+    """The hooks where this kernel allows them, polling elsewhere, unless the hooks are asked for by name."""
+    if settings.telemetry != "polling":
+        try:
+            return HookTelemetry(settings.period_s), "hooks"
+        except BackendError:
+            if settings.telemetry == "hooks":
+                raise
+    return Polling(settings.period_s), "polling"
+
+
+def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
+    """Ends the commands; without their quota, so that what is throttled can still end in good order."""
+    running = [each for each in fleet.containers if each.container is not None and each.container.running]
+    for each in running:
+        try:
+            if each.group is not None:
+                each.group.set_cpu_quota(math.inf)
+        except GroupGoneError:
+            # Moved out before the cgroup was removed: it would not be found in there.
+            each.kill()
+    stop([each.container for each in running if each.container is not None], hurry)
+
+
+def _usage(each: Supervised) -> Usage:
+    """The counters now; nothing where the cgroup is gone or not there yet."""
+    if each.group is None:
+        return NOTHING_USED
+    try:
+        return each.group.read()
+    except GroupGoneError:
+        return NOTHING_USED
+
+
+def _facts(driver: Driver, allocator: Allocator, loop: ControlLoop, scheduling: str) -> dict[str, str]:
+    return {
+        "twinbed_version": __version__,
+        **machine.facts(),
+        "cgroup_version": str(driver.version),
+        "loop_scheduling": scheduling,
+        "containers_without_oom_trap": str(loop.untrapped),
+        "restarts_s": " ".join(f"{each:.3f}" for each in loop.restarts_s),
+        "service_level": "not told" if isinstance(allocator, ServiceAware) else "not wanted",
+    }

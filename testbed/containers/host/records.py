@@ -1,0 +1,192 @@
+"""What the control loop writes down while it runs: rows per period, events, how well it kept time.
+
+For: filling observed.Observed at a cost that does not disturb the loop: arrays in blocks, one row copied per
+period. Not for: deciding or measuring anything. Row t is period [t·P, (t+1)·P) of the run's time line.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.containers.host.fleet import Columns, Fleet
+from testbed.containers.host.observed import ObservedEvents, ObservedSeries
+from testbed.containers.ports import Records
+
+NS = 1_000_000_000
+
+_BLOCK_ROWS = 1024
+_TYPES: dict[str, type] = {
+    "usage_cores": np.float32,
+    "quota_cores": np.float32,
+    "throttled": np.bool_,
+    "throttled_s": np.float32,
+    "memory_bytes": np.int64,
+    "limit_bytes": np.int64,
+    "cpu_reason": np.uint8,
+    "up": np.bool_,
+    "reported": np.bool_,
+}
+_REPORTED = ("usage_cores", "quota_cores", "throttled", "throttled_s", "memory_bytes")
+"""What a row has from a record, by the same names."""
+
+
+class Books:
+    """The record of one run of `fleet`. period_s: length of a row.
+
+    begin() starts the time line; before it nothing is kept but events, which then happened at 0 s.
+    lateness_ns, write_ns, grant_ns: what LoopTimes has, in ns; skipped, limit_changes, reports: counts.
+    """
+
+    def __init__(self, fleet: Fleet, period_s: float) -> None:
+        self._fleet = fleet
+        self.period_ns = round(period_s * NS)
+        self.start_ns: int | None = None
+        self.events = ObservedEvents([], [], [], [])
+        self.lateness_ns, self.write_ns, self.grant_ns = array("q"), array("q"), array("q")
+        self.skipped = self.limit_changes = self.reports = 0
+        self.done_s = np.zeros(len(fleet.containers))
+        self._rows = 0
+        self._last_row = np.zeros(len(fleet.containers), np.int64)
+        self._memory_bytes = np.zeros(len(fleet.containers), np.int64)
+        self._arrays = self._block()
+        self._taken: list[tuple[Records, Columns]] = []
+        self._reasons: list[tuple[int, int]] = []
+
+    def begin(self, start_ns: int) -> None:
+        """Row 0 starts at `start_ns` (CLOCK_MONOTONIC); what was counted before does not count."""
+        self.start_ns = start_ns
+        self.skipped = self.limit_changes = 0
+        for times in (self.lateness_ns, self.write_ns, self.grant_ns):
+            del times[:]
+
+    def at_s(self, now_ns: int) -> float:
+        """A moment on the time line, seconds; 0 before it began."""
+        return 0.0 if self.start_ns is None else max(now_ns - self.start_ns, 0) / NS
+
+    def row_ends_ns(self) -> int:
+        """When the row ends that is being lived in."""
+        return (self.start_ns or 0) + (self._rows + 1) * self.period_ns
+
+    @property
+    def rows(self) -> int:
+        """Rows that have ended."""
+        return self._rows
+
+    def advance(self, now_ns: int) -> bool:
+        """Closes the rows that ended by `now_ns`; whether there were any.
+
+        They get the limits in force, and the memory last seen where no record has come. To be called
+        before anything changes at `now_ns`.
+        """
+        if self.start_ns is None:
+            return False
+        ended = max((now_ns - self.start_ns) // self.period_ns, self._rows)
+        fleet, first = self._fleet, self._rows
+        if ended == first:
+            return False
+        self._write_down()
+        self._fit(ended)
+        rows = slice(first, ended)
+        self._arrays["limit_bytes"][rows] = fleet.limit_bytes
+        self._arrays["up"][rows] = fleet.up
+        # A record that is in already knows better: it is about the container's own period.
+        unknown = ~self._arrays["reported"][rows]
+        if not unknown.any():
+            self._rows = int(ended)
+            return True
+        held_bytes = np.where(fleet.up, self._memory_bytes, 0)
+        for name, known in (("quota_cores", fleet.quota_cores), ("memory_bytes", held_bytes)):
+            self._arrays[name][rows][unknown] = np.broadcast_to(known, unknown.shape)[unknown]
+        self._rows = int(ended)
+        return True
+
+    def take(self, records: Records, columns: Columns) -> None:
+        """Fills the row in which each container's own period ended. columns: those of records.ids.
+
+        A record of several periods, because the loop or the kernel was late, fills all of theirs. Neither is
+        to be changed afterwards: what was taken is written down when a row ends, all of it at once.
+        """
+        if self.start_ns is not None:
+            self._taken.append((records, columns))
+            self.reports += len(columns)
+
+    def _write_down(self) -> None:
+        if self._reasons:
+            columns, reasons = zip(*self._reasons, strict=True)
+            self._reasons.clear()
+            self._fit(self._rows + 1)
+            self._arrays["cpu_reason"][self._rows, columns] = reasons
+        if not self._taken:
+            return
+        taken, self._taken = self._taken, []
+        if np.bincount(_joined([columns for _, columns in taken])).max() == 1:
+            self._put(taken)
+        else:
+            # Somebody is in there twice, after a late record: the second one follows the first one's row.
+            for each in taken:
+                self._put([each])
+
+    def _put(self, taken: Sequence[tuple[Records, Columns]]) -> None:
+        """Of containers that are in there once each."""
+        assert self.start_ns is not None
+        columns = _joined([each for _, each in taken])
+        end_ns = _joined([records.end_ns for records, _ in taken])
+        last = (end_ns - (self.start_ns + 1)) // self.period_ns
+        self._fit(int(last.max()) + 1)
+        for name in _REPORTED:
+            self._arrays[name][last, columns] = _joined([getattr(records, name) for records, _ in taken])
+        self._arrays["reported"][last, columns] = True
+        self._fill(last, columns)
+        self._memory_bytes[columns] = self._arrays["memory_bytes"][last, columns]
+
+    def joined(self, column: int) -> None:
+        """What it does from here on has nothing to do with its rows so far."""
+        self._write_down()
+        self._last_row[column] = self._rows
+        self._memory_bytes[column] = 0
+
+    def _fill(self, last: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
+        """A record of several periods is the mean of all of them."""
+        late = np.flatnonzero(last - self._last_row[columns] > 1)
+        for row, column in zip(last[late].tolist(), columns[late].tolist(), strict=True):
+            missed = slice(self._last_row[column] + 1, row)
+            for name in ("usage_cores", "quota_cores", "throttled", "memory_bytes"):
+                self._arrays[name][missed, column] = self._arrays[name][row, column]
+        self._last_row[columns] = last
+
+    def note(self, kind: str, column: int, now_ns: int) -> None:
+        """An event, with the memory limit after it."""
+        events = self.events
+        events.at_s.append(self.at_s(now_ns))
+        events.container.append(column)
+        events.kind.append(kind)
+        events.limit_bytes.append(int(self._fleet.limit_bytes[column]))
+
+    def give_reason(self, column: int, reason: int) -> None:
+        """Of the last change of a CPU limit in the row that is being lived in."""
+        self._reasons.append((column, reason))
+
+    def series(self) -> ObservedSeries:
+        """All rows that have ended."""
+        self._write_down()
+        kept: dict[str, Any] = {name: values[: self._rows].copy() for name, values in self._arrays.items()}
+        return ObservedSeries(**kept)
+
+    def _fit(self, rows: int) -> None:
+        while rows > len(self._arrays["up"]):
+            grown = self._block()
+            for name, values in self._arrays.items():
+                self._arrays[name] = np.concatenate((values, grown[name]))
+
+    def _block(self) -> dict[str, NDArray[Any]]:
+        shape = (_BLOCK_ROWS, len(self._fleet.containers))
+        return {name: np.zeros(shape, kind) for name, kind in _TYPES.items()}
+
+
+def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)

@@ -1,0 +1,133 @@
+"""Containers that follow arrays of demand, and the client that lets them begin together.
+
+For: running a twin's workload on real containers: hand `containers` and the object itself, as the client, to
+loop.control. Not for: the load itself (stress.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.containers.host.container import ContainerSpec
+from testbed.containers.host.supervised import Managed
+from testbed.containers.load.stress import NS
+from twinbed import ScenarioError
+
+_LEAD_NS = 100_000_000
+
+
+class StressScripts:
+    """N stress containers, and `ports.Client` for them. folder: for their scripts, made if it is not there.
+
+    demand_cores: float64[T, N], CPU work that arrives per period / P; memory_bytes: int64[T, N];
+    threads: int[N]; app: int64[N]; peak_cores, peak_bytes: [N], None = not profiled; present: bool[T, N],
+    None = always: a container joins at its first True and leaves after its last. Raises ScenarioError for
+    arrays that do not belong together.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        names: Sequence[str],
+        demand_cores: NDArray[np.float64],
+        memory_bytes: NDArray[np.int64],
+        *,
+        threads: Sequence[int] | None = None,
+        period_s: float = 0.1,
+        app: Sequence[int] | None = None,
+        peak_cores: Sequence[float] | None = None,
+        peak_bytes: Sequence[int] | None = None,
+        present: NDArray[np.bool_] | None = None,
+    ) -> None:
+        if demand_cores.shape != memory_bytes.shape or demand_cores.shape[1:] != (len(names),):
+            raise ScenarioError(
+                f"stress scripts of {len(names)} containers: demand is {demand_cores.shape}, memory "
+                f"{memory_bytes.shape}; expected both [periods, containers]"
+            )
+        self._folder, self._names, self._period_s = folder, tuple(names), period_s
+        self._present = np.ones(demand_cores.shape, np.bool_) if present is None else present
+        self._demand, self._memory = demand_cores * self._present, memory_bytes
+        self._threads = threads or [1] * len(names)
+        self._app = app or [0] * len(names)
+        self._peak_cores, self._peak_bytes = peak_cores, peak_bytes
+        self._begin_ns = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._begin.unlink(missing_ok=True)
+
+    @property
+    def duration_s(self) -> float:
+        """Of the scripts."""
+        return len(self._demand) * self._period_s
+
+    @property
+    def containers(self) -> list[Managed]:
+        """As loop.control takes them; their scripts are written now."""
+        return [self._container(index) for index in range(len(self._names))]
+
+    def start(self) -> int:
+        """Everybody's period 0 begins a little from now."""
+        self._begin_ns = time.monotonic_ns() + _LEAD_NS
+        whole = self._begin.with_suffix(".new")
+        whole.write_text(str(self._begin_ns))
+        whole.rename(self._begin)
+        return self._begin_ns
+
+    def running(self) -> bool:
+        """Until the scripts are over."""
+        return time.monotonic_ns() < self._begin_ns + round(self.duration_s * NS)
+
+    def stop(self) -> None:
+        """Nothing of it runs besides the containers."""
+
+    @property
+    def _begin(self) -> Path:
+        return self._folder / "begin"
+
+    def _container(self, index: int) -> Managed:
+        name = self._names[index]
+        ready = self._folder / f"{name}.ready"
+        done = self._folder / f"{name}.done"
+        for each in (ready, done):
+            each.unlink(missing_ok=True)
+        script = self._folder / f"{name}.json"
+        script.write_text(
+            json.dumps(
+                {
+                    "period_s": self._period_s,
+                    "demand_cores": self._demand[:, index].tolist(),
+                    "memory_bytes": self._memory[:, index].tolist(),
+                    "threads": int(self._threads[index]),
+                    "begin": str(self._begin),
+                    "ready": str(ready),
+                    "done": str(done),
+                }
+            )
+        )
+        there = np.flatnonzero(self._present[:, index])
+        first, last = int(there[0]), int(there[-1]) + 1
+        return Managed(
+            ContainerSpec(name, (sys.executable, "-m", "testbed.containers.load.stress", str(script))),
+            app=int(self._app[index]),
+            peak_cores=None if self._peak_cores is None else float(self._peak_cores[index]),
+            peak_bytes=None if self._peak_bytes is None else int(self._peak_bytes[index]),
+            ready=lambda: _alive(ready),
+            begins_s=first * self._period_s,
+            ends_s=None if last == len(self._demand) else last * self._period_s,
+        )
+
+
+def _alive(ready: Path) -> bool:
+    """Whether the process that last said it is ready still runs."""
+    try:
+        os.kill(int(ready.read_text()), 0)
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return True

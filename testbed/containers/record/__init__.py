@@ -1,0 +1,1 @@
+"""The recorder: commands, each in a cgroup of its own, and what they use."""

@@ -1,0 +1,281 @@
+"""Runs commands, each in a cgroup of its own, and records what they use: the first real driver.
+
+For: CPU, throttling, memory and network of one or several containers at regular intervals, and leaving
+nothing behind. Not for: files (lab writes traces), nor for limits that change while it runs.
+"""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import ceil
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.containers import machine, network
+from testbed.containers.cgroup.drivers import Driver, Group, detect
+from testbed.containers.host.container import Container, ContainerSpec, stop
+from testbed.containers.host.runtimes import Entering
+from testbed.containers.interrupts import Interrupts
+from testbed.containers.ownership import new_run
+from testbed.containers.record.samples import Samples
+from testbed.containers.record.schedule import NS, Schedule
+from twinbed import ScenarioError, __version__
+
+__all__ = ["DEFAULT_INTERVAL_S", "ContainerSpec", "NetworkMode", "Progress", "Recording", "record"]
+
+Floats = NDArray[np.float64]
+NetworkMode = Literal["host", "own"]
+
+DEFAULT_INTERVAL_S = 0.1
+"""The CFS bandwidth period: the twin and the allocators think in it."""
+
+MIN_INTERVAL_S = 0.01
+"""Below this the kernel's own accounting (a scheduler tick, 4 ms at HZ = 250) shows in every interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a recording is: seconds since its start, samples taken, ticks missed, commands running."""
+
+    elapsed_s: float
+    samples: int
+    missed: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """T intervals × N containers; the fields up to `notes` are those of traces.schema.UsageTrace.
+
+    start_s: Unix time at the first interval's start. rx_bytes, tx_bytes: None without own networks.
+    exit_codes: per container, negative for a signal, None for one that was still running and was stopped;
+    missed_ticks: ticks without a sample; sampling_cores: CPU that the recorder itself used, cores.
+    """
+
+    containers: tuple[str, ...]
+    apps: tuple[str, ...]
+    start_s: float
+    interval_s: float
+    cpu_cores: Floats
+    memory_bytes: Floats
+    present: NDArray[np.bool_]
+    rx_bytes: Floats | None
+    tx_bytes: Floats | None
+    throttled_s: Floats
+    metadata: dict[str, str]
+    notes: tuple[str, ...]
+    exit_codes: tuple[int | None, ...]
+    missed_ticks: int
+    sampling_cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What the sampling loop hands on: samples from the schedule's start, Unix time of it, CPU it used."""
+
+    samples: Samples
+    schedule: Schedule
+    began: float
+    sampling_cores: float
+
+
+def record(
+    specs: Sequence[ContainerSpec],
+    *,
+    app: str,
+    interval_s: float = DEFAULT_INTERVAL_S,
+    duration_s: float | None = None,
+    network_mode: NetworkMode = "host",
+    logs: Path | None = None,
+    stdout: int | None = None,
+    on_tick: Callable[[Progress], None] | None = None,
+    driver: Driver | None = None,
+) -> Recording:
+    """Runs the commands until all have ended or `duration_s` is over, and returns what they used.
+
+    app: the application of commands that name none. A command that ends takes the processes that it left
+    behind with it; commands that run when `duration_s` is over get SIGTERM, then SIGKILL. logs: folder for
+    each command's output (NAME.log); without it output passes through, standard output to the descriptor
+    `stdout` where given. on_tick is called after each sample. driver: None = this machine's.
+    Commands find each other by TWINBED_ADDRESS (own) and TWINBED_ADDRESS_<NAME> (each one's).
+
+    Raises ScenarioError for a command that cannot be executed, BackendError where the machine refuses; on
+    these and on KeyboardInterrupt (SIGTERM is turned into it) all that was started is ended and all that
+    was made is removed. Leftovers of recorders that died before they could do that are removed first.
+    """
+    _check(specs, interval_s, duration_s)
+    driver = driver or detect()
+    driver.sweep()
+    network.sweep()
+    with Interrupts() as interrupts, ExitStack() as undo:
+        containers = _prepare(specs, driver, network_mode, undo)
+        undo.callback(lambda: stop(containers, lambda: interrupts.hurry))
+        undo.callback(interrupts.shield)
+        measured = _measure(containers, interval_s, duration_s, logs, stdout, on_tick)
+    return _recording(containers, measured, app, interval_s, network_mode, driver.version)
+
+
+def _check(specs: Sequence[ContainerSpec], interval_s: float, duration_s: float | None) -> None:
+    if not specs:
+        raise ScenarioError("nothing to record: no command is given")
+    names = [spec.name for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise ScenarioError(f"container {name!r} is given twice")
+    if not interval_s >= MIN_INTERVAL_S:
+        raise ScenarioError(f"interval of {interval_s:g} s: expected at least {MIN_INTERVAL_S:g} s")
+    if duration_s is not None and not duration_s > 0:
+        raise ScenarioError(f"duration of {duration_s:g} s: expected more than 0")
+
+
+def _prepare(
+    specs: Sequence[ContainerSpec], driver: Driver, network_mode: NetworkMode, undo: ExitStack
+) -> list[Container]:
+    """Cgroups, limits and networks, all before the first command starts; `undo` removes them."""
+    run = new_run()
+    undo.callback(driver.finish, run)
+    groups: list[Group] = []
+    for spec in specs:
+        group = driver.create(run, spec.name)
+        undo.callback(group.remove)
+        groups.append(group)
+        if spec.cpu_quota_cores is not None:
+            group.set_cpu_quota(spec.cpu_quota_cores)
+        if spec.memory_limit_bytes is not None:
+            group.set_memory_limit(spec.memory_limit_bytes)
+    endpoints: Sequence[network.Endpoint | None] = [None] * len(specs)
+    if network_mode == "own":
+        networks = network.Network(run, [spec.name for spec in specs])
+        # Its namespaces go once the processes in them have, and those go with the groups.
+        undo.callback(networks.remove)
+        endpoints = networks.endpoints
+    return [
+        (Entering if spec.runtime == "oci" else Container)(spec, group, endpoint)
+        for spec, group, endpoint in zip(specs, groups, endpoints, strict=True)
+    ]
+
+
+def _measure(
+    containers: Sequence[Container],
+    interval_s: float,
+    duration_s: float | None,
+    logs: Path | None,
+    stdout: int | None,
+    on_tick: Callable[[Progress], None] | None,
+) -> _Measured:
+    samples = Samples(len(containers))
+    last_tick = None if duration_s is None else max(1, ceil(duration_s / interval_s - 1e-9))
+    began, cpu_began = time.time(), time.process_time()
+    schedule = Schedule(interval_s)
+    _sample(containers, samples, schedule.tick)
+    for each in containers:
+        each.start(containers, logs, stdout)
+    while any(each.running for each in containers) and (last_tick is None or schedule.tick < last_tick):
+        _sample(containers, samples, schedule.wait())
+        if on_tick is not None:
+            running = sum(each.running for each in containers)
+            on_tick(Progress(schedule.tick * interval_s, len(samples) - 1, schedule.missed, running))
+    elapsed_s = (time.monotonic_ns() - schedule.start_ns) / NS
+    return _Measured(samples, schedule, began, (time.process_time() - cpu_began) / elapsed_s)
+
+
+def _sample(containers: Sequence[Container], samples: Samples, tick: int) -> None:
+    """Reads all containers; one whose command has ended is read for the last time."""
+    for index, each in enumerate(containers):
+        if each.exit_code is not None:
+            continue
+        code = each.poll()
+        at_ns = time.monotonic_ns()
+        usage, traffic = each.read()
+        counters = (
+            usage.cpu_ns,
+            usage.throttled_ns,
+            usage.memory_bytes,
+            traffic.rx_bytes,
+            traffic.tx_bytes,
+        )
+        if code is None:
+            samples.put(index, at_ns, *counters)
+        else:
+            samples.put_last(index, tick, *counters)
+            each.note_end(code)
+    samples.keep(tick)
+
+
+def _recording(
+    containers: Sequence[Container],
+    measured: _Measured,
+    app: str,
+    interval_s: float,
+    network_mode: NetworkMode,
+    cgroup_version: int,
+) -> Recording:
+    schedule = measured.schedule
+    intervals = measured.samples.intervals(schedule.start_ns, interval_s)
+    counted = network_mode == "own"
+    facts = {
+        "twinbed_version": __version__,
+        "recorded_at": datetime.fromtimestamp(measured.began, UTC).isoformat(timespec="seconds"),
+        **machine.facts(),
+        "cgroup_version": str(cgroup_version),
+        "interval_s": f"{interval_s:g}",
+        "missed_ticks": str(schedule.missed),
+        "sampling_cores": f"{measured.sampling_cores:.4f}",
+        "network": network_mode,
+    }
+    for each in containers:
+        facts |= _facts(each)
+    return Recording(
+        containers=tuple(each.spec.name for each in containers),
+        apps=tuple(each.spec.app or app for each in containers),
+        start_s=round(measured.began, 3),
+        interval_s=interval_s,
+        cpu_cores=intervals.cpu_cores,
+        memory_bytes=intervals.memory_bytes,
+        present=intervals.present,
+        rx_bytes=intervals.rx_bytes if counted else None,
+        tx_bytes=intervals.tx_bytes if counted else None,
+        throttled_s=intervals.throttled_s,
+        metadata=facts,
+        notes=_notes(containers, schedule),
+        exit_codes=tuple(each.exit_code for each in containers),
+        missed_ticks=schedule.missed,
+        sampling_cores=measured.sampling_cores,
+    )
+
+
+def _facts(container: Container) -> dict[str, str]:
+    """What a trace should say of one container, under keys that end in its name."""
+    spec, usage = container.spec, container.usage
+    stated = {
+        "command": shlex.join(spec.command),
+        "exit_code": "stopped" if container.exit_code is None else container.exit_code,
+        "cpu_quota_cores": spec.cpu_quota_cores,
+        "memory_limit_bytes": spec.memory_limit_bytes,
+        "nr_periods": usage.nr_periods or None,
+        "nr_throttled": usage.nr_throttled if usage.nr_periods else None,
+    }
+    return {f"{key}.{spec.name}": str(value) for key, value in stated.items() if value is not None}
+
+
+def _notes(containers: Sequence[Container], schedule: Schedule) -> tuple[str, ...]:
+    notes = []
+    if schedule.missed:
+        notes.append(
+            f"{schedule.missed} of {schedule.tick} ticks were missed while the machine was busy; what was "
+            "used around them is spread evenly over the intervals that they separate."
+        )
+    notes += [
+        f"{each.outlived} processes of {each.spec.name} outlived its command and were ended with it."
+        for each in containers
+        if each.outlived
+    ]
+    return tuple(notes)

@@ -1,0 +1,113 @@
+"""Samples of counters, taken when they could be, turned into regular intervals.
+
+For: keeping what was read and resampling it. Not for: reading (cgroups, network) nor timing (schedule).
+
+A counter is a straight line between two samples, at the times at which they were really taken. So an
+interval's usage is not biased by a sample that came late, what a missed tick would have separated is
+spread evenly over the intervals between its neighbours, and the sum over all intervals is the counter.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from testbed.containers.record.schedule import NS
+
+Floats = NDArray[np.float64]
+
+_FIELDS = 6
+_TIME, _CPU, _THROTTLED, _MEMORY, _RX, _TX = range(_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Regular intervals, [T, N]: mean cores, throttled seconds, bytes held at the end, bytes received and
+    sent, and whether the container was there."""
+
+    cpu_cores: Floats
+    throttled_s: Floats
+    memory_bytes: Floats
+    rx_bytes: Floats
+    tx_bytes: Floats
+    present: NDArray[np.bool_]
+
+
+class Samples:
+    """What was read, in order of time, of `containers` containers; the first sample is tick 0."""
+
+    def __init__(self, containers: int) -> None:
+        self._containers = containers
+        self._ticks = array("q")
+        self._values = array("q")
+        self._last = [0] * (containers * _FIELDS)
+        self._end_ticks: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._ticks)
+
+    def put(
+        self, container: int, at_ns: int, cpu_ns: int, throttled_ns: int, memory_bytes: int, rx: int, tx: int
+    ) -> None:
+        """Sets one container's reading of the sample being taken; one that is not set keeps its last."""
+        first = container * _FIELDS
+        self._last[first : first + _FIELDS] = (at_ns, cpu_ns, throttled_ns, memory_bytes, rx, tx)
+
+    def put_last(
+        self, container: int, tick: int, cpu_ns: int, throttled_ns: int, memory_bytes: int, rx: int, tx: int
+    ) -> None:
+        """Like `put`, for a container that ended in the interval before `tick`: absent from then on.
+
+        What a process held when it ended is gone by now, so the sample before counts where it was more.
+        """
+        self._end_ticks[container] = tick
+        held = max(memory_bytes, self._last[container * _FIELDS + _MEMORY])
+        # Dated by intervals(): all of its usage belongs to the time before the tick.
+        self.put(container, 0, cpu_ns, throttled_ns, held, rx, tx)
+
+    def keep(self, tick: int) -> None:
+        """Closes the sample being taken as that of `tick`."""
+        self._ticks.append(tick)
+        self._values.extend(self._last)
+
+    def intervals(self, start_ns: int, interval_s: float) -> Intervals:
+        """Everything from `start_ns` to the last sample's tick; every container ends there at the latest."""
+        ticks = np.frombuffer(self._ticks, np.int64)
+        values = np.frombuffer(self._values, np.int64).reshape(len(ticks), self._containers, _FIELDS)
+        count = int(ticks[-1])
+        result = np.zeros((_FIELDS, count, self._containers))
+        present = np.zeros((count, self._containers), np.bool_)
+        for index in range(self._containers):
+            end = self._end_ticks.get(index, count)
+            rows = ticks <= end
+            at = (values[rows, index, _TIME] - start_ns) / (interval_s * NS)
+            result[:, :end, index] = _resample(ticks[rows], at, values[rows, index], end)
+            present[:end, index] = True
+        return Intervals(
+            cpu_cores=result[_CPU] / (interval_s * NS),
+            throttled_s=result[_THROTTLED] / NS,
+            memory_bytes=result[_MEMORY],
+            rx_bytes=result[_RX],
+            tx_bytes=result[_TX],
+            present=present,
+        )
+
+
+def _resample(ticks: NDArray[np.int64], at: Floats, values: NDArray[np.int64], end: int) -> Floats:
+    """float64[_FIELDS, end]: per interval, the growth of each counter and the memory at its end.
+
+    ticks: int64[S]; at: when the samples were taken, in intervals since tick 0; values: int64[S, _FIELDS].
+    """
+    at[-1] = end
+    at = np.maximum.accumulate(np.minimum(at, end))
+    grid = np.arange(end + 1, dtype=np.float64)
+    resampled = np.empty((_FIELDS, end))
+    for column in range(_FIELDS):
+        counted = values[:, column] - values[0, column]
+        resampled[column] = np.diff(np.interp(grid, at, counted))
+    # Not a counter: what was seen at a tick is what was held at its interval's end.
+    resampled[_MEMORY] = np.interp(grid[1:], ticks, values[:, _MEMORY])
+    return resampled
