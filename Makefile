@@ -1,6 +1,6 @@
 # The commands of the house. `make run` and `make test` need only git, make and Python 3.11.
 PYTHON ?= python3
-EXTRAS ?= dev,testbed
+EXTRAS ?= dev,explorer,testbed
 PORT   ?= 8501
 JOBS   ?= 2
 VENV   := .venv
@@ -43,7 +43,7 @@ system-vm:
 
 run: setup
 	@$(BIN)/twinbed whatif ddp_training --policy escra,autopilot,vpa,static
-	@tools/explorer $(BIN) $(PORT) $(if $(HEADLESS),check,serve)
+	@$(BIN)/twinbed explore --port $(PORT) $(if $(HEADLESS),--check)
 
 check: setup
 	$(BIN)/ruff check .

@@ -5,7 +5,12 @@ other while sharing the errors that the command line turns into one line and an 
 (docs/decisions/0001-leaf-module.md).
 """
 
-__version__ = "0.1.0"
+from importlib import metadata
+
+try:
+    __version__ = metadata.version("twinbed")
+except metadata.PackageNotFoundError:  # a checkout that nobody installed
+    __version__ = "0+unknown"
 
 
 class TwinbedError(Exception):

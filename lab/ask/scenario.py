@@ -26,7 +26,7 @@ from pydantic import (
 )
 
 from lab.ask import policy as policies_
-from lab.ask import strict_yaml
+from lab.ask import shipped, strict_yaml
 from lab.ask.assignments import assign, names_policy
 from lab.ask.policy import SCHEMES, PolicySpec
 from lab.ask.problems import describe
@@ -239,8 +239,11 @@ class RunSpec:
 
 
 def load(path: str | Path) -> Scenario:
-    """Reads a scenario file; raises ScenarioError (file, dotted key, problem, nearest valid key)."""
-    where = Path(path)
+    """Reads a scenario file, or a shipped one by its name.
+
+    Raises ScenarioError (file, dotted key, problem, nearest valid key).
+    """
+    where = shipped.path_of("scenario", path)
     try:
         text = where.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -19,7 +19,9 @@ from lab.cli import (
     calibrate,
     compare,
     controller,
+    explore,
     measurements,
+    packages,
     policies,
     predict,
     profile,
@@ -46,7 +48,7 @@ app = typer.Typer(
     help="Ask what-if of the infrastructure under AI workloads: record a workload, replay it under other "
     "policies, compare.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -67,6 +69,7 @@ app.add_typer(testbed.app, name="testbed")
 app.command("policies")(policies.policies)
 app.add_typer(controller.app, name="controller")
 app.add_typer(agent.app, name="agent")
+app.command("explore")(explore.explore)
 
 
 def _show_version(wanted: bool) -> None:
@@ -97,7 +100,7 @@ def call(arguments: Sequence[str]) -> int:
         message = _usage(error)
         return _fail(message) if message else FAILED
     except ModuleNotFoundError as error:
-        return _fail(f"the package {error.name} is not installed; pip install 'twinbed[testbed]' has it")
+        return _fail(packages.cure(error.name))
     except MemoryError:
         return _fail("out of memory; select a part of the trace (--container, --start, --end)")
     except OSError as error:
@@ -112,6 +115,8 @@ def call(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """Entry point of the console script."""
+    for line in packages.strangers():
+        sys.stderr.write(f"twinbed: {line}; install twinbed into an environment of its own (pipx, uv tool)\n")
     sys.exit(call(sys.argv[1:]))
 
 

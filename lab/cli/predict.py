@@ -195,8 +195,9 @@ def explain(
 
 
 def _examples(runs: Path | None, jobs: Path | None) -> tuple[Path, Examples]:
+    from lab.ask import shipped
     from lab.cloud import data_set
     from traces.catalogue.catalogue import load
 
     table = runs or data_set.TABLE
-    return table, data_set.load(table, jobs or data_set.JOBS, load())
+    return table, data_set.load(table, jobs or shipped.FOLDERS["job"], load())

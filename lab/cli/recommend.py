@@ -42,7 +42,10 @@ class By(StrEnum):
 
 
 def recommend(
-    job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job's file.", show_default=False)],
+    job: Annotated[
+        Path,
+        typer.Argument(metavar="JOB", help="A job's file, or a shipped job's name.", show_default=False),
+    ],
     by: Annotated[By, typer.Option("--by", help="What the ranking is by.")] = By.COST,
     deadline: Annotated[
         str | None, typer.Option("--deadline", metavar="TIME", help="The job's, e.g. 6h or 90m.")
@@ -91,6 +94,7 @@ def recommend(
     Trials that are added with `twinbed measurements import` under the job's name sharpen the answer.
     """
     from control.recommender.model import Objective
+    from lab.ask import shipped
     from lab.cli.progress import Bar
     from lab.cloud import job_file, recommending
     from lab.cloud.store import Measurements
@@ -99,7 +103,7 @@ def recommend(
     if method not in list(recommending.Method):
         raise ScenarioError(f"--method {method}: no such recommender; there are {_METHODS}")
     question = recommending.Question(
-        job=job_file.as_job(job_file.load(job)),
+        job=job_file.as_job(job_file.load(shipped.path_of("job", job))),
         market=recommending.Market(
             region,
             market,

@@ -27,8 +27,6 @@ from twinbed import ScenarioError
 
 TABLE = Path(__file__).with_name("measured_jobs.csv")
 """The table of measured jobs that ships."""
-JOBS = Path(__file__).parents[2] / "scenarios" / "jobs"
-"""Folder of the jobs that ship."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,28 +12,23 @@ from pathlib import Path
 from typing import TypeVar
 
 from control.recommender.model import Job
+from lab.ask import shipped
 from lab.cloud import job_file
 from lab.explorer import uploads
 from lab.explorer.uploads import Upload
 from twinbed import ScenarioError
 
-JOBS = Path(__file__).resolve().parents[2] / "scenarios" / "jobs"
 _Read = TypeVar("_Read")
-
-
-def shipped() -> list[str]:
-    """Names of the jobs that ship."""
-    return sorted(path.stem for path in JOBS.glob("*.yaml"))
 
 
 def title(name: str) -> str:
     """What a shipped job trains; its name if the file says nothing."""
-    return job_file.load(JOBS / f"{name}.yaml").title or name
+    return job_file.load(shipped.path_of("job", name)).title or name
 
 
 def load_shipped(name: str, local_run: Upload | None) -> Job:
     """A shipped job; its local run is the upload, else the one beside its file, if there is one."""
-    return _with_local_run(job_file.load(JOBS / f"{name}.yaml"), local_run)
+    return _with_local_run(job_file.load(shipped.path_of("job", name)), local_run)
 
 
 def load_uploaded(job: Upload, local_run: Upload | None) -> Job:

@@ -13,6 +13,7 @@ from math import inf
 import streamlit as st
 
 from control.recommender.model import Objective
+from lab.ask import shipped
 from lab.cloud import recommending
 from lab.cloud.recommending import Market, Method, Question
 from lab.explorer import cloud_job
@@ -134,7 +135,7 @@ def question(chosen: Choices) -> Question | None:
 def _job() -> tuple[str, Upload | None, Upload | None]:
     job = st.selectbox(
         "Job",
-        [*cloud_job.shipped(), OWN],
+        [*shipped.names("job"), OWN],
         format_func=lambda name: _OWN_TITLE if name == OWN else name.replace("_", " "),
         key="cloud_job",
         help="Jobs that come with twinbed, or a job file of your own.",

@@ -16,11 +16,11 @@ import streamlit as st
 from pydantic import TypeAdapter
 from streamlit.delta_generator import DeltaGenerator
 
+from lab.ask import shipped
 from lab.ask.scenario import build, with_overrides
 from lab.charts import services_drawing as drawing
 from lab.containers.services.application import AppSpec
 from lab.containers.services.arrivals import PRESETS, ArrivalSpec, generate
-from lab.containers.services.load import shipped_apps
 from lab.explorer import cached, conditions, html, session
 from lab.explorer.selection import ServiceChoices
 from lab.explorer.worker import Request
@@ -128,7 +128,7 @@ def preview(chosen: ServiceChoices) -> None:
 
 
 def _application(before: ServiceChoices, running: bool) -> str:
-    apps = {name: cached.application(name) for name in shipped_apps()}
+    apps = {name: cached.application(name) for name in shipped.names("application")}
     # What stands in brackets after a title has no room here; the caption below has it.
     titles = {
         name: f"{(app.title or name).partition(' (')[0]} · {len(app.container_names())} containers"

@@ -10,8 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+from lab.ask import shipped
 from lab.cloud import grid, job_file
-from lab.cloud.data_set import JOBS, TABLE
+from lab.cloud.data_set import TABLE
 from lab.cloud.listed import instance_type
 from traces.catalogue.catalogue import load
 from twinbed import TwinbedError
@@ -23,6 +24,7 @@ TYPES = (
     "e2-highmem-16",
 )  # fmt: skip
 """Those of the source (SPEC §3.1)."""
+JOBS = shipped.FOLDERS["job"]
 REGION = "us-central1"
 WORKERS = (1, 2, 3, 4)
 BATCHES = (1, 2)

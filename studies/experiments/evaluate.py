@@ -9,11 +9,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from lab.ask import shipped
 from lab.ask.scenario import Scenario, expand, load
 from lab.runs.intervals import mean_ci95
 from lab.runs.runner import Progress, run_scenario
@@ -23,7 +23,7 @@ from studies.experiments.verdict import Judgement, judge
 from studies.reference_figures import ReferenceFigure, reference_figures
 from twinbed import InvariantError, ScenarioError
 
-SCENARIOS = Path(__file__).resolve().parents[2] / "scenarios"
+SCENARIOS = shipped.SCENARIOS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from lab.ask import shipped
 from lab.charts import services
 from lab.charts.palette import Shown, shown
-from lab.containers.services.load import shipped_apps
 from lab.explorer import downloads, html, session
 from lab.explorer.job import Job
 
@@ -39,13 +39,13 @@ def test_an_empty_page_says_what_to_do_and_shows_load_and_calls(open_services):
 @pytest.mark.slow
 def test_every_shipped_application_can_be_chosen_and_says_how_many_containers_it_has(open_services):
     picker = open_services().selectbox(key="services-app")
-    assert len(picker.options) == len(shipped_apps())
+    assert len(picker.options) == len(shipped.names("application"))
     assert "TeaStore · 7 containers" in picker.options
     assert any("· 68 containers" in option for option in picker.options)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", shipped_apps())
+@pytest.mark.parametrize("name", shipped.names("application"))
 def test_every_shipped_application_is_drawn(open_services, name):
     app = open_services(app=name)
     assert not app.exception

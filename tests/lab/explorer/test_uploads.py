@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.explorer import uploads
+from lab.explorer import server, uploads
 from traces.load import load
 from twinbed import TraceError
 
@@ -67,7 +67,7 @@ def test_a_name_cannot_leave_its_folder(name, temporary):
 
 
 def test_the_server_enforces_the_same_limit_and_stays_on_this_machine():
-    config = tomllib.loads((Path(__file__).parents[3] / ".streamlit" / "config.toml").read_text())
+    config = tomllib.loads(server.CONFIG.read_text())
     assert config["server"]["maxUploadSize"] == uploads.MAX_MIB
     assert config["server"]["address"] == "127.0.0.1"
     assert config["browser"]["gatherUsageStats"] is False

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lab.ask import scenario
+from lab.ask import scenario, shipped
 from lab.cli.reference_pages import ROOT
 from lab.containers.services.graph import compile_graph, mean_cores
-from lab.containers.services.load import load_app, shipped_apps
+from lab.containers.services.load import load_app
 
 PAGE = (ROOT / "docs" / "how-to" / "describe-your-application.md").read_text(encoding="utf-8")
 EXAMPLE, QUESTION = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
@@ -36,7 +36,7 @@ def test_the_question_about_it_is_a_scenario_that_finds_it_beside_itself(beside_
 
 
 def test_the_page_names_every_application_that_ships():
-    assert [name for name in shipped_apps() if f"`{name}`" not in PAGE] == []
+    assert [name for name in shipped.names("application") if f"`{name}`" not in PAGE] == []
 
 
 def test_the_python_example_prints_every_container(beside_the_example, capsys):

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from lab.ask import shipped
 from lab.containers.services.application import AppSpec
-from lab.containers.services.load import build_app, load_app, shipped_apps
+from lab.containers.services.load import build_app, load_app
 from tests.lab.containers.services.app_texts import two_services
 from twinbed import ScenarioError
 
@@ -181,7 +182,7 @@ def test_times_repeats_a_call_in_turn_alone_and_at_once_in_a_list():
 
 
 def test_what_was_read_can_be_written_and_read_again():
-    for name in shipped_apps():
+    for name in shipped.names("application"):
         app = load_app(name)
         assert AppSpec.model_validate(app.model_dump(mode="json", exclude_unset=True)) == app
 

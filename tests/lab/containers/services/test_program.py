@@ -7,9 +7,10 @@ import sys
 import numpy as np
 import pytest
 
+from lab.ask import shipped
 from lab.containers.services.application import AppSpec
 from lab.containers.services.graph import compile_graph
-from lab.containers.services.load import build_app, load_app, shipped_apps
+from lab.containers.services.load import build_app, load_app
 from lab.containers.services.program import service_app
 from lab.containers.services.training import PROGRAM, training_job
 from testbed.containers.services.model import ServiceApp, from_json
@@ -43,7 +44,7 @@ EVERYTHING = build_app(
     }
 )
 
-APPS = [*map(load_app, shipped_apps()), EVERYTHING]
+APPS = [*map(load_app, shipped.names("application")), EVERYTHING]
 
 
 @pytest.mark.parametrize("app", APPS, ids=lambda app: app.name)

@@ -7,9 +7,10 @@ import re
 import numpy as np
 import pytest
 
+from lab.ask import shipped
 from lab.containers.services.application import Call
 from lab.containers.services.graph import compile_graph, mean_cores, visits_per_request
-from lab.containers.services.load import load_app, shipped_apps
+from lab.containers.services.load import load_app
 
 CONTAINERS = {"media_microservice": 32, "hipster_shop": 11, "train_ticket": 68, "teastore": 7}
 WORK = {0.5, 1, 2, 4, 20, 60}
@@ -18,11 +19,16 @@ CLASSES = re.compile(r"^- (\w+): visit ([\d.]+), call ([\d.]+)\.", re.MULTILINE)
 
 
 def test_they_are_those_of_the_source_with_as_many_containers():
-    assert {name: len(load_app(name).container_names()) for name in shipped_apps()} == CONTAINERS
+    assert {
+        name: len(load_app(name).container_names()) for name in shipped.names("application")
+    } == CONTAINERS
 
 
 def test_their_assumptions_are_the_same_up_to_what_is_the_applications_own():
-    general = {load_app(name).assumptions.partition("Of this application:")[0] for name in shipped_apps()}
+    general = {
+        load_app(name).assumptions.partition("Of this application:")[0]
+        for name in shipped.names("application")
+    }
     assert len(general) == 1
     assert len(CLASSES.findall(general.pop())) == 7
 
@@ -52,7 +58,7 @@ def test_components_of_one_class_are_alike_in_all_else(name):
 @pytest.mark.slow
 def test_classes_have_the_same_memory_and_workers_in_all_applications():
     alike: dict[str, set[str]] = {}
-    for name in shipped_apps():
+    for name in shipped.names("application"):
         app = load_app(name)
         for service, spec in app.services.items():
             alike.setdefault(spec.component, set()).add(app.settings(service).model_dump_json())

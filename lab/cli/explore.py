@@ -1,0 +1,34 @@
+"""`twinbed explore`: serves the explorer on this machine.
+
+For: the verb's options. Not for: the server (lab.explorer.server) or its pages.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Annotated
+
+import typer
+
+_PACKAGES = ("streamlit", "altair", "vl_convert")
+
+
+def explore(
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to serve on.")] = 8501,
+    check: Annotated[
+        bool, typer.Option("--check", help="Start the explorer, check that it answers, and stop it.")
+    ] = False,
+) -> None:
+    """Open the explorer: charts, comparisons and questions in a browser. Only this machine can reach it."""
+    from lab.explorer import server
+
+    for package in _PACKAGES:
+        if importlib.util.find_spec(package) is None:
+            raise ModuleNotFoundError(name=package)
+    address = f"http://127.0.0.1:{port}"
+    if check:
+        server.check(port)
+        typer.echo(f"The explorer is healthy at {address}.")
+        return
+    typer.echo(f"The explorer is at {address}. Ctrl-C stops it.", err=True)
+    raise typer.Exit(server.serve(port))

@@ -1,0 +1,55 @@
+"""Says which optional packages are missing, and whose packages stand where twinbed's should.
+
+For: two one-line messages of the command line. Not for: installing anything.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+NAMES = ("app", "control", "kernel", "lab", "scenarios", "testbed", "traces", "twin", "twinbed")
+"""Top-level import names that twinbed owns."""
+EXTRAS = {
+    "explorer": ("altair", "streamlit", "vl_convert"),
+    "cloud": ("sklearn", "torch", "xgboost"),
+    "testbed": (
+        "cryptography",
+        "google",
+        "grpc",
+        "hdrh",
+        "httptools",
+        "mininet",
+        "prometheus_client",
+        "pyroute2",
+        "scapy",
+        "uvloop",
+        "virtme",
+    ),
+}
+"""Import names of the packages that each extra installs."""
+
+
+def cure(package: str | None) -> str:
+    """Returns one line that says how to install a package that could not be imported."""
+    root = (package or "").partition(".")[0]
+    extra = next((extra for extra, roots in EXTRAS.items() if root in roots), None)
+    wanted = f"'twinbed[{extra}]'" if extra else root
+    return f"the package {root} is not installed; pip install {wanted} installs it"
+
+
+def strangers(folder: Path | None = None) -> list[str]:
+    """Returns one line for each other distribution that installs one of twinbed's import names.
+
+    folder: where twinbed's packages lie. A checkout is never shared, so nothing is found there.
+    """
+    folder = folder or Path(__file__).resolve().parents[2]
+    lines = []
+    for info in sorted(folder.glob("*.dist-info")):
+        name = re.sub(r"-[^-]+\.dist-info$", "", info.name)
+        if name == "twinbed":
+            continue
+        top = info / "top_level.txt"
+        owned = set(top.read_text().split()) if top.is_file() else {name.replace("-", "_").lower()}
+        lines += [f"{name} also installs {root!r}" for root in sorted(owned.intersection(NAMES))]
+    return lines

@@ -1,0 +1,129 @@
+"""The built wheel, installed into an environment of its own, used by a user who has no checkout.
+
+The environment is made with pip, from the declared dependencies: it proves that they are enough.
+"""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from lab.cli import packages
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--outdir", str(out), str(ROOT)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """The folder `bin` of a fresh environment with the wheel and its extra `explorer`, readable by everybody."""
+    home = tmp_path_factory.mktemp("installed")
+    for folder in (home, *home.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    subprocess.run([sys.executable, "-m", "venv", str(home / "venv")], check=True)
+    pip = [str(home / "venv/bin/pip"), "install", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "-c", str(ROOT / "constraints.txt"), f"{wheel}[explorer]"], check=True)
+    return home / "venv" / "bin"
+
+
+@pytest.fixture
+def twinbed(installed, tmp_path):
+    """A function that runs `twinbed` as a user without the checkout, in an empty folder of their own."""
+    tmp_path.chmod(0o777)
+    for folder in tmp_path.parents:
+        if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o055)
+    user = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "TWINBED"))}
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*user, str(installed / "twinbed"), *arguments],
+            cwd=tmp_path,
+            env=kept | {"HOME": str(tmp_path), "TWINBED_STORE": str(tmp_path / "runs")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return run
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--version",),
+        ("whatif", "bursty_service", "--policy", "escra,static"),
+        ("run", "hipster_shop", "--set", "services.duration_s=2", "--set", "policies=[escra]"),
+        ("recommend", "images_cnn"),
+        ("--show-completion", "bash"),
+        ("traces", "list"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_verbs_work_without_a_checkout(twinbed, arguments):
+    ended = twinbed(*arguments)
+    assert (ended.returncode, ended.stderr) == (0, ""), ended.stdout
+    assert ended.stdout
+
+
+def test_the_explorer_starts_and_listens_on_this_machine_only(twinbed):
+    ended = twinbed("explore", "--check", "--port", str(free_port()))
+    assert ended.returncode == 0, ended.stderr
+    assert "healthy at http://127.0.0.1:" in ended.stdout
+
+
+def test_the_doctor_says_what_this_user_may_not_do(twinbed):
+    ended = twinbed("testbed", "doctor")
+    assert ended.returncode in (0, 1), ended.stderr
+    assert "container testbed" in ended.stdout
+
+
+def test_a_missing_extra_is_named(twinbed):
+    ended = twinbed("predict", "train")
+    assert ended.returncode == 2
+    assert "pip install 'twinbed[cloud]'" in ended.stderr
+
+
+def test_the_version_is_the_wheels(twinbed, wheel):
+    version = wheel.name.split("-")[1]
+    assert twinbed("--version").stdout.split() == ["twinbed", version]
+
+
+def test_what_ships_beside_the_code_is_in_the_wheel(wheel):
+    inside = set(zipfile.ZipFile(wheel).namelist())
+    tracked = subprocess.run(
+        ["git", "ls-files", *packages.NAMES], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    ships = re.compile(r".*\.(c|csv|jinja|json|parquet|py|toml|yaml)$")
+    assert {path for path in tracked.stdout.split() if ships.match(path)} <= inside
+    assert not [path for path in inside if path.startswith(("studies/", "tests/", "docs/"))]
+
+
+def test_another_distribution_that_owns_one_of_our_names_is_told_of(tmp_path):
+    other = tmp_path / "control-0.10.1.dist-info"
+    other.mkdir()
+    (other / "top_level.txt").write_text("control\n")
+    (tmp_path / "twinbed-1.0.dist-info").mkdir()
+    assert packages.strangers(tmp_path) == ["control also installs 'control'"]
