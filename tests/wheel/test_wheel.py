@@ -30,7 +30,8 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory) -> Path:
-    """The folder `bin` of a fresh environment with the wheel and its extra `explorer`, readable by everybody."""
+    """The folder `bin` of a fresh environment with the wheel and its extra `explorer`, readable by
+    everybody."""
     home = tmp_path_factory.mktemp("installed")
     for folder in (home, *home.parents):
         if folder.stat().st_uid == os.geteuid() and folder != Path("/"):
