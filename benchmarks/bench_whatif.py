@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.figure import figure
-from lab.containers import tables
+from lab.containers.run import tables
 from lab.runs.store import write_table
 from traces import parquet
 from traces.schema import UsageTrace

@@ -1,7 +1,7 @@
 """What a user asks: a workload, policies, seeds and the conditions, as a checked YAML file.
 
 For: reading, checking, changing (`with_overrides`) and expanding scenarios into single runs. Not for:
-running them (lab.runs.runner), nor for what a workload consists of (lab.containers.input).
+running them (lab.runs.runner), nor for what a workload consists of (lab.containers.input.sections).
 scenarios/schema.json is generated from here.
 """
 
@@ -31,11 +31,11 @@ from lab.ask.assignments import assign, names_policy
 from lab.ask.policy import SCHEMES, PolicySpec
 from lab.ask.problems import describe
 from lab.ask.section import Section
-from lab.containers.calibration import Calibration, load_calibration
-from lab.containers.input import JobInput, ServicesInput, SyntheticWorkload, TraceInput
-from lab.containers.services.serverless import ServerlessInput
-from lab.fabric import calibration as fabrics
-from lab.fabric.section import FabricInput
+from lab.containers.calibrate.values import Calibration, load_calibration
+from lab.containers.input.sections import JobInput, ServicesInput, SyntheticWorkload, TraceInput
+from lab.containers.input.services.serverless import ServerlessInput
+from lab.fabric.calibrate import values as fabrics
+from lab.fabric.input import FabricInput
 from twin.containers.model import Machine
 from twinbed import ScenarioError
 

@@ -1,6 +1,6 @@
 """What every section of an application's or an arrival's text has in common.
 
-For: the pydantic models of lab.containers.services. Not for: what they hold.
+For: the pydantic models of lab.containers.input.services. Not for: what they hold.
 """
 
 from __future__ import annotations

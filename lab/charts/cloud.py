@@ -1,6 +1,6 @@
 """What recommendations look like: every candidate by time and cost with the Pareto front, and moving prices.
 
-For: frames made of a ranking, and their charts. Not for: ranking (lab.cloud.recommending) or other prices
+For: frames made of a ranking, and their charts. Not for: ranking (lab.cloud.run.recommending) or other prices
 (lab.explorer.cloud_prices).
 """
 

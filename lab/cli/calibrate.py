@@ -44,10 +44,10 @@ def calibrate(
         _of_fabric(out, name, form, quick=quick, wanted=not no_progress)
         return
     from lab.cli.progress import Bar
-    from lab.containers.calibrate.calibrate import HEAD, QUICK, STEPS, THOROUGH
-    from lab.containers.calibrate.calibrate import calibrate as measure
+    from lab.containers.calibrate.measure import HEAD, QUICK, STEPS, THOROUGH
+    from lab.containers.calibrate.measure import calibrate as measure
     from lab.containers.calibrate.present import result
-    from lab.containers.calibration import write
+    from lab.containers.calibrate.values import write
     from lab.runs.files import write_whole
 
     with Bar(len(STEPS), wanted=not no_progress) as bar:
@@ -60,8 +60,8 @@ def _of_fabric(out: Path, name: str, form: Format, *, quick: bool, wanted: bool)
     """Faults on real fabrics, one setting after another."""
     from lab.cli.progress import Bar
     from lab.containers.calibrate.present import of_fabric
-    from lab.fabric.calibration import write
-    from lab.fabric.real.calibrate import HEAD, QUICK, STEPS, THOROUGH, measure
+    from lab.fabric.calibrate.measure import HEAD, QUICK, STEPS, THOROUGH, measure
+    from lab.fabric.calibrate.values import write
     from lab.runs.files import write_whole
 
     with Bar(len(STEPS), wanted=wanted) as bar:

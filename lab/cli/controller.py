@@ -1,7 +1,7 @@
 """`twinbed controller`: decides for containers on several hosts; makes and gives out certificates.
 
-For: the verbs' options. Not for: the deployment's file (lab.containers.deployment) nor the controller itself
-(testbed.containers.remote).
+For: the verbs' options. Not for: the deployment's file (lab.containers.input.deployment) nor the controller
+itself (testbed.containers.remote).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lab.cli.options import write
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
-    from lab.containers.deployment import Plan
+    from lab.containers.input.deployment import Plan
 
 DEFAULT_LISTEN = "0.0.0.0:7117"
 DEFAULT_PKI = Path("/etc/twinbed/controller")
@@ -83,7 +83,7 @@ def run(
     pki: PkiOption = DEFAULT_PKI,
 ) -> None:
     """Run a deployment until Ctrl-C. Agents hold all limits while no controller runs."""
-    from lab.containers.deployment import load
+    from lab.containers.input.deployment import load
     from testbed.containers.remote import certificates
 
     plan = load(deployment)

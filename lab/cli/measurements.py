@@ -1,6 +1,6 @@
 """`twinbed measurements`: the database of past runs that recommenders stand on.
 
-For: the group's options and tables. Not for: the database itself (lab.cloud.store).
+For: the group's options and tables. Not for: the database itself (lab.cloud.input.store).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def import_(
     Columns: job, instance, workers, time_s, price_usd_h (of the whole cluster), vcpus and memory_gib (of one
     worker); optional: ok, batch, gpus, network_bps, cpu_speed, servers, server_instance, parameter.NAME.
     """
-    from lab.cloud.store import Measurements, read_csv
+    from lab.cloud.input.store import Measurements, read_csv
 
     database = Measurements(measurements)
     count = database.add(read_csv(file))
@@ -51,7 +51,7 @@ def import_(
 @app.command("list")
 def list_(measurements: _PathOption = None, form: FormatOption = Format.TABLE) -> None:
     """List the jobs that have runs."""
-    from lab.cloud.store import Measurements
+    from lab.cloud.input.store import Measurements
 
     database = Measurements(measurements)
     runs = database.runs()

@@ -1,6 +1,6 @@
 """`twinbed predict train|evaluate|explain`: what a training job will take and cost, learned from real runs.
 
-For: the verbs' options and tables. Not for: training, judging or explaining (lab.cloud.predicting).
+For: the verbs' options and tables. Not for: training, judging or explaining (lab.cloud.run.predicting).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lab.runs.formats import Column, Record, Result
 
 if TYPE_CHECKING:
     from control.predictor.examples import Examples
-    from lab.cloud.predicting import Judged
+    from lab.cloud.run.predicting import Judged
 
 _JUDGED = (
     Column("by", "of"),
@@ -85,7 +85,7 @@ def train(
 ) -> None:
     """Learn from all measured runs, and keep a model of cost and one of time with their cards."""
     from control.recommender.model import Objective
-    from lab.cloud import model_file, predicting
+    from lab.cloud.run import model_file, predicting
 
     table, rows = _examples(runs, jobs)
     records: list[Record] = []
@@ -112,7 +112,7 @@ def evaluate(
     no_progress: NoProgressOption = False,
 ) -> None:
     """Judge predictors on rows, and on whole applications, that they have not seen."""
-    from lab.cloud import predicting
+    from lab.cloud.run import predicting
 
     names = [name.strip() for name in models.split(",") if name.strip()]
     predicting.check_models(names)
@@ -167,7 +167,8 @@ def explain(
     import math
 
     from control.recommender.model import Configuration, Objective
-    from lab.cloud import data_set, model_file, predicting
+    from lab.cloud.input import data_set
+    from lab.cloud.run import model_file, predicting
     from traces.catalogue.catalogue import load
 
     learned, _ = model_file.read(model)
@@ -196,7 +197,7 @@ def explain(
 
 def _examples(runs: Path | None, jobs: Path | None) -> tuple[Path, Examples]:
     from lab.ask import shipped
-    from lab.cloud import data_set
+    from lab.cloud.input import data_set
     from traces.catalogue.catalogue import load
 
     table = runs or data_set.TABLE

@@ -60,7 +60,7 @@ def profile(
     One master and some workers, each in a cgroup and a network of its own; the script needs no change. Needs
     root and cgroups.
     """
-    from lab.cloud import job_file, local_run_file
+    from lab.cloud.input import job_file, local_run_file
     from testbed.cloud import local_run
 
     given = job_file.load(job)

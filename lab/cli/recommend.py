@@ -1,6 +1,6 @@
 """`twinbed recommend`: which cluster trains a job cheapest or fastest, and which one to try next.
 
-For: the verb's options and its table. Not for: the question itself (lab.cloud.recommending).
+For: the verb's options and its table. Not for: the question itself (lab.cloud.run.recommending).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
 
 if TYPE_CHECKING:
-    from lab.cloud import recommending
+    from lab.cloud.run import recommending
     from traces.catalogue.catalogue import Listing
 
 _COLUMNS = (
@@ -96,8 +96,9 @@ def recommend(
     from control.recommender.model import Objective
     from lab.ask import shipped
     from lab.cli.progress import Bar
-    from lab.cloud import job_file, recommending
-    from lab.cloud.store import Measurements
+    from lab.cloud.input import job_file
+    from lab.cloud.input.store import Measurements
+    from lab.cloud.run import recommending
     from traces.catalogue.catalogue import load
 
     if method not in list(recommending.Method):

@@ -1,7 +1,7 @@
 """`twinbed record`: runs a command and keeps what it used, as a trace.
 
 For: the verb's options, its progress line and its exit code. Not for: recording (testbed) nor reading the
-request and summing up (lab.containers.recording).
+request and summing up (lab.containers.input.recording).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lab.cli.options import Format, FormatOption, NoProgressOption, emit
 from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
-    from lab.containers.recording import Request
+    from lab.containers.input.recording import Request
     from testbed.containers.record.recorder import Progress
 
 _COMMAND_FAILED = 1
@@ -115,7 +115,7 @@ def record(
     Needs root and cgroups. Exit code 1 when the trace was written but a command failed. Ctrl-C ends the
     commands and writes nothing; for a command that does not end by itself, give --duration.
     """
-    from lab.containers.recording import as_result, as_trace
+    from lab.containers.input.recording import as_result, as_trace
     from testbed.containers.record import recorder
     from traces import parquet
 
@@ -141,7 +141,7 @@ def record(
 
 
 def _request(command: list[str], containers: list[str], file: Path | None, name: str | None) -> Request:
-    from lab.containers.recording import from_arguments, from_file
+    from lab.containers.input.recording import from_arguments, from_file
 
     if file is None:
         return from_arguments(command, containers, name)

@@ -19,9 +19,9 @@ from pydantic.fields import FieldInfo
 from control.allocator import POLICIES
 from lab.ask.scenario import Scenario, schema_json
 from lab.cli import reference as cli
-from lab.containers.deployment import schema_json as deployment_schema_json
+from lab.containers.input.deployment import schema_json as deployment_schema_json
+from lab.containers.input.services.application import AppSpec, app_schema_json
 from lab.containers.metrics import METRICS, Metric
-from lab.containers.services.application import AppSpec, app_schema_json
 from lab.fabric.metrics import METRICS as FABRIC_METRICS
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -147,7 +147,7 @@ def up(
 
     It stays until `twinbed testbed down NAME`. Ctrl-C removes what was made by then. Needs root.
     """
-    from lab.fabric.plan_file import plan
+    from lab.fabric.real.plan_file import plan
     from testbed.fabric.up import up as make
 
     options = {

@@ -92,7 +92,7 @@ def convert(
     loaded = _load(trace, trace_format, trace_option)
     notes: tuple[str, ...] = ()
     if out.suffix == ".csv":
-        from lab.containers.trace_csv import write_long
+        from lab.containers.input.trace_csv import write_long
         from lab.runs.files import write_whole
 
         write_whole(out, lambda file: write_long(loaded, file))

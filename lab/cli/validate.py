@@ -69,8 +69,8 @@ def _of_fabric(question: Scenario, repeats: int, form: Format, *, wanted: bool) 
     """Its faults on a real fabric; nothing is stored, and every comparison is to agree."""
     from lab.ask.scenario import expand
     from lab.cli.progress import Bar
-    from lab.fabric.real.judge import RULE, result
-    from lab.fabric.real.scenario import validate as run_both
+    from lab.fabric.validate.both import validate as run_both
+    from lab.fabric.validate.judge import RULE, result
 
     cells = {(each.variant, each.policy.text) for each in expand(question)}
     with Bar(len(cells), wanted=wanted) as bar:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.ask.scenario import Price
-from lab.containers.replay import Replay
+from lab.containers.input.replay import Replay
 from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Population, Series
 from twin.containers.requests.model import RequestLog, Status

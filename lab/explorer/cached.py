@@ -13,8 +13,8 @@ import pandas as pd
 import streamlit as st
 
 from lab.charts import series, services
-from lab.containers.services.application import AppSpec
-from lab.containers.services.load import load_app
+from lab.containers.input.services.application import AppSpec
+from lab.containers.input.services.load import load_app
 from lab.containers.validate import stored
 from lab.containers.validate.both import Cell
 from lab.runs.store import Run

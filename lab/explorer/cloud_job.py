@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from control.recommender.model import Job
 from lab.ask import shipped
-from lab.cloud import job_file
+from lab.cloud.input import job_file
 from lab.explorer import uploads
 from lab.explorer.uploads import Upload
 from twinbed import ScenarioError

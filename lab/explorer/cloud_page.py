@@ -1,7 +1,7 @@
 """The page "Cloud": which cluster trains a job cheapest or fastest, why, and what if a price moves.
 
-For: this page. Not for: recommending (lab.cloud.recommending), the left side (cloud_question.py) or charts
-(lab.charts.cloud). An answer may take seconds, so it is asked for by a button and kept until the next.
+For: this page. Not for: recommending (lab.cloud.run.recommending), the left side (cloud_question.py) or
+charts (lab.charts.cloud). An answer may take seconds, so it is asked for by a button and kept until the next.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import streamlit as st
 
 from control.recommender.model import Objective, Recommendation
 from lab.charts import cloud as charts
-from lab.cloud import recommending
-from lab.cloud.recommending import Answer, Question
-from lab.cloud.store import Measurements
+from lab.cloud.input.store import Measurements
+from lab.cloud.run import recommending
+from lab.cloud.run.recommending import Answer, Question
 from lab.explorer import cloud_prices, cloud_question, downloads, html
 from lab.explorer.cloud_question import Choices
 from lab.runs.formats import ABSENT

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 from control.recommender.model import Candidates, Configuration, Recommendation
 from control.recommender.ports import Request
 from control.recommender.ranking import Prediction, ranked
-from lab.cloud.recommending import Question
+from lab.cloud.run.recommending import Question
 
 LOW, HIGH = 0.1, 5.0
 """The range of a price's factor."""

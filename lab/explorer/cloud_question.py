@@ -1,7 +1,7 @@
 """The left side of the page "Cloud": which job, on what, bought where, and what matters.
 
-For: these widgets, and the question that they amount to. Not for: answering it (lab.cloud.recommending) or
-showing the answer (cloud_page.py).
+For: these widgets, and the question that they amount to. Not for: answering it (lab.cloud.run.recommending)
+or showing the answer (cloud_page.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import streamlit as st
 
 from control.recommender.model import Objective
 from lab.ask import shipped
-from lab.cloud import recommending
-from lab.cloud.recommending import Market, Method, Question
+from lab.cloud.run import recommending
+from lab.cloud.run.recommending import Market, Method, Question
 from lab.explorer import cloud_job
 from lab.explorer.uploads import MAX_MIB, Upload, harmless
 from traces.catalogue.catalogue import Catalogue

@@ -13,7 +13,7 @@ import pandas as pd
 import streamlit as st
 
 from lab.charts import fabric as charts
-from lab.fabric.calibration import Fabric, fabric, load_calibration
+from lab.fabric.calibrate.values import Fabric, fabric, load_calibration
 from lab.runs.store import RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.failover import gap_samples

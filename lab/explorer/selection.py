@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from lab.ask import policy
 from lab.ask.scenario import DEFAULT_POLICIES, Price
 from lab.charts.services import PERCENTILES
-from lab.containers.services.arrivals import PRESETS
+from lab.containers.input.services.arrivals import PRESETS
 from twinbed import ScenarioError
 
 MAX_POLICIES = 8
@@ -61,8 +61,8 @@ class TraceChoices(Choices):
 @dataclass(frozen=True)
 class ServiceChoices(Choices):
     """The page "Services". app: a shipped application's name, empty for none yet; arrivals: a preset of
-    lab.containers.services.arrivals; scale: its rates are multiplied by it; duration_s: how long clients ask;
-    percentile: of latency, that is looked at over time."""
+    lab.containers.input.services.arrivals; scale: its rates are multiplied by it; duration_s: how long
+    clients ask; percentile: of latency, that is looked at over time."""
 
     app: str = ""
     arrivals: str = "fixed"

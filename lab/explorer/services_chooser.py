@@ -19,8 +19,8 @@ from streamlit.delta_generator import DeltaGenerator
 from lab.ask import shipped
 from lab.ask.scenario import build, with_overrides
 from lab.charts import services_drawing as drawing
-from lab.containers.services.application import AppSpec
-from lab.containers.services.arrivals import PRESETS, ArrivalSpec, generate
+from lab.containers.input.services.application import AppSpec
+from lab.containers.input.services.arrivals import PRESETS, ArrivalSpec, generate
 from lab.explorer import cached, conditions, html, session
 from lab.explorer.selection import ServiceChoices
 from lab.explorer.worker import Request

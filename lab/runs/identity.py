@@ -1,6 +1,7 @@
 """What tells a run from every other, and the id made of it.
 
-For: runs of containers (lab.runs.runner) and of fabrics (lab.fabric.runner). Not for: what a run consists of.
+For: runs of containers (lab.runs.runner) and of fabrics (lab.fabric.run.runner). Not for: what a run
+consists of.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from lab.ask.scenario import INPUTS, RunSpec, Scenario, build, expand, with_overrides
-from lab.containers import tables
+from lab.containers.input.replay import Replay, Source
 from lab.containers.metrics import figures, recorded
-from lab.containers.replay import Replay, Source
+from lab.containers.run import tables
 from lab.engine.local import cores, run_units
 from lab.runs.identity import NOTHING_BEYOND, asked, identified
 from lab.runs.store import Run, RunStore
@@ -159,7 +159,7 @@ def _run_unit(sources: _Sources, unit: _Unit, progress: Progress | None) -> list
     """Makes, or finds, the unit's runs; the workload is prepared only if one of them is to be made."""
     first, store = unit.specs[0], RunStore(unit.store)
     if first.scenario.fabric is not None:
-        from lab.fabric.runner import run_one
+        from lab.fabric.run.runner import run_one
 
         return [run_one(spec, store, fresh=unit.fresh, progress=progress) for spec in unit.specs]
     source = sources.load(first.scenario)
@@ -184,18 +184,18 @@ def load_source(scenario: Scenario) -> Source:
     if scenario.fabric is not None:
         raise ScenarioError(f"{scenario.name}: fabric: fabrics run on the twin only; leave --backend out")
     if scenario.services is not None:
-        from lab.containers.services.prepare import load_source as load_services
+        from lab.containers.input.services.prepare import load_source as load_services
 
         return load_services(scenario)
     if scenario.serverless is not None:
-        from lab.containers.services.functions import load_source as load_function
+        from lab.containers.input.services.functions import load_source as load_function
 
         return load_function(scenario)
     if scenario.job is not None:
         from lab.containers.real.recorded import load_source as load_job
 
         return load_job(scenario)
-    from lab.containers.workload import load_source as load_trace
+    from lab.containers.input.workload import load_source as load_trace
 
     return load_trace(scenario)
 

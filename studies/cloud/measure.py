@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 from lab.ask import shipped
-from lab.cloud import grid, job_file
-from lab.cloud.data_set import TABLE
-from lab.cloud.listed import instance_type
+from lab.cloud.input import job_file
+from lab.cloud.input.data_set import TABLE
+from lab.cloud.input.listed import instance_type
+from lab.cloud.real import grid
 from traces.catalogue.catalogue import load
 from twinbed import TwinbedError
 

@@ -15,8 +15,9 @@ from control.predictor import evaluation
 from control.predictor.baselines import Baseline
 from control.predictor.examples import Examples
 from control.recommender.model import Objective, Real
-from lab.cloud import data_set, predicting
-from lab.cloud.predicting import NETWORK, NETWORK_CLASSIFIER, PHYSICAL
+from lab.cloud.input import data_set
+from lab.cloud.run import predicting
+from lab.cloud.run.predicting import NETWORK, NETWORK_CLASSIFIER, PHYSICAL
 from studies.cloud import measure
 from traces.catalogue.catalogue import load
 from twin.cloud import pricing

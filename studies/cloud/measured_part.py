@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 
 from control.recommender.model import Objective
-from lab.cloud import predicting
-from lab.cloud.predicting import MODELS, NETWORK, NETWORK_CLASSIFIER, PHYSICAL, Judged, Protocol
+from lab.cloud.run import predicting
+from lab.cloud.run.predicting import MODELS, NETWORK, NETWORK_CLASSIFIER, PHYSICAL, Judged, Protocol
 from lab.runs.formats import markdown
 from lab.runs.store import RunStore
 from studies.cloud import measure, measured_figures
@@ -73,7 +73,7 @@ def _collected() -> str:
     days = sorted({run["measured_at"][:10] for run in runs})
     machines = sorted({f"{run['cpu']}, {run['kernel']}" for run in runs})
     return (
-        f"`lab/cloud/measured_jobs.csv`: {len(runs)} real runs, {outcomes['ok']} of which went well, "
+        f"`lab/cloud/input/measured_jobs.csv`: {len(runs)} real runs, {outcomes['ok']} of which went well, "
         f"{' to '.join(dict.fromkeys((days[0], days[-1])))}, on {'; '.join(machines)}. A run is 20 steps "
         "after warming up, on types emulated at 1/48 (CPU quota, links, memory)."
     )

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from studies.experiments.model import Experiment, Figure, of_no_run
 
 _DATA = (
-    "The source's data set is not public. Ours is lab/cloud/measured_jobs.csv: real runs of seven jobs on "
-    "emulated types of the same names (CPU quota, links and memory at 1/48), with the jobs' local runs and "
-    "Vertex's bill."
+    "The source's data set is not public. Ours is lab/cloud/input/measured_jobs.csv: real runs of seven "
+    "jobs on emulated types of the same names (CPU quota, links and memory at 1/48), with the jobs' local "
+    "runs and Vertex's bill."
 )
 _SEEDS = (0, 1, 2, 3, 4)
 _NAMES = {

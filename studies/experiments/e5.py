@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lab.containers.services.serverless import FUNCTIONS
+from lab.containers.input.services.serverless import FUNCTIONS
 from studies.experiments.measures import Pick, change, difference, mean
 from studies.experiments.model import Change, Edit, Experiment, Figure
 

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.containers.calibration import Calibration, load_calibration
-from lab.fabric.calibration import load_calibration as load_fabric
+from lab.containers.calibrate.values import Calibration, load_calibration
+from lab.fabric.calibrate.values import load_calibration as load_fabric
 from lab.runs.files import write_whole
 from lab.runs.formats import markdown
 from lab.runs.page import svg
@@ -64,15 +64,21 @@ PAGES = {
             "tuned to the source's figures, and the applications' CPU demands are our assumption "
             "(docs/reference/apps.md).",
             load_calibration,
-            ("control", "twin/containers", "lab/services", "lab/metrics.py", "scenarios/apps"),
+            (
+                "control",
+                "twin/containers",
+                "lab/containers/input/services",
+                "lab/containers/metrics.py",
+                "scenarios/apps",
+            ),
         ),
         Page(
             "fabric",
             "Fabric: the source's evaluation on the twin",
             FABRIC,
             "Every figure of ours comes from protocols (BFD, BGP's steps, RDMA's retransmission) and the "
-            "calibration's values, each with its source in lab/fabric/calibration_default.toml: nothing was "
-            "tuned to the source's figures.",
+            "calibration's values, each with its source in "
+            "lab/fabric/calibrate/calibration_default.toml: nothing was tuned to the source's figures.",
             load_fabric,
             ("twin/fabric", "lab/fabric"),
             beside_data.section,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lab.fabric.curve import PATH
+from lab.fabric.run.curve import PATH
 from twin.fabric.model import Floats, Whole
 
 EPOCHS, BATCH = 150, 128

@@ -15,14 +15,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from lab.containers.calibration import Calibration
-from lab.fabric.calibration import fabric
+from lab.containers.calibrate.values import Calibration
+from lab.fabric.calibrate.measure import calibrated
+from lab.fabric.calibrate.values import fabric
 from lab.fabric.real import plan
-from lab.fabric.real.calibrate import calibrated
-from lab.fabric.real.figures import measured, simulated
-from lab.fabric.real.judge import compared
 from lab.fabric.real.settings import Road, setting
 from lab.fabric.real.store import Store
+from lab.fabric.validate.figures import measured, simulated
+from lab.fabric.validate.judge import compared
 from lab.runs.files import write_whole
 from studies.fidelity_fabric import application_rows, side_by_side
 from studies.fidelity_fabric.results import Found, document

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lab.containers.calibration import Calibration
-from lab.fabric import calibration
+from lab.containers.calibrate.values import Calibration
+from lab.fabric.calibrate import values as calibration
 from studies.fidelity_fabric.applications import Cell
 from twin.fabric import checkpoints, jobs
 from twin.fabric.failover import gap_samples

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from lab.fabric.real.figures import STALL_S, measured
 from lab.fabric.real.settings import Road, Setting
 from lab.fabric.real.store import Measured, Watched
+from lab.fabric.validate.figures import STALL_S, measured
 from lab.runs.formats import Column, Record, Result, markdown
 
 LEAST_FAULTS = 15

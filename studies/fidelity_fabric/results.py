@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from lab.containers.calibration import Calibration
-from lab.fabric.calibration import load_calibration
-from lab.fabric.real import judge
+from lab.containers.calibrate.values import Calibration
+from lab.fabric.calibrate.values import load_calibration
 from lab.fabric.real.bench import GROUPS_KEPT_S
 from lab.fabric.real.chain import CHAIN
-from lab.fabric.real.figures import FLOWS, RATE_PER_S, STALL_S, Floats, measured
-from lab.fabric.real.judge import RULE, Compared
 from lab.fabric.real.settings import Road, Setting, What
 from lab.fabric.real.store import Measured, Watched
+from lab.fabric.validate import judge
+from lab.fabric.validate.figures import FLOWS, RATE_PER_S, STALL_S, Floats, measured
+from lab.fabric.validate.judge import RULE, Compared
 from lab.runs.formats import Column, Record, Result, markdown
 from studies.fidelity_fabric import conditions
 from testbed.fabric.probe import THINNED

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from lab.ask import policy
 from lab.ask.scenario import build
-from lab.containers import tables
-from lab.containers.calibration import load_calibration
+from lab.containers.calibrate.values import load_calibration
 from lab.containers.metrics import METRICS
+from lab.containers.run import tables
 from lab.runs.store import SCHEMA, Run, RunStore
 from twin.containers.model import Events, Series
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.containers.recording import from_file
+from lab.containers.input.recording import from_file
 
 FOLDER = Path(__file__).parents[2] / "scenarios" / "recordings"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.cloud import job_file
+from lab.cloud.input import job_file
 
 JOBS = Path(__file__).parents[2] / "scenarios" / "jobs"
 NAMES = sorted(path.stem for path in JOBS.glob("*.yaml"))

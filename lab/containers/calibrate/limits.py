@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lab.containers.calibrate.figures import distribution
-from lab.containers.calibration import Value
+from lab.containers.calibrate.values import Value
 from testbed.containers.cgroup.drivers import Driver, Group
 from testbed.containers.ownership import new_run
 

@@ -1,6 +1,6 @@
 """A calibration as a table.
 
-For: `twinbed calibrate`. Not for: the file (lab.containers.calibration.write).
+For: `twinbed calibrate`. Not for: the file (lab.containers.calibrate.values.write).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from lab.containers.calibration import Calibration, Value
+from lab.containers.calibrate.values import Calibration, Value
 from lab.runs.formats import Column, Result
 
 _COLUMNS = (

@@ -16,9 +16,9 @@ from control.allocator import make
 from control.allocator.model import Application
 from lab.containers.calibrate import fit, subject
 from lab.containers.calibrate.figures import per_request
-from lab.containers.calibration import Program, Value
+from lab.containers.calibrate.values import Program, Value
+from lab.containers.input.services.program import service_app
 from lab.containers.real.busy import Busy
-from lab.containers.services.program import service_app
 from testbed.containers import ownership
 from testbed.containers.host import loop
 from testbed.containers.host.observed import Observed
@@ -47,7 +47,7 @@ _LEAST_ANSWERED = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """program: fields of lab.containers.calibration.Program but loop_cores; residuals: by how much the
+    """program: fields of lab.containers.calibrate.values.Program but loop_cores; residuals: by how much the
     fitted twin's CPU is not the real one."""
 
     program: dict[str, Value]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 
 from lab.containers.calibrate.figures import distribution
-from lab.containers.calibration import Value
+from lab.containers.calibrate.values import Value
 from testbed.containers import ownership
 from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host.supervised import Managed, Supervised

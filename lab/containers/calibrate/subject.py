@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from control.allocator.model import Application
-from lab.containers.calibration import Program
-from lab.containers.services.application import AppSpec
-from lab.containers.services.arrivals import Exponential, generate
-from lab.containers.services.costs import beside, with_program
-from lab.containers.services.graph import compile_graph
-from lab.containers.services.load import build_app
+from lab.containers.calibrate.values import Program
+from lab.containers.input.services.application import AppSpec
+from lab.containers.input.services.arrivals import Exponential, generate
+from lab.containers.input.services.costs import beside, with_program
+from lab.containers.input.services.graph import compile_graph
+from lab.containers.input.services.load import build_app
 from twin.containers.model import Floats
 from twin.containers.requests.model import Arrivals, Client, Index, RequestWorkload
 

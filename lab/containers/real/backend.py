@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from lab.ask.scenario import RunSpec, Scenario, expand
+from lab.containers.input.replay import Replay, Source
 from lab.containers.real.busy import Busy
 from lab.containers.real.deployments import deployed
 from lab.containers.real.outcome import outcome, request_log
-from lab.containers.replay import Replay, Source
 from lab.runs.runner import Progress, identity_of, load_source, store_run, streams
 from lab.runs.store import Run, RunStore
 from testbed.containers import machine as here

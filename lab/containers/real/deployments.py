@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 
 from lab.ask.scenario import RunSpec
+from lab.containers.input.replay import Replay, Source
+from lab.containers.input.services.prepare import ServicesSource
+from lab.containers.input.services.program import service_app
 from lab.containers.real.recorded import JobSource
-from lab.containers.replay import Replay, Source
-from lab.containers.services.prepare import ServicesSource
-from lab.containers.services.program import service_app
 from testbed.containers.host.container import ContainerSpec
 from testbed.containers.host.loop import Managed
 from testbed.containers.load.generator import LoadGenerator

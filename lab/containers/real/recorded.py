@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from lab.ask.scenario import Scenario
-from lab.containers.input import JobInput, TraceInput
-from lab.containers.recording import Request, as_trace, from_file
-from lab.containers.replay import Replay
-from lab.containers.workload import TraceSource
-from lab.containers.workload import load_source as load_trace
+from lab.containers.input.recording import Request, as_trace, from_file
+from lab.containers.input.replay import Replay
+from lab.containers.input.sections import JobInput, TraceInput
+from lab.containers.input.workload import TraceSource
+from lab.containers.input.workload import load_source as load_trace
 from testbed.containers import machine as here
 from testbed.containers.record.recorder import ContainerSpec, record
 from traces import parquet
@@ -34,7 +34,7 @@ _SCRIPTS = (".py", ".sh")
 
 @dataclass(frozen=True, slots=True)
 class JobSource:
-    """A job and its recording on this machine; implements lab.containers.replay.Source."""
+    """A job and its recording on this machine; implements lab.containers.input.replay.Source."""
 
     request: Request
     job: JobInput

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from lab.fabric.real.bench import GROUPS_GONE_S, NEVER_S, POLL_S, Bench, bench, until
 from lab.fabric.real.chain import chain
-from lab.fabric.real.figures import RATE_PER_S
 from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import Setting, What
 from lab.fabric.real.store import Measured, Store, Watched
+from lab.fabric.validate.figures import RATE_PER_S
 from testbed.containers.machine import CpuTimes, cpu_times
 from testbed.fabric import faults, ownership, probe, sentinel
 from testbed.fabric.witness import Seen

@@ -5,8 +5,8 @@ import os
 
 import pytest
 
-from lab.containers.calibrate import calibrate
-from lab.containers.calibration import load_calibration
+from lab.containers.calibrate import measure
+from lab.containers.calibrate.values import load_calibration
 from lab.containers.real import backend
 from testbed.containers.host import loop
 from tests.lab.sample_observed import observed
@@ -63,7 +63,7 @@ def test_calibrating_without_root_names_the_cure(twinbed, tmp_path):
 
 
 def test_a_calibration_is_written_and_shown(twinbed, tmp_path, monkeypatch):
-    monkeypatch.setattr(calibrate, "calibrate", lambda name, effort, progress: load_calibration())
+    monkeypatch.setattr(measure, "calibrate", lambda name, effort, progress: load_calibration())
     path = tmp_path / "mine.toml"
     ended = twinbed("calibrate", "--out", path, "--format", "csv")
     assert ended.code == 0

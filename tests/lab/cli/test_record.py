@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lab.cli.main import call
-from lab.containers.recording import from_arguments, from_file
+from lab.containers.input.recording import from_arguments, from_file
 from testbed.containers.record.recorder import ContainerSpec
 from traces import parquet
 from twinbed import ScenarioError
@@ -119,7 +119,7 @@ def test_without_root_it_says_what_is_missing_and_the_cure(tmp_path: Path) -> No
     # interpreter may lie where nobody can read.
     program = (
         "import os, sys\n"
-        "import lab.containers.recording, testbed.containers.record.recorder, traces.parquet\n"
+        "import lab.containers.input.recording, testbed.containers.record.recorder, traces.parquet\n"
         "from lab.cli.main import call\n"
         "call(['record', '--file', '/none'])\n"
         "os.setgid(65534); os.setuid(65534); os.chdir('/tmp')\n"

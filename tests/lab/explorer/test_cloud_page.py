@@ -8,8 +8,8 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from control.recommender.model import LocalRun
-from lab.cloud import local_run_file
-from lab.cloud.store import Measurements, Run
+from lab.cloud.input import local_run_file
+from lab.cloud.input.store import Measurements, Run
 
 TRIALS = ((1, 9000.0), (2, 5200.0), (4, 3400.0))
 

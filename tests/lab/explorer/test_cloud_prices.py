@@ -13,7 +13,7 @@ from control.recommender.model import (
     candidates,
 )
 from lab.charts import cloud as charts
-from lab.cloud.recommending import Market, Question
+from lab.cloud.run.recommending import Market, Question
 from lab.explorer.cloud_prices import HIGH, LOW, MovedPrices
 
 HOURS = {"a": 2.0, "b": 1.0}

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lab.ask.scenario import Price
-from lab.containers.services.arrivals import PRESETS
+from lab.containers.input.services.arrivals import PRESETS
 from lab.explorer.selection import (
     MAX_POLICIES,
     Choices,

@@ -3,7 +3,8 @@
 import pytest
 
 from lab.ask.scenario import build, expand, with_overrides
-from lab.fabric import calibration, world
+from lab.fabric.calibrate import values as calibration
+from lab.fabric.run import world
 from twin.fabric.model import Direction
 from twinbed import ScenarioError
 

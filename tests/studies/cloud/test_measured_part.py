@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
 
-from lab.cloud.predicting import PHYSICAL
+from lab.cloud.run.predicting import PHYSICAL
 from studies.cloud import measure, measured_figures, measured_part
 from studies.experiments.catalogue import CLOUD
 

@@ -12,15 +12,15 @@ import pytest
 from control.fast_path.bfd import State
 from lab.ask.scenario import load, with_overrides
 from lab.cli.main import call
-from lab.fabric.calibration import fabric, load_calibration, write
+from lab.fabric.calibrate.measure import calibrated
+from lab.fabric.calibrate.values import fabric, load_calibration, write
 from lab.fabric.real import campaign, plan
-from lab.fabric.real.calibrate import calibrated
 from lab.fabric.real.chain import chain
-from lab.fabric.real.figures import Gaps, measured, simulated
-from lab.fabric.real.judge import LEAST_FAULTS, Compared, compared, result
-from lab.fabric.real.scenario import validate
 from lab.fabric.real.settings import Road, Setting, What, setting
 from lab.fabric.real.store import Measured, Store, Watched
+from lab.fabric.validate.both import validate
+from lab.fabric.validate.figures import Gaps, measured, simulated
+from lab.fabric.validate.judge import LEAST_FAULTS, Compared, compared, result
 from lab.runs.formats import table
 from studies.fidelity_fabric import __main__ as main_module
 from studies.fidelity_fabric import conditions, side_by_side

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from lab.containers.calibrate import fit, subject
-from lab.containers.calibration import Program
-from lab.containers.services.graph import compile_graph, visits_per_request
+from lab.containers.calibrate.values import Program
+from lab.containers.input.services.graph import compile_graph, visits_per_request
 
 CORES = 2.0
 TRUE = Program(

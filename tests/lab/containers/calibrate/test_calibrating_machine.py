@@ -2,8 +2,8 @@
 
 import pytest
 
-from lab.containers.calibrate import calibrate, limits
-from lab.containers.calibration import load_calibration, write
+from lab.containers.calibrate import limits, measure
+from lab.containers.calibrate.values import load_calibration, write
 from testbed.containers.cgroup.drivers import detect
 
 EXTENT = limits.Extent(writes=20, grants=10, burn_s=0.3, quotas_ms=(20,))
@@ -28,15 +28,15 @@ def test_single_cgroups_give_distributions_and_shares(cgroups):
 @pytest.mark.root
 @pytest.mark.slow
 def test_a_whole_calibration_is_a_file_that_can_be_read(cgroups, tmp_path, monkeypatch):
-    monkeypatch.setattr(calibrate.program.subject, "RATES_RPS", (4.0, 12.0))
-    monkeypatch.setattr(calibrate.program, "_LEAST_ANSWERED", 0.0)
+    monkeypatch.setattr(measure.program.subject, "RATES_RPS", (4.0, 12.0))
+    monkeypatch.setattr(measure.program, "_LEAST_ANSWERED", 0.0)
     seen = []
-    effort = calibrate.Effort(EXTENT, starts=2, loop_s=2.0, program_s=5.0)
-    made = calibrate.calibrate("mine", effort, lambda step, fraction: seen.append(step))
+    effort = measure.Effort(EXTENT, starts=2, loop_s=2.0, program_s=5.0)
+    made = measure.calibrate("mine", effort, lambda step, fraction: seen.append(step))
     path = tmp_path / "mine.toml"
-    path.write_text(write(made, calibrate.HEAD), encoding="utf-8")
+    path.write_text(write(made, measure.HEAD), encoding="utf-8")
     read = load_calibration(path)
     assert read.name == "mine"
     assert read.machine().restart_s > 0
     assert read.costs().base_bytes > 1 << 20
-    assert list(dict.fromkeys(seen)) == list(calibrate.STEPS)
+    assert list(dict.fromkeys(seen)) == list(measure.STEPS)

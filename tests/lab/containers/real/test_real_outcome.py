@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from lab.ask.scenario import Price, build, expand
+from lab.containers.input.replay import Replay
+from lab.containers.input.services.prepare import load_source
 from lab.containers.metrics import figures
 from lab.containers.real.outcome import outcome, request_log
-from lab.containers.replay import Replay
-from lab.containers.services.prepare import load_source
 from testbed.containers.load.plan import LoadResult
 from tests.lab.sample_observed import observed
 from twin.containers.requests.model import Status

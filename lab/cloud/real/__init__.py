@@ -1,0 +1,1 @@
+"""Real runs of the shipped jobs on emulated instance types."""

@@ -1,0 +1,1 @@
+"""Recommendations and trained predictors."""

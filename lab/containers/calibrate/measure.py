@@ -1,0 +1,90 @@
+"""All measurements, one after another, as one calibration.
+
+For: `twinbed calibrate`. Not for: the measurements themselves. No workload that is validated is used here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+
+from lab.containers.calibrate import limits, loop, program, starting
+from lab.containers.calibrate.values import Calibration, Program, Value, load_calibration
+from testbed.containers import machine
+from testbed.containers.cgroup.drivers import detect
+from twin.containers.model import Machine
+
+Progress = Callable[[str, float], None]
+
+HEAD = """What `twinbed calibrate` found on this machine. Every value carries its unit and its source; a value
+that nobody has measured says "assumption". `[values.*]` are the fields of twin.containers.model.Machine,
+`[program.*]` those of lab.containers.calibrate.values.Program, `[measured.*]` is what else was found."""
+
+STEPS = ("quota writes", "memory writes", "OOM grants", "throttling", "control loop", "service program")
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How long to measure. loop_s, program_s: seconds of the control loop's run, of the program's; starts: of
+    the program."""
+
+    extent: limits.Extent
+    starts: int
+    loop_s: float
+    program_s: float
+
+
+THOROUGH = Effort(limits.Extent(writes=4000, grants=1000, burn_s=4.0), starts=20, loop_s=60.0, program_s=95.0)
+QUICK = Effort(
+    limits.Extent(writes=500, grants=100, burn_s=1.0, quotas_ms=(5, 20, 100)),
+    starts=4,
+    loop_s=8.0,
+    program_s=20.0,
+)
+
+
+def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Calibration:
+    """Measures; raises BackendError where this machine cannot, with nothing left running."""
+    tell = progress or _nobody
+    driver = detect()
+    driver.sweep()
+    values = dict(load_calibration().values)
+    tell(STEPS[0], 0.0)
+    values["quota_write_delay_s"] = limits.quota_writes(driver, effort.extent)
+    tell(STEPS[0], 1.0)
+    values["reclaim_delay_s"] = limits.memory_writes(driver, effort.extent)
+    values["burst_s"] = limits.burst(driver)
+    tell(STEPS[1], 1.0)
+    values["oom_grant_delay_s"] = limits.oom_grants(driver, effort.extent).grants
+    tell(STEPS[2], 1.0)
+    measured: dict[str, Value] = {}
+    for threads in (1, 2):
+        measured |= limits.throttling(driver, effort.extent, threads)
+        tell(STEPS[3], threads / 2)
+    kept = loop.measure(effort.loop_s)
+    tell(STEPS[4], 1.0)
+    values |= {
+        "telemetry_delay_s": kept.delay,
+        "telemetry_jitter_s": kept.jitter,
+        "telemetry_loss": kept.loss,
+    }
+    costs = program.measure(effort.program_s, lambda fraction: tell(STEPS[5], fraction))
+    values |= starting.measure(driver, effort.starts)
+    facts = machine.facts()
+    return Calibration(
+        name=name,
+        kernel=f"{facts['kernel']}, cgroup v{driver.version}",
+        cpu=f"{facts['cpus']} × {facts['cpu_model']}",
+        date=datetime.now(UTC).date().isoformat(),
+        values={each.name: values[each.name] for each in fields(Machine)},
+        sha256="",
+        program={
+            each.name: ({"loop_cores": kept.cores} | costs.program)[each.name] for each in fields(Program)
+        },
+        measured=measured | costs.residuals,
+    )
+
+
+def _nobody(_step: str, _fraction: float) -> None:
+    """For callers that do not look."""

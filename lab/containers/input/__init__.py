@@ -1,0 +1,1 @@
+"""What users give about containers: scenario sections, workloads, recordings and deployments."""

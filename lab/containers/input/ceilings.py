@@ -1,0 +1,84 @@
+"""What every kind of workload derives from a scenario alike: profiled peaks, global limits, threads.
+
+For: `peak_cores`, `applications` and `threads` of the twin's workloads. Not for: where use and demand come
+from (lab.containers.input.workload, lab.containers.input.services.prepare).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import KERNEL_MIN_QUOTA_S, PAGE_BYTES, Application
+from lab.ask.scenario import Scenario
+from twin.containers.model import Floats
+from twinbed import ScenarioError
+
+
+def profile_peaks(demand_cores: Floats, period_s: float, interval_s: float) -> Floats:
+    """float64[N]: each container's largest mean CPU use over `interval_s` (cores).
+
+    This is what a profiler sees that samples every `interval_s`: a spike shorter than that is averaged
+    with what surrounds it, so a limit at the "peak" throttles inside the spike.
+    """
+    width = max(1, round(interval_s / period_s))
+    starts = np.arange(0, len(demand_cores), width)
+    lengths = np.diff(np.append(starts, len(demand_cores)))
+    peaks: Floats = (np.add.reduceat(demand_cores, starts, axis=0) / lengths[:, None]).max(axis=0)
+    return peaks
+
+
+def applications(
+    scenario: Scenario,
+    names: tuple[str, ...],
+    app: NDArray[np.int64],
+    peak_cores: Floats,
+    peak_bytes: NDArray[np.int64],
+) -> tuple[Application, ...]:
+    """Ω and M: as given, else factor × Σ peaks, every peak at least what the kernel can express.
+
+    Memory is rounded up by a page per container, so that limits of factor × peak rounded up to pages
+    fit; CPU by 1e-9 for the rounding of the sum.
+    """
+    if scenario.budget is not None:
+        budget = scenario.budget
+        return tuple(Application(name, budget.cpu_cores, budget.memory_bytes) for name in names)
+    factor = scenario.budget_factor
+    floor = KERNEL_MIN_QUOTA_S / scenario.period_s
+    cores = np.maximum(peak_cores * factor, floor) * (1 + 1e-9)
+    pages = (np.ceil(peak_bytes * factor / PAGE_BYTES).astype(np.int64) + 1) * PAGE_BYTES
+    omega = np.bincount(app, cores, len(names))
+    return tuple(
+        Application(name, float(omega[index]), int(pages[app == index].sum()))
+        for index, name in enumerate(names)
+    )
+
+
+def given_threads(
+    scenario: Scenario,
+    names: tuple[str, ...],
+    threads: Floats,
+    own: Mapping[str, float] = MappingProxyType({}),
+) -> Floats:
+    """`threads` (float64[N]) with the scenario's one number instead, or a container's `own`, or what the
+    scenario says by its name; ScenarioError for a name that is not there."""
+    threads = threads.copy()
+    per_name = dict(own)
+    if isinstance(scenario.threads, dict):
+        per_name |= scenario.threads
+    elif scenario.threads is not None:
+        threads[:] = scenario.threads
+    for name, count in per_name.items():
+        if name not in names:
+            raise ScenarioError(f"{scenario.name}: threads.{name}: no such container{_near(name, names)}")
+        threads[names.index(name)] = count
+    return threads
+
+
+def _near(name: str, names: tuple[str, ...]) -> str:
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -1,0 +1,72 @@
+"""What the testbed's service program costs beyond the declared demand, added to what the twin replays.
+
+For: `services.program: twinbed`, and the twin's side of a calibration. Not for: measuring it
+(lab.containers.calibrate), nor for the program itself. What visits, stages and calls cost is the same for
+every visit,
+so it raises a demand's mean and leaves its standard deviation; what waking up costs is the engine's to add.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from lab.containers.calibrate.values import Program
+from lab.containers.input.services.graph import CompiledApp
+from twin.containers.model import Floats
+from twin.containers.requests.model import Draw, Index, RequestWorkload, ServiceGraph
+
+_LEAST_SHARE = 0.1
+"""Of a host's cores that is left to the containers, however much runs beside them."""
+
+
+def with_program(compiled: CompiledApp, costs: Program) -> CompiledApp:
+    """The application as the service program runs it: its CPU, memory and network."""
+    graph = compiled.graph
+    stages, calls = _stages_and_calls(graph)
+    declared_s = graph.mean_s * costs.dilation
+    mean_s = declared_s + costs.visit_s + costs.stage_s * stages + costs.call_s * calls
+    varies = graph.draw != Draw.FIXED
+    cv = np.where(graph.draw == Draw.EXPONENTIAL, 1.0, graph.cv) * declared_s / mean_s
+    return replace(
+        compiled,
+        graph=replace(
+            graph,
+            mean_s=mean_s,
+            draw=np.where(varies, np.uint8(Draw.LOGNORMAL), graph.draw),
+            cv=np.where(varies, cv, graph.cv),
+            base_bytes=np.maximum(graph.base_bytes, round(costs.base_bytes)),
+            network_s=np.full(len(graph.network_s), costs.network_s),
+            wake_s=costs.wake_s,
+            wake_tau_s=costs.wake_tau_s,
+        ),
+    )
+
+
+def _stages_and_calls(graph: ServiceGraph) -> tuple[Floats, Floats]:
+    """(float64[H], float64[H]): stages in which a visit makes calls, and its calls, on average."""
+    calls = _sums(graph.probability, graph.first_call)
+    with np.errstate(divide="ignore"):
+        none = np.exp(_sums(np.log1p(-graph.probability), graph.first_call))
+    return _sums(1.0 - none, graph.first_stage), _sums(calls, graph.first_stage)
+
+
+def _sums(values: Floats, first: Index) -> Floats:
+    """float64[owners]: of the values [first[i], first[i + 1]) of each owner i."""
+    owners = np.repeat(np.arange(len(first) - 1), np.diff(first))
+    return np.asarray(np.bincount(owners, values, len(first) - 1), np.float64)
+
+
+def beside(workload: RequestWorkload, costs: Program, rate_rps: float) -> RequestWorkload:
+    """The workload on hosts that run no better than the measured one, and that a control loop and a load
+    generator share with the containers."""
+    used_cores = costs.loop_cores + costs.client_request_s * rate_rps
+    cores: Floats = workload.cores_of_host
+    return replace(
+        workload,
+        cores_of_host=np.maximum(cores - used_cores, cores * _LEAST_SHARE),
+        client=replace(workload.client, way_s=costs.client_s),
+        stolen=costs.stolen,
+        imbalance=costs.imbalance,
+    )

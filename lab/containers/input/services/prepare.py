@@ -1,0 +1,204 @@
+"""From `services:` of a scenario to the twin's requests: application, arrivals, hosts, peaks, ceilings.
+
+For: everything that all policies of such a scenario share. Not for: reading applications
+(lab.containers.input.services.load), arrivals (lab.containers.input.services.arrivals), nor what a policy
+does with the profile. Every assumption made here is a note on the run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from control.allocator.model import Application
+from lab.ask.scenario import Scenario
+from lab.containers.calibrate.values import load_calibration
+from lab.containers.input.ceilings import applications, given_threads
+from lab.containers.input.replay import Replay
+from lab.containers.input.sections import ServicesInput
+from lab.containers.input.services.application import AppSpec
+from lab.containers.input.services.arrivals import ArrivalSpec, generate
+from lab.containers.input.services.costs import beside, with_program
+from lab.containers.input.services.graph import CompiledApp, compile_graph, mean_cores
+from lab.containers.input.services.load import load_app
+from lab.containers.input.services.profile import profiled
+from twin.containers.model import Floats, Machine
+from twin.containers.requests.model import NO_TIMEOUT, Arrivals, Client, RequestWorkload
+from twinbed import ScenarioError
+
+DEFAULT_HOST_CORES = 20.0
+"""Cores of a host that nothing is said about: those of the source's hosts."""
+_NO_CEILING_BYTES = 1 << 62
+_PROSE = {"title", "source", "assumptions"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServicesSource:
+    """An application and the load on it; implements lab.containers.input.replay.Source."""
+
+    app: AppSpec
+    asked: ServicesInput
+    sha256: str
+    inputs: tuple[dict[str, Any], ...]
+
+    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
+        """The application counts by its name and content, the arrivals as they are written shortest."""
+        services = resolved["services"] | {"app": self.app.name, "arrivals": _shortly(self.asked.arrivals)}
+        return {key: value for key, value in resolved.items() if key != "refine"} | {"services": services}
+
+    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
+        """The containers on their hosts, their load and their profiled peaks.
+
+        The profiling run has random numbers of its own. Raises ScenarioError for threads of a container that
+        is not there.
+        """
+        load, phases, other_load, other_run = seed.spawn(4)
+        asked, app = self.asked, self.app
+        compiled = compile_graph(app, asked.cpu_scale)
+        costs = load_calibration(scenario.calibration).costs() if asked.program == "twinbed" else None
+        if costs is not None:
+            compiled = with_program(compiled, costs)
+        arrivals, others = (
+            generate(asked.arrivals, asked.duration_s, compiled.weights, each) for each in (load, other_load)
+        )
+        if arrivals.at_s.size == 0 or others.at_s.size == 0:
+            raise ScenarioError(
+                f"{scenario.name}: services.arrivals: nobody asks for anything in {asked.duration_s:g} s "
+                f"({_shortly(asked.arrivals)}); a higher rate or a longer duration_s is needed"
+            )
+        unlimited = _workload(scenario, asked, compiled, others, phases)
+        if costs is not None:
+            unlimited = beside(unlimited, costs, len(others.at_s) / asked.duration_s)
+        profile = profiled(
+            unlimited,
+            machine,
+            other_run,
+            scenario.profile.interval_s,
+        )
+        ceilings = applications(scenario, (app.name,), profile.app, profile.peak_cores, profile.peak_bytes)
+        workload = replace(profile, arrivals=arrivals, applications=ceilings)
+        needed = mean_cores(compiled, len(arrivals.at_s) / asked.duration_s)
+        about = {
+            "start_s": 0.0,
+            "application": app.name,
+            "arrivals": _shortly(asked.arrivals),
+            "requests": len(arrivals.at_s),
+            "hosts": asked.hosts,
+        }
+        notes = [*_notes(scenario, asked, app), *_saturation(workload, needed)]
+        return Replay(workload, np.ones(len(workload.names), np.bool_), tuple(notes), about)
+
+
+def load_source(scenario: Scenario) -> ServicesSource:
+    """The scenario's application and load; raises ScenarioError for what is wrong with either."""
+    asked = scenario.services
+    if asked is None:
+        raise ScenarioError(f"{scenario.name}: no services")
+    app = load_app(asked.app)
+    # By content: what counts is what the files say, not where they lie nor in which words they explain it.
+    shape = _sha256(app.model_dump_json(exclude=_PROSE).encode())
+    pattern = asked.arrivals.model_dump(mode="json")
+    plain = json.dumps(pattern | ({"file": _file_sha256(pattern["file"])} if "file" in pattern else {}))
+    inputs = (
+        {"role": "application", "sha256": shape, "source": asked.app},
+        {"role": "arrivals", "sha256": _sha256(plain.encode()), "source": "scenario", **pattern},
+    )
+    return ServicesSource(app, asked, _sha256("".join(each["sha256"] for each in inputs).encode()), inputs)
+
+
+def _workload(
+    scenario: Scenario,
+    asked: ServicesInput,
+    compiled: CompiledApp,
+    arrivals: Arrivals,
+    seed: np.random.SeedSequence,
+) -> RequestWorkload:
+    """The containers before anything is known of their peaks: these are 0, and the hosts the only ceiling."""
+    count = len(compiled.names)
+    cores = DEFAULT_HOST_CORES if scenario.host_cores is None else scenario.host_cores
+    offsets = np.random.default_rng(seed).integers(asked.phases, size=count)
+    return RequestWorkload(
+        names=compiled.names,
+        applications=(Application(scenario.name, cores * asked.hosts, _NO_CEILING_BYTES),),
+        app=np.zeros(count, np.int64),
+        period_s=scenario.period_s,
+        periods=max(1, round(asked.duration_s / scenario.period_s)),
+        threads=given_threads(scenario, compiled.names, compiled.threads),
+        host=np.arange(count) % asked.hosts,
+        cores_of_host=np.full(asked.hosts, cores),
+        host_cores=np.full(count, cores),
+        peak_cores=np.zeros(count),
+        peak_bytes=np.zeros(count, np.int64),
+        phase_s=np.asarray(offsets * (scenario.period_s / asked.phases), np.float64),
+        graph=compiled.graph,
+        arrivals=arrivals,
+        client=Client(
+            connections=asked.connections,
+            queue=asked.client_queue,
+            timeout_s=NO_TIMEOUT if asked.client_timeout_s is None else asked.client_timeout_s,
+        ),
+    )
+
+
+def _notes(scenario: Scenario, asked: ServicesInput, app: AppSpec) -> Iterator[str]:
+    yield (
+        "Peaks are those of a profiling run without limits, under the same load with other random numbers: "
+        f"CPU is the largest mean over {scenario.profile.interval_s:g} s."
+    )
+    if asked.program == "twinbed":
+        yield (
+            "To the declared CPU times, memory and network comes what the testbed's service program, control "
+            "loop and load generator cost by the calibration."
+        )
+    if scenario.host_cores is None:
+        yield f"Hosts of {DEFAULT_HOST_CORES:g} cores are assumed; set host_cores to change it."
+    if asked.hosts > 1:
+        yield f"Containers are spread over the {asked.hosts} hosts in turn, in the application's order."
+    if app.assumptions:
+        yield f"The CPU times of {app.name} are assumptions; its file says how they were made."
+    if app.source:
+        yield f"{app.name}: {' '.join(app.source.split())}"
+
+
+def _saturation(workload: RequestWorkload, needed_cores: Floats) -> Iterator[str]:
+    """What no policy can serve: more work on average than the CPUs that could do it."""
+    most = np.minimum(workload.threads, workload.host_cores)
+    for index in np.flatnonzero(needed_cores > most):
+        yield (
+            f"{workload.names[index]} is saturated whatever its limits are: it needs "
+            f"{needed_cores[index]:.3g} cores on average and can use {most[index]:g} at most."
+        )
+    per_host = np.bincount(workload.host, needed_cores, len(workload.cores_of_host))
+    for index in np.flatnonzero(per_host > workload.cores_of_host):
+        yield (
+            f"Host {index + 1} is saturated whatever the limits are: its containers need "
+            f"{per_host[index]:.3g} cores on average and it has {workload.cores_of_host[index]:g}."
+        )
+
+
+def _shortly(arrivals: ArrivalSpec) -> str:
+    """Their kind and what differs from its defaults: `burst`, `exponential rate_rps=250`."""
+    given = arrivals.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)
+    named = given | ({"file": Path(given["file"]).name} if "file" in given else {})
+    return " ".join([arrivals.kind, *(f"{key}={_plainly(value)}" for key, value in named.items())])
+
+
+def _plainly(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _file_sha256(path: str) -> str:
+    try:
+        return _sha256(Path(path).read_bytes())
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from None
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

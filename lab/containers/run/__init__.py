@@ -1,0 +1,1 @@
+"""Container runs on the twin, and their tables."""

@@ -1,0 +1,184 @@
+"""The twin's delays from faults that were taken apart.
+
+For: `twinbed calibrate --pillar fabric` and the page. Not for: measuring (campaign.py), nor for what a fault
+does to flows, which the twin is compared with (judge.py) and never calibrated on.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from math import inf
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lab.containers.calibrate.values import Calibration, Value
+from lab.fabric.calibrate.values import load_calibration
+from lab.fabric.real import campaign
+from lab.fabric.real.plan import CALIBRATION, STALLS, WATCHED
+from lab.fabric.real.settings import Road, What
+from lab.fabric.real.store import Measured, Store, Watched
+from testbed.containers import machine
+from twinbed import BackendError
+
+Floats = NDArray[np.float64]
+
+HEAD = """What `twinbed calibrate --pillar fabric` found on this machine. Every value carries its unit and its
+source; what it does not measure is as in the file that ships. Of a delay, `value` is the median."""
+
+_NAME = "calibrated"
+_LEAST_S = 1e-5
+"""No delay is shorter: what is measured as less is the clocks' doing."""
+_STALL_FLOOR_S = 0.05
+
+
+STEPS = (
+    *(planned.setting.key for planned in CALIBRATION if planned.setting.road is not Road.STOCK),
+    "stalls",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """faults: of each setting; watched_s: how long stalls of the machine are counted."""
+
+    faults: int
+    watched_s: float
+
+
+THOROUGH, QUICK = Effort(30, 120.0), Effort(6, 10.0)
+
+
+def measure(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
+    """Measures; raises BackendError where this machine cannot, with nothing left running."""
+    with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
+        store = Store(Path(folder))
+        for planned in CALIBRATION:
+            key = planned.setting.key
+            if key in STEPS:
+                progress(key, 0.0)
+                campaign.measure(replace(planned, faults=effort.faults), store, _NAME, inf, lambda _: None)
+                progress(key, 1.0)
+        campaign.watch(STALLS, effort.watched_s, store, _NAME)
+        progress(STEPS[-1], 1.0)
+        return replace(calibrated(store, Road.FAST), name=name)
+
+
+def calibrated(store: Store, road: Road) -> Calibration:
+    """A calibration for a road: what the stored faults of plan.CALIBRATION show, all else as in the default.
+
+    FAST has BGP's delays of REAL_TIME, on which it stands, and every road the fast path's own. Raises
+    BackendError where nothing was measured of a delay that every road has.
+    """
+    beneath = Road.REAL_TIME if road is Road.FAST else road
+    silent: list[Measured] = []
+    carrier: list[Measured] = []
+    fast: list[Measured] = []
+    back_s: list[float] = []
+    for planned in CALIBRATION:
+        setting, rows = planned.setting, store.faults(planned.setting)
+        if setting.what is What.CARRIER:
+            carrier += rows
+        elif setting.road is Road.FAST:
+            fast += rows
+        elif setting.road is beneath:
+            silent += rows
+        if not planned.hurried:
+            back_s += [row.back_s for row in rows]
+    watched = max(
+        (store.watched(planned.setting) for planned in WATCHED),
+        key=lambda rows: sum(row.lasted_s for row in rows),
+    )
+    found = _of_bgp(silent) | _of_fast(fast) | _of_stalls(watched)
+    late_s = found["fast.late_s"].value if "fast.late_s" in found else 0.0
+    for key, times_s, what in (
+        (
+            "control.carrier_s",
+            _steps(carrier, "fast_carrier") - late_s,
+            "from a lost carrier until the fast path acted, less how late it is, median",
+        ),
+        ("control.session_up_s", np.array(back_s), "from the repair of a link until everybody used it again"),
+    ):
+        if times_s.size:
+            found[key] = _delay(times_s, what)
+    facts = machine.facts()
+    default = load_calibration()
+    return replace(
+        default,
+        name=str(road),
+        kernel=f"{facts['kernel']}, FRR {road}",
+        cpu=f"{facts['cpus']} × {facts['cpu_model']}",
+        date=datetime.now(UTC).date().isoformat(),
+        values={key: found.get(key, value) for key, value in default.values.items()},
+        sha256="",
+    )
+
+
+def _of_bgp(rows: Sequence[Measured]) -> dict[str, Value]:
+    """The host at the fault needs a hold and its routes; until a host far away has new routes two holds, the
+    message and the routes pass. So the difference of these is a hold and the message, of which the message is
+    what varies."""
+    whole = [row.chain for row in rows if {"near", "sent", "far"} <= row.chain.keys()]
+    if not whole:
+        raise BackendError("calibrate: no failover was seen whole; measure on a quieter machine")
+    near_s, sent_s, far_s = (np.array([each[key] for each in whole]) for key in ("near", "sent", "far"))
+    message_s = sent_s - sent_s.min()
+    more_s = np.median(sent_s) + np.median(far_s) - np.median(near_s)
+    hold_s = max(float(more_s - np.median(message_s)), _LEAST_S)
+    return {
+        "control.hold_s": Value(
+            hold_s,
+            "s",
+            "measured: what a host far away needs more than the one at the fault, less the message; medians",
+            len(whole),
+        ),
+        "control.message_s": _delay(
+            message_s,
+            "from the end of the ToR's detection time until another host had its update, less the shortest",
+        ),
+        "control.route_s": _delay(
+            near_s - hold_s,
+            "from the end of the detection time until the host's kernel had new routes, less the hold",
+        ),
+    }
+
+
+def _of_fast(rows: Sequence[Measured]) -> dict[str, Value]:
+    routes = np.concatenate([_steps(rows, "fast_route"), _steps(rows, "fast_far")])
+    late, told = _steps(rows, "fast_late"), _steps(rows, "fast_told")
+    if not (routes.size and late.size and told.size):
+        return {}
+    return {
+        "fast.late_s": _delay(late, "from the end of the detection time until the fast path acted"),
+        "fast.told_s": _delay(told, "from then until another host had the report"),
+        "fast.route_s": _delay(routes, "until the routes were in force, at either host"),
+    }
+
+
+def _of_stalls(watched: Sequence[Watched]) -> dict[str, Value]:
+    """Exponential beyond a floor. watched: of one fabric, for those that stood beside it saw the same."""
+    lasted_s = sum(row.lasted_s for row in watched)
+    beyond = np.array([each for row in watched for each in row.stalls_s if each >= _STALL_FLOOR_S])
+    beyond -= _STALL_FLOOR_S
+    if not beyond.size:
+        return {}
+    count = beyond.size
+    said = f"measured: {count} stalls of more than 50 ms in {lasted_s / 60:.1f} minutes"
+    return {
+        "stalls.per_s": Value(count / lasted_s, "1/s", said, count),
+        "stalls.floor_s": Value(_STALL_FLOOR_S, "s", said),
+        "stalls.excess_s": Value(max(float(beyond.mean()), _LEAST_S), "s", said, count),
+    }
+
+
+def _steps(rows: Sequence[Measured], key: str) -> Floats:
+    return np.array([row.chain[key] for row in rows if key in row.chain], np.float64)
+
+
+def _delay(values_s: Floats, what: str) -> Value:
+    p50, p95, p99 = (max(float(each), _LEAST_S) for each in np.percentile(values_s, [50, 95, 99]))
+    return Value(p50, "s", f"measured: {what}", int(values_s.size), p50, p95, p99)

@@ -1,0 +1,138 @@
+"""What was measured or assumed of a fabric, as a TOML file, and what the fabric twin takes from it.
+
+For: reading and checking a fabric's calibration, single values of it replaced. Not for: a containers'
+calibration, nor for the file's common parts (lab.containers.calibrate.values). calibration_default.toml is
+what ships.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.containers.calibrate.values import Calibration, Value, read_table, read_values, write_table
+from twin.fabric.model import BfdTimers, Bond, ControlPlane, Delay, FastPath, QueuePair, Reroute, Stalls
+from twinbed import ScenarioError
+
+SCHEMA = 2
+DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
+_DELAYS = ("carrier_s", "message_s", "route_s", "rule_s", "session_up_s")
+_FAST = ("late_s", "told_s", "route_s")
+UNITS: Mapping[str, Mapping[str, str]] = {
+    "control": dict.fromkeys(("hold_s", *_DELAYS), "s"),
+    "fast": dict.fromkeys(_FAST, "s"),
+    "stalls": {"per_s": "1/s", "floor_s": "s", "excess_s": "s"},
+    "bfd": {"interval_s": "s", "multiplier": "packets"},
+    "bond": {"miimon_s": "s", "lacp_s": "s"},
+    "reroute": {"timeout_s": "s", "rebuild_s": "s"},
+    "link": {"rate_bps": "bit/s", "delay_s": "s"},
+    "software": {"rate_bps": "bit/s", "delay_s": "s"},
+    "collective": {"alpha_s": "s"},
+    "queue_pair": {"timeout": "exponent", "retry_count": "retries", "mtu_bytes": "B", "window": "packets"},
+}
+"""Section → its values and their units."""
+
+Replaced = Mapping[str, Mapping[str, float]]
+"""Section → value → what it is instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """All that the twin takes from a calibration. rate_bps, delay_s: of an edge link, one way;
+    software_rate_bps, software_delay_s: of a host whose kernel does the overlay, one way; alpha_s: of a
+    collective's step."""
+
+    control: ControlPlane
+    timers: BfdTimers
+    bond: Bond
+    reroute: Reroute
+    queue_pair: QueuePair
+    rate_bps: float
+    delay_s: float
+    software_rate_bps: float
+    software_delay_s: float
+    alpha_s: float
+
+
+def load_calibration(path: str | Path | None = None) -> Calibration:
+    """Reads and checks a fabric's calibration; None reads the default that ships.
+
+    Its values have dotted keys, `control.hold_s`. Raises ScenarioError naming the file and the key.
+    """
+    where = DEFAULT_PATH if path is None else Path(path)
+    table, sha256 = read_table(where, SCHEMA, tuple(UNITS), f"{DEFAULT_PATH.name} shows how one looks")
+    values = {
+        f"{section}.{key}": value
+        for section, units in UNITS.items()
+        for key, value in read_values(f"{where}: {section}", table[section], units).items()
+    }
+    return Calibration(
+        table["name"], table["kernel"], table["cpu"], table["date"].isoformat(), values, sha256
+    )
+
+
+def write(calibration: Calibration, head: str = "") -> str:
+    """The calibration as the text of such a file, `head` as a comment before it; sha256 is not in it."""
+    sections = {
+        section: {key: calibration.values[f"{section}.{key}"] for key in units}
+        for section, units in UNITS.items()
+    }
+    return write_table(calibration, SCHEMA, sections, head)
+
+
+def check(replaced: Replaced) -> Replaced:
+    """`replaced` itself; raises ScenarioError for a value that no calibration has, naming the nearest."""
+    known = [f"{section}.{key}" for section, units in UNITS.items() for key in units]
+    for section, values in replaced.items():
+        for key in values:
+            name = f"{section}.{key}"
+            if name not in known:
+                close = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean {close[0]!r}?" if close else f"sections are {', '.join(UNITS)}"
+                raise ScenarioError(f"{name}: no calibration has such a value; {hint}")
+    return replaced
+
+
+def fabric(calibration: Calibration, replaced: Replaced, *, fast_path: bool = False) -> Fabric:
+    """The calibration's fabric with single values replaced; a replaced delay keeps its relative spread.
+
+    fast_path: hosts have one.
+    """
+    values = dict(calibration.values)
+    numbers = {key: value.value for key, value in values.items()}
+    numbers |= {
+        f"{section}.{key}": value for section, each in replaced.items() for key, value in each.items()
+    }
+
+    def delay(key: str) -> Delay:
+        return _delay(values[key], numbers[key])
+
+    def of(section: str) -> dict[str, float]:
+        return {key: numbers[f"{section}.{key}"] for key in UNITS[section]}
+
+    pair = {key: int(value) for key, value in of("queue_pair").items()}
+    return Fabric(
+        control=ControlPlane(
+            hold_s=numbers["control.hold_s"],
+            **{key: delay(f"control.{key}") for key in _DELAYS},
+            stalls=Stalls(**of("stalls")),
+            fast=FastPath(**{key: delay(f"fast.{key}") for key in _FAST}) if fast_path else None,
+        ),
+        timers=BfdTimers(numbers["bfd.interval_s"], int(numbers["bfd.multiplier"])),
+        bond=Bond(**of("bond")),
+        reroute=Reroute(**of("reroute")),
+        queue_pair=QueuePair(**pair),
+        rate_bps=numbers["link.rate_bps"],
+        delay_s=numbers["link.delay_s"],
+        software_rate_bps=numbers["software.rate_bps"],
+        software_delay_s=numbers["software.delay_s"],
+        alpha_s=numbers["collective.alpha_s"],
+    )
+
+
+def _delay(measured: Value, median_s: float) -> Delay:
+    if measured.p95 is None or not measured.value:
+        return Delay(median_s, median_s)
+    return Delay(median_s, median_s * max(measured.p95 / measured.value, 1.0))

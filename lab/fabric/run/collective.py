@@ -1,0 +1,53 @@
+"""Collectives through faults, as nccl-tests times them. For: experiment T4's measure."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lab.fabric.input import CollectiveInput
+from lab.fabric.run.measured import Measured, of_outages
+from lab.fabric.run.world import World, outages_on, plan
+from twin.fabric import interruption
+from twin.fabric.collectives import Collective, bus_bandwidth_bps, time_s
+from twin.fabric.overlay import goodput_bps
+from twin.fabric.topology import all_pairs
+
+_GBIT = 1e9
+
+
+def measure(world: World, asked: CollectiveInput) -> Measured:
+    """The operation again and again on all hosts, one flow from each host to each other that it sends to."""
+    kind, ranks, fabric = Collective(asked.operation), world.topology.hosts, world.fabric
+    rate_bps = goodput_bps(world.rate_bps, fabric.queue_pair.mtu_bytes, world.scheme)
+    alone_s = float(time_s(kind, asked.message_bytes, ranks, fabric.alpha_s, rate_bps))
+    faults = plan(world, asked.repeats * alone_s)
+    outages = world.outages(faults)
+    random = np.random.default_rng(world.measure)
+    found = interruption.series(
+        kind,
+        asked.message_bytes,
+        ranks,
+        alpha_s=fabric.alpha_s,
+        rate_bps=rate_bps,
+        operations=asked.repeats,
+        outages={
+            (source, destination): outages_on(
+                outages, source, destination, world.path(source, destination, random)
+            )
+            for source, destination in all_pairs(world.topology).tolist()
+        },
+        qp=fabric.queue_pair,
+        rtt_s=world.rtt_s(0, 1),
+    )
+    done = found.duration_s[~np.isnan(found.duration_s)]
+    metrics = {"failed": float(len(done) < asked.repeats)}
+    if len(done):
+        bus = bus_bandwidth_bps(kind, asked.message_bytes, ranks, done) / _GBIT
+        mean = bus_bandwidth_bps(kind, asked.message_bytes, ranks, done.mean()) / _GBIT
+        metrics |= {
+            "bus_bandwidth_mean_gbps": float(mean),
+            "bus_bandwidth_p20_gbps": float(np.quantile(bus, 0.2)),
+            "bus_bandwidth_p80_gbps": float(np.quantile(bus, 0.8)),
+        }
+    at_s = np.cumsum(done) - done
+    return of_outages(outages, metrics, {"at_s": at_s, "duration_s": done})

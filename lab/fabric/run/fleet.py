@@ -1,0 +1,108 @@
+"""A training fleet for weeks: what faults of its edge and hosts leave of its time, and what that costs.
+
+For: the measure behind the fleet's economics. Not for: the fleet itself (twin.fabric.fleet). How often parts
+fail is published (traces.fault_rates); how long a path is lost comes from the same failover as every other
+measure's.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from lab.fabric.input import FleetInput
+from lab.fabric.run.measured import Measured
+from lab.fabric.run.world import World
+from traces.fault_rates import FLEETS, per_gpu_s
+from twin.fabric.checkpoints import Checkpointing, daly_s
+from twin.fabric.failover import gap_samples
+from twin.fabric.fleet import simulate
+from twin.fabric.fleet_model import Cause, FleetSpec
+from twin.fabric.model import Delay, FaultKind, Scheme
+from twin.fabric.topology import dual_tor
+from twin.fabric.transports import Rdma, Reconnecting
+
+_GAPS = 4096
+_ALWAYS = np.array([[0.0, 1.0]])
+"""Shares of an iteration in which flows are on the network: an upper bound."""
+
+_GPUS_PER_HOST = 8
+_ATTACHMENTS_PER_TOR = 32
+_DAY_S = 86_400.0
+
+
+def measure(world: World, asked: FleetInput) -> Measured:
+    """The fleet under the run's scheme; with none an adapter has one uplink, else two, at different ToRs."""
+    spec = _spec(world, asked)
+    out = simulate(spec, world.measure)
+    at_edge = np.array([cause.kind is not None for cause in spec.causes])
+    metrics = {
+        "effective_share": out.effective_ratio,
+        "lost_gpu_h": out.lost_gpu_hours,
+        "lost_cost": out.lost_gpu_hours * asked.price_gpu_hour,
+        "deaths": float(out.deaths),
+        "edge_faults": float(at_edge[out.fault_cause].sum()),
+        "checkpoint_interval_s": spec.checkpointing.interval_s,
+    }
+    causes = np.array([cause.name for cause in spec.causes])
+    faults = pa.table(
+        {
+            "at_s": pa.array(out.fault_at_s),
+            "duration_s": pa.array(out.fault_stall_s),
+            "cause": pa.array(causes[out.fault_cause]),
+        }
+    )
+    return Measured(metrics, {"series": faults})
+
+
+def _spec(world: World, asked: FleetInput) -> FleetSpec:
+    uplinks = 1 if world.scheme is Scheme.NONE else 2
+    groups = max(asked.gpus // (_ATTACHMENTS_PER_TOR * uplinks), 1)
+    topology = dual_tor(
+        asked.gpus,
+        tors=groups * uplinks,
+        uplinks=uplinks,
+        rate_bps=world.fabric.rate_bps,
+        delay_s=world.fabric.delay_s,
+        spines=1,
+    )
+    repair = Delay(asked.repair_s, asked.repair_s)
+    link, nic, host = (per_gpu_s(FLEETS[asked.rates], part) for part in ("link", "nic", "other"))
+    causes = (
+        Cause("cable", FaultKind.LINK, link, repair),
+        Cause("adapter", FaultKind.NIC, nic, repair, swap=True),
+        Cause("host", None, host * _GPUS_PER_HOST, repair),
+    )
+    hosts = asked.gpus // _GPUS_PER_HOST
+    # An adapter is the end of all its uplinks, so no scheme saves a job from its loss.
+    fatal_per_s = hosts * host * _GPUS_PER_HOST + asked.gpus * (nic + (link if uplinks == 1 else 0.0))
+    pair = world.fabric.queue_pair
+    noticed_s = (pair.retry_count + 1) * pair.ack_timeout_s
+    interval_s = asked.checkpoint_interval_s or daly_s(asked.save_s, 1 / fatal_per_s)
+    rerouted = world.scheme is Scheme.REROUTE
+    healthy_s, degraded_s = asked.iteration_s, asked.degraded_iteration_s
+    return FleetSpec(
+        topology=topology,
+        rows_per_host=_GPUS_PER_HOST,
+        gpus_per_host=_GPUS_PER_HOST,
+        spares=asked.spares,
+        duration_s=asked.days * _DAY_S,
+        iteration_s=np.array([np.inf, *([degraded_s] * (uplinks - 1)), healthy_s]),
+        jitter_cv=asked.jitter_cv,
+        busy=_ALWAYS,
+        flows=asked.flows,
+        causes=causes,
+        gaps_s=gap_samples(
+            world.scheme,
+            world.fabric.control,
+            world.fabric.timers,
+            world.asked.faults.silent,
+            _GAPS,
+            world.network,
+            bond=world.fabric.bond,
+            reroute=world.fabric.reroute,
+            spines=True,
+        ),
+        transport=Reconnecting() if rerouted else Rdma(pair, rate_bps=world.fabric.rate_bps),
+        checkpointing=Checkpointing(interval_s, asked.save_s, noticed_s, asked.init_s),
+    )

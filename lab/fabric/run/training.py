@@ -1,0 +1,181 @@
+"""A training job through faults: its iterations, and what it loses where it dies of one.
+
+For: the measure of experiments T1, T2 and T3. Not for: iterations and restarts themselves (twin.fabric.jobs,
+twin.fabric.checkpoints). A job whose connections survive every outage goes on through them; one that does not
+ends, and starts again from its last save as soon as the lost path is back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lab.fabric.input import TrainingInput
+from lab.fabric.run import curve
+from lab.fabric.run.measured import Measured, of_outages
+from lab.fabric.run.world import World, outages_on, plan
+from twin.fabric import checkpoints, jobs, training_curve
+from twin.fabric.checkpoints import Checkpointing
+from twin.fabric.jobs import Cluster, Job
+from twin.fabric.model import Floats, Outages, Scheme
+from twin.fabric.overlay import goodput_bps
+from twin.fabric.transports import Rdma, Reconnecting, Transport
+from twinbed import ScenarioError
+
+_WATCHED = 2.0
+"""A job is watched for so many times as long as it needs undisturbed."""
+
+
+def measure(world: World, asked: TrainingInput) -> Measured:
+    """The job on the first hosts, a GPU each, its neighbours joined by a flow each."""
+    job = Job(**asked.model_dump(exclude={"iterations", "epochs", "average", "jitter_cv", "checkpoint"}))
+    if job.gpus > world.topology.hosts:
+        raise ScenarioError(
+            f"fabric.training: {job.gpus} GPUs on {world.topology.hosts} hosts: give more hosts"
+        )
+    recorded = len(curve.accuracy()) - 1
+    if asked.epochs is not None and asked.epochs > recorded:
+        raise ScenarioError(
+            f"fabric.training.epochs: {asked.epochs} are more than the {recorded} that were recorded"
+        )
+    rate_bps = goodput_bps(world.rate_bps, world.fabric.queue_pair.mtu_bytes, world.scheme)
+    cluster = Cluster(1, rate_bps, world.fabric.alpha_s, rate_bps, world.fabric.alpha_s)
+    usual_s = jobs.iteration_s(job, cluster)
+    until_s = _WATCHED * asked.iterations * usual_s
+    outages = world.outages(plan(world, until_s))
+    lost = _lost(world, job, outages)
+    transport = _transport(world)
+    fatal = np.isinf(transport.stall_s(lost[:, 1] - lost[:, 0]))
+    if fatal.any():
+        found, corners = _dying(world, asked, asked.iterations * usual_s, lost[fatal], until_s)
+        learnt = _learnt(asked, usual_s, *corners) if corners is not None else _Learnt({}, {})
+        return of_outages(
+            outages,
+            found | learnt.metrics,
+            {"at_s": lost[fatal, 0], "duration_s": lost[fatal, 1] - lost[fatal, 0]},
+            learnt.tables,
+        )
+    run = jobs.series(
+        job,
+        cluster,
+        iterations=asked.iterations,
+        outages=lost,
+        transport=transport,
+        seed=world.measure,
+        jitter_cv=asked.jitter_cv,
+    )
+    values = _means(run.duration_s, asked.average)
+    saves_s = 0.0
+    if asked.checkpoint is not None:
+        saves_s = asked.checkpoint.save_s * np.ceil(
+            asked.iterations * usual_s / asked.checkpoint.interval_s - 1
+        )
+    metrics = {
+        "failed": 0.0,
+        "job_s": float(run.duration_s.sum() + saves_s),
+        "kept_share": 1.0,
+        **{f"iteration_p{share}_s": float(np.quantile(values, share / 100)) for share in (50, 90, 95)},
+    }
+    end_s = np.concatenate([[0.0], np.cumsum(run.duration_s)])
+    done_s = np.linspace(0.0, asked.iterations * usual_s, len(end_s))
+    learnt = _learnt(asked, usual_s, end_s, done_s)
+    return of_outages(
+        outages, metrics | learnt.metrics, {"at_s": end_s[:-1], "duration_s": run.duration_s}, learnt.tables
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Learnt:
+    """What accuracy over time adds to a run: figures, and a table of it."""
+
+    metrics: dict[str, float]
+    tables: dict[str, dict[str, Floats]]
+
+
+def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) -> _Learnt:
+    """The shipped training's accuracy at this job's times; at_s, done_s: corners of its work over time."""
+    if asked.epochs is None:
+        return _Learnt({}, {})
+    work_s = asked.iterations * usual_s
+    accuracy = curve.accuracy()[: asked.epochs + 1]
+    ends_s = training_curve.epoch_ends_s(asked.epochs, work_s / asked.epochs, at_s, done_s)
+    # Where it would be at work_s to the bit, it has arrived.
+    now = np.array([work_s * (1 + 1e-9)])
+    done = np.isfinite(ends_s)
+    return _Learnt(
+        {
+            "accuracy": float(training_curve.accuracy_at(accuracy, ends_s, now)[0]),
+            "flat_s": training_curve.flat_s(ends_s) if done.all() else np.nan,
+        },
+        {"accuracy": {"at_s": ends_s[done], "accuracy": np.maximum.accumulate(accuracy)[1:][done]}},
+    )
+
+
+def _lost(world: World, job: Job, outages: Outages) -> Floats:
+    """float64[m, 2], ascending, not overlapping: when some flow of the job is lost."""
+    random = np.random.default_rng(world.network.spawn(1)[0])
+    ring = [(rank, (rank + 1) % job.gpus) for rank in range(job.gpus if job.gpus > 1 else 0)]
+    if job.pipeline > 1 or job.tensor > 1:
+        ring += [(there, here) for here, there in ring]
+    spans = [np.empty((0, 2))]
+    for source, destination in dict.fromkeys(ring):
+        path = world.path(source, destination, random)
+        spans.append(outages_on(outages, source, destination, path))
+    rows = np.concatenate(spans)
+    merged: list[list[float]] = []
+    for begin_s, end_s in rows[np.argsort(rows[:, 0], kind="stable")].tolist():
+        if merged and begin_s <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], end_s)
+        else:
+            merged.append([begin_s, end_s])
+    return np.array(merged, np.float64).reshape(-1, 2)
+
+
+def _transport(world: World) -> Transport:
+    if world.scheme is Scheme.REROUTE:
+        return Reconnecting()
+    return Rdma(world.fabric.queue_pair, rtt_s=world.rtt_s(0, 1), rate_bps=world.rate_bps)
+
+
+def _dying(
+    world: World, asked: TrainingInput, work_s: float, fatal: Floats, until_s: float
+) -> tuple[dict[str, float], tuple[Floats, Floats] | None]:
+    """Figures of a job that dies of each of these outages, and is back when the path is; and the corners of
+    its work over time, if it saves."""
+    given = asked.checkpoint
+    if given is None:
+        return {"failed": 1.0, "deaths": 1.0, "kept_share": 0.0}, None
+    pair = world.fabric.queue_pair
+    noticed_s = (pair.retry_count + 1) * pair.ack_timeout_s
+    saving = Checkpointing(given.interval_s, given.save_s, noticed_s, given.init_s)
+    lives = checkpoints.run(saving, work_s, fatal[:, 0], fatal[:, 1], until_s=until_s)
+    kept_s = float(lives.from_s[-1] + lives.kept_s[-1])
+    corners = checkpoints.progress(saving, lives)
+    metrics = {
+        "failed": float(not lives.finished),
+        "deaths": float(len(lives.begin_s) - lives.finished),
+        "job_s": lives.end_of_job_s if lives.finished else np.nan,
+        "kept_share": kept_s / work_s,
+        "stuck_s": _stuck_s(*corners),
+    }
+    return metrics, corners
+
+
+def _stuck_s(at_s: Floats, done_s: Floats) -> float:
+    """The longest time in which the job came no further than it had been; corners of a polyline."""
+    longest_s, most_s, since_s = 0.0, 0.0, 0.0
+    for before, after in zip(range(len(at_s) - 1), range(1, len(at_s)), strict=True):
+        if done_s[after] > most_s:
+            rising = done_s[after] - done_s[before]
+            passed_s = at_s[after] - (done_s[after] - most_s) / rising * (at_s[after] - at_s[before])
+            longest_s = max(longest_s, float(passed_s - since_s))
+            most_s, since_s = float(done_s[after]), float(at_s[after])
+    return max(longest_s, float(at_s[-1] - since_s))
+
+
+def _means(values: Floats, group: int) -> Floats:
+    """Means of `group` values in a row; what is left at the end is left out."""
+    whole = len(values) // group * group
+    means: Floats = values[:whole].reshape(-1, group).mean(axis=1)
+    return means

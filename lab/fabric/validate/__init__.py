@@ -1,0 +1,1 @@
+"""The fabric twin beside the real fabric."""

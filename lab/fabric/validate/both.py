@@ -1,0 +1,98 @@
+"""A fabric scenario on both backends: the gaps that its fault leaves, twin beside testbed.
+
+For: `twinbed validate` of a fabric scenario. Not for: what is measured through the fault on the twin alone
+(sends, collectives, fleets): the testbed's part of a scenario is its fault, its timers and its road.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+
+from lab.ask.scenario import RunSpec, Scenario, expand
+from lab.fabric.calibrate import values as calibration
+from lab.fabric.calibrate.values import Fabric
+from lab.fabric.input import FabricInput
+from lab.fabric.real import campaign
+from lab.fabric.real.plan import Planned
+from lab.fabric.real.settings import Road, Setting, What
+from lab.fabric.real.store import Store
+from lab.fabric.validate.figures import measured, simulated
+from lab.fabric.validate.judge import LEAST_FAULTS, Compared, compared
+from twin.fabric.model import Scheme
+from twin.fabric.steps import OVERLAYS
+from twinbed import InvariantError, ScenarioError
+
+_NAME = "validated"
+_MS = 1e3
+
+Progress = Callable[[str, float], None]
+
+
+def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compared]:
+    """Every policy and variant, LEAST_FAULTS faults on the testbed per repeat; seeds are the twin's alone and
+    the first counts.
+
+    Raises ScenarioError for what the testbed cannot have, before anything is measured, and BackendError.
+    """
+    asked: dict[tuple[str, str], RunSpec] = {}
+    for spec in expand(scenario):
+        asked.setdefault((spec.variant, spec.policy.text), spec)
+    cells = [(spec, *_setting(spec)) for spec in asked.values()]
+    found: list[Compared] = []
+    for spec, setting, fabric in cells:
+        with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
+            store, wanted = Store(Path(folder)), Planned(setting, repeats * LEAST_FAULTS)
+            tell = _Tell(progress, spec.label, wanted.faults)
+            campaign.measure(wanted, store, _NAME, inf, tell)
+            name = f"{spec.label}: {setting.key}"
+            found += compared(
+                name, measured(setting, store.faults(setting)), simulated(setting, fabric.control, spec.seed)
+            )
+    return found
+
+
+def _setting(spec: RunSpec) -> tuple[Setting, Fabric]:
+    asked = spec.scenario.fabric
+    if asked is None:
+        raise InvariantError(f"{spec.name}: not about a fabric")
+    scheme = Scheme(spec.policy.name)
+    if scheme not in OVERLAYS:
+        raise ScenarioError(
+            f"policies: {scheme}: the testbed has the overlay alone; validate {' or '.join(OVERLAYS)}"
+        )
+    fabric = calibration.fabric(spec.calibration, asked.values, fast_path=asked.fast_path)
+    interval_ms = round(fabric.timers.interval_s * _MS)
+    road = Road.FAST if asked.fast_path else Road.REAL_TIME
+    return Setting(road, fabric.timers.multiplier, interval_ms, _what(asked)), fabric
+
+
+def _what(asked: FabricInput) -> What:
+    faults, topology = asked.faults, asked.topology
+    if asked.fleet is not None:
+        raise ScenarioError("fleet: no testbed has one; validate a scenario of sends, collective or training")
+    if topology.spines or topology.tors != topology.uplinks:
+        raise ScenarioError(
+            "topology: on the testbed every host has an uplink to every ToR and there are no spines"
+        )
+    if faults.kind in ("none", "random") or (faults.kind == "single" and faults.what not in ("port", "link")):
+        raise ScenarioError(
+            f"faults: {faults.kind} {faults.what}: the testbed validates single faults of a port or a link, "
+            "round_robin and flapping"
+        )
+    if not faults.silent:
+        return What.CARRIER
+    return What.BOTH if faults.one_way is None else What(faults.one_way)
+
+
+class _Tell:
+    """Progress by faults."""
+
+    def __init__(self, progress: Progress, label: str, faults: int) -> None:
+        self._progress, self._label, self._faults, self._done = progress, label, faults, 0
+
+    def __call__(self, _: str) -> None:
+        self._done += 1
+        self._progress(self._label, self._done / self._faults)

@@ -1,0 +1,58 @@
+import sys
+
+import numpy as np
+import pytest
+
+from lab.cloud.input import job_file
+from twinbed import ScenarioError
+
+FULL = """
+name: mine
+command: python train.py --batch {batch} --steps {steps}
+batch: 32
+samples: 6e4
+features: {learning_rate: 1e-3}
+"""
+
+
+def write(tmp_path, text):
+    path = tmp_path / "job.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_whole_file(tmp_path):
+    given = job_file.load(write(tmp_path, FULL))
+    assert given.command_line(steps=7) == (sys.executable, "train.py", "--batch", "32", "--steps", "7")
+    assert given.command_line(batch=8)[3] == "8"
+    job = job_file.as_job(given)
+    assert (job.name, job.samples, job.features["learning_rate"]) == ("mine", 6e4, 1e-3)
+    assert job.local_run is None
+
+
+def test_a_name_is_enough(tmp_path):
+    job = job_file.as_job(job_file.load(write(tmp_path, "name: mine")))
+    assert np.isnan(job.samples)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("batch: 3", "name: missing"),
+        ("name: a b", "name: "),
+        ("name: a\nbatchs: 3", "did you mean 'batch'"),
+        ("- a", "expected keys"),
+        ("name: a\nlocal_run: gone.parquet", "gone.parquet: no such file; twinbed profile makes it"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path, text, message):
+    with pytest.raises(ScenarioError, match=message):
+        job_file.as_job(job_file.load(write(tmp_path, text)))
+
+
+def test_commands_that_cannot_be_filled_in(tmp_path):
+    given = job_file.load(write(tmp_path, "name: a\ncommand: train {epochs}"))
+    with pytest.raises(ScenarioError, match="'epochs' in braces is unknown"):
+        given.command_line()
+    with pytest.raises(ScenarioError, match="no command"):
+        job_file.load(write(tmp_path, "name: a")).command_line()

@@ -1,0 +1,96 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from control.recommender.model import Configuration, InstanceType, candidates
+from lab.cloud.input.store import Measurements, Run, as_history, default_path, read_csv, trials_of
+from twinbed import StoreError, TraceError
+
+HEADER = "job,instance,workers,time_s,price_usd_h,vcpus,memory_gib,ok,parameter.lr\n"
+
+
+def run(job: str, instance: str, workers: int, time_s: float, **more: object) -> Run:
+    return Run(job, instance, workers, time_s, price_usd_h=2.0 * workers, vcpus=4, memory_gib=16, **more)  # type: ignore[arg-type]
+
+
+def test_runs_come_back_as_they_were_added(tmp_path: Path) -> None:
+    database = Measurements(tmp_path / "new" / "m.duckdb")
+    assert database.runs() == []
+    assert database.history() is None
+    runs = [run("a", "m4", 2, 10.0, parameters={"lr": 0.1}, batch=32), run("b", "c4", 4, 20.0, ok=False)]
+    assert database.add(runs) == 2
+    database.add([run("a", "m4", 4, 7.0)])
+    assert database.runs() == [*runs, run("a", "m4", 4, 7.0)]
+
+
+def test_a_history_has_the_median_of_runs_that_ended_and_the_bound_of_those_that_did_not() -> None:
+    history = as_history(
+        [
+            run("a", "m4", 2, 10.0),
+            run("a", "m4", 2, 14.0),
+            run("a", "m4", 2, 99.0, ok=False),
+            run("b", "c4", 2, 50.0, ok=False),
+            run("b", "c4", 2, 60.0, ok=False),
+        ]
+    )
+    assert history is not None
+    assert history.jobs == ("a", "b")
+    at = {str(name): column for column, name in enumerate(history.candidates.name)}
+    assert history.time_s[0, at["m4"]] == 12.0
+    assert history.cost_usd[0, at["m4"]] == pytest.approx(12 / 3600 * 4)
+    assert history.time_s[1, at["c4"]] == 60.0
+    assert history.ok.tolist() == [[name == "m4" for name in history.candidates.name], [False, False]]
+    assert np.isnan(history.time_s[0, at["c4"]])
+
+
+def test_trials_are_the_runs_of_the_job_on_candidates() -> None:
+    types = {"m4": InstanceType("m4", "aws", 4, 16)}
+    among = candidates(types, {"m4": 3.0}, [Configuration("m4", 2), Configuration("m4", 4)])
+    found = trials_of("a", [run("a", "m4", 4, 36.0), run("a", "c4", 2, 1.0), run("b", "m4", 2, 1.0)], among)
+    assert found.candidate.tolist() == [1]
+    assert found.cost_usd.tolist() == [pytest.approx(0.08)]  # at the price that was paid, not today's
+
+
+def test_a_csv_file_is_read_with_its_parameters(tmp_path: Path) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(HEADER + "a,m4,2,10.5,4.0,4,16,,0.1\nb,m4,2,600,4.0,4,16,false,\n")
+    first, second = read_csv(path)
+    assert first == Run("a", "m4", 2, 10.5, 4.0, 4.0, 16.0, parameters={"lr": 0.1}, source="runs.csv")
+    assert (second.ok, second.parameters) == (False, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("job,instance\na,b\n", "column workers is missing"),
+        (HEADER.replace("ok", "okay") + "a,m4,2,10,4,4,16,,\n", "column okay is unknown"),
+        (HEADER + "a,m4,2,nan,4,4,16,,\n", "row 2, column time_s: 'nan' is not valid"),
+        (HEADER + "a,m4,2,1,4,4,16,,\na,m4,0,1,4,4,16,,\n", "row 3, column workers: '0' is not valid"),
+        (HEADER + "a,m4,2,1,4,4,16,maybe,\n", "column ok: 'maybe' is not valid"),
+        (HEADER + "a,m4,2,,4,4,16,,\n", "row 2, column time_s: is empty"),
+        (HEADER + "a,m4,2,1,4\n", "row 2: has not as many fields as the header"),
+    ],
+)
+def test_a_csv_file_that_is_wrong_is_refused_by_row_and_column(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "runs.csv"
+    path.write_text(text)
+    with pytest.raises(TraceError, match=message):
+        read_csv(path)
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.duckdb"
+    path.write_text("no database at all, and long enough to be looked at" * 100)
+    with pytest.raises(StoreError, match="not a database of measurements"):
+        Measurements(path).runs()
+
+
+def test_the_place_of_the_database_can_be_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWINBED_MEASUREMENTS", "/elsewhere/m.duckdb")
+    assert default_path() == Path("/elsewhere/m.duckdb")
+    monkeypatch.delenv("TWINBED_MEASUREMENTS")
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    assert default_path() == Path("/data/twinbed/measurements.duckdb")

@@ -1,0 +1,136 @@
+"""The table of measured jobs as examples, and the verbs on it."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbed[cloud]'")
+pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
+
+from control.recommender.model import Configuration, LocalRun
+from lab.cli.main import call
+from lab.cloud.input import data_set, local_run_file
+from lab.cloud.real.grid import COLUMNS
+from traces.catalogue.catalogue import load
+from twinbed import ScenarioError, TraceError
+
+VCPUS = {"n1-standard-4": 4, "n1-standard-8": 8, "e2-standard-16": 16, "e2-highmem-8": 8}
+JOBS = ("a", "b", "c", "d")
+
+
+def local_run(work):
+    series = np.full((20, 3), 0.5)
+    return LocalRun(
+        1.0, series, series * 1e8, series * 1e6, series * 1e6, np.full(10, 0.1 * work), 32, int(2e5 * work),
+        ("Linear", "ReLU"),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Four jobs on twenty clusters each, by the law of the twin and some noise; one that failed."""
+    rng = np.random.default_rng(0)
+    with (tmp_path / "runs.csv").open("w", newline="") as file:
+        rows = csv.DictWriter(file, COLUMNS, restval="")
+        rows.writeheader()
+        for index, name in enumerate(JOBS):
+            work = 1.0 + index
+            (tmp_path / f"{name}.yaml").write_text(
+                f"name: {name}\nbatch: 32\nsamples: 1e6\nfeatures: {{epochs: {index}}}\n"
+            )
+            path = tmp_path / f"{name}.local-run.parquet"
+            local_run_file.write(local_run(work), ("master", "worker-1", "worker-2"), {}, path)
+            for instance, vcpus in VCPUS.items():
+                for workers in (1, 2, 3, 4, 6):
+                    step_s = (
+                        48
+                        * (0.05 * work / vcpus + 0.002 * (workers - 1))
+                        * np.exp(0.02 * rng.standard_normal())
+                    )
+                    rows.writerow(
+                        {
+                            "job": name, "instance": instance, "workers": workers, "batch": 32, "steps": 20,
+                            "step_mean_s": f"{step_s:.6f}", "outcome": "ok", "scale": "1/48",
+                        }
+                    )  # fmt: skip
+        rows.writerow(
+            {"job": "a", "instance": "n1-highcpu-16", "workers": 1, "batch": 64, "outcome": "failed"}
+        )
+    return tmp_path
+
+
+@pytest.fixture
+def examples(folder):
+    return data_set.load(folder / "runs.csv", folder, load())
+
+
+def test_a_run_becomes_a_job_s_time_and_its_bill(examples):
+    assert len(examples) == 80
+    row = int(np.flatnonzero((examples.job == 0) & (examples.candidates.count == 1))[0])
+    assert examples.candidates.configuration(row) == Configuration("n1-standard-4", 1, 32)
+    # 31,250 steps of about 12.5 ms and Vertex's start-up.
+    assert examples.time_s[row] == pytest.approx(180 + 31_250 * 0.0125, rel=0.08)
+    price = examples.candidates.price_usd_h[row]
+    assert price > 0.19 * 1.15
+    assert examples.cost_usd[row] == pytest.approx(price * examples.time_s[row] / 3600, rel=0.1)
+    assert np.corrcoef(np.log(examples.prior_time_s), np.log(examples.time_s))[0, 1] > 0.9
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace("1/48", "1/0", 1), "row 2: "),
+        (lambda text: text.replace("1/48", "x", 1), "row 2: "),
+        (lambda text: text.replace(",ok,", ",bad,"), "no run that went well"),
+        (lambda text: "x" + text, "other columns"),
+        (lambda text: text.replace("n1-standard-4", "z9", 1), "no instance type 'z9'"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_named(folder, change, message):
+    table = folder / "runs.csv"
+    table.write_text(change(table.read_text()))
+    with pytest.raises((ScenarioError, TraceError), match=message):
+        data_set.load(table, folder, load())
+
+
+@pytest.mark.slow
+def test_train_then_explain(folder, capsys):
+    where = ["--runs", str(folder / "runs.csv"), "--jobs", str(folder), "--format", "json"]
+    assert call(["predict", "train", "--out", str(folder), *where]) == 0
+    trained = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["by"] for row in trained] == ["cost", "time"]
+    assert all(row["median_error_applications"] < 0.2 for row in trained)
+    model = str(folder / "time.twinbed-predictor")
+    asked = [model, str(folder / "b.yaml"), "--type", "n1-standard-8", "--workers", "2"]
+    assert call(["predict", "explain", *asked, *where]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    facts = shown["facts"]
+    assert facts["from"] < facts["time (h)"] < facts["to"]
+    assert facts["like what was learned from"] is True
+    assert np.prod([row["factor"] for row in shown["rows"]]) == pytest.approx(facts["time (h)"], rel=1e-6)
+    far = [model, str(folder / "b.yaml"), "--type", "n1-standard-8", "--workers", "5000"]
+    assert call(["predict", "explain", *far, *where]) == 0
+    assert json.loads(capsys.readouterr().out)["facts"]["like what was learned from"] is False
+
+
+@pytest.mark.slow
+def test_evaluate_judges_by_both_protocols(folder, capsys):
+    where = ["--runs", str(folder / "runs.csv"), "--jobs", str(folder), "--format", "json"]
+    assert call(["predict", "evaluate", "--models", "physical,linear,logistic", *where]) == 0
+    rows = {
+        (row["model"], row["by"], row["left_out"]): row for row in json.loads(capsys.readouterr().out)["rows"]
+    }
+    assert len(rows) == 12
+    ours, linear = (rows[name, "time", "applications"] for name in ("physical", "linear"))
+    assert ours["median_error"] < linear["median_error"]
+    assert ours["coverage"] > 0.7
+    assert rows["logistic", "time", "applications"]["rmse"] is None
+    assert 0 < ours["found"] <= ours["best"] <= 5 * len(JOBS)
+    assert ours["good"] <= len(JOBS)
+
+
+def test_a_model_that_there_is_not(capsys):
+    assert call(["predict", "evaluate", "--models", "oracle"]) == 2
+    assert "no model 'oracle'; there are physical" in capsys.readouterr().err

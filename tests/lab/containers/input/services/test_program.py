@@ -1,0 +1,124 @@
+"""The two graphs made of an application, the twin's and the real one, say the same."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from lab.ask import shipped
+from lab.containers.input.services.application import AppSpec
+from lab.containers.input.services.graph import compile_graph
+from lab.containers.input.services.load import build_app, load_app
+from lab.containers.input.services.program import service_app
+from lab.containers.input.services.training import PROGRAM, training_job
+from testbed.containers.services.model import ServiceApp, from_json
+from twin.containers.requests.model import Draw
+from twinbed import ScenarioError
+
+EVERYTHING = build_app(
+    {
+        "name": "everything",
+        "defaults": {"timeout_s": 2, "retries": 1, "backoff_s": 0.1, "memory": {"base_mib": 10}},
+        "services": {
+            "a": {
+                "replicas": 2,
+                "threads": 1.5,
+                "connections": {"b": 3},
+                "memory": {"cache_mib": 1, "cache_request_kib": 2},
+                "handlers": {
+                    "x": {
+                        "cpu_ms": 1,
+                        "distribution": "exponential",
+                        "calls": [
+                            {"call": "b.y", "times": 2, "timeout_s": None},
+                            [{"call": "b.y", "times": 2, "probability": 0.5}, {"call": "b.z", "retries": 0}],
+                        ],
+                    }
+                },
+            },
+            "b": {"workers": 3, "queue": 4, "handlers": {"y": {"cpu_ms": 2}, "z": {"cpu_ms": 3}}},
+        },
+        "requests": {"ask": {"handler": "a.x"}, "look": {"handler": "b.z"}},
+    }
+)
+
+APPS = [*map(load_app, shipped.names("application")), EVERYTHING]
+
+
+@pytest.mark.parametrize("app", APPS, ids=lambda app: app.name)
+@pytest.mark.parametrize("cpu_scale", [1.0, 0.25])
+def test_the_twins_graph_and_the_real_one_say_the_same(app: AppSpec, cpu_scale: float) -> None:
+    compiled, real = compile_graph(app, cpu_scale), service_app(app, cpu_scale)
+    graph = compiled.graph
+    assert tuple(real.services) == graph.services
+    assert tuple(real.containers()) == compiled.names
+    for index, (name, _) in enumerate(real.containers().values()):
+        service = real.services[name]
+        memory = service.memory
+        assert service.threads == compiled.threads[index]
+        assert (service.workers, service.queue) == (graph.workers[index], graph.queue[index])
+        assert (memory.base_bytes, memory.request_bytes, memory.cache_bytes, memory.cache_request_bytes) == (
+            graph.base_bytes[index],
+            graph.request_bytes[index],
+            graph.cache_bytes[index],
+            graph.cache_request_bytes[index],
+        )
+    handlers = {
+        f"{name}.{operation}": handler
+        for name, service in real.services.items()
+        for operation, handler in service.handlers.items()
+    }
+    assert tuple(handlers) == graph.handlers
+    np.testing.assert_allclose([each.mean_s for each in handlers.values()], graph.mean_s, rtol=1e-12)
+    assert [each.cv for each in handlers.values()] == graph.cv.tolist()
+    assert [Draw[each.draw.upper()] for each in handlers.values()] == graph.draw.tolist()
+    assert tuple(real.requests) == graph.request_names
+    assert list(real.requests.values()) == [graph.handlers[each] for each in graph.request_handler]
+    _check_calls(app, cpu_scale, real)
+
+
+def _check_calls(app: AppSpec, cpu_scale: float, real: ServiceApp) -> None:
+    """Stages, calls, their rules and their pools, in the twin's numbering."""
+    graph = compile_graph(app, cpu_scale).graph
+    stages, calls, pools = [0], [0], []
+    rows = []
+    for name, service in real.services.items():
+        for handler in service.handlers.values():
+            for stage in handler.stages:
+                for call in stage:
+                    timeout_s = float("inf") if call.timeout_s is None else call.timeout_s
+                    number = graph.handlers.index(call.handler)
+                    rows.append((number, call.probability, timeout_s, call.retries, call.backoff_s))
+                    pools.append(service.connections.get(call.handler.partition(".")[0], 0))
+                calls.append(len(rows))
+            stages.append(len(calls) - 1)
+        assert name in graph.services
+    assert stages == graph.first_stage.tolist()
+    assert calls == graph.first_call.tolist()
+    of_the_twin = (graph.call_handler, graph.probability, graph.timeout_s, graph.retries, graph.backoff_s)
+    assert rows == list(zip(*(each.tolist() for each in of_the_twin), strict=True))
+    assert pools == [0 if pool < 0 else graph.pool_connections[pool] for pool in graph.pool]
+
+
+@pytest.mark.parametrize("app", APPS, ids=lambda app: app.name)
+def test_the_real_graph_comes_back_from_its_json(app: AppSpec) -> None:
+    real = service_app(app)
+    assert from_json(real.to_json()) == real
+
+
+def test_the_training_job_has_a_container_per_rank() -> None:
+    specs = training_job("127.64.0.9", workers=2, seconds=5, images=100)
+    assert PROGRAM.is_file()
+    assert [spec.name for spec in specs] == ["master", "worker-1", "worker-2"]
+    assert [spec.env["RANK"] for spec in specs] == ["0", "1", "2"]
+    assert {spec.env["WORLD_SIZE"] for spec in specs} == {"3"}
+    assert {spec.env["TWINBED_ADDRESS_MASTER"] for spec in specs} == {"127.64.0.9"}
+    assert specs[0].command[0] == sys.executable
+
+
+@pytest.mark.parametrize("wrong", [{"workers": 0}, {"seconds": 0.0}, {"images": 0}])
+def test_a_training_job_of_nothing_is_refused(wrong: dict[str, int]) -> None:
+    with pytest.raises(ScenarioError, match="must be above 0"):
+        training_job("127.0.0.1", **wrong)  # type: ignore[arg-type]
