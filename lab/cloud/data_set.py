@@ -19,7 +19,6 @@ import numpy as np
 from control.predictor.examples import Examples, of_one_job
 from control.recommender.model import Candidates, Configuration, InstanceType, Job, Real, Whole, candidates
 from lab.cloud import expected, job_file
-from lab.cloud.grid import COLUMNS
 from lab.cloud.listed import instance_type
 from traces.catalogue.catalogue import Catalogue
 from twin.cloud import performance, pricing
@@ -27,6 +26,11 @@ from twinbed import ScenarioError
 
 TABLE = Path(__file__).with_name("measured_jobs.csv")
 """The table of measured jobs that ships."""
+COLUMNS = (
+    "job", "instance", "workers", "batch", "steps", "step_median_s", "step_mean_s", "step_p95_s", "cpu_cores",
+    "outcome", "measured_at", "kernel", "cpu", "scale",
+)  # fmt: skip
+"""Columns of the table of measured jobs."""
 JOBS = Path(__file__).parents[2] / "scenarios" / "jobs"
 """Folder of the jobs that ship."""
 

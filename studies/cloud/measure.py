@@ -10,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from lab.cloud import grid, job_file
+from lab.cloud import job_file
 from lab.cloud.data_set import JOBS, TABLE
 from lab.cloud.listed import instance_type
+from studies.cloud import grid
 from traces.catalogue.catalogue import load
 from twinbed import TwinbedError
 

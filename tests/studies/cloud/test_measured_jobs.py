@@ -5,7 +5,7 @@ import csv
 import numpy as np
 import pytest
 
-from lab.cloud.grid import COLUMNS
+from lab.cloud.data_set import COLUMNS
 from lab.runs.store import RunStore
 from studies.cloud import measure, measured_figures
 from studies.experiments.catalogue import experiment

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from control.recommender.model import InstanceType
-from lab.cloud import grid
 from lab.cloud.job_file import JobFile
+from studies.cloud import grid
 from testbed.cloud.emulated import Measured
 from twinbed import ScenarioError
 
