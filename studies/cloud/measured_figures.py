@@ -39,7 +39,7 @@ _ROW_MODELS: Mapping[Objective, tuple[str, ...]] = {
 
 def rows() -> Examples:
     """The table that ships, with its jobs. Raises ScenarioError and TraceError as data_set.load."""
-    return data_set.load(measure.TABLE, measure.JOBS, load())
+    return data_set.load(data_set.TABLE, measure.JOBS, load())
 
 
 @dataclass(frozen=True, slots=True)

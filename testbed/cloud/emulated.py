@@ -2,8 +2,8 @@
 
 For: step times that are measured and not modelled. CPU quota, link rates and memory are those of a type, all
 smaller by one declared factor: computing and communicating keep their ratio, and a step takes that many times
-as long as on such a machine with this machine's cores. Not for: choosing what to measure
-(lab.cloud.real.grid), nor for what a quota cannot show: other CPUs, caches, sockets, GPUs, disks.
+as long as on such a machine with this machine's cores. Not for: choosing what to measure,
+nor for what a quota cannot show: other CPUs, caches, sockets, GPUs, disks.
 
 Limits change while the job runs, so one start serves every type. Links are shaped by HTB in both directions.
 """

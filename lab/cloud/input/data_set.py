@@ -20,7 +20,6 @@ from control.predictor.examples import Examples, of_one_job
 from control.recommender.model import Candidates, Configuration, InstanceType, Job, Real, Whole, candidates
 from lab.cloud.input import job_file
 from lab.cloud.input.listed import instance_type
-from lab.cloud.real.grid import COLUMNS
 from lab.cloud.run import expected
 from traces.catalogue.catalogue import Catalogue
 from twin.cloud import performance, pricing
@@ -28,6 +27,11 @@ from twinbed import ScenarioError
 
 TABLE = Path(__file__).with_name("measured_jobs.csv")
 """The table of measured jobs that ships."""
+COLUMNS = (
+    "job", "instance", "workers", "batch", "steps", "step_median_s", "step_mean_s", "step_p95_s", "cpu_cores",
+    "outcome", "measured_at", "kernel", "cpu", "scale",
+)  # fmt: skip
+"""Columns of the table of measured jobs."""
 
 
 @dataclass(frozen=True, slots=True)

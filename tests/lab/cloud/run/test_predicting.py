@@ -12,7 +12,7 @@ pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'tw
 from control.recommender.model import Configuration, LocalRun
 from lab.cli.main import call
 from lab.cloud.input import data_set, local_run_file
-from lab.cloud.real.grid import COLUMNS
+from lab.cloud.input.data_set import COLUMNS
 from traces.catalogue.catalogue import load
 from twinbed import ScenarioError, TraceError
 

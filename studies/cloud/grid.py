@@ -17,15 +17,12 @@ from pathlib import Path
 import numpy as np
 
 from control.recommender.model import InstanceType
+from lab.cloud.input.data_set import COLUMNS
 from lab.cloud.input.job_file import JobFile
 from testbed.cloud.emulated import SCALE, Cluster, Measured, emulated
 from testbed.containers import machine
 from twinbed import ScenarioError
 
-COLUMNS = (
-    "job", "instance", "workers", "batch", "steps", "step_median_s", "step_mean_s", "step_p95_s", "cpu_cores",
-    "outcome", "measured_at", "kernel", "cpu", "scale",
-)  # fmt: skip
 _FIRST_STEPS_S = 240.0
 _LEFT_CORES = 0.25
 """For whoever measures, and the kernel: what all workers may use together leaves so much of this machine."""

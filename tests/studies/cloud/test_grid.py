@@ -5,7 +5,7 @@ import pytest
 
 from control.recommender.model import InstanceType
 from lab.cloud.input.job_file import JobFile
-from lab.cloud.real import grid
+from studies.cloud import grid
 from testbed.cloud.emulated import Measured
 from twinbed import ScenarioError
 
