@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from testbed import vm_boot
+from testbed import vm
 from testbed.containers.cgroup import drivers
 from testbed.containers.cgroup.drivers import Driver, Group
 from testbed.containers.ownership import new_run
@@ -190,7 +190,7 @@ def _tracing() -> Finding:
 
 def _virtual_machine() -> Finding:
     meaning = "the tests that need another kernel (make test-vm)"
-    there, reason = vm_boot.available()
+    there, reason = vm.available()
     if there:
         return Finding("virtual machine", "ok", reason, meaning)
     found, _, cure = reason.rpartition(": ")

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 
 from kernel.build import object_file
-from testbed import vm as vm_module
-from testbed import vm_boot
-from testbed.vm import NOT_STARTED, TIMED_OUT, Vm
+from testbed.vm import NOT_STARTED, TIMED_OUT, Vm, __main__, boot, host
 from twinbed import BackendError
 
 INSIDE = (
@@ -53,8 +51,8 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
 
 
 def test_without_qemu_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vm_boot, "_program", lambda name: None)
-    assert vm_boot.available() == (
+    monkeypatch.setattr(boot, "_program", lambda name: None)
+    assert boot.available() == (
         False,
         "qemu-system-x86_64 is not installed (Debian's qemu-system-x86): make system-vm",
     )
@@ -64,16 +62,16 @@ def test_without_qemu_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_without_a_stock_kernel_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vmlinuz-6.1.0-56-cloud-amd64").touch()
-    monkeypatch.setattr(vm_boot, "_BOOT", tmp_path)
+    monkeypatch.setattr(boot, "_BOOT", tmp_path)
     with pytest.raises(BackendError, match=r"no stock Debian kernel .*make system-vm"):
-        vm_boot.kernel_image()
+        boot.kernel_image()
 
 
 def test_the_newest_stock_kernel_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("6.1.0-9-amd64", "6.1.0-56-amd64", "6.1.0-57-rt-amd64", "6.12.0-1-amd64"):
         (tmp_path / f"vmlinuz-{name}").touch()
-    monkeypatch.setattr(vm_boot, "_BOOT", tmp_path)
-    assert vm_boot.release(vm_boot.kernel_image()) == "6.1.0-56-amd64"
+    monkeypatch.setattr(boot, "_BOOT", tmp_path)
+    assert boot.release(boot.kernel_image()) == "6.1.0-56-amd64"
 
 
 def test_a_vm_that_was_not_started_runs_nothing() -> None:
@@ -93,10 +91,10 @@ for line in sys.stdin:
 
 
 def test_a_vm_that_says_nothing_is_given_up_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vm_module, "available", lambda: (True, "a stand-in"))
-    monkeypatch.setattr(vm_boot, "kernel_image", lambda: Path("vmlinuz"))
-    monkeypatch.setattr(vm_boot, "initramfs", lambda image: b"")
-    monkeypatch.setattr(vm_boot, "command", lambda *given: [sys.executable, "-c", STAND_IN])
+    monkeypatch.setattr(host, "available", lambda: (True, "a stand-in"))
+    monkeypatch.setattr(boot, "kernel_image", lambda: Path("vmlinuz"))
+    monkeypatch.setattr(boot, "initramfs", lambda image: b"")
+    monkeypatch.setattr(boot, "command", lambda *given: [sys.executable, "-c", STAND_IN])
     with Vm() as vm:
         assert vm.run(["true"], 60).rc == 0
         with pytest.raises(BackendError, match="the VM does not answer; its console said last: nothing"):
@@ -109,7 +107,7 @@ def test_a_vm_that_says_nothing_is_given_up_and_starts_again(monkeypatch: pytest
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert vm_module.main(["--"]) == 2
+    assert __main__.main(["--"]) == 2
     assert "usage: python -m testbed.vm -- COMMAND" in capsys.readouterr().err
 
 
@@ -118,7 +116,7 @@ def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.vm
 def test_a_vm_dies_with_whoever_started_it() -> None:
-    there, reason = vm_boot.available()
+    there, reason = boot.available()
     if not there:
         pytest.skip(reason)
     starter = subprocess.Popen([sys.executable, "-m", "testbed.vm", "--", "true"], stderr=subprocess.DEVNULL)

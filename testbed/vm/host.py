@@ -18,19 +18,15 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from testbed import vm_boot
-from testbed.vm_boot import Machine, Nic, available
-from testbed.vm_guest import NOT_STARTED, TIMED_OUT
+from testbed.vm import boot
+from testbed.vm.boot import Machine, available
 from twinbed import BackendError
-
-__all__ = ["NOT_STARTED", "TIMED_OUT", "Completed", "Machine", "Nic", "Vm", "available"]
 
 BOOT_TIMEOUT_S = 240.0
 """Seconds until a VM must have come up; some 20 with two idle cores, a minute or two on busy ones."""
@@ -91,13 +87,13 @@ class Vm:
         if not there:
             raise BackendError(f"no VM here: {reason}")
         began_s = time.monotonic()
-        image = vm_boot.kernel_image()
+        image = boot.kernel_image()
         initrd = os.memfd_create("twinbed-initramfs")
         self._console = os.memfd_create("twinbed-console")
         try:
-            os.write(initrd, vm_boot.initramfs(image))
+            os.write(initrd, boot.initramfs(image))
             self._process = subprocess.Popen(
-                vm_boot.command(image, initrd, self._console, self._machine),
+                boot.command(image, initrd, self._console, self._machine),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._console,
@@ -216,30 +212,3 @@ class Vm:
 
 def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def main(argv: Sequence[str]) -> int:
-    """`python -m testbed.vm -- COMMAND…`: boots a VM, runs the command in it, and returns its exit code."""
-    command = list(argv[1:] if argv[:1] == ["--"] else argv)
-    if not command:
-        print("usage: python -m testbed.vm -- COMMAND…", file=sys.stderr)
-        return 2
-    try:
-        with Vm() as vm:
-            print(f"vm: kernel {vm.release}, up in {vm.boot_s:.0f} s", file=sys.stderr, flush=True)
-            return vm.run(command, timeout_s=86_400, on_output=_pass_on).rc
-    except BackendError as error:
-        print(f"vm: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-
-
-def _pass_on(stream: str, data: bytes) -> None:
-    out = sys.stdout if stream == "stdout" else sys.stderr
-    out.buffer.write(data)
-    out.buffer.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,7 @@
 """What a VM is made of: Debian's stock kernel, an initramfs by virtme-ng, and QEMU's command line.
 
-For: finding out whether a VM can be had here, and starting QEMU. Not for: running anything in it (vm.py), nor
-what runs inside (vm_guest.py). This machine's own file system is the guest's root, over 9p.
+For: finding out whether a VM can be had here, and starting QEMU. Not for: running anything in it (host.py),
+nor what runs inside (guest.py). This machine's own file system is the guest's root, over 9p.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from testbed import vm_guest
+from testbed.vm import guest
 from twinbed import BackendError
 
 CURE = "make system-vm"
@@ -105,16 +105,15 @@ def command(image: Path, initrd: int, console: int, machine: Machine) -> list[st
 
     initrd, console: inherited descriptors of the initramfs and of a file for the guest's kernel messages.
     """
-    guest = Path(vm_guest.__file__).resolve()
     kernel = f"console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off {_CLOCK}"
-    append = f"{kernel} init={sys.executable} -- -IS {guest}"
+    append = f"{kernel} init={sys.executable} -- -IS {Path(guest.__file__).resolve()}"
     return [
         *(str(_program("qemu-system-x86_64")), "-nodefaults", "-no-reboot", "-display", "none"),
         *(*_acceleration(image), "-smp", str(machine.cpus), "-m", str(machine.memory_mib)),
         *("-fsdev", "local,id=root,path=/,security_model=none,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=root,mount_tag=/dev/root"),
         *("-chardev", "stdio,id=jobs,signal=off", "-device", "virtio-serial-pci"),
-        *("-device", f"virtserialport,name={vm_guest.PORT},chardev=jobs"),
+        *("-device", f"virtserialport,name={guest.PORT},chardev=jobs"),
         *("-chardev", f"file,id=console,path=/proc/self/fd/{console}", "-serial", "chardev:console"),
         *(word for index, nic in enumerate(machine.nics) for word in _network(index, nic)),
         *("-kernel", str(image), "-initrd", f"/proc/self/fd/{initrd}", "-append", append),

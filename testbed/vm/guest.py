@@ -1,7 +1,7 @@
 """The first process of a VM: mounts what a program expects, then runs the jobs that the host sends.
 
 For: being started by the VM's kernel as `init`, by Python alone (nothing of ours is imported). Not for: the
-host (vm.py). A job is one JSON line {argv, cwd, env, timeout_s}; answers are JSON lines {stream, data} with
+host (host.py). A job is one JSON line {argv, cwd, env, timeout_s}; answers are JSON lines {stream, data} with
 base64 data as it comes, and last {rc}. rc is as of subprocess (minus the signal that ended it), 124 after
 a time-out (standard error then ends with where in the kernel everybody was) and 127 where it could not be
 started. What a job leaves running is killed.
@@ -156,7 +156,7 @@ def _send(port: int, answer: dict[str, object]) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"vm_guest: {text}", file=sys.stderr, flush=True)
+    print(f"guest: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
