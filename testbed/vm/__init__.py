@@ -2,6 +2,6 @@
 
 from testbed.vm.boot import Machine, Nic, available
 from testbed.vm.guest import NOT_STARTED, TIMED_OUT
-from testbed.vm.host import Completed, Vm
+from testbed.vm.host import Completed, StoppedError, Vm
 
-__all__ = ["NOT_STARTED", "TIMED_OUT", "Completed", "Machine", "Nic", "Vm", "available"]
+__all__ = ["NOT_STARTED", "TIMED_OUT", "Completed", "Machine", "Nic", "StoppedError", "Vm", "available"]

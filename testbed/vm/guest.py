@@ -1,10 +1,10 @@
 """The first process of a VM: mounts what a program expects, then runs the jobs that the host sends.
 
 For: being started by the VM's kernel as `init`, by Python alone (nothing of ours is imported). Not for: the
-host (host.py). A job is one JSON line {argv, cwd, env, timeout_s}; answers are JSON lines {stream, data} with
-base64 data as it comes, and last {rc}. rc is as of subprocess (minus the signal that ended it), 124 after
-a time-out (standard error then ends with where in the kernel everybody was) and 127 where it could not be
-started. What a job leaves running is killed.
+host (host.py). A job is one JSON line {argv, cwd, env, timeout_s}. The answers are JSON lines: {stream, data}
+with base64 data as it comes, a heartbeat {alive} every second, and last {rc}. rc is the exit code (minus the
+signal that ended the job), 124 after a time-out (standard error then ends with where in the kernel every
+thread was) or 127 if the job could not be started. Processes that a job leaves running are killed.
 """
 
 import base64
@@ -37,6 +37,7 @@ _MOUNTS = (
 )
 _POWER_OFF = 0x4321FEDC
 _CHUNK_BYTES = 65_536
+_HEARTBEAT_S = 1.0
 
 
 def main() -> None:
@@ -98,28 +99,30 @@ def _run(port: int, job: dict) -> int:  # type: ignore[type-arg]
         _send(port, _piece("stderr", f"{job['argv'][0]}: {error.strerror}\n".encode()))
         return NOT_STARTED
     deadline = time.monotonic() + job["timeout_s"]
+    heartbeat = 0.0
     with process, selectors.DefaultSelector() as selector:
         for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
             assert pipe is not None
             selector.register(pipe.fileno(), selectors.EVENT_READ, name)
         # A daemon may hold the pipes open for ever: the job is over when its own process is.
-        while selector.get_map():
+        while True:
             ended = process.poll() is not None
-            ready = selector.select(0 if ended else min(1.0, max(0.0, deadline - time.monotonic())))
-            if not ready and (ended or time.monotonic() >= deadline):
-                break
+            if time.monotonic() >= heartbeat:
+                heartbeat = time.monotonic() + _HEARTBEAT_S
+                _send(port, {"alive": True})
+            ready = selector.select(0 if ended else _HEARTBEAT_S / 2)
             for key, _ in ready:
-                got = os.read(key.fd, _CHUNK_BYTES)
-                if got:
-                    _send(port, _piece(key.data, got))
+                data = os.read(key.fd, _CHUNK_BYTES)
+                if data:
+                    _send(port, _piece(key.data, data))
                 else:
                     selector.unregister(key.fd)
-        try:
-            return process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            _send(port, _piece("stderr", _stacks().encode()))
-            os.killpg(process.pid, signal.SIGKILL)
-            return TIMED_OUT
+            if ended and not ready:
+                return process.returncode
+            if not ended and time.monotonic() >= deadline:
+                _send(port, _piece("stderr", _stacks().encode()))
+                os.killpg(process.pid, signal.SIGKILL)
+                return TIMED_OUT
 
 
 def _stacks() -> str:
