@@ -126,11 +126,17 @@ def test_bcc_and_libbpf_report_equal_records_of_the_same_periods(
         busy = [start(group, script) for group, script in zip(groups, (BUSY, BURSTS), strict=True)]
         time.sleep(5.0)
         end(busy)
-        mine, theirs = hooks.read().periods, other.read().periods
-        count = min(len(mine), len(theirs))
-        assert count > 50
-        for field in set(mine.dtype.names) - {"end_ns"}:
-            np.testing.assert_array_equal(mine[field][:count], theirs[field][:count], err_msg=field)
+        time.sleep(0.5)
+        # Timers of two CPUs may fire at once, and each loader sees its own order.
+        mine, theirs = (
+            np.sort(loaded.read().periods, order=("id", "nr_periods")) for loaded in (hooks, other)
+        )
+        assert len(mine) > 50
+        for field in ("id", "nr_periods", "quota_ns", "nr_throttled"):
+            np.testing.assert_array_equal(mine[field], theirs[field], err_msg=field)
+        # Between the two programs another CPU may take its slice from the pool.
+        for field in ("throttled", "unused_ns", "used_ns", "elapsed"):
+            assert np.mean(mine[field] == theirs[field]) > 0.97, field
         assert other.overhead().keys() == hooks.overhead().keys()
         assert other.lost() == hooks.lost() == 0
 
