@@ -1,6 +1,6 @@
-"""The few functions of libbpf that loading and reading need, through ctypes.
+"""Calls, through ctypes, the few functions of libbpf that loading and reading need.
 
-For: loader.py and tunnel.py. Not for: anyone else. Source: libbpf 1.x, bpf.h and libbpf.h;
+For: the loaders and tunnel.py. Not for: anyone else. Source: libbpf 1.x, bpf.h, btf.h and libbpf.h;
 include/uapi/linux/bpf.h for `bpf_prog_info` and `bpf_map_info`.
 """
 
@@ -24,7 +24,7 @@ from functools import cache
 from twinbed import BackendError
 
 ON_RECORD = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
-"""ring_buffer_sample_fn: context, record, size; 0 to go on."""
+"""ring_buffer_sample_fn: takes context, record and size, and returns 0 to go on."""
 
 STATS_RUN_TIME = 0
 ANY = 0
@@ -32,7 +32,7 @@ _BTF_STRUCT = 4
 
 
 class ProgramInfo(Structure):
-    """struct bpf_prog_info up to run_cnt; the offsets are the kernel's interface."""
+    """struct bpf_prog_info up to run_cnt. The offsets are part of the kernel's interface."""
 
     _fields_ = (
         ("kind", c_uint32),
@@ -98,7 +98,7 @@ _FUNCTIONS = {
 
 @cache
 def library() -> CDLL:
-    """libbpf with the signatures above, silenced. Raises BackendError where it is not installed."""
+    """Returns libbpf with the signatures above, silenced. Raises BackendError if it is not installed."""
     try:
         loaded = CDLL("libbpf.so.1", use_errno=True)
     except OSError as error:
