@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from testbed import vm_boot
+from kernel import bcc_loader
+from testbed import vm
 from testbed.containers.cgroup import drivers
 from testbed.containers.cgroup.drivers import Driver, Group
 from testbed.containers.ownership import new_run
@@ -57,7 +58,7 @@ def examine() -> tuple[Finding, ...]:
         findings += _tried(driver)
     findings += [_namespaces(), _program("ip", "iproute2", "networks of containers (record --network own)")]
     findings += [_program(*each) for each in _PROGRAMS]
-    findings += [_tracing(), _virtual_machine(), _clock()]
+    findings += [_tracing(), _bcc(), _virtual_machine(), _clock()]
     return tuple(findings)
 
 
@@ -188,9 +189,18 @@ def _tracing() -> Finding:
     return Finding("BPF tracing", "not allowed", _first_clause(reason), meaning, "make test-vm")
 
 
+def _bcc() -> Finding:
+    meaning = "kernel hooks without a compiled object"
+    installed, reason = bcc_loader.available()
+    if installed:
+        return Finding("bcc", "ok", reason, meaning)
+    missing, _, cure = reason.rpartition(": ")
+    return Finding("bcc", "missing", missing, meaning, cure)
+
+
 def _virtual_machine() -> Finding:
     meaning = "the tests that need another kernel (make test-vm)"
-    there, reason = vm_boot.available()
+    there, reason = vm.available()
     if there:
         return Finding("virtual machine", "ok", reason, meaning)
     found, _, cure = reason.rpartition(": ")

@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from testbed import vm_boot
+from testbed import vm
 from testbed.containers.doctor import Finding
 from testbed.fabric import frr, leftovers
 from testbed.fabric.links import run_in
@@ -214,7 +214,7 @@ def _program(name: str, package: str, meaning: str) -> Finding:
 
 def _virtual_machine() -> Finding:
     meaning = "what this kernel lacks: tc flower, soft-RoCE"
-    there, reason = vm_boot.available()
+    there, reason = vm.available()
     if there:
         return Finding("virtual machine", "ok", reason, meaning)
     found, _, cure = reason.rpartition(": ")

@@ -1,10 +1,10 @@
-"""The first process of a VM: mounts what a program expects, then runs the jobs that the host sends.
+"""Runs as the first process of a VM: mounts what programs expect, then runs the jobs that the host sends.
 
-For: being started by the VM's kernel as `init`, by Python alone (nothing of ours is imported). Not for: the
-host (vm.py). A job is one JSON line {argv, cwd, env, timeout_s}; answers are JSON lines {stream, data} with
-base64 data as it comes, and last {rc}. rc is as of subprocess (minus the signal that ended it), 124 after
-a time-out (standard error then ends with where in the kernel everybody was) and 127 where it could not be
-started. What a job leaves running is killed.
+For: being started by the VM's kernel as `init`. It imports nothing of ours. Not for: the
+host (host.py). A job is one JSON line {argv, cwd, env, timeout_s}. The answers are JSON lines: {stream, data}
+with base64 data as it comes, a heartbeat {alive} every second, and last {rc}. rc is the exit code (minus the
+signal that ended the job), 124 after a time-out (standard error then ends with where in the kernel every
+thread was) or 127 if the job could not be started. Processes that a job leaves running are killed.
 """
 
 import base64
@@ -37,10 +37,11 @@ _MOUNTS = (
 )
 _POWER_OFF = 0x4321FEDC
 _CHUNK_BYTES = 65_536
+_HEARTBEAT_S = 1.0
 
 
 def main() -> None:
-    """Never returns: ends with the machine switched off, once the host has hung up."""
+    """Serves until the host hangs up, then switches the machine off. Never returns."""
     libc = ctypes.CDLL(None, use_errno=True)
     for source, target, kind, options in _MOUNTS:
         if libc.mount(source.encode(), target.encode(), kind.encode(), 0, options.encode()) != 0:
@@ -56,12 +57,12 @@ def main() -> None:
 
 
 def _port() -> int:
-    """The job port, which may be late."""
+    """Opens the job port, which may appear late."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
-        for each in Path("/sys/class/virtio-ports").glob("*/name"):
-            if each.read_text().strip() == PORT:
-                return os.open(f"/dev/{each.parent.name}", os.O_RDWR | os.O_CLOEXEC)
+        for name in Path("/sys/class/virtio-ports").glob("*/name"):
+            if name.read_text().strip() == PORT:
+                return os.open(f"/dev/{name.parent.name}", os.O_RDWR | os.O_CLOEXEC)
         time.sleep(0.05)
     raise TimeoutError(f"the VM has no port {PORT}")
 
@@ -76,14 +77,14 @@ def _serve(port: int) -> None:
             _send(port, {"rc": _run(port, json.loads(line))})
             _clear()
             continue
-        got = os.read(port, _CHUNK_BYTES)
-        if not got:
+        received = os.read(port, _CHUNK_BYTES)
+        if not received:
             return
-        pending += got
+        pending += received
 
 
 def _run(port: int, job: dict) -> int:  # type: ignore[type-arg]
-    """Runs one job and sends what it prints; its exit code."""
+    """Runs one job, sends what it prints, and returns its exit code."""
     try:
         process = subprocess.Popen(
             job["argv"],
@@ -98,32 +99,34 @@ def _run(port: int, job: dict) -> int:  # type: ignore[type-arg]
         _send(port, _piece("stderr", f"{job['argv'][0]}: {error.strerror}\n".encode()))
         return NOT_STARTED
     deadline = time.monotonic() + job["timeout_s"]
+    heartbeat = 0.0
     with process, selectors.DefaultSelector() as selector:
         for name, pipe in (("stdout", process.stdout), ("stderr", process.stderr)):
             assert pipe is not None
             selector.register(pipe.fileno(), selectors.EVENT_READ, name)
         # A daemon may hold the pipes open for ever: the job is over when its own process is.
-        while selector.get_map():
+        while True:
             ended = process.poll() is not None
-            ready = selector.select(0 if ended else min(1.0, max(0.0, deadline - time.monotonic())))
-            if not ready and (ended or time.monotonic() >= deadline):
-                break
+            if time.monotonic() >= heartbeat:
+                heartbeat = time.monotonic() + _HEARTBEAT_S
+                _send(port, {"alive": True})
+            ready = selector.select(0 if ended else _HEARTBEAT_S / 2)
             for key, _ in ready:
-                got = os.read(key.fd, _CHUNK_BYTES)
-                if got:
-                    _send(port, _piece(key.data, got))
+                data = os.read(key.fd, _CHUNK_BYTES)
+                if data:
+                    _send(port, _piece(key.data, data))
                 else:
                     selector.unregister(key.fd)
-        try:
-            return process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            _send(port, _piece("stderr", _stacks().encode()))
-            os.killpg(process.pid, signal.SIGKILL)
-            return TIMED_OUT
+            if ended and not ready:
+                return process.returncode
+            if not ended and time.monotonic() >= deadline:
+                _send(port, _piece("stderr", _stacks().encode()))
+                os.killpg(process.pid, signal.SIGKILL)
+                return TIMED_OUT
 
 
 def _stacks() -> str:
-    """Every thread of a program, its state and where in the kernel it is: what a hang hangs on."""
+    """Returns, for every thread of every program, its state and the kernel functions that it is in."""
     lines = []
     for thread in sorted(Path("/proc").glob("[0-9]*/task/[0-9]*")):
         with contextlib.suppress(OSError):
@@ -136,7 +139,7 @@ def _stacks() -> str:
 
 
 def _clear() -> None:
-    """Kills all processes but this one, which is what −1 means to the first process, and reaps them."""
+    """Kills all processes but this one (that is what −1 means for the first process) and reaps them."""
     try:
         os.kill(-1, signal.SIGKILL)
         while os.waitpid(-1, 0):
@@ -156,7 +159,7 @@ def _send(port: int, answer: dict[str, object]) -> None:
 
 
 def _say(text: str) -> None:
-    print(f"vm_guest: {text}", file=sys.stderr, flush=True)
+    print(f"guest: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

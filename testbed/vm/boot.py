@@ -1,7 +1,7 @@
-"""What a VM is made of: Debian's stock kernel, an initramfs by virtme-ng, and QEMU's command line.
+"""Makes the parts of a VM: Debian's stock kernel, an initramfs by virtme-ng, and QEMU's command line.
 
-For: finding out whether a VM can be had here, and starting QEMU. Not for: running anything in it (vm.py), nor
-what runs inside (vm_guest.py). This machine's own file system is the guest's root, over 9p.
+For: finding out whether a VM can be booted here, and starting QEMU. Not for: running anything in it
+(host.py), nor what runs inside (guest.py). The guest's root is this machine's own file system, over 9p.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from testbed import vm_guest
+from testbed.vm import guest
 from twinbed import BackendError
 
 CURE = "make system-vm"
-"""What installs the parts that are missing."""
+"""The command that installs missing parts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A network device of the guest. tap: descriptor of the tap device (with IFF_VNET_HDR) at its other end,
-    the caller's to close."""
+    """A network device of the guest.
+
+    tap: descriptor of the tap device (with IFF_VNET_HDR) at its other end; the caller closes it
+    mac: its MAC address
+    """
 
     tap: int
     mac: str
@@ -34,7 +37,7 @@ class Nic:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a guest has. Without a NIC it has no network."""
+    """The hardware of a guest. Without a NIC it has no network."""
 
     cpus: int = 2
     memory_mib: int = 2048
@@ -42,38 +45,44 @@ class Machine:
 
 
 _BOOT = Path("/boot")
-# A cloud kernel lacks rdma_rxe, a real-time one throttles otherwise, and dbg is no kernel to run.
+# Not the cloud kernel, which lacks rdma_rxe, nor the real-time one, which throttles in another way.
 _STOCK = re.compile(r"vmlinuz-(?P<release>6\.1\.0-(?P<number>[0-9]+)-amd64)")
 _MODULES = ("9p", "9pnet_virtio", "virtio_console", "virtio_pci")
 _PROBE_S = 3.0
-# An emulated CPU's TSC is not believed, though it is this machine's and the same on all CPUs. Every look at
-# any other clock is the emulation of a device, behind QEMU's one lock: a loop of real-time priority that asks
-# for the time then takes a whole CPU ("sched: RT throttling activated").
+# The kernel does not trust an emulated CPU's TSC, although it is this machine's and equal on all CPUs. To
+# read any other clock QEMU emulates a device, under its one lock: a loop of real-time priority that asks for
+# the time then takes a whole CPU ("sched: RT throttling activated").
 _CLOCK = "tsc=reliable"
-_EMULATED = ("-machine", "q35,accel=tcg", "-cpu", "max")
+# The oldest CPU that NumPy runs on. The newest one that QEMU can emulate ("max") takes half as long again to
+# boot and to run: 5-level page tables, and AVX instruction by instruction.
+_EMULATED = ("-machine", "q35,accel=tcg", "-cpu", "Nehalem-v1")
 
 
 def kernel_image() -> Path:
-    """The newest stock Debian 6.1 kernel in /boot. Raises BackendError where there is none."""
-    found = [(int(match["number"]), each) for each in _BOOT.glob("vmlinuz-*") if (match := _stock(each))]
-    if not found:
+    """Returns the newest stock Debian 6.1 kernel in /boot. Raises BackendError if there is none."""
+    images = [
+        (int(match["number"]), path)
+        for path in _BOOT.glob("vmlinuz-*")
+        if (match := _STOCK.fullmatch(path.name))
+    ]
+    if not images:
         raise BackendError(f"{_BOOT}: no stock Debian kernel 6.1 to boot a VM with; install it: {CURE}")
-    return max(found)[1]
+    return max(images)[1]
 
 
 def release(image: Path) -> str:
-    """`6.1.0-56-amd64` of `vmlinuz-6.1.0-56-amd64`, as `uname -r` will say."""
+    """Returns what `uname -r` will say: `6.1.0-56-amd64` for `vmlinuz-6.1.0-56-amd64`."""
     return image.name.removeprefix("vmlinuz-")
 
 
 def available() -> tuple[bool, str]:
-    """Whether a VM can be booted here, and if not, why not and what mends it."""
+    """Returns whether a VM can be booted here, and if not, the reason and the cure."""
     for program, package in (("qemu-system-x86_64", "qemu-system-x86"), ("modprobe", "kmod")):
         if _program(program) is None:
             return False, f"{program} is not installed (Debian's {package}): {CURE}"
     if find_spec("virtme") is None:
         return False, "virtme-ng is not installed: pip install 'twinbed[testbed]'"
-    if not any((Path(each) / "busybox").exists() for each in ("/bin", "/usr/bin")):
+    if not any((Path(folder) / "busybox").exists() for folder in ("/bin", "/usr/bin")):
         return False, f"busybox is not installed (Debian's busybox-static): {CURE}"
     if os.geteuid() != 0:
         return False, "root is needed: the VM's file system is this machine's"
@@ -85,7 +94,7 @@ def available() -> tuple[bool, str]:
 
 
 def initramfs(image: Path) -> bytes:
-    """An initramfs that loads what a 9p root and the job port need, and hands over to `init=`."""
+    """Returns an initramfs that loads the modules of a 9p root and of the job port, then starts `init=`."""
     from virtme import mkinitramfs, modfinder
 
     config = mkinitramfs.Config()
@@ -100,25 +109,39 @@ def initramfs(image: Path) -> bytes:
     return archive.getvalue()
 
 
-def command(image: Path, initrd: int, console: int, machine: Machine) -> list[str]:
-    """QEMU's command line. Jobs come on its standard input and answers leave on its standard output.
+def command(image: Path, initrd: int, console: int, monitor: int, machine: Machine) -> list[str]:
+    """Returns QEMU's command line. Jobs come on its standard input, answers leave on its standard output.
 
-    initrd, console: inherited descriptors of the initramfs and of a file for the guest's kernel messages.
+    initrd: inherited descriptor of the initramfs
+    console: inherited descriptor of a file for the guest's kernel messages
+    monitor: inherited descriptor of a socket on which QEMU's monitor answers
     """
-    guest = Path(vm_guest.__file__).resolve()
-    kernel = f"console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off {_CLOCK}"
-    append = f"{kernel} init={sys.executable} -- -IS {guest}"
+    kernel = f"console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr {_CLOCK}"
+    append = f"{kernel} init={sys.executable} -- -IS {Path(guest.__file__).resolve()}"
     return [
         *(str(_program("qemu-system-x86_64")), "-nodefaults", "-no-reboot", "-display", "none"),
         *(*_acceleration(image), "-smp", str(machine.cpus), "-m", str(machine.memory_mib)),
         *("-fsdev", "local,id=root,path=/,security_model=none,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=root,mount_tag=/dev/root"),
         *("-chardev", "stdio,id=jobs,signal=off", "-device", "virtio-serial-pci"),
-        *("-device", f"virtserialport,name={vm_guest.PORT},chardev=jobs"),
+        *("-device", f"virtserialport,name={guest.PORT},chardev=jobs"),
         *("-chardev", f"file,id=console,path=/proc/self/fd/{console}", "-serial", "chardev:console"),
+        *("-chardev", f"socket,id=monitor,fd={monitor}", "-mon", "chardev=monitor,mode=readline"),
         *(word for index, nic in enumerate(machine.nics) for word in _network(index, nic)),
         *("-kernel", str(image), "-initrd", f"/proc/self/fd/{initrd}", "-append", append),
     ]
+
+
+def symbol(image: Path, address: int) -> str:
+    """Returns the kernel function that an address of an unrandomised kernel lies in."""
+    table = _BOOT / f"System.map-{release(image)}"
+    name = "user space" if address >> 63 == 0 else f"{address:#x}"
+    for line in table.read_text().splitlines() if address >> 63 and table.exists() else ():
+        start, kind, symbol = line.split()
+        if kind in "tTwW" and int(start, 16) > address:
+            break
+        name = symbol
+    return name
 
 
 def _network(index: int, nic: Nic) -> tuple[str, ...]:
@@ -127,7 +150,7 @@ def _network(index: int, nic: Nic) -> tuple[str, ...]:
 
 
 def _acceleration(image: Path) -> tuple[str, ...]:
-    """KVM where a guest comes to life under it, else emulation: nested KVM may abort or hang."""
+    """Returns KVM if a guest comes to life under it, else emulation: nested KVM may abort or hang."""
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return _EMULATED
     trial = [
@@ -139,15 +162,10 @@ def _acceleration(image: Path) -> tuple[str, ...]:
         done = subprocess.run(
             trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S, check=False
         )
-        seen = done.stdout
+        printed = done.stdout
     except subprocess.TimeoutExpired as error:
-        seen = error.stdout or b""
-    lives = b"Linux version" in seen
-    return ("-machine", "q35,accel=kvm", "-cpu", "host") if lives else _EMULATED
-
-
-def _stock(path: Path) -> re.Match[str] | None:
-    return _STOCK.fullmatch(path.name)
+        printed = error.stdout or b""
+    return ("-machine", "q35,accel=kvm", "-cpu", "host") if b"Linux version" in printed else _EMULATED
 
 
 def _program(name: str) -> str | None:
