@@ -21,17 +21,17 @@ from lab.runs.report import document
 
 def comparison_csv(runs: Sequence[Shown]) -> str:
     """As `twinbed compare --format csv` writes it: one line per run, every digit."""
-    return formats.csv(as_result([each.run for each in runs]))
+    return formats.csv(as_result([look.run for look in runs]))
 
 
 def series_csv(runs: Sequence[Shown], container: str) -> str:
     """Every period of one container under every run: run, policy, then the columns of series.container."""
     frames = []
-    for each in runs:
-        if container in each.run.manifest["workload"]["containers"]:
-            frame = cached.container(each.run, container)
-            frame.insert(0, "policy", each.run.policy)
-            frame.insert(0, "run", each.run.id)
+    for look in runs:
+        if container in look.run.manifest["workload"]["containers"]:
+            frame = cached.container(look.run, container)
+            frame.insert(0, "policy", look.run.policy)
+            frame.insert(0, "run", look.run.id)
             frames.append(frame)
     text: str = pd.concat(frames).to_csv(index=False)
     return text
@@ -51,7 +51,7 @@ def whole(runs: Sequence[Shown]) -> None:
     )
     row.download_button(
         "Report (HTML)",
-        lambda: document([each.run for each in runs]),
+        lambda: document([look.run for look in runs]),
         f"{name}-report.html",
         "text/html",
         on_click="ignore",
@@ -86,8 +86,8 @@ def clients(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> None:
 def clients_csv(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> str:
     """What clients saw in every stretch of every run: run, policy, then the columns of services.over_time."""
     parts = [
-        frames[each.title].assign(run=each.run.id, policy=each.run.policy).set_index(["run", "policy"])
-        for each in runs
+        frames[look.title].assign(run=look.run.id, policy=look.run.policy).set_index(["run", "policy"])
+        for look in runs
     ]
     text: str = pd.concat(parts).to_csv()
     return text

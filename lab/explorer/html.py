@@ -73,13 +73,13 @@ def cards(runs: Sequence[Shown]) -> str:
     """One card per run: mean reserved CPU, against the first static run's, and what that costs."""
     return _grid(
         _card(
-            each,
-            f"{each.run.metrics['mean_reserved_cores']:,.2f}",
+            look,
+            f"{look.run.metrics['mean_reserved_cores']:,.2f}",
             "cores reserved",
-            _versus(each, runs),
-            _figures(each, _CARD),
+            _versus(look, runs),
+            _figures(look, _CARD),
         )
-        for each in runs
+        for look in runs
     )
 
 
@@ -87,30 +87,30 @@ def service_cards(runs: Sequence[Shown]) -> str:
     """One card per run that had clients: latency, what was answered, and what was reserved for it."""
     return _grid(
         _card(
-            each,
-            duration(each.run.metrics["latency_p99_s"]) or "–",
+            look,
+            duration(look.run.metrics["latency_p99_s"]) or "–",
             "latency p99",
-            _answered(each.run.metrics),
+            _answered(look.run.metrics),
             [
-                ("Latency p50", duration(each.run.metrics["latency_p50_s"]) or "–"),
-                *_figures(each, _SERVICE_CARD),
+                ("Latency p50", duration(look.run.metrics["latency_p50_s"]) or "–"),
+                *_figures(look, _SERVICE_CARD),
             ],
         )
-        for each in runs
+        for look in runs
     )
 
 
-def _grid(found: Iterable[str]) -> str:
-    return f'{STYLE}<div class="tb-cards">{"".join(found)}</div>'
+def _grid(cards: Iterable[str]) -> str:
+    return f'{STYLE}<div class="tb-cards">{"".join(cards)}</div>'
 
 
-def _card(shown: Shown, figure: str, what: str, remark: str, below: Sequence[tuple[str, str]]) -> str:
+def _card(shown: Shown, figure: str, unit: str, remark: str, below: Sequence[tuple[str, str]]) -> str:
     lines = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in below)
     soft = f'<div class="tb-soft">{escape(remark)}</div>' if remark else ""
     return (
         f'<div class="tb-card" style="border-top-color:{shown.color}">'
         f'<div class="tb-name">{escape(shown.title)}</div>'
-        f'<div class="tb-big">{figure} <small>{what}</small></div>'
+        f'<div class="tb-big">{figure} <small>{unit}</small></div>'
         f"{soft}<dl>{lines}</dl></div>"
     )
 
@@ -121,12 +121,12 @@ def _figures(shown: Shown, wanted: Sequence[tuple[str, str]]) -> list[tuple[str,
 
 def _versus(shown: Shown, runs: Sequence[Shown]) -> str:
     """How much a run reserves against the first static one."""
-    baseline = next((each for each in runs if each.run.policy.split(":", 1)[0] == "static"), None)
+    baseline = next((look for look in runs if look.run.policy.split(":", 1)[0] == "static"), None)
     if baseline is None:
         return ""
     if baseline is shown:
         return "the others are measured against it"
-    ours, theirs = (each.run.metrics["mean_reserved_cores"] for each in (shown, baseline))
+    ours, theirs = (look.run.metrics["mean_reserved_cores"] for look in (shown, baseline))
     return f"{_signed(ours / theirs - 1)} against {baseline.title}"
 
 
@@ -159,7 +159,7 @@ def table(runs: Sequence[Shown]) -> str:
 
     The best latency is one of a run that answered: who answers the easy requests only is quick.
     """
-    frame = comparison([each.run for each in runs])
+    frame = comparison([look.run for look in runs])
     everyone = [True] * len(runs)
     answered = (frame["failed_share"] <= MOST_UNANSWERED).tolist()
     lines = "".join(
@@ -180,11 +180,13 @@ def _line(metric: Metric, values: list[float], competing: Sequence[bool], curren
     known = [value for value in values if not math.isnan(value)]
     # What reads the same is equally good: nobody is to look for a difference in hidden digits.
     differ = len({_text(metric, value) for value in known}) > 1
-    able = [value for value, there in zip(values, competing, strict=True) if there and not math.isnan(value)]
+    able = [
+        value for value, competes in zip(values, competing, strict=True) if competes and not math.isnan(value)
+    ]
     best = _text(metric, (min if metric.better == "lower" else max)(able)) if differ and able else None
     marks = [
-        ' class="tb-best"' if there and text == best else ""
-        for text, there in zip(texts, competing, strict=True)
+        ' class="tb-best"' if competes and text == best else ""
+        for text, competes in zip(texts, competing, strict=True)
     ]
     cells = "".join(f"<td{mark}>{text}</td>" for mark, text in zip(marks, texts, strict=True))
     unit = _unit(metric, currency)
@@ -214,7 +216,7 @@ def _unit(metric: Metric, currency: str) -> str:
 
 
 def _currency(runs: Sequence[Shown]) -> str:
-    return "/".join(dict.fromkeys(str(each.run.manifest["spec"]["price"]["currency"]) for each in runs))
+    return "/".join(dict.fromkeys(str(look.run.manifest["spec"]["price"]["currency"]) for look in runs))
 
 
 def why(runs: Sequence[Shown], changes: Sequence[pd.DataFrame]) -> str:
@@ -229,7 +231,7 @@ def why(runs: Sequence[Shown], changes: Sequence[pd.DataFrame]) -> str:
             total[str(reason)] = total.get(str(reason), 0) + int(times)
     lines = "".join(
         f'<tr><th scope="row">{escape(reason)}</th>{"".join(_times(frame, reason) for frame in counts)}</tr>'
-        for reason in sorted(total, key=lambda each: -total[each])
+        for reason in sorted(total, key=lambda text: -total[text])
     )
     return _whole_table("tb-why", runs, lines)
 
@@ -247,9 +249,9 @@ def _times(frame: pd.DataFrame, reason: str) -> str:
 
 def _whole_table(kind: str, runs: Sequence[Shown], lines: str) -> str:
     head = "".join(
-        f'<th scope="col"><span class="tb-dot" style="background:{each.color}"></span>'
-        f"{escape(each.title)}</th>"
-        for each in runs
+        f'<th scope="col"><span class="tb-dot" style="background:{look.color}"></span>'
+        f"{escape(look.title)}</th>"
+        for look in runs
     )
     return (
         f'{STYLE}<div class="tb-scroll"><table class="tb-grid {kind}"><thead><tr><th></th>{head}</tr>'

@@ -29,12 +29,12 @@ def edit(spec: PolicySpec, key: str) -> PolicySpec:
     ScenarioError for a value that the policy refuses.
     """
     settings_type, _ = POLICIES[spec.name]
-    given = dict(spec.parameters)
+    values = dict(spec.parameters)
     defaults = settings_type()
     texts: list[str] = []
     for parameter in fields(defaults):
         default = getattr(defaults, parameter.name)
-        now = given.get(parameter.name, default)
+        now = values.get(parameter.name, default)
         entered = _widget(parameter, now, default, f"{key}-{parameter.name}")
         if entered != _plain(default):
             texts.append(f"{parameter.name}={policy_text(entered)}")
@@ -49,7 +49,7 @@ def policy_text(value: Value) -> str:
 def _plain(value: Any) -> Value:
     """Several numbers are written as one text, `0.1/0.2`."""
     if isinstance(value, tuple | list):
-        return "/".join(str(each) for each in value)
+        return "/".join(str(element) for element in value)
     plain: Value = value
     return plain
 
@@ -63,7 +63,7 @@ def _widget(parameter: Field[Any], now: Any, default: Any, key: str) -> Value:
     if isinstance(default, bool):
         return st.checkbox(label, value=bool(now), key=key, help=reason)
     if isinstance(default, str) and "|" in unit:
-        choices = [each.strip() for each in unit.split("|")]
+        choices = [choice.strip() for choice in unit.split("|")]
         place = choices.index(now) if now in choices else 0
         return str(st.selectbox(label, choices, index=place, key=key, help=reason))
     if isinstance(default, int | float):

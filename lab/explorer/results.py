@@ -48,8 +48,8 @@ def about(runs: Sequence[Run]) -> None:
 
 def remarks(runs: Sequence[Run]) -> None:
     """What a careful colleague would say about the runs, if anything."""
-    if found := compare.remarks(runs):
-        st.info("  \n".join(html.markdown(remark) for remark in found))
+    if remarks := compare.remarks(runs):
+        st.info("  \n".join(html.markdown(remark) for remark in remarks))
 
 
 def _among(runs: Sequence[Run]) -> str:
@@ -62,7 +62,7 @@ def _among(runs: Sequence[Run]) -> str:
 
 def figures(entries: Sequence[Shown]) -> None:
     """All figures, what can be taken away, and where it all comes from."""
-    runs = [each.run for each in entries]
+    runs = [look.run for look in entries]
     st.subheader("All figures", anchor="figures")
     st.html(html.table(entries))
     st.caption(
@@ -78,17 +78,17 @@ def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[
     """One container's limit and use under every run, and why its limit changed."""
     st.subheader("Limit and use over time", anchor="time")
     names = list(
-        dict.fromkeys(name for each in entries for name in each.run.manifest["workload"]["containers"])
+        dict.fromkeys(name for look in entries for name in look.run.manifest["workload"]["containers"])
     )
-    longest = max(series.duration_s(each.run) for each in entries)
-    pick, what, when = st.columns([3, 2, 5])
+    longest = max(series.duration_s(look.run) for look in entries)
+    pick, quantity_column, when = st.columns([3, 2, 5])
     chosen = pick.selectbox(
         "Container",
         names,
         index=names.index(container) if container in names else _busiest(entries[0].run, names),
         key="shown_container",
     )
-    quantity = what.segmented_control(
+    quantity = quantity_column.segmented_control(
         "Quantity", ["CPU", "Memory"], default="CPU", required=True, key="shown_quantity"
     )
     window = when.slider(
@@ -122,43 +122,43 @@ def _step(longest: float) -> float:
 
 def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[float, float]) -> None:
     use, limit = ("usage_cores", "quota_cores") if quantity == "cpu" else ("memory_mib", "limit_mib")
-    here = [each for each in entries if name in each.run.manifest["workload"]["containers"]]
-    frames = {each.title: _inside(cached.container(each.run, name), window) for each in here}
-    here = [each for each in here if len(frames[each.title])]
-    if not here:
+    present = [look for look in entries if name in look.run.manifest["workload"]["containers"]]
+    frames = {look.title: _inside(cached.container(look.run, name), window) for look in present}
+    present = [look for look in present if len(frames[look.title])]
+    if not present:
         st.info(f"{name} has no period in this window.")
         return
-    top = 1.06 * max(float(frames[each.title][[use, limit]].max().max()) for each in here)
+    top = 1.06 * max(float(frames[look.title][[use, limit]].max().max()) for look in present)
     if not top > 0:
         top = 1.0
-    buckets = max(100, _MOST_ROWS // (5 * len(here)))
+    buckets = max(100, _MOST_ROWS // (5 * len(present)))
     marked: set[str] = set()
     stack = st.container(gap=None)
-    for each in here:
-        frame = frames[each.title]
-        happened = _events(each.run, name, quantity, window, top)
+    for look in present:
+        frame = frames[look.title]
+        happened = _events(look.run, name, quantity, window, top)
         marked |= set(happened["kind"])
-        stack.html(_heading(each, frame, quantity))
+        stack.html(_heading(look, frame, quantity))
         chart = drawing.limit_and_use(
             series.thin(frame, [use, limit], buckets),
             series.throttled_spans(frame, _MOST_SPANS) if quantity == "cpu" else pd.DataFrame(),
             happened,
             quantity=quantity,
-            color=each.color,
+            color=look.color,
             window=window,
             top=top,
-            last=each is here[-1],
+            last=look is present[-1],
         )
-        stack.altair_chart(chart, key=f"time-{each.run.id}")
+        stack.altair_chart(chart, key=f"time-{look.run.id}")
     _key(quantity, marked)
 
 
 def _why(entries: Sequence[Shown], name: str, window: tuple[float, float]) -> None:
-    here = [each for each in entries if name in each.run.manifest["workload"]["containers"]]
-    changes = [services.limit_changes(_inside(cached.container(each.run, name), window)) for each in here]
+    present = [look for look in entries if name in look.run.manifest["workload"]["containers"]]
+    changes = [services.limit_changes(_inside(cached.container(look.run, name), window)) for look in present]
     if any(len(frame) for frame in changes):
         st.markdown("**Why did the limit change here?**")
-        st.html(html.why(here, changes))
+        st.html(html.why(present, changes))
         st.caption(
             "How often the CPU limit was raised (↑) and lowered (↓) in this window, by the reason given."
         )
@@ -185,7 +185,7 @@ def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top
     return pd.concat([frame[rare], frame[~rare].iloc[::step]]).sort_values("at_s", ignore_index=True)
 
 
-def _heading(each: Shown, frame: pd.DataFrame, quantity: str) -> str:
+def _heading(look: Shown, frame: pd.DataFrame, quantity: str) -> str:
     up = frame[frame["up"]]
     if quantity == "cpu":
         remark = (
@@ -195,7 +195,7 @@ def _heading(each: Shown, frame: pd.DataFrame, quantity: str) -> str:
         remark = (
             f"{(up['limit_mib'] - up['memory_mib']).mean():,.0f} MiB unused on average" if len(up) else ""
         )
-    return html.heading(each, remark)
+    return html.heading(look, remark)
 
 
 def _key(quantity: str, kinds: set[str]) -> None:
@@ -221,14 +221,14 @@ def distributions(entries: Sequence[Shown]) -> None:
         (left, "cpu", "CPU slack: limit − use (cores)", ".3f"),
         (right, "memory", "Memory slack: limit − use (MiB)", ",.1f"),
     ):
-        frame = by_run(entries, [cached.slack_distribution(each.run, quantity) for each in entries])
+        frame = by_run(entries, [cached.slack_distribution(look.run, quantity) for look in entries])
         if frame.empty:
             place.info("The trace has no memory, so there is no memory slack.")
         else:
             place.altair_chart(
                 drawing.distribution(frame, entries, title=title, form=form), key=f"cdf-{quantity}"
             )
-    shares = by_run(entries, [cached.throttled_share(each.run, _SHARE_BUCKETS) for each in entries])
+    shares = by_run(entries, [cached.throttled_share(look.run, _SHARE_BUCKETS) for look in entries])
     if shares.empty or not shares["share"].any():
         st.info("No container was throttled in any period.")
     else:
@@ -238,7 +238,7 @@ def distributions(entries: Sequence[Shown]) -> None:
 def by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """The runs' frames below each other, each row with its run's title; those without rows left out."""
     parts = [
-        frame.assign(title=each.title) for each, frame in zip(entries, frames, strict=True) if len(frame)
+        frame.assign(title=look.title) for look, frame in zip(entries, frames, strict=True) if len(frame)
     ]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["share"])
 

@@ -39,9 +39,9 @@ def page() -> None:
     if healthy.empty:
         st.markdown("Nothing is stored yet: make a run on the page **Containers**, or with `twinbed whatif`.")
         return
-    found = _filtered(healthy)
-    st.caption(f"{len(found)} of {len(healthy)} runs in {store.root}. Tick several to compare them.")
-    picked = _table(found)
+    matching = _filtered(healthy)
+    st.caption(f"{len(matching)} of {len(healthy)} runs in {store.root}. Tick several to compare them.")
+    picked = _table(matching)
     if picked != st.query_params.get_all("runs"):
         st.query_params.from_dict({"runs": picked})
     if picked:
@@ -63,12 +63,12 @@ def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[inside & (kinds.isin(chosen) if chosen else True)].reset_index(drop=True)
 
 
-def _table(found: pd.DataFrame) -> list[str]:
+def _table(matching: pd.DataFrame) -> list[str]:
     """The runs, newest first; ids of those that are ticked."""
     # A store with nothing but fabrics has no column of containers' figures.
-    columns = [each for each in _COLUMNS if each in found]
-    shown = found[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
-        created_at=pd.to_datetime(found["created_at"])
+    columns = [column for column in _COLUMNS if column in matching]
+    shown = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
+        created_at=pd.to_datetime(matching["created_at"])
     )
     config = {
         "name": st.column_config.TextColumn("Name"),
@@ -87,7 +87,7 @@ def _table(found: pd.DataFrame) -> list[str]:
                 help=metric.definition,
             )
     asked = set(st.query_params.get_all("runs"))
-    ticked = [row for row, run_id in enumerate(found["id"]) if run_id in asked]
+    ticked = [row for row, run_id in enumerate(matching["id"]) if run_id in asked]
     event = st.dataframe(
         shown,
         hide_index=True,
@@ -99,7 +99,7 @@ def _table(found: pd.DataFrame) -> list[str]:
         height=min(420, 36 * (len(shown) + 1) + 3),
     )
     rows: list[int] = event["selection"]["rows"]
-    return [str(found["id"].iloc[row]) for row in rows if row < len(found)]
+    return [str(matching["id"].iloc[row]) for row in rows if row < len(matching)]
 
 
 def _actions(store: RunStore, picked: list[str]) -> None:

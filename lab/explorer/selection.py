@@ -105,21 +105,21 @@ def to_query(chosen: Choices) -> dict[str, str | list[str]]:
 def from_query(kind: type[AnyChoices], query: Mapping[str, Sequence[str]]) -> tuple[AnyChoices, list[str]]:
     """The selection that the parameters (key → values) ask for, and one line per value not usable."""
     problems: list[str] = []
-    given: dict[str, Any] = {}
+    choices: dict[str, Any] = {}
     for field in fields(kind):
         values = query.get(field.name)
         if not values:
             continue
         if field.name == "policies":
             texts = _policies(values, problems)
-            given |= {"policies": texts} if texts else {}
+            choices |= {"policies": texts} if texts else {}
         elif field.name == "runs":
-            given["runs"] = tuple(dict.fromkeys(values))[:MAX_RUNS]
+            choices["runs"] = tuple(dict.fromkeys(values))[:MAX_RUNS]
         elif field.name not in _RANGES:
-            given |= _text(field.name, values[-1], problems)
+            choices |= _text(field.name, values[-1], problems)
         elif (number := _number(field.name, values[-1], type(field.default), problems)) is not None:
-            given[field.name] = number
-    return kind(**given), problems
+            choices[field.name] = number
+    return kind(**choices), problems
 
 
 def _policies(texts: Sequence[str], problems: list[str]) -> tuple[str, ...]:

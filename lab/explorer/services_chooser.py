@@ -102,7 +102,7 @@ def request(chosen: ServiceChoices, store: Path) -> Request:
 
 def answered(run: Run, chosen: ServiceChoices) -> ServiceChoices:
     """`chosen` with the application and the load that this run was made with."""
-    load = next(each for each in run.manifest["inputs"] if each["role"] == "arrivals")
+    load = next(entry for entry in run.manifest["inputs"] if entry["role"] == "arrivals")
     return replace(
         chosen,
         app=run.manifest["workload"]["application"],

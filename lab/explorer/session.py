@@ -48,8 +48,8 @@ class Kept(Generic[AnyChoices]):
 
     def address_problems(self) -> list[str]:
         """One line per part of the address that could not be used."""
-        found: list[str] = st.session_state.get(self._problems, [])
-        return found
+        problems: list[str] = st.session_state.get(self._problems, [])
+        return problems
 
     def keep(self, **values: Any) -> None:
         """Changes what is looked at, in the address too; what is there already costs nothing."""
@@ -70,9 +70,9 @@ def upload() -> Upload | None:
     return kept
 
 
-def keep_upload(given: Upload | None) -> None:
+def keep_upload(upload: Upload | None) -> None:
     """Remembers the session's trace, also while another page is shown."""
-    st.session_state[_UPLOAD] = given
+    st.session_state[_UPLOAD] = upload
 
 
 def job() -> Job | None:

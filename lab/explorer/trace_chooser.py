@@ -51,8 +51,8 @@ def request(chosen: TraceChoices, store: Path) -> Request:
     if source is None:
         raise TraceError("no trace uploaded yet")
     scenario = whatif_scenario(source, chosen.policies, seed=chosen.seed, overrides=chosen.overrides())
-    given = session.upload()
-    lent = str(uploads.lend(given)) if chosen.recording == OWN and given is not None else ""
+    upload = session.upload()
+    lent = str(uploads.lend(upload)) if chosen.recording == OWN and upload is not None else ""
     return Request.of(scenario, store, lent)
 
 
@@ -60,8 +60,8 @@ def source_name(chosen: TraceChoices) -> str | None:
     """What a run's manifest calls the chosen trace; None when none is chosen."""
     if chosen.recording != OWN:
         return chosen.recording
-    given = session.upload()
-    return None if given is None else given.name
+    upload = session.upload()
+    return None if upload is None else upload.name
 
 
 def problem(chosen: TraceChoices) -> str:
@@ -118,7 +118,7 @@ def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:
 
 
 def _uploader(running: bool) -> None:
-    given = st.file_uploader(
+    upload = st.file_uploader(
         f"CSV or Parquet, up to {uploads.MAX_MIB} MiB",
         type=list(uploads.TYPES),
         max_upload_size=uploads.MAX_MIB,
@@ -127,12 +127,12 @@ def _uploader(running: bool) -> None:
         help="CSV: long (container, time_s, cpu_cores, memory_bytes) or wide (time_s and a column per "
         "container). Parquet: as `twinbed record` and `twinbed traces convert` write it.",
     )
-    if given is None:
+    if upload is None:
         kept = session.upload()
         if kept is not None:
             st.caption(f"Uploaded: {kept.name}")
         return
-    token = given.file_id
+    token = upload.file_id
     if st.session_state.get("upload_token") == token:
         return
     st.session_state["upload_token"] = token
@@ -140,7 +140,7 @@ def _uploader(running: bool) -> None:
     st.session_state["upload_trace"] = None
     st.session_state["upload_problem"] = ""
     try:
-        accepted = uploads.accept(given.name, given.getvalue())
+        accepted = uploads.accept(upload.name, upload.getvalue())
         with st.spinner("Checking the trace…"):
             st.session_state["upload_trace"] = uploads.check(accepted)
         session.keep_upload(accepted)
