@@ -1,8 +1,8 @@
-"""The comparison as HTML: a card per run with what matters first, and the table of all figures.
+"""Writes the comparison as HTML: a card per run with the main figures, and the table of all figures.
 
-For: what Streamlit's own table cannot do: colours of the charts in the header, aligned figures, the best
-one of a line marked. Not for: which figures there are (lab.runs.compare). Colours of text and background
-are inherited, so that it reads in light and dark. Everything that is not ours is escaped.
+For: what Streamlit's own table lacks: the charts' colours in its head, aligned figures, and a mark on the
+best figure of a row. Not for: the choice of figures (lab.runs.compare). Text and background inherit their
+colours, so that both light and dark pages are readable. Every name from outside is escaped.
 """
 
 from __future__ import annotations
@@ -64,13 +64,14 @@ _SERVICE_CARD = (
 
 _SPECIAL = frozenset("\\`*_{}[]<>()#+!|~$:")
 MOST_UNANSWERED = 0.01
-"""Share of requests without an answer up to which a run's latency may be called the best."""
+"""Largest share of unanswered requests with which a run's latency may still be marked as the best."""
 _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
-"""Figures before which the table leaves a line: slack, CPU kept waiting, events, what is reserved."""
+"""Figures that begin a new group of rows: throttling, events, reservations."""
 
 
 def cards(runs: Sequence[Shown]) -> str:
-    """One card per run: mean reserved CPU, against the first static run's, and what that costs."""
+    """Returns one card per run: mean reserved CPU, the difference to the first static run, and its side
+    effects."""
     return _grid(
         _card(
             look,
@@ -84,7 +85,7 @@ def cards(runs: Sequence[Shown]) -> str:
 
 
 def service_cards(runs: Sequence[Shown]) -> str:
-    """One card per run that had clients: latency, what was answered, and what was reserved for it."""
+    """Returns one card per run with clients: latency, share of answers, and what was reserved for it."""
     return _grid(
         _card(
             look,
@@ -120,7 +121,7 @@ def _figures(shown: Shown, wanted: Sequence[tuple[str, str]]) -> list[tuple[str,
 
 
 def _versus(shown: Shown, runs: Sequence[Shown]) -> str:
-    """How much a run reserves against the first static one."""
+    """Returns how much a run reserves compared with the first static run."""
     baseline = next((look for look in runs if look.run.policy.split(":", 1)[0] == "static"), None)
     if baseline is None:
         return ""
@@ -136,12 +137,12 @@ def _answered(metrics: Mapping[str, float]) -> str:
 
 
 def _signed(change: float) -> str:
-    """A relative change with a real minus: −54 %."""
+    """Returns a relative change with a true minus sign: −54 %."""
     return f"{change:+.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
 
 
 def heading(shown: Shown, remark: str) -> str:
-    """The line above one run's chart."""
+    """Returns the line above one run's chart."""
     return (
         f'{STYLE}<div><span class="tb-dot" style="background:{shown.color}"></span>'
         f'<span class="tb-name">{escape(shown.title)}</span> '
@@ -150,14 +151,16 @@ def heading(shown: Shown, remark: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text as Markdown that shows it literally: notes quote names that others chose."""
+    """Returns text as Markdown that shows it literally. Notes contain names that others chose."""
     return "".join(f"\\{char}" if char in _SPECIAL else char for char in text)
 
 
 def table(runs: Sequence[Shown]) -> str:
-    """All figures, a line each, a column per run; the best of a line is marked where they differ.
+    """Returns all figures, one row each, with a column per run. The best figure of a row is marked if they
+    differ.
 
-    The best latency is one of a run that answered: who answers the easy requests only is quick.
+    Only a run that answered nearly all requests can have the best latency: it is easy to be fast on the easy
+    requests alone.
     """
     frame = comparison([look.run for look in runs])
     everyone = [True] * len(runs)
@@ -220,9 +223,10 @@ def _currency(runs: Sequence[Shown]) -> str:
 
 
 def why(runs: Sequence[Shown], changes: Sequence[pd.DataFrame]) -> str:
-    """Reasons for which a container's limit changed, a line each, with how often under each run.
+    """Returns why a container's limit changed, one row per reason, with the number of changes under each
+    run.
 
-    changes: of every run, as of `lab.charts.services.limit_changes`.
+    changes: `lab.charts.services.limit_changes` of every run.
     """
     counts = [frame.set_index("reason") for frame in changes]
     total: dict[str, int] = {}

@@ -1,6 +1,6 @@
-"""What came of some runs: cards, limits over time, distributions, all figures, where they come from.
+"""Shows the results of some runs: cards, limits over time, distributions, all figures, their sources.
 
-For: the part that the Containers and the Runs page share. Not for: choosing runs (the pages), reading
+For: the part that the pages "Containers" and "Runs" share. Not for: choosing runs (the pages), reading
 (lab.charts.series) or drawing (lab.charts.drawing).
 """
 
@@ -18,18 +18,18 @@ from lab.runs import compare
 from lab.runs.store import Run
 
 _MOST_ROWS = 6000
-"""Rows in all the charts of one container together: more than the pixels of any screen."""
+"""Largest number of rows in all charts of one container together: more than a screen has pixels."""
 _MOST_SPANS = 600
 _MOST_EVENTS = 300
 _SHARE_BUCKETS = 180
 
 
 def nobody(_container: str) -> None:
-    """For pages that do not keep which container is looked at."""
+    """Does nothing. For pages that do not remember the chosen container."""
 
 
 def show(runs: Sequence[Run], container: str = "", on_container: Callable[[str], object] = nobody) -> None:
-    """Everything about these runs. container: the one to look at first; on_container: told of another."""
+    """Shows everything about these runs. container: shown first; on_container: called with another choice."""
     entries = shown(runs)
     about(runs)
     st.html(html.cards(entries))
@@ -40,14 +40,14 @@ def show(runs: Sequence[Run], container: str = "", on_container: Callable[[str],
 
 
 def about(runs: Sequence[Run]) -> None:
-    """What the runs are about, in a line."""
+    """Shows in one line what the runs are about."""
     facts = compare.facts(runs)
     asked = f" Requests: {facts['requests']}." if "requests" in facts else ""
     st.caption(f"{facts['workload']}.{asked} Global limits: {facts['global limits']}. Seed {facts['seed']}.")
 
 
 def remarks(runs: Sequence[Run]) -> None:
-    """What a careful colleague would say about the runs, if anything."""
+    """Shows the remarks that a reader of these runs needs, if there are any."""
     if remarks := compare.remarks(runs):
         st.info("  \n".join(html.markdown(remark) for remark in remarks))
 
@@ -61,7 +61,7 @@ def _among(runs: Sequence[Run]) -> str:
 
 
 def figures(entries: Sequence[Shown]) -> None:
-    """All figures, what can be taken away, and where it all comes from."""
+    """Shows all figures, the downloads, and the sources."""
     runs = [look.run for look in entries]
     st.subheader("All figures", anchor="figures")
     st.html(html.table(entries))
@@ -75,7 +75,7 @@ def figures(entries: Sequence[Shown]) -> None:
 
 @st.fragment
 def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[str], object]) -> None:
-    """One container's limit and use under every run, and why its limit changed."""
+    """Shows one container's limit and use under every run, and why its limit changed."""
     st.subheader("Limit and use over time", anchor="time")
     names = list(
         dict.fromkeys(name for look in entries for name in look.run.manifest["workload"]["containers"])
@@ -111,7 +111,7 @@ def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[
 
 
 def _busiest(run: Run, names: list[str]) -> int:
-    """The container with most CPU reserved: the one that most is to be learned from."""
+    """Returns the index of the container with the most reserved CPU, which shows most."""
     frame = run.frame("containers", ["container", "reserved_core_h"])
     return names.index(str(frame["container"].iloc[int(frame["reserved_core_h"].fillna(0).argmax())]))
 
@@ -171,7 +171,8 @@ def _inside(frame: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
 
 
 def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top: float) -> pd.DataFrame:
-    """The events to mark: CPU shows what interrupts the container, memory all. Where it is: `y`."""
+    """Returns the events to mark, with their height `y`: for CPU those that interrupt the container, for
+    memory all."""
     frame = cached.events(run, name)
     frame = frame[(frame["at_s"] >= window[0]) & (frame["at_s"] <= window[1])]
     if quantity == "cpu":
@@ -214,7 +215,7 @@ def _key(quantity: str, kinds: set[str]) -> None:
 
 
 def distributions(entries: Sequence[Shown]) -> None:
-    """How much slack there is how often, and where containers were throttled."""
+    """Shows the distribution of slack, and where containers were throttled."""
     st.subheader("Slack and throttling, all containers", anchor="slack")
     left, right = st.columns(2)
     for place, quantity, title, form in (
@@ -236,7 +237,7 @@ def distributions(entries: Sequence[Shown]) -> None:
 
 
 def by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The runs' frames below each other, each row with its run's title; those without rows left out."""
+    """Returns the runs' frames below each other, each row with its run's title. Empty frames are left out."""
     parts = [
         frame.assign(title=look.title) for look, frame in zip(entries, frames, strict=True) if len(frame)
     ]

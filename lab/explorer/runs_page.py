@@ -1,4 +1,4 @@
-"""The page "Runs": what is stored; compare several, take one away as a zip file, delete.
+"""Draws the page "Runs": list the store, compare several runs, download one as a zip file, delete.
 
 For: this page. Not for: the store (lab.runs.store) or the comparison (lab.explorer.results).
 """
@@ -64,7 +64,7 @@ def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _table(matching: pd.DataFrame) -> list[str]:
-    """The runs, newest first; ids of those that are ticked."""
+    """Shows the runs, the newest first. Returns the ids of the ticked ones."""
     # A store with nothing but fabrics has no column of containers' figures.
     columns = [column for column in _COLUMNS if column in matching]
     shown = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
@@ -133,7 +133,7 @@ def _confirm(store: RunStore, picked: list[str]) -> None:
 
 
 def _zipped(store: RunStore, picked: list[str]) -> bytes:
-    """One archive with a folder per run."""
+    """Returns one archive with a folder per run."""
     with tempfile.TemporaryDirectory(prefix="twinbed-export-") as folder:
         root = Path(folder) / "runs"
         root.mkdir()

@@ -1,7 +1,7 @@
-"""What came of some runs that clients asked something of: latency, throughput, cost, slack, why limits moved.
+"""Shows the results of runs with clients: latency, throughput, cost, slack, why limits changed.
 
-For: the part that the Services and the Runs page share. Not for: choosing runs (the pages), reading
-(lab.charts.services), drawing (lab.charts.services_drawing) or what runs of traces show too
+For: the part that the pages "Services" and "Runs" share. Not for: choosing runs (the pages), reading
+(lab.charts.services), drawing (lab.charts.services_drawing), or what runs of traces show too
 (lab.explorer.results).
 """
 
@@ -21,14 +21,15 @@ from lab.explorer.selection import ServiceChoices
 from lab.runs.store import Run
 
 _STRETCHES = 300
-"""More would be finer than a screen shows, and too few requests for a 99th percentile."""
+"""Number of stretches over time. More would be finer than a screen shows, with too few requests for a 99th
+percentile."""
 
 
 _NOTHING_CHOSEN = ServiceChoices()
 
 
 def _forget(**_looked_at: str) -> None:
-    """For pages that do not keep what is looked at."""
+    """Does nothing. For pages that do not remember what is shown."""
 
 
 def show(
@@ -36,8 +37,10 @@ def show(
     chosen: ServiceChoices = _NOTHING_CHOSEN,
     keep: Callable[..., object] = _forget,
 ) -> None:
-    """Everything about these runs. chosen: what to look at first (container, percentile); keep: told of
-    another, by the field's name."""
+    """Shows everything about these runs.
+
+    chosen: what to show first (container, percentile); keep: called with another choice, by the field's name.
+    """
     entries = shown(runs)
     results.about(runs)
     st.html(html.service_cards(entries))

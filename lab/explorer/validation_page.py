@@ -1,7 +1,7 @@
-"""The page "Validation": twin and testbed over each other, and the twin's error in each quantity.
+"""Draws the page "Validation": twin and testbed over each other, and the twin's error in each quantity.
 
-For: this page. Not for: the rule (lab.containers.validate.rule), finding what belongs together
-(lab.containers.validate.stored) or making it: that needs root, so `twinbed validate` does.
+For: this page. Not for: the rule (lab.containers.validate.rule), the search for runs that belong together
+(lab.containers.validate.stored), or making them, which needs root (`twinbed validate`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _empty(store: RunStore) -> None:
 
 
 def _choose(cells: Sequence[Cell]) -> Cell:
-    """One cell; the address keeps which."""
+    """Returns the chosen cell. The address remembers it."""
     scenario, load, policy = st.columns([3, 4, 5])
     names = list(dict.fromkeys(cell.scenario for cell in cells))
     name = scenario.selectbox("Scenario", names, index=_asked(names, "scenario"), key="validated_scenario")
@@ -130,7 +130,7 @@ def _runs(cell: Cell, place: st.delta_generator.DeltaGenerator) -> dict[str, Run
 
 
 def _repeat(cell: Cell) -> Run:
-    """The testbed's run that is looked at; of another cell there may be fewer."""
+    """Returns the testbed's run that is shown. Another cell may have fewer repeats."""
     index = int(st.session_state.get("validated_repeat", 0))
     return cell.testbed[min(index, len(cell.testbed) - 1)]
 

@@ -1,6 +1,6 @@
-"""Judged cells as HTML tables: each verdict has a colour and says in words what it is.
+"""Writes judged cells as HTML tables: each verdict has a colour and a word.
 
-For: the Validation page. Not for: judging (lab.containers.validate.rule). Everything that is not ours is
+For: the page "Validation". Not for: judging (lab.containers.validate.rule). Every name from outside is
 escaped.
 """
 
@@ -26,14 +26,15 @@ _COLORS = {
 
 
 def table(cell: Cell) -> str:
-    """One line per quantity that could be compared: twin, testbed, error, spread, limit, verdict."""
+    """Returns one row per compared quantity: twin, testbed, error, spread, limit, verdict."""
     heads = ("Quantity", "Twin", "Testbed", "Error", "Error (%)", "Spread of the testbed", "Limit", "Verdict")
     lines = [_line(judgement) for judgement in cell.judgements if judgement.verdict.counts]
     return _table(heads, lines)
 
 
 def overview(cells: Sequence[Cell]) -> str:
-    """One line per cell, a column per quantity that any of them has: the verdict in words."""
+    """Returns one row per cell, with a column for each quantity that any cell has. An entry is the verdict
+    in words."""
     shown = [
         index
         for index in range(len(QUANTITIES))
