@@ -27,9 +27,9 @@ class Net(nn.Module):
             nn.ReLU(),
             nn.Linear(1024, CLASSES),
         )
-        for each in self.modules():
-            if isinstance(each, (nn.Conv2d, nn.Linear)):
-                nn.init.kaiming_normal_(each.weight, nonlinearity="relu")
+        for module in self.modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, images):
         return self.head(self.features(images))

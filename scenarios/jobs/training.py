@@ -34,13 +34,13 @@ def train(
     parser.add_argument("--batch", type=int, default=batch, help="samples per process and step")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--lr", type=float, default=rate)
-    given = parser.parse_args()
+    options = parser.parse_args()
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.manual_seed(0)
     if size > 1:
         dist.init_process_group("gloo")
-    for line in steps(model(), make, given.batch, given.steps, given.lr, optimizer, rank, size):
+    for line in steps(model(), make, options.batch, options.steps, options.lr, optimizer, rank, size):
         if rank == 0:
             print(line, flush=True)
     if size > 1:
@@ -70,6 +70,6 @@ def steps(
         loss.backward()
         descent.step()
         if step % 10 == 9:
-            there = labels.flatten() >= 0
-            right = (scores.argmax(-1) == labels.flatten())[there].float().mean()
+            labelled = labels.flatten() >= 0
+            right = (scores.argmax(-1) == labels.flatten())[labelled].float().mean()
             yield f"step {step + 1} loss {float(loss.detach()):.3f} accuracy {float(right):.3f}"
