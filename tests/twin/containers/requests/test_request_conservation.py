@@ -165,9 +165,9 @@ def test_every_request_ends_once_and_all_that_it_took_is_given_back(load, troubl
     assert state["spare"] == state["node_count"] - 1
     assert state["open"] == state["waiting"] == 0
     assert not tables["pools"]["busy"].any()
-    assert not tables["boxes"]["runnable"].any()
+    assert not tables["containers"]["runnable"].any()
     assert not tables["lines"]["head"].any()
-    assert (fleet.wanted_bytes == 10 + tables["boxes"]["cached_bytes"]).all()
+    assert (fleet.wanted_bytes == 10 + tables["containers"]["cached_bytes"]).all()
     assert log.hops == log.visits.sum()
 
 
