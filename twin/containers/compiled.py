@@ -44,7 +44,7 @@ def inlined(function: _Function) -> _Function:
 
 def _compiled(function: _Function, forceinline: bool) -> _Function:
     dispatcher = njit(error_model="numpy", forceinline=forceinline)(function)
-    dispatcher._cache = _FolderCache(function)  # type: ignore[no-untyped-call]
+    dispatcher._cache = _FolderCache(function)  # type: ignore[attr-defined, no-untyped-call]
     return cast(_Function, dispatcher)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from control.allocator.model import Bytes, Ids
-from control.allocator.reclaim import shrink
+from control.allocator.ports import shrink
 from twin.containers.cfs import HELD, UP, Fleet
 from twin.containers.members import Columns, Members
 from twinbed import InvariantError

@@ -29,8 +29,7 @@ from control.allocator.model import (
     OomEvents,
     Shrunk,
 )
-from control.allocator.ports import Allocator
-from control.allocator.reclaim import shrink
+from control.allocator.ports import Allocator, shrink
 from testbed.containers.cgroup.drivers import MIN_QUOTA_US, QUOTA_PERIOD_US
 from testbed.containers.host.fleet import Fleet
 from testbed.containers.host.records import Books

@@ -1,7 +1,7 @@
 import numpy as np
 
 from control.allocator.model import Reason
-from control.allocator.unlimited import NO_LIMIT_BYTES, Unlimited, UnlimitedSettings
+from control.allocator.static import NO_LIMIT_BYTES, Unlimited, UnlimitedSettings
 from tests.control.allocator.fleets import application, join, oom, period, shrunk
 
 
