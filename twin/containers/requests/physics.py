@@ -14,11 +14,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Bytes, CpuLimits
+from control.allocator.model import Bytes, CpuLimits, ServiceStats
 from twin.containers.cfs import ABSENT, DOWN, Fleet, Report, Rows
 from twin.containers.members import Columns, Members
 from twin.containers.model import Floats, Machine
-from twin.containers.physics import ServiceLevel
 from twin.containers.requests import engine
 from twin.containers.requests.checks import check
 from twin.containers.requests.engine import records
@@ -190,7 +189,7 @@ class Requests:
         self._taken = ended
         return finished
 
-    def service_level(self) -> ServiceLevel:
+    def service_level(self, now_s: float) -> ServiceStats:
         """Return what clients saw since the last call; see `Physics`."""
         state, requests = self._engine[0], self._tables["requests"]
         ended, arrived, now = int(state["ended"]), int(state["arrived"]), float(state["now"])
@@ -205,7 +204,7 @@ class Requests:
         wall_s = now - self._asked_s
         rate = np.bincount(came, minlength=count) / wall_s if wall_s > 0 else np.zeros(count)
         self._seen, self._asked, self._asked_s = ended, arrived, now
-        return ServiceLevel(rate, p99)
+        return ServiceStats(rate, p99, now_s)
 
     def finish(self) -> RequestLog:
         """Return what became of the requests. CPU counters are those of each container's last period end."""

@@ -284,11 +284,11 @@ def test_the_service_level_is_of_each_application_since_last_asked():
     two = tuple(Application(name, 1e6, 1 << 60) for name in "ab")
     driver = Driver(replace(load, applications=two, app=np.array([0, 1])))
     driver.to(0.15)
-    level = driver.physics.service_level()
+    level = driver.physics.service_level(0.0)
     assert level.rate_rps == pytest.approx([1 / 0.15, 1 / 0.15])
     assert level.latency_p99_s == pytest.approx([0.01, 0.03])
     driver.to(0.25)
-    level = driver.physics.service_level()
+    level = driver.physics.service_level(0.0)
     assert level.rate_rps == pytest.approx([10.0, 0.0])
     assert level.latency_p99_s == pytest.approx([0.01, np.nan], nan_ok=True)
 
