@@ -109,9 +109,8 @@ class ControlLoop:
         self._events = Events([], [], [], [])
         self._limit_changes = 0
         self._order = 0
-        self._starts = np.zeros(
-            count, np.int64
-        )  # lives ended so far, by which a late restart timer is recognised
+        # Lives ended so far, by which a late restart timer is recognised.
+        self._starts = np.zeros(count, np.int64)
         self._starting = None
         if machine.restart_cpu_s > 0.0:
             self._starting = StartUps(physics, machine)
@@ -244,7 +243,7 @@ class ControlLoop:
         self._carry_out(decision)
 
     def _service(self, allocator: ServiceAware) -> None:
-        """Tell a ServiceAware allocator what clients saw, at every interval. Without clients it never hears."""
+        """Tell a ServiceAware allocator what clients saw, at every interval; without clients, never."""
         stats = self._physics.service_level(self.env.now)
         if stats is None:
             return
@@ -254,7 +253,7 @@ class ControlLoop:
     # --- decisions -------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, *, answer: bool = False) -> None:
-        """Apply limits, kills and restarts after the write's or the grant's delay, and reclaims after theirs."""
+        """Apply limits, kills and restarts after the write or grant delay, and reclaims after theirs."""
         if decision is NOTHING:
             return
         machine = self._machine
