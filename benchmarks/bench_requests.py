@@ -19,10 +19,11 @@ import numpy as np
 from benchmarks.figure import figure
 from benchmarks.simpy_requests import Chain
 from control.allocator.model import Application, CpuLimits
+from control.services import Draw
 from twin.containers import cfs
 from twin.containers.members import Members
 from twin.containers.model import Machine
-from twin.containers.requests.model import Arrivals, Client, Draw, RequestWorkload, ServiceGraph
+from twin.containers.requests.model import Arrivals, Client, RequestWorkload, ServiceGraph
 from twin.containers.requests.physics import Requests
 
 PERIOD_S = 0.1

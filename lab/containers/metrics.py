@@ -18,11 +18,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from control.services import RequestStatus
 from lab.ask.scenario import Price
 from lab.containers.input.replay import Replay
 from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Population, Series
-from twin.containers.requests.model import RequestLog, Status
+from twin.containers.requests.model import RequestLog
 from twin.containers.serverless_model import Batch, ServerlessWorkload
 from twinbed import InvariantError
 
@@ -332,7 +333,7 @@ def _requests(log: RequestLog | None, duration_s: float) -> dict[str, float]:
         return dict.fromkeys(
             ("throughput_rps", "failed_share", "latency_mean_s", *_LATENCY_QUANTILES), math.nan
         )
-    answered = log.status == Status.OK
+    answered = log.status == RequestStatus.OK
     count = int(np.count_nonzero(answered))
     latency = log.latency_s[answered]
     found = dict(zip(_LATENCY_QUANTILES, quantiles(latency, tuple(_LATENCY_QUANTILES.values())), strict=True))

@@ -21,6 +21,7 @@ import numpy as np
 
 from control.allocator import make
 from control.allocator.model import Application
+from control.services import Call, Handler, Service, ServiceApp
 from testbed.containers.cgroup.attached import attach
 from testbed.containers.cgroup.drivers import detect
 from testbed.containers.host.container import ContainerSpec
@@ -32,7 +33,6 @@ from testbed.containers.load.plan import LoadPlan
 from testbed.containers.ownership import new_run, temporary_directory
 from testbed.containers.record.recorder import record
 from testbed.containers.services.deploy import deploy
-from testbed.containers.services.model import Call, Handler, Service, ServiceApp
 from tests.faults.fault_world import DEADLINE_S, Containers, ViolationError
 from twinbed import TwinbedError
 

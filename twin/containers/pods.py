@@ -23,9 +23,10 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from control.services import RequestStatus
 from twin.containers.members import Columns
 from twin.containers.model import Floats, Machine
-from twin.containers.requests.model import RequestWorkload, Status
+from twin.containers.requests.model import RequestWorkload
 from twin.containers.requests.physics import Requests
 from twin.containers.serverless_model import PodSpec, Step
 from twin.containers.simulation import ControlLoop
@@ -37,7 +38,7 @@ _Process = Generator[simpy.Event, Any, None]
 @dataclass(slots=True)
 class Ledger:
     """What became of each invocation (arrays over A): due, begun by a pod (NaN: not), ended (NaN: not),
-    `Status`, whether a pod was started for it, and how often a pod took it."""
+    `RequestStatus`, whether a pod was started for it, and how often a pod took it."""
 
     at_s: Floats
     start_s: Floats
@@ -54,7 +55,7 @@ def new_ledger(at_s: Floats) -> Ledger:
         at_s=at_s,
         start_s=np.full(count, np.nan),
         end_s=np.full(count, np.nan),
-        status=np.full(count, Status.PENDING, np.uint8),
+        status=np.full(count, RequestStatus.PENDING, np.uint8),
         cold=np.zeros(count, np.bool_),
         attempts=np.zeros(count, np.int64),
     )
@@ -189,7 +190,7 @@ class PodPool:
             else:
                 yield self._env.timeout(float(self._lengths_s[job, index]))
         ledger.end_s[job] = self._env.now
-        ledger.status[job] = Status.OK
+        ledger.status[job] = RequestStatus.OK
         del self._jobs[column]
 
     def _idle_at(self, column: int) -> _Process:
@@ -209,7 +210,7 @@ class PodPool:
             self._line.appendleft(job)
             return
         ledger.end_s[job] = self._env.now
-        ledger.status[job] = Status.FAILED
+        ledger.status[job] = RequestStatus.FAILED
 
     def _compute(self, kind: int, column: int) -> simpy.Event:
         """CPU work of a kind in a pod, now, by each of its threads; the event is the last one's end."""

@@ -19,9 +19,10 @@ import simpy
 from numpy.typing import NDArray
 
 from control.allocator.ports import Allocator
+from control.services import Draw
 from twin.containers.model import Events, Floats, Machine, Outcome, Series
 from twin.containers.pods import Ledger, PodPool, PodRequests, new_ledger
-from twin.containers.requests.model import Arrivals, Client, Draw, RequestLog, RequestWorkload, ServiceGraph
+from twin.containers.requests.model import Arrivals, Client, RequestLog, RequestWorkload, ServiceGraph
 from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload
 from twin.containers.simulation import ControlLoop, Progress
 from twinbed import InvariantError

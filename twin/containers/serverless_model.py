@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import Application
+from control.services import Draw
 from twin.containers.model import Floats
-from twin.containers.requests.model import Draw
 
 
 @dataclass(frozen=True, slots=True)

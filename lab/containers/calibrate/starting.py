@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 
+from control.services import Handler, Service, ServiceApp
 from lab.containers.calibrate.figures import distribution
 from lab.containers.calibrate.values import Value
 from testbed.containers import ownership
 from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host.supervised import Managed, Supervised
 from testbed.containers.services.deploy import deploy
-from testbed.containers.services.model import Handler, Service, ServiceApp
 from twinbed import BackendError
 
 _POLL_S = 0.002

@@ -10,7 +10,6 @@ import json
 import os
 import zipfile
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -19,20 +18,6 @@ from numpy.typing import NDArray
 from twinbed import BackendError, ScenarioError
 
 Floats = NDArray[np.float64]
-
-
-class Status(IntEnum):
-    """What became of a request; values and meanings are those of twin.containers.requests.model.Status.
-
-    PENDING: not ended when the run ended; OK: answered 200; TIMED_OUT: given up; DROPPED: 503, or the
-    client's own queue was full; FAILED: any other answer, a connection refused or reset.
-    """
-
-    PENDING = 0
-    OK = 1
-    TIMED_OUT = 2
-    DROPPED = 3
-    FAILED = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +59,8 @@ class LoadResult:
     """A arrived requests, in the order in which they were due; those due after the end are not in it.
 
     at_s: float64[A]; kind: int64[A]; end_s: float64[A], when it ended (NaN: pending); status: uint8[A]
-    `Status`. late_s: float64[A], by how much later than due the generator itself turned to it; cpu_s: CPU
-    that the generator used; complete: False when it was stopped before the plan's end.
+    `RequestStatus`. late_s: float64[A], by how much later than due the generator itself turned to it; cpu_s:
+    CPU that the generator used; complete: False when it was stopped before the plan's end.
     """
 
     at_s: Floats

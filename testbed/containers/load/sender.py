@@ -16,11 +16,15 @@ from urllib.parse import urlsplit
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from testbed.containers.load.plan import LoadPlan, LoadResult, Status
+from control.services import RequestStatus
+from testbed.containers.load.plan import LoadPlan, LoadResult
 from testbed.containers.load.timer import Timer
 from testbed.containers.services.http1 import Replicas, request
 
-_STATUS: dict[int, Status] = {HTTPStatus.OK: Status.OK, HTTPStatus.SERVICE_UNAVAILABLE: Status.DROPPED}
+_STATUS: dict[int, RequestStatus] = {
+    HTTPStatus.OK: RequestStatus.OK,
+    HTTPStatus.SERVICE_UNAVAILABLE: RequestStatus.DROPPED,
+}
 _LONGEST_US = 3_600_000_000
 _DIGITS = 3
 _NEVER_NS = 1 << 62
@@ -88,7 +92,7 @@ class Sender:
         return LoadResult(
             at_s=self._plan.at_s[:count],
             kind=self._plan.kind[:count],
-            end_s=np.where(status == Status.PENDING, np.nan, end_s),
+            end_s=np.where(status == RequestStatus.PENDING, np.nan, end_s),
             status=status,
             late_s=np.array(self._late_ns[:count], np.float64) * 1e-9,
             cpu_s=time.process_time() - self._cpu_s,
@@ -113,7 +117,7 @@ class Sender:
                 self._waiting_count += 1
                 self._waiting.append(index)
             else:
-                self._end(index, Status.DROPPED, now_ns)
+                self._end(index, RequestStatus.DROPPED, now_ns)
 
     def _note_missed(self, ends_ns: int) -> None:
         """What was due before the end while this process did not run was asked for all the same."""
@@ -131,28 +135,28 @@ class Sender:
         try:
             code = await route.ask(message)
         except OSError:
-            status = Status.FAILED
+            status = RequestStatus.FAILED
         else:
-            status = _STATUS.get(code, Status.FAILED)
+            status = _STATUS.get(code, RequestStatus.FAILED)
         self._close(index, status, time.monotonic_ns())
 
-    def _close(self, index: int, status: Status, now_ns: int) -> None:
+    def _close(self, index: int, status: RequestStatus, now_ns: int) -> None:
         """A request that was open ended; the next in line is opened."""
-        if self._status[index] != Status.PENDING:
+        if self._status[index] != RequestStatus.PENDING:
             return
         del self._tasks[index]
         self._end(index, status, now_ns)
         while self._waiting:
             following = self._waiting.popleft()
-            if self._status[following] == Status.PENDING:
+            if self._status[following] == RequestStatus.PENDING:
                 self._waiting_count -= 1
                 self._open(following)
                 return
 
-    def _end(self, index: int, status: Status, now_ns: int) -> None:
+    def _end(self, index: int, status: RequestStatus, now_ns: int) -> None:
         self._status[index], self._end_ns[index] = status, now_ns
         self.ended += 1
-        if status is Status.OK:
+        if status is RequestStatus.OK:
             self.latencies.record_value(min(max((now_ns - self._at_ns[index]) // 1000, 1), _LONGEST_US))
         if self.ended == len(self._at_ns):
             self._awake.set()
@@ -161,7 +165,7 @@ class Sender:
         """When the client gives up the oldest request that has not ended."""
         if not np.isfinite(self._plan.timeout_s):
             return _NEVER_NS
-        while self._expiring < self.arrived and self._status[self._expiring] != Status.PENDING:
+        while self._expiring < self.arrived and self._status[self._expiring] != RequestStatus.PENDING:
             self._expiring += 1
         if self._expiring == self.arrived:
             return _NEVER_NS
@@ -173,10 +177,10 @@ class Sender:
             task = self._tasks.get(index)
             if task is None:
                 self._waiting_count -= 1
-                self._end(index, Status.TIMED_OUT, now_ns)
+                self._end(index, RequestStatus.TIMED_OUT, now_ns)
             else:
                 task.cancel()
-                self._close(index, Status.TIMED_OUT, now_ns)
+                self._close(index, RequestStatus.TIMED_OUT, now_ns)
 
 
 def _routes(plan: LoadPlan) -> list[tuple[Replicas, bytes]]:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import numpy as np
 
-from control.allocator import reclaim
+from control.allocator.ports import shrink
 from testbed.containers.host.container import TERMINATION_GRACE_S
 from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote.hosted import Hosted, HostGroup, Origin
@@ -265,7 +265,7 @@ class Hosting:
                 charged[each.id or 0] = each.group.charged_bytes()
         ids = np.array(list(charged), np.int64)
         limits = np.array([self._by_id[id_].group.limit_bytes for id_ in charged], np.int64)
-        lower, wanted = reclaim.shrink(ids, limits, np.array(list(charged.values()), np.int64), margin_bytes)
+        lower, wanted = shrink(ids, limits, np.array(list(charged.values()), np.int64), margin_bytes)
         lowered = []
         for id_, size in zip(lower.tolist(), wanted.tolist(), strict=True):
             before = self._by_id[id_].group.limit_bytes

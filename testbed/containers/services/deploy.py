@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from control.services import ServiceApp
 from testbed.containers.host.container import ContainerSpec
-from testbed.containers.services.model import ServiceApp
 from testbed.containers.services.serve import Config
 from testbed.containers.services.visits import READY_PATH
 from twinbed import BackendError

@@ -13,7 +13,7 @@ import mmap
 import re
 from pathlib import Path
 
-from testbed.containers.services.model import Memory
+from control.services import Memory
 
 TRIM_S = 1.0
 """How long memory that no visit needs is kept: long against the gaps between requests, short against the

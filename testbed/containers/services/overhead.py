@@ -22,9 +22,9 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+from control.services import Call, Handler, Service, ServiceApp
 from testbed.containers.services.deploy import Deployment, deploy
 from testbed.containers.services.http1 import Peer, request
-from testbed.containers.services.model import Call, Handler, Service, ServiceApp
 from twinbed import BackendError
 
 CALLS = 8

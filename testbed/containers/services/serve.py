@@ -17,8 +17,9 @@ from pathlib import Path
 
 import uvloop
 
+from control.services import ServiceApp
+from testbed.containers.services.app_json import from_plain, to_plain
 from testbed.containers.services.http1 import BACKLOG, ServerConnection, allow_many_connections
-from testbed.containers.services.model import ServiceApp, from_plain
 from testbed.containers.services.visits import Visits
 from twinbed import BackendError, ScenarioError, TwinbedError
 
@@ -33,9 +34,7 @@ class Config:
 
     def to_json(self) -> str:
         """The text of CONFIG.json."""
-        return json.dumps(
-            {"app": json.loads(self.app.to_json()), "addresses": self.addresses, "seed": self.seed}
-        )
+        return json.dumps({"app": to_plain(self.app), "addresses": self.addresses, "seed": self.seed})
 
 
 def read_config(path: Path) -> Config:

@@ -18,10 +18,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from http import HTTPStatus
 
+from control.services import Call, Draw, Handler, Service
 from testbed.containers.services.burn import Burner
 from testbed.containers.services.footprint import Footprint
 from testbed.containers.services.http1 import Replicas, request
-from testbed.containers.services.model import Call, Handler, Service
 
 READY_PATH = "/-/ready"
 """Answered at once with 204, so that a deployment can see whether the container serves; no handler's name."""
@@ -40,12 +40,7 @@ class Visits:
         self._free, self._queue_limit = service.workers, service.queue
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._draws = {f"/{name}": random.Random(f"{seed}/{name}") for name in service.handlers}
-        callees = {
-            call.handler.partition(".")[0]
-            for handler in service.handlers.values()
-            for stage in handler.stages
-            for call in stage
-        }
+        callees = {call.service for handler in service.handlers.values() for call in handler.calls()}
         self._replicas = {name: Replicas(addresses[name]) for name in callees}
         self._hosts = {name: addresses[name][0][0] for name in callees}
         self._messages: dict[str, bytes] = {}
@@ -126,9 +121,9 @@ class Visits:
 
 def _drawn(handler: Handler, draws: random.Random) -> float:
     """CPU seconds of a visit."""
-    if handler.draw == "exponential":
+    if handler.draw == Draw.EXPONENTIAL:
         return draws.expovariate(1.0) * handler.mean_s
-    if handler.draw == "lognormal" and handler.mean_s > 0:
+    if handler.draw == Draw.LOGNORMAL and handler.mean_s > 0:
         variance = math.log1p(handler.cv**2)
         return draws.lognormvariate(math.log(handler.mean_s) - variance / 2, math.sqrt(variance))
     return handler.mean_s

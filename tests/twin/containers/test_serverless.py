@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from control.allocator import make
 from control.allocator.model import Application
 from control.allocator.ports import Allocator
+from control.services import Draw
+from control.services import RequestStatus as Status
 from twin.containers.model import Machine
 from twin.containers.pods import PodRequests
-from twin.containers.requests.model import Draw, Status
 from twin.containers.serverless import ServerlessOutcome, aggregate_limits, simulate_serverless
 from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload, Step
 from twinbed import InvariantError, ScenarioError

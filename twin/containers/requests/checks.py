@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from twin.containers.requests.model import Draw, Index, RequestWorkload, ServiceGraph
+from control.services import Draw, cycle
+from twin.containers.requests.model import Index, RequestWorkload, ServiceGraph
 from twinbed import InvariantError
 
 
@@ -101,28 +102,13 @@ def check_graph(graph: ServiceGraph) -> None:
 
 
 def _check_acyclic(graph: ServiceGraph) -> None:
-    """Depth-first over handlers: 0 not seen, 1 on the path, 2 known to end."""
-    callees = [
-        graph.call_handler[graph.first_call[a] : graph.first_call[b]].tolist()
-        for a, b in zip(graph.first_stage[:-1], graph.first_stage[1:], strict=True)
-    ]
-    colour = [0] * len(callees)
-    for start in range(len(callees)):
-        path = [(start, iter(callees[start]))] if colour[start] == 0 else []
-        colour[start] = max(colour[start], 1)
-        while path:
-            handler, rest = path[-1]
-            following = next(rest, None)
-            if following is None:
-                colour[handler] = 2
-                path.pop()
-            elif colour[following] == 1:
-                circle = [graph.handlers[each] for each, _ in path]
-                circle = circle[circle.index(graph.handlers[following]) :]
-                raise InvariantError(f"service graph: {' → '.join([*circle, circle[0]])} call in a circle")
-            elif colour[following] == 0:
-                colour[following] = 1
-                path.append((following, iter(callees[following])))
+    callers = np.repeat(np.arange(len(graph.handlers)), np.diff(graph.first_call[graph.first_stage]))
+    callees: dict[str, list[str]] = {}
+    for caller, callee in zip(callers.tolist(), graph.call_handler.tolist(), strict=True):
+        callees.setdefault(graph.handlers[caller], []).append(graph.handlers[callee])
+    around = cycle(callees)
+    if around:
+        raise InvariantError(f"service graph: {' → '.join(around)} call in a circle")
 
 
 def _offsets(name: str, values: Index, owners: int, least: int) -> int:

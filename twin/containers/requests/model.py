@@ -9,7 +9,6 @@ owner i has the entries [first[i], first[i + 1]) of what follows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,37 +21,6 @@ Index = NDArray[np.int64]
 NO_TIMEOUT = float("inf")
 UNLIMITED = 0
 """Connections: no limit."""
-
-
-class Draw(IntEnum):
-    """How the CPU demand of one visit is drawn, with the handler's mean (and cv for LOGNORMAL)."""
-
-    FIXED = 0
-    EXPONENTIAL = 1
-    LOGNORMAL = 2
-
-
-class Status(IntEnum):
-    """What became of a client's request (or, inside the engine, of a call)."""
-
-    PENDING = 0
-    OK = 1
-    TIMED_OUT = 2
-    DROPPED = 3
-    FAILED = 4
-
-    def describe(self) -> str:
-        """The status as a short clause."""
-        return _STATUS_TEXT[self]
-
-
-_STATUS_TEXT = {
-    Status.PENDING: "not ended when the run ended",
-    Status.OK: "answered",
-    Status.TIMED_OUT: "given up by its client",
-    Status.DROPPED: "turned away: a queue was full",
-    Status.FAILED: "lost: a container on its way was killed, restarted or down, or a call failed",
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import Bytes, CpuLimits, ServiceStats
+from control.services import RequestStatus
 from twin.containers.cfs import ABSENT, DOWN, Fleet, Report, Rows
 from twin.containers.members import Columns, Members
 from twin.containers.model import Floats, Machine
 from twin.containers.requests import engine
 from twin.containers.requests.checks import check
 from twin.containers.requests.engine import records
-from twin.containers.requests.model import RequestLog, RequestWorkload, Status
+from twin.containers.requests.model import RequestLog, RequestWorkload
 from twin.containers.requests.tables import NUMBERS, ROOM, free_nodes, new_engine, new_tables
 from twinbed import InvariantError
 
@@ -195,7 +196,7 @@ class Requests:
         ended, arrived, now = int(state["ended"]), int(state["arrived"]), float(state["now"])
         came = self._apps(np.arange(self._asked, arrived))
         answered = requests["order"][self._seen : ended]
-        answered = answered[requests["status"][answered] == Status.OK]
+        answered = answered[requests["status"][answered] == RequestStatus.OK]
         latency, apps = requests["end_s"][answered] - requests["at_s"][answered], self._apps(answered)
         count = len(self.population.applications)
         p99 = np.full(count, np.nan)

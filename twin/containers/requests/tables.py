@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from control.services import Draw
 from twin.containers.cfs import ABSENT
 from twin.containers.model import Floats
 from twin.containers.requests.engine import records
-from twin.containers.requests.model import Draw, RequestWorkload, ServiceGraph
+from twin.containers.requests.model import RequestWorkload, ServiceGraph
 
 ROOM = 1024
 """Nodes at the start, and log entries for requests that are injected. They double when needed."""

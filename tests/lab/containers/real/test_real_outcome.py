@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from control.services import RequestStatus as Status
 from lab.ask.scenario import Price, build, expand
 from lab.containers.input.replay import Replay
 from lab.containers.input.services.prepare import load_source
@@ -10,7 +11,6 @@ from lab.containers.metrics import figures
 from lab.containers.real.outcome import outcome, request_log
 from testbed.containers.load.plan import LoadResult
 from tests.lab.sample_observed import observed
-from twin.containers.requests.model import Status
 
 
 def _replay(periods: int) -> Replay:

@@ -12,17 +12,11 @@ from typing import Any
 import numpy as np
 
 from control.allocator.model import Application, CpuLimits
+from control.services import Draw
 from twin.containers import cfs
 from twin.containers.members import Members
 from twin.containers.model import Machine
-from twin.containers.requests.model import (
-    Arrivals,
-    Client,
-    Draw,
-    RequestLog,
-    RequestWorkload,
-    ServiceGraph,
-)
+from twin.containers.requests.model import Arrivals, Client, RequestLog, RequestWorkload, ServiceGraph
 from twin.containers.requests.physics import Requests
 
 NO_LIMIT = (1 << 63) - 1

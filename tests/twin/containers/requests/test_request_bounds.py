@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from control.allocator.model import Application
+from control.services import Draw
+from control.services import RequestStatus as Status
 from tests.twin.containers.requests.request_world import (
     QUIET,
     Call,
@@ -19,7 +21,7 @@ from tests.twin.containers.requests.request_world import (
 )
 from twin.containers import cfs
 from twin.containers.requests.checks import check_graph
-from twin.containers.requests.model import Client, Draw, Status
+from twin.containers.requests.model import Client
 from twin.containers.requests.physics import Requests
 from twinbed import InvariantError
 

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control.services import Draw
+from control.services import RequestStatus as Status
 from tests.twin.containers.requests.request_world import (
     NO_LIMIT,
     PERIOD_S,
@@ -19,7 +21,7 @@ from tests.twin.containers.requests.request_world import (
 )
 from twin.containers import cfs
 from twin.containers.model import Machine
-from twin.containers.requests.model import Client, Draw, RequestWorkload, Status
+from twin.containers.requests.model import Client, RequestWorkload
 
 PERIODS = 12
 BURST = Machine(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, burst_s=0.02)

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from control.services import Draw
 from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, world
-from twin.containers.requests.model import Draw
 
 REPLICATIONS, SECONDS, WARM_UP_S, RATE_RPS = 16, 130.0, 10.0, 30.0
 FRONT_S, CATALOGUE_S, STORE_S = 0.03, 0.02, 0.022

@@ -18,7 +18,7 @@ from numba.extending import intrinsic
 from numba.np.numpy_support import from_dtype
 from numpy.typing import NDArray
 
-from twin.containers.requests.model import Draw, Status
+from control.services import Draw, RequestStatus
 
 Records = NDArray[Any]
 
@@ -41,8 +41,8 @@ DELAY, TIMEOUT = range(2)
 
 # Members of enumerations as plain integers, which kernels compare faster.
 FIXED, EXPONENTIAL = int(Draw.FIXED), int(Draw.EXPONENTIAL)
-PENDING, OK, TIMED_OUT = int(Status.PENDING), int(Status.OK), int(Status.TIMED_OUT)
-DROPPED, FAILED = int(Status.DROPPED), int(Status.FAILED)
+PENDING, OK, TIMED_OUT = int(RequestStatus.PENDING), int(RequestStatus.OK), int(RequestStatus.TIMED_OUT)
+DROPPED, FAILED = int(RequestStatus.DROPPED), int(RequestStatus.FAILED)
 
 
 def _record(**fields: str) -> np.dtype[np.void]:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from control.allocator.model import PAGE_BYTES
+from control.services import Draw
 from lab.ask.scenario import Scenario, build, expand, load, variants, with_overrides
 from lab.containers.input.services.functions import load_source
 from lab.containers.input.services.serverless import FUNCTIONS
@@ -14,7 +15,6 @@ from lab.runs.compare import as_result, facts
 from lab.runs.formats import table
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
-from twin.containers.requests.model import Draw
 from twin.containers.serverless_model import Batch, Invocations, ServerlessWorkload
 from twinbed import ScenarioError
 

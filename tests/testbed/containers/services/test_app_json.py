@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.containers.services.model import Call, Handler, Memory, Service, ServiceApp, from_json
+from control.services import Call, Draw, Handler, Memory, Service, ServiceApp
+from testbed.containers.services.app_json import from_json, to_json, to_plain
 from twinbed import ScenarioError
 
 _seconds = st.floats(0, 1e3)
@@ -35,7 +36,7 @@ def apps(draw: st.DrawFn) -> ServiceApp:
         handler = st.builds(
             Handler,
             mean_s=_seconds,
-            draw=st.sampled_from(["fixed", "exponential", "lognormal"]),
+            draw=st.sampled_from(Draw),
             cv=_seconds,
             stages=stages.map(tuple),
         )
@@ -55,7 +56,7 @@ def apps(draw: st.DrawFn) -> ServiceApp:
 @settings(max_examples=40, deadline=None)
 @given(apps())
 def test_an_application_comes_back_from_its_json(app: ServiceApp) -> None:
-    assert from_json(app.to_json()) == app
+    assert from_json(to_json(app)) == app
 
 
 def _plain() -> dict[str, Any]:
@@ -63,8 +64,7 @@ def _plain() -> dict[str, Any]:
         "a": Service({"x": Handler(0.001, stages=((Call("b.y"),),))}),
         "b": Service({"y": Handler(0.001)}, replicas=2),
     }
-    plain: dict[str, Any] = json.loads(ServiceApp("shop", services, {"ask": "a.x"}).to_json())
-    return plain
+    return to_plain(ServiceApp("shop", services, {"ask": "a.x"}))
 
 
 def _broken(*path: Any, value: Any = None, remove: bool = False) -> str:
