@@ -254,10 +254,10 @@ def test_policies_meet_the_same_invocations() -> None:
     # Without limits in the way, the time that an invocation takes once begun is its own.
     workload = batch(12, 3)
     generous = replace(workload, application=Application("a", 100.0, 1 << 40))
-    one = run(generous, make("static", {"factor": 4.0}))
+    quick = run(generous, make("static", {"factor": 4.0}))
     other = run(generous, make("unlimited", {}))
     np.testing.assert_allclose(
-        one.invocations.end_s - one.start_s, other.invocations.end_s - other.start_s, atol=1e-9
+        quick.invocations.end_s - quick.start_s, other.invocations.end_s - other.start_s, atol=1e-9
     )
 
 
@@ -304,7 +304,7 @@ def test_whatever_comes_everything_ends_once_and_limits_stay_below_those_of_the_
     at_ms: list[int], max_pods: int, phases: int, keep_alive_s: float, policy: str, working_mib: int
 ) -> None:
     pod = replace(POD, keep_alive_s=keep_alive_s, working_bytes=working_mib * MIB)
-    at_s = sorted(each / 1000 for each in at_ms)
+    at_s = sorted(ms / 1000 for ms in at_ms)
     workload = function(*at_s, max_pods=max_pods, pod=pod, seconds=150, phases=phases)
     sums = []
 

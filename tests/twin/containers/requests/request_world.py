@@ -145,20 +145,20 @@ def world(
     at_s = np.array(at_s, np.float64)
     containers = [service for service in services for _ in range(service.replicas)]
     count = len(containers)
-    host = np.array([each.host for each in containers], np.int64)
+    host = np.array([service.host for service in containers], np.int64)
     return RequestWorkload(
         names=tuple(f"c{k}" for k in range(count)),
         applications=(Application("app", 1e6, 1 << 60),),
         app=np.zeros(count, np.int64),
         period_s=period_s,
         periods=periods,
-        threads=np.array([each.threads for each in containers], np.float64),
+        threads=np.array([service.threads for service in containers], np.float64),
         host=host,
         cores_of_host=np.array(cores, np.float64),
         host_cores=np.array(cores, np.float64)[host],
         peak_cores=np.ones(count),
         peak_bytes=np.ones(count, np.int64),
-        phase_s=np.array([each.phase_s for each in containers], np.float64),
+        phase_s=np.array([service.phase_s for service in containers], np.float64),
         graph=graph_of(services, entries, pools),
         arrivals=Arrivals(at_s, np.zeros(len(at_s), np.int64) if kinds is None else kinds),
         client=client or Client(),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
-import pytest
 
 from control.allocator.model import (
     NOTHING,
@@ -19,10 +19,12 @@ from control.allocator.model import (
     PeriodStats,
     Reason,
     Shrunk,
+    reasons,
 )
-from control.allocator.ports import ReclaimRule
+from control.allocator.ports import Allocator, ReclaimRule
 from control.allocator.roster import Roster
-from twin.containers.model import Machine, Workload
+from twin.containers import simulate
+from twin.containers.model import Machine, Outcome, Workload
 
 NO_LIMIT = (1 << 63) - 1
 PERIOD_S = 0.1
@@ -30,12 +32,12 @@ PERIOD_S = 0.1
 
 def cpu(ids, cores, reason=Reason.RECOMMENDED):
     ids = np.atleast_1d(ids)
-    return CpuLimits(ids, np.full(len(ids), cores, np.float64), np.full(len(ids), reason, np.uint8))
+    return CpuLimits(ids, np.full(len(ids), cores, np.float64), reasons(len(ids), reason))
 
 
 def ram(ids, limit, reason=Reason.OOM_GRANT):
     ids = np.atleast_1d(ids)
-    return MemoryLimits(ids, np.full(len(ids), limit, np.int64), np.full(len(ids), reason, np.uint8))
+    return MemoryLimits(ids, np.full(len(ids), limit, np.int64), reasons(len(ids), reason))
 
 
 @dataclass
@@ -83,7 +85,7 @@ class Scripted:
         return self.reclaimed(shrunk) or NOTHING
 
 
-def build_workload(demand, memory=0, present=True, threads=1.0, host=4.0, applications=1) -> Workload:
+def workload(demand, memory=0, present=True, threads=1.0, host=4.0, applications=1) -> Workload:
     demand = np.array(demand, np.float64)
     if demand.ndim == 1:
         demand = demand[:, None]
@@ -107,37 +109,10 @@ def build_workload(demand, memory=0, present=True, threads=1.0, host=4.0, applic
     )
 
 
-def build_machine(**changes) -> Machine:
+def machine(**changes) -> Machine:
     """No delays unless a test asks for them."""
-    values = dict.fromkeys(
-        (
-            "telemetry_delay_s",
-            "telemetry_jitter_s",
-            "quota_write_delay_s",
-            "oom_grant_delay_s",
-            "reclaim_delay_s",
-        ),
-        0.0,
-    )
-    return Machine(**(values | {"restart_s": 0.25} | changes))
+    return replace(Machine(0.0, 0.0, 0.0, 0.0, 0.0, restart_s=0.25), **changes)
 
 
-@pytest.fixture(scope="session")
-def scripted():
-    return Scripted
-
-
-@pytest.fixture(scope="session")
-def workload():
-    return build_workload
-
-
-@pytest.fixture(scope="session")
-def machine():
-    return build_machine
-
-
-@pytest.fixture(scope="session")
-def limits():
-    """(cpu, ram): limits for ids, one value for all."""
-    return cpu, ram
+def run(load: Workload, allocator: Allocator, on: Machine, seed: int = 0, **options: Any) -> Outcome:
+    return simulate(load, allocator, on, seed=np.random.SeedSequence(seed), **options)
