@@ -1,7 +1,7 @@
 """The words of a service graph, which the text, the twin and the testbed share.
 
 For: services, their handlers, the calls these make, and what became of a request. Not for: the text that a
-user writes (lab.containers.services.application), the arrays that the twin runs
+user writes (lab.containers.input.services.application), the arrays that the twin runs
 (twin.containers.requests.model), or addresses and the JSON form that real containers read
 (testbed.containers.services). It needs no NumPy, because every real container of a service imports it.
 """

@@ -1,8 +1,8 @@
 """What is asked of a serverless function, and what its pods are.
 
 For: the workload that serverless.py simulates. Not for: pods' lives (pods.py), nor scenario files
-(lab.containers.services.serverless). Nothing here needs the request engine, so reading a run does not need it
-either.
+(lab.containers.input.services.serverless). Nothing here needs the request engine, so reading a run does not
+need it either.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from lab.containers.calibrate.figures import per_request
 from lab.containers.calibrate.values import Program, Value
 from lab.containers.input.services.graph import service_app
 from lab.containers.real.busy import Busy
-from lab.containers.input.services.graph import service_app
 from testbed.containers import ownership
 from testbed.containers.host import loop
 from testbed.containers.host.observed import Observed

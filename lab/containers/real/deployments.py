@@ -16,12 +16,9 @@ import numpy as np
 
 from lab.ask.scenario import RunSpec
 from lab.containers.input.replay import Replay, Source
-from lab.containers.input.services.prepare import ServicesSource
 from lab.containers.input.services.graph import service_app
+from lab.containers.input.services.prepare import ServicesSource
 from lab.containers.real.recorded import JobSource
-from lab.containers.input.replay import Replay, Source
-from lab.containers.input.services.graph import service_app
-from lab.containers.input.services.prepare import ServicesSource
 from testbed.containers.host.container import ContainerSpec
 from testbed.containers.host.loop import Managed
 from testbed.containers.load.generator import LoadGenerator

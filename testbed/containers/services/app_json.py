@@ -1,8 +1,8 @@
 """The JSON form of a service graph (control.services), which a deployment hands to its containers.
 
 For: writing and reading it. Not for: running it (serve.py), addresses (deploy.py) nor the text that a user
-writes (lab.containers.services.application). The twin's network_s is not in it, because the way between two
-real processes takes as long as the loopback device needs.
+writes (lab.containers.input.services.application). The twin's network_s is not in it, because the way between
+two real processes takes as long as the loopback device needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """When clients ask: open-loop arrival times, drawn or given, and what kind of request each is.
 
 For: `RequestWorkload.arrivals`. Not for: reading rates and time stamps from files (traces), their text form
-(lab.containers.services.arrivals) or what a client does while it waits (`Client`).
+(lab.containers.input.services.arrivals) or what a client does while it waits (`Client`).
 
 Every function returns float64[A], seconds, ascending, within [0, duration_s). Rates are requests per second,
 finite and zero or above. A rate of zero gives no arrivals, and no arrivals are an empty array. A rate or a

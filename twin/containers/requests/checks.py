@@ -1,7 +1,7 @@
 """What a workload of requests must be before it is simulated.
 
 For: shapes, ranges, and that calls end somewhere. Not for: users' mistakes, which are found where their text
-is read (lab.containers.services). Here everything wrong is our bug.
+is read (lab.containers.input.services). Here everything wrong is our bug.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """An application's text as a service graph, as the arrays that the twin runs, and what it demands on average.
 
 For: `ServiceApp`s and `CompiledApp`s from `AppSpec`s. Not for: checking the text
-(lab.containers.input.services.application), hosts, budgets or arrivals (lab.containers.input.services.prepare).
+(lab.containers.input.services.application), hosts, budgets or arrivals
+(lab.containers.input.services.prepare).
 """
 
 from __future__ import annotations
