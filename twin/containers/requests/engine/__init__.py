@@ -2,8 +2,8 @@
 
 For: the kernels that move requests through a service graph from one event to the next; the kernels that
 physics.py calls are named here. Not for: what the control loop sees of it (physics.py), nor the data that
-goes in and comes out (model.py). Modules: records (layout of the state), calendar (who is due next), queues,
-visits, clients, advance (the event loop), control (quotas, periods, stops and kills).
+goes in and comes out (model.py). Modules: records (layout of the state), waiting (queues, and who is due
+next), visits, events (clients and the event loop), control (quotas, periods, stops and kills).
 
 How time moves. Three kinds of things wait for a moment: CPU work, delays (network, backoff, timeouts), and
 arrivals. The k runnable visits of a container share its CPUs evenly. Each container therefore has a virtual
@@ -26,7 +26,6 @@ Sources: processor sharing by virtual time as in generalised processor sharing (
 bandwidth as in cfs.py.
 """
 
-from twin.containers.requests.engine.advance import advance
 from twin.containers.requests.engine.control import (
     end_period,
     in_flight,
@@ -37,7 +36,8 @@ from twin.containers.requests.engine.control import (
     stop,
     write_quotas,
 )
-from twin.containers.requests.engine.queues import keep_exceeding
+from twin.containers.requests.engine.events import advance
+from twin.containers.requests.engine.waiting import keep_exceeding
 
 __all__ = [
     "advance",

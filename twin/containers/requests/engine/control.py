@@ -16,9 +16,7 @@ from control.allocator.model import SLOT_MASK
 from twin.containers.cfs import DOWN, HELD, NANOSECOND, UP, Report, Rows, Whole
 from twin.containers.compiled import package_kernel
 from twin.containers.model import Floats
-from twin.containers.requests.engine.calendar import pace, sync
-from twin.containers.requests.engine.clients import mark_due, open_request
-from twin.containers.requests.engine.queues import cancel_timeout, charge_memory, schedule, unfinished_s
+from twin.containers.requests.engine.events import mark_due, open_request
 from twin.containers.requests.engine.records import (
     BACKOFF,
     ENTER,
@@ -41,6 +39,14 @@ from twin.containers.requests.engine.visits import (
     disconnect,
     end_attempt,
     settle_throttling,
+)
+from twin.containers.requests.engine.waiting import (
+    cancel_timeout,
+    charge_memory,
+    pace,
+    schedule,
+    sync,
+    unfinished_s,
 )
 
 

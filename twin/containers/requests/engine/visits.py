@@ -1,7 +1,7 @@
 """Visits of the request engine: from a call over the worker, the CPU parts and further calls to its end.
 
 For: attempts, connections, replicas, workers, stages, retries and timeouts of calls. A node is a visit or the
-attempt to make one. Not for: client connections (clients.py), nor for the order of events (advance.py).
+attempt to make one. Not for: client connections and the order of events (events.py).
 """
 
 from __future__ import annotations
@@ -11,19 +11,6 @@ from typing import Any
 
 from twin.containers.cfs import DOWN, UP
 from twin.containers.compiled import inlined, package_kernel
-from twin.containers.requests.engine.calendar import pace, sync
-from twin.containers.requests.engine.queues import (
-    append,
-    begin_part,
-    cancel_timeout,
-    charge_memory,
-    free_node,
-    schedule,
-    start_delay,
-    start_timeout,
-    take_node,
-    unlink,
-)
 from twin.containers.requests.engine.records import (
     ARRIVE,
     ATTEMPT,
@@ -56,6 +43,20 @@ from twin.containers.requests.engine.records import (
     service_at,
     stage_at,
     uniform_at,
+)
+from twin.containers.requests.engine.waiting import (
+    append,
+    begin_part,
+    cancel_timeout,
+    charge_memory,
+    free_node,
+    pace,
+    schedule,
+    start_delay,
+    start_timeout,
+    sync,
+    take_node,
+    unlink,
 )
 
 
