@@ -241,49 +241,41 @@ def cpu_recommender(roster: Roster, s: AutopilotSettings) -> Recommender:
     """Return the configured recommender over CPU buckets of 0.01 core and wider, up to 1000 cores."""
     buckets = exponential(0.01, s.bucket_ratio, 1000.0)
     if s.recommender == "ml":
-        return EnsembleRecommender(roster, buckets, _ensemble(s, s.overrun_weight))
-    statistic = _statistic(
-        roster, buckets, s.cpu_statistic, s.cpu_half_life_s, s.cpu_percentile, s.max_window_s, of_load=True
-    )
-    return WindowRecommender(roster, statistic, s.margin, s.hold_s)
+        return _ensemble(roster, buckets, s, s.overrun_weight)
+    return _window(roster, buckets, s, s.cpu_statistic, s.cpu_half_life_s, s.cpu_percentile, of_load=True)
 
 
 def memory_recommender(roster: Roster, s: AutopilotSettings) -> Recommender:
     """Return the configured recommender over memory buckets of 1 MB and wider, up to 1 TB."""
     buckets = exponential(1e6, s.bucket_ratio, 1e12)
     if s.recommender == "ml":
-        return EnsembleRecommender(roster, buckets, _ensemble(s, s.memory_overrun_weight))
-    statistic = _statistic(
-        roster,
-        buckets,
-        s.memory_statistic,
-        s.memory_half_life_s,
-        s.memory_percentile,
-        s.max_window_s,
-        of_load=False,
-    )
-    return WindowRecommender(roster, statistic, s.margin, s.hold_s)
+        return _ensemble(roster, buckets, s, s.memory_overrun_weight)
+    name, half_life_s, fraction = s.memory_statistic, s.memory_half_life_s, s.memory_percentile
+    return _window(roster, buckets, s, name, half_life_s, fraction, of_load=False)
 
 
-def _statistic(
+def _window(
     roster: Roster,
     buckets: Buckets,
+    s: AutopilotSettings,
     name: str,
     half_life_s: float,
     fraction: float,
-    span_s: float,
     *,
     of_load: bool,
-) -> Statistic:
+) -> WindowRecommender:
+    statistic: Statistic
     if name == "percentile":
-        return Percentile(roster, buckets, half_life_s, fraction, of_load=of_load)
-    if name == "average":
-        return Average(roster, buckets, half_life_s)
-    return Peak(roster, buckets, span_s)
+        statistic = Percentile(roster, buckets, half_life_s, fraction, of_load=of_load)
+    elif name == "average":
+        statistic = Average(roster, buckets, half_life_s)
+    else:
+        statistic = Peak(roster, buckets, s.max_window_s)
+    return WindowRecommender(roster, statistic, s.margin, s.hold_s)
 
 
-def _ensemble(s: AutopilotSettings, overrun: float) -> Ensemble:
-    return Ensemble(
+def _ensemble(roster: Roster, buckets: Buckets, s: AutopilotSettings, overrun: float) -> EnsembleRecommender:
+    weights = Ensemble(
         decays=s.decays,
         margins=s.margins,
         overrun=overrun,
@@ -292,3 +284,4 @@ def _ensemble(s: AutopilotSettings, overrun: float) -> Ensemble:
         model_change=s.model_change_weight,
         cost_decay=s.cost_decay,
     )
+    return EnsembleRecommender(roster, buckets, weights)
