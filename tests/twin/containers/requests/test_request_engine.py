@@ -125,12 +125,6 @@ def test_zero_arrivals_are_a_quiet_run():
     assert len(log.at_s) == 0
 
 
-def test_a_cycle_is_our_bug():
-    services = [Service({"a": Handler(0.01, [[Call("b")]])}), Service({"b": Handler(0.01, [[Call("a")]])})]
-    with pytest.raises(Exception, match="a → b → a"):
-        run(world(services, [0.0]))
-
-
 def test_calls_time_out_and_are_tried_again():
     # b takes 20 ms; a gives each attempt 5 ms, twice, 1 ms apart.
     services = [
