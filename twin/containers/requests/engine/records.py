@@ -39,7 +39,7 @@ REACHED, NEEDS_ROOM, NEEDS_NUMBERS, SIGNALLED = range(4)
 # Kinds of delay lines.
 DELAY, TIMEOUT = range(2)
 
-# Members of enumerations as plain integers, which kernels compare faster.
+# Members of enumerations as plain integers, for kernels.
 FIXED, EXPONENTIAL = int(Draw.FIXED), int(Draw.EXPONENTIAL)
 PENDING, OK, TIMED_OUT = int(RequestStatus.PENDING), int(RequestStatus.OK), int(RequestStatus.TIMED_OUT)
 DROPPED, FAILED = int(RequestStatus.DROPPED), int(RequestStatus.FAILED)

@@ -139,7 +139,7 @@ def enter(e: Any, n: int, i: int) -> bool:
     """Give visit n a worker of container i. Returns False if it waits for one or is turned away."""
     container, node = container_at(e, i), node_at(e, n)
     node.container = i
-    # Nobody waits for a free worker of a container that is up.
+    # While the container is up, no visit waits as long as a worker is free.
     if container.status == UP and container.busy < container.workers:
         container.busy += 1
         charge_memory(e, i, container.request_bytes)
