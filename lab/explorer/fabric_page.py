@@ -12,12 +12,13 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from control.fabric import BfdTimers, FaultKind, PlannedFault
 from lab.charts import fabric as charts
 from lab.fabric.calibrate.values import Fabric, fabric, load_calibration
 from lab.runs.store import RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.failover import gap_samples
-from twin.fabric.model import BfdTimers, Fault, FaultKind, Scheme, Topology
+from twin.fabric.model import Scheme, Topology
 from twin.fabric.rdma import stall_s
 from twin.fabric.timeline import timeline
 from twin.fabric.topology import dual_tor
@@ -34,7 +35,7 @@ _INTERVALS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
 class _Chosen:
     scheme: Scheme
     topology: Topology
-    fault: Fault
+    fault: PlannedFault
     fabric: Fabric
 
 
@@ -68,11 +69,13 @@ def _choose() -> _Chosen:
         control=replace(usual.control, hold_s=hold_ms / 1000),
     )
     topology = dual_tor(hosts, rate_bps=usual.rate_bps, delay_s=usual.delay_s)
-    fault = Fault(FaultKind.PORT, _BEFORE_S, _DOWN_S, host, uplink, silent=silent)
+    fault = PlannedFault(
+        FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=_BEFORE_S, down_s=_DOWN_S
+    )
     return _Chosen(scheme, topology, fault, changed)
 
 
-def _drawn(topology: Topology, fault: Fault) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _drawn(topology: Topology, fault: PlannedFault) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Links and nodes, by place."""
     at = np.linspace(0.0, 1.0, topology.hosts)
     above = np.linspace(0.25, 0.75, topology.tors)

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 import simpy
 
-from control.fast_path.bfd import Control, State
+from control.fabric import BfdState, BfdTimers
+from control.fast_path.bfd import Control
 from control.fast_path.fast_path import FastPath as Policy
 from control.fast_path.message import Report
 from control.fast_path.ports import CarrierLost, Event, Heard, Routes, Started, Steer, Tell, Told
@@ -96,7 +97,7 @@ class Around:
             policy = Policy(host, tor_of[host].tolist(), others, FastPathSettings())
             policy.handle(Started(now_s))
             for uplink in range(len(tor_of[host])):
-                policy.handle(Heard(now_s, uplink, Control(0, State.UP, 1, _NEVER_S)))
+                policy.handle(Heard(now_s, uplink, Control(0, BfdState.UP, BfdTimers(_NEVER_S, 1))))
             policy.handle(Routes(now_s, {other: self._hops(host, other) for other in others}, {}))
             self._policies[host] = policy
         return self._policies[host]

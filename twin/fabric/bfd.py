@@ -7,11 +7,10 @@ Source: RFC 5880, §6.2 (state machine), §6.8.3 (slow while not up), §6.8.4 (d
 
 from __future__ import annotations
 
-from enum import StrEnum
-
 import numpy as np
 
-from twin.fabric.model import BfdTimers, Direction, Floats, Stalls
+from control.fabric import BfdState, BfdTimers, Direction
+from twin.fabric.model import Floats, Stalls
 from twinbed import ScenarioError
 
 SLOW_INTERVAL_S = 1.0
@@ -22,26 +21,19 @@ _STEPS = 1 << 12
 """Of the integral over ages: its error is far below anything that stalls are known to."""
 
 
-class State(StrEnum):
-    """Of one end of a session (AdminDown is nobody's fault and left out)."""
-
-    DOWN = "down"
-    INIT = "init"
-    UP = "up"
-
-
-RECEIVED: dict[tuple[State, State], State] = {
-    (State.DOWN, State.DOWN): State.INIT,
-    (State.DOWN, State.INIT): State.UP,
-    (State.DOWN, State.UP): State.DOWN,
-    (State.INIT, State.DOWN): State.INIT,
-    (State.INIT, State.INIT): State.UP,
-    (State.INIT, State.UP): State.UP,
-    (State.UP, State.DOWN): State.DOWN,
-    (State.UP, State.INIT): State.UP,
-    (State.UP, State.UP): State.UP,
+RECEIVED: dict[tuple[BfdState, BfdState], BfdState] = {
+    (BfdState.DOWN, BfdState.DOWN): BfdState.INIT,
+    (BfdState.DOWN, BfdState.INIT): BfdState.UP,
+    (BfdState.DOWN, BfdState.UP): BfdState.DOWN,
+    (BfdState.INIT, BfdState.DOWN): BfdState.INIT,
+    (BfdState.INIT, BfdState.INIT): BfdState.UP,
+    (BfdState.INIT, BfdState.UP): BfdState.UP,
+    (BfdState.UP, BfdState.DOWN): BfdState.DOWN,
+    (BfdState.UP, BfdState.INIT): BfdState.UP,
+    (BfdState.UP, BfdState.UP): BfdState.UP,
 }
-"""(own state, state in the packet received) → own state after it. Silence for the detection time: DOWN."""
+"""(own state, state in the packet received) → own state after it. Silence for the detection time: DOWN.
+ADMIN_DOWN is left out, because nobody in the twin shuts a session down on purpose."""
 
 
 def check_timers(timers: BfdTimers) -> None:

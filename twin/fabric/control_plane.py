@@ -15,23 +15,12 @@ from typing import Any
 import numpy as np
 import simpy
 
+from control.fabric import BfdTimers, Direction, FaultKind, PlannedFault
 from twin.fabric.around import Around
 from twin.fabric.delays import draw
 from twin.fabric.faults import dead_links
 from twin.fabric.journal import NO_CAUSE, Journal, Step
-from twin.fabric.model import (
-    NO_SPINE,
-    BfdTimers,
-    Bond,
-    ControlPlane,
-    Delay,
-    Direction,
-    Fault,
-    FaultKind,
-    Reroute,
-    Scheme,
-    Topology,
-)
+from twin.fabric.model import NO_SPINE, Bond, ControlPlane, Delay, Reroute, Scheme, Topology
 from twin.fabric.sessions import End, Pace, Wire, bfd_pace, lacp_pace
 from twin.fabric.steps import OVERLAYS, Manner
 
@@ -41,7 +30,7 @@ Process = Generator[simpy.Event, Any, None]
 def control_plane(
     env: simpy.Environment,
     topology: Topology,
-    fault: Fault,
+    fault: PlannedFault,
     scheme: Scheme,
     control: ControlPlane,
     timers: BfdTimers,
@@ -66,7 +55,7 @@ class _Fabric:
 
     env: simpy.Environment
     topology: Topology
-    fault: Fault
+    fault: PlannedFault
     manner: Manner
     random: np.random.Generator
     journal: Journal = field(default_factory=Journal)
@@ -269,7 +258,7 @@ class _Speaker:
         fabric.speaker(neighbour).tell(self.name, told)
 
 
-def _name(fault: Fault, topology: Topology) -> str:
+def _name(fault: PlannedFault, topology: Topology) -> str:
     if fault.kind is FaultKind.TOR:
         return f"tor {fault.tor}"
     if fault.kind is FaultKind.NIC:

@@ -16,17 +16,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from control.fabric import BfdTimers, Direction, FaultKind, PlannedFault
 from twin.containers.compiled import kernel
 from twin.fabric.bfd import check_timers
 from twin.fabric.faults import DeadLinks, dead_links
 from twin.fabric.model import (
     NO_SPINE,
-    BfdTimers,
     Bond,
     ControlPlane,
-    Direction,
-    Fault,
-    FaultKind,
     Flags,
     Floats,
     Outages,
@@ -45,7 +42,7 @@ _ROWS_AT_MOST = 1 << 24
 
 def failover(
     topology: Topology,
-    faults: list[Fault],
+    faults: list[PlannedFault],
     scheme: Scheme,
     control: ControlPlane,
     timers: BfdTimers,
@@ -113,7 +110,7 @@ def _ended(scheme: Scheme, installed: Floats, repair: Floats | float) -> Floats:
     return installed if scheme is Scheme.REROUTE else np.minimum(installed, repair)
 
 
-def _noticed_once(known: Floats, links: DeadLinks, faults: list[Fault]) -> Floats:
+def _noticed_once(known: Floats, links: DeadLinks, faults: list[PlannedFault]) -> Floats:
     """What lies behind a dead ToR (a spine) notices once, not once per host."""
     tor = np.array([fault.kind is FaultKind.TOR for fault in faults], np.bool_)[links.fault]
     _, first, index = np.unique(links.fault, return_index=True, return_inverse=True)
@@ -150,7 +147,7 @@ def _rows(
     topology: Topology,
     links: DeadLinks,
     fresh: Flags,
-    faults: list[Fault],
+    faults: list[PlannedFault],
     pairs: Whole,
     scheme: Scheme,
 ) -> tuple[Whole, ...]:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from control.fabric import Direction, FaultKind, PlannedFault
 from twin.fabric.delays import draw
-from twin.fabric.model import Delay, Direction, Fault, FaultKind, Flags, Floats, Topology, Whole
+from twin.fabric.model import Delay, Flags, Floats, Topology, Whole
 from twinbed import ScenarioError
 
 AT_A_PORT = (FaultKind.PORT, FaultKind.LINK)
@@ -47,9 +48,9 @@ class DeadLinks:
 
 def single(
     at_s: float, *, host: int = 0, uplink: int = 0, down_s: float = np.inf, silent: bool = True
-) -> list[Fault]:
+) -> list[PlannedFault]:
     """One port that goes down at at_s, by default for good."""
-    return [Fault(FaultKind.PORT, at_s, down_s, host, uplink, silent=silent)]
+    return [PlannedFault(FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=at_s, down_s=down_s)]
 
 
 def round_robin(
@@ -60,19 +61,19 @@ def round_robin(
     up_s: float = 20.0,
     first_s: float = 20.0,
     silent: bool = True,
-) -> list[Fault]:
+) -> list[PlannedFault]:
     """Port after port, host by host: down for down_s, then all up for up_s, as long as one begins before
     until_s. Source: the evaluation's 20 s down, 20 s up."""
     _cycle(down_s, up_s)
     starts = np.arange(first_s, until_s, down_s + up_s)
     return [
-        Fault(
+        PlannedFault(
             FaultKind.PORT,
-            float(at_s),
-            down_s,
-            turn // topology.uplinks % topology.hosts,
-            turn % topology.uplinks,
+            host=turn // topology.uplinks % topology.hosts,
+            uplink=turn % topology.uplinks,
             silent=silent,
+            at_s=float(at_s),
+            down_s=down_s,
         )
         for turn, at_s in enumerate(starts)
     ]
@@ -87,19 +88,21 @@ def flapping(
     host: int = 0,
     uplink: int = 0,
     silent: bool = True,
-) -> list[Fault]:
+) -> list[PlannedFault]:
     """One port that goes down `times` times, up_s after it came back."""
     _cycle(down_s, up_s)
     cycle_s = down_s + up_s
     return [
-        Fault(FaultKind.PORT, at_s + turn * cycle_s, down_s, host, uplink, silent=silent)
+        PlannedFault(
+            FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=at_s + turn * cycle_s, down_s=down_s
+        )
         for turn in range(times)
     ]
 
 
 def random_edge(
     topology: Topology, until_s: float, rates: EdgeRates, seed: np.random.SeedSequence
-) -> list[Fault]:
+) -> list[PlannedFault]:
     """Faults of all edge devices in [0, until_s), Poisson at `rates`, in the order of time."""
     random = np.random.default_rng(seed)
     links, adapters = topology.hosts * topology.uplinks, int(topology.nic_of.max()) + 1
@@ -122,7 +125,7 @@ def random_edge(
     return sorted(found, key=lambda fault: fault.at_s)
 
 
-def check_faults(topology: Topology, faults: list[Fault]) -> None:
+def check_faults(topology: Topology, faults: list[PlannedFault]) -> None:
     """Raises ScenarioError for a fault of something that does not exist, or at a time that is none."""
     for index, fault in enumerate(faults):
         where = f"faults[{index}]"
@@ -144,7 +147,7 @@ def check_faults(topology: Topology, faults: list[Fault]) -> None:
             )
 
 
-def dead_links(topology: Topology, faults: list[Fault]) -> DeadLinks:
+def dead_links(topology: Topology, faults: list[PlannedFault]) -> DeadLinks:
     """The links that `faults` take away, in the plan's order. Raises ScenarioError as check_faults."""
     check_faults(topology, faults)
     at_tor = [np.argwhere(topology.tor_of == tor) for tor in range(topology.tors)]
@@ -163,7 +166,7 @@ def dead_links(topology: Topology, faults: list[Fault]) -> DeadLinks:
     )
 
 
-def _links(topology: Topology, fault: Fault, at_tor: list[Whole]) -> Whole:
+def _links(topology: Topology, fault: PlannedFault, at_tor: list[Whole]) -> Whole:
     if fault.kind is FaultKind.TOR:
         return at_tor[fault.tor]
     if fault.kind is FaultKind.NIC:
@@ -173,15 +176,17 @@ def _links(topology: Topology, fault: Fault, at_tor: list[Whole]) -> Whole:
     return np.array([[fault.host, fault.uplink]])
 
 
-def _at(topology: Topology, kind: FaultKind, device: int, at_s: float, down_s: float, silent: bool) -> Fault:
+def _at(
+    topology: Topology, kind: FaultKind, device: int, at_s: float, down_s: float, silent: bool
+) -> PlannedFault:
     if kind is FaultKind.TOR:
-        return Fault(kind, at_s, down_s, tor=device, silent=silent)
+        return PlannedFault(kind, tor=device, silent=silent, at_s=at_s, down_s=down_s)
     if kind is FaultKind.NIC:
         host, adapter = divmod(device, int(topology.nic_of.max()) + 1)
         uplink = int(np.argmax(topology.nic_of[host] == adapter))
     else:
         host, uplink = divmod(device, topology.uplinks)
-    return Fault(kind, at_s, down_s, host, uplink, silent=silent)
+    return PlannedFault(kind, host=host, uplink=uplink, silent=silent, at_s=at_s, down_s=down_s)
 
 
 def _cycle(down_s: float, up_s: float) -> None:

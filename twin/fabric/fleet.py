@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import simpy
 
+from control.fabric import FaultKind
 from twin.fabric.delays import draw
 from twin.fabric.edge import cut, working
 from twin.fabric.fleet_model import Bill, Cause, FleetOutcome, FleetSpec
 from twin.fabric.iterations import BOOK, DOWN, ITERATE, KEPT, advance, begin, keep, lose, meet
-from twin.fabric.model import FaultKind, Flags, Floats, Whole
+from twin.fabric.model import Flags, Floats, Whole
 
 
 def simulate(spec: FleetSpec, seed: np.random.SeedSequence) -> FleetOutcome:

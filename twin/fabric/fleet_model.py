@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import t as student
 
+from control.fabric import FaultKind
 from twin.fabric.checkpoints import Checkpointing
-from twin.fabric.model import Delay, FaultKind, Floats, Topology, Whole
+from twin.fabric.model import Delay, Floats, Topology, Whole
 from twin.fabric.transports import Transport
 from twinbed import ScenarioError
 

@@ -8,7 +8,7 @@ bits per second, all sizes bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,23 +18,6 @@ Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 NO_SPINE = 0
-
-
-class FaultKind(StrEnum):
-    """What breaks. PORT: a ToR's port to one host. LINK: the cable there. NIC: a host's adapter, all its
-    uplinks of that adapter. TOR: a whole switch."""
-
-    PORT = "port"
-    LINK = "link"
-    NIC = "nic"
-    TOR = "tor"
-
-
-class Direction(IntEnum):
-    """Of the traffic, seen from the host at the fault. OUT: it sends; IN: it receives."""
-
-    OUT = 0
-    IN = 1
 
 
 class Scheme(StrEnum):
@@ -82,37 +65,6 @@ class Topology:
     def tors(self) -> int:
         """Switches at the edge."""
         return int(self.tor_of.max()) + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something breaks at at_s and works again down_s later (inf: never).
-
-    host, uplink: where, for PORT, LINK and NIC; tor: for TOR. silent: nobody gets a carrier signal. one_way:
-    only that direction is lost (None: both).
-    """
-
-    kind: FaultKind
-    at_s: float
-    down_s: float
-    host: int = -1
-    uplink: int = -1
-    tor: int = -1
-    silent: bool = True
-    one_way: Direction | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BfdTimers:
-    """RFC 5880: a control packet every interval_s less 0–25 % of jitter; multiplier lost ones are a fault."""
-
-    interval_s: float = 0.05
-    multiplier: int = 5
-
-    @property
-    def detection_s(self) -> float:
-        """Detection time: silence of this length brings a session down."""
-        return self.interval_s * self.multiplier
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,9 @@ InfiniBand annex A17 (RoCEv2: Ethernet 14, IPv4 20, UDP 8, transport header 12, 
 
 from __future__ import annotations
 
+from control.fabric import VXLAN_OVERHEAD_BYTES
 from twin.fabric.model import Scheme
 from twin.fabric.steps import OVERLAYS
-
-VXLAN_BYTES = 14 + 20 + 8 + 8
-"""Outer Ethernet, IPv4, UDP and the VXLAN header itself."""
 
 ROCE_BYTES = 14 + 20 + 8 + 12 + 4
 FRAMING_BYTES = 7 + 1 + 4 + 12
@@ -19,7 +17,7 @@ FRAMING_BYTES = 7 + 1 + 4 + 12
 
 def wire_bytes(payload_bytes: int, scheme: Scheme) -> int:
     """What a RoCEv2 packet of payload_bytes takes of an Ethernet link."""
-    tunnel = VXLAN_BYTES if scheme in OVERLAYS else 0
+    tunnel = VXLAN_OVERHEAD_BYTES if scheme in OVERLAYS else 0
     return payload_bytes + ROCE_BYTES + tunnel + FRAMING_BYTES
 
 

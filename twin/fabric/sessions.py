@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import simpy
 
-from twin.fabric.bfd import RECEIVED, SLOW_INTERVAL_S, State, spacing
-from twin.fabric.model import BfdTimers, Bond, Direction
+from control.fabric import BfdState, BfdTimers, Direction
+from twin.fabric.bfd import RECEIVED, SLOW_INTERVAL_S, spacing
+from twin.fabric.model import Bond
 
 _ROUNDING_S = 1e-12
 _LOST_LACPDUS = 3
@@ -74,7 +75,7 @@ class End:
     ) -> None:
         self._env, self._wire, self._sends, self._pace = wire.env, wire, sends, pace
         self._random, self._changed = random, changed
-        self._state = State.UP
+        self._state = BfdState.UP
         self._until_s = self._env.now + pace.multiplier * pace.interval_s
         self._peer: End | None = None
 
@@ -85,7 +86,7 @@ class End:
         self._watcher = self._env.process(self._watch())
 
     def _interval_s(self) -> float:
-        return self._pace.interval_s if self._state is State.UP else self._pace.slow_s
+        return self._pace.interval_s if self._state is BfdState.UP else self._pace.slow_s
 
     def _send(self) -> Generator[simpy.Event, Any, None]:
         with suppress(simpy.Interrupt):
@@ -104,7 +105,7 @@ class End:
         if peer is not None:
             self._wire.carry(self._sends, lambda: peer.receive(state, interval_s))
 
-    def receive(self, state: State, interval_s: float) -> None:
+    def receive(self, state: BfdState, interval_s: float) -> None:
         """A packet of an end in `state`, that says how often it sends."""
         self._until_s = self._env.now + self._pace.multiplier * max(interval_s, self._pace.interval_s)
         self._become(RECEIVED[self._state, state])
@@ -112,21 +113,21 @@ class End:
     def _watch(self) -> Generator[simpy.Event, Any, None]:
         while True:
             try:
-                if self._state is State.DOWN:
+                if self._state is BfdState.DOWN:
                     yield self._env.event()
                 elif self._until_s - self._env.now > _ROUNDING_S:
                     yield self._env.timeout(self._until_s - self._env.now)
                 else:
-                    self._become(State.DOWN)
+                    self._become(BfdState.DOWN)
             except simpy.Interrupt:
                 continue
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: BfdState) -> None:
         before, self._state = self._state, state
         if state is before:
             return
         for process in (self._sender, self._watcher):
             if process is not self._env.active_process:
                 process.interrupt()
-        if State.UP in (before, state):
-            self._changed(state is State.UP)
+        if BfdState.UP in (before, state):
+            self._changed(state is BfdState.UP)

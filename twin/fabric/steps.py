@@ -11,18 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from control.fabric import BfdTimers, Direction
 from twin.fabric.bfd import detection_s
 from twin.fabric.delays import draw
-from twin.fabric.model import (
-    BfdTimers,
-    Bond,
-    ControlPlane,
-    Direction,
-    Flags,
-    Floats,
-    Reroute,
-    Scheme,
-)
+from twin.fabric.model import Bond, ControlPlane, Flags, Floats, Reroute, Scheme
 
 OVERLAYS = (Scheme.THORN_SOFTWARE, Scheme.THORN)
 _LOST_LACPDUS = 3

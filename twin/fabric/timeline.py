@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 import simpy
 
+from control.fabric import BfdTimers, PlannedFault
 from twin.fabric.bfd import SLOW_INTERVAL_S, check_timers
 from twin.fabric.control_plane import control_plane
 from twin.fabric.journal import Timeline
-from twin.fabric.model import BfdTimers, Bond, ControlPlane, Delay, Fault, Reroute, Scheme, Topology
+from twin.fabric.model import Bond, ControlPlane, Delay, Reroute, Scheme, Topology
 from twin.fabric.topology import check
 
 _SLOWEST = 3
@@ -20,7 +21,7 @@ _SLOWEST = 3
 
 def timeline(
     topology: Topology,
-    fault: Fault,
+    fault: PlannedFault,
     scheme: Scheme,
     control: ControlPlane,
     timers: BfdTimers,
@@ -46,7 +47,7 @@ def timeline(
 
 
 def _settled_s(
-    fault: Fault,
+    fault: PlannedFault,
     scheme: Scheme,
     control: ControlPlane,
     timers: BfdTimers,

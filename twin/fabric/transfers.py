@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from control.fabric import PlannedFault
 from twin.fabric.journal import NO_CAUSE, Step, Timeline
-from twin.fabric.model import Fault, QueuePair
+from twin.fabric.model import QueuePair
 from twin.fabric.rdma import retries_s, stall_s
 
 
-def with_queue_pairs(story: Timeline, fault: Fault, qp: QueuePair, *, rate_bps: float) -> Timeline:
+def with_queue_pairs(story: Timeline, fault: PlannedFault, qp: QueuePair, *, rate_bps: float) -> Timeline:
     """`story` of a fault at one host, with rows for the queue pair out of that host and the one towards it.
 
     A path is lost from the fault until its sender's kernel forwards anew (Step.INSTALLED), or until the
@@ -43,7 +44,7 @@ def with_queue_pairs(story: Timeline, fault: Fault, qp: QueuePair, *, rate_bps: 
     return _in_order(at_s, where, step, what, cause)
 
 
-def _lost_for(story: Timeline, fault: Fault, sender: str) -> tuple[float, int]:
+def _lost_for(story: Timeline, fault: PlannedFault, sender: str) -> tuple[float, int]:
     """Seconds, and the row that ends it (the fault's own where nothing does)."""
     rows = enumerate(zip(story.where, story.step, story.at_s.tolist(), strict=True))
     for row, (where, step, at_s) in rows:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from control.fabric import BfdTimers
 from lab.containers.calibrate.values import Calibration, Value, read_table, read_values, write_table
-from twin.fabric.model import BfdTimers, Bond, ControlPlane, Delay, FastPath, QueuePair, Reroute, Stalls
+from twin.fabric.model import Bond, ControlPlane, Delay, FastPath, QueuePair, Reroute, Stalls
 from twinbed import ScenarioError
 
 SCHEMA = 2

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from control.fabric import FaultKind
 from lab.fabric.input import FleetInput
 from lab.fabric.run.measured import Measured
 from lab.fabric.run.world import World
@@ -18,7 +19,7 @@ from twin.fabric.checkpoints import Checkpointing, daly_s
 from twin.fabric.failover import gap_samples
 from twin.fabric.fleet import simulate
 from twin.fabric.fleet_model import Cause, FleetSpec
-from twin.fabric.model import Delay, FaultKind, Scheme
+from twin.fabric.model import Delay, Scheme
 from twin.fabric.topology import dual_tor
 from twin.fabric.transports import Rdma, Reconnecting
 

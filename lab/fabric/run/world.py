@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from control.fabric import Direction, FaultKind, PlannedFault
 from lab.ask.scenario import RunSpec
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.values import Fabric
@@ -16,7 +17,7 @@ from lab.fabric.input import FabricInput, FaultsInput
 from twin.fabric.ecmp import paths
 from twin.fabric.failover import failover
 from twin.fabric.faults import EdgeRates, check_faults, flapping, random_edge, round_robin
-from twin.fabric.model import Delay, Direction, Fault, FaultKind, Floats, Outages, Scheme, Topology, Whole
+from twin.fabric.model import Delay, Floats, Outages, Scheme, Topology, Whole
 from twin.fabric.overlay import wire_bytes
 from twin.fabric.topology import check, dual_tor
 from twinbed import InvariantError
@@ -65,7 +66,7 @@ class World:
         chosen: Whole = found[0 if self.scheme is Scheme.NONE else random.integers(len(found))]
         return chosen
 
-    def outages(self, faults: list[Fault], pairs: Whole | None = None) -> Outages:
+    def outages(self, faults: list[PlannedFault], pairs: Whole | None = None) -> Outages:
         """What the faults do to flows between `pairs` (int64[m, 2]; None: all). Raises ScenarioError."""
         return failover(
             self.topology,
@@ -102,7 +103,7 @@ def world(spec: RunSpec) -> World:
     return World(asked, scheme, fabric, topology, network, measure)
 
 
-def plan(world: World, lasts_s: float, *, uplink: int = 0) -> list[Fault]:
+def plan(world: World, lasts_s: float, *, uplink: int = 0) -> list[PlannedFault]:
     """The faults of a measurement that lasts so long and takes `uplink`. Raises ScenarioError for a place
     that does not exist."""
     faults, topology = world.asked.faults, world.topology
@@ -139,15 +140,15 @@ def plan(world: World, lasts_s: float, *, uplink: int = 0) -> list[Fault]:
             )
 
 
-def _single(faults: FaultsInput, topology: Topology, at_s: float, uplink: int) -> Fault:
-    fault = Fault(
+def _single(faults: FaultsInput, topology: Topology, at_s: float, uplink: int) -> PlannedFault:
+    fault = PlannedFault(
         FaultKind(faults.what),
-        at_s,
-        faults.down_s,
-        faults.host,
-        uplink,
+        host=faults.host,
+        uplink=uplink,
         silent=faults.silent,
         one_way=None if faults.one_way is None else Direction[faults.one_way.upper()],
+        at_s=at_s,
+        down_s=faults.down_s,
     )
     check_faults(topology, [replace(fault, kind=FaultKind.PORT)])
     return replace(fault, tor=int(topology.tor_of[faults.host, uplink]))

@@ -2,10 +2,10 @@
 
 import pytest
 
+from control.fabric import Direction
 from lab.ask.scenario import build, expand, with_overrides
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.run import world
-from twin.fabric.model import Direction
 from twinbed import ScenarioError
 
 MINIMAL = {"name": "edge", "fabric": {"sends": {"messages": 10, "message_bytes": 100_000}}}

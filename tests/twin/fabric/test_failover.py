@@ -3,10 +3,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from control.fabric import BfdTimers, Direction, FaultKind, PlannedFault
 from twin.fabric import failover as module
 from twin.fabric.failover import failover, gap_samples
 from twin.fabric.faults import flapping, round_robin, single
-from twin.fabric.model import BfdTimers, Bond, Direction, Fault, FaultKind, Reroute, Scheme
+from twin.fabric.model import Bond, Reroute, Scheme
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError
 
@@ -52,7 +53,7 @@ def test_one_fault_is_noticed_once_whoever_the_flows_go_to(control):
 
 @pytest.mark.parametrize("way", Direction)
 def test_of_a_one_way_fault_only_that_direction_is_lost_and_the_deaf_end_tells_the_other(exact, way):
-    plan = [Fault(FaultKind.LINK, 1.0, 9.0, host=0, uplink=1, one_way=way)]
+    plan = [PlannedFault(FaultKind.LINK, host=0, uplink=1, one_way=way, at_s=1.0, down_s=9.0)]
     outages = failover(FABRIC, plan, Scheme.THORN, exact, TIMERS, SEED)
     assert set(outages.direction.tolist()) == {int(way)}
     assert (outages.detected_s - 1.0 >= DETECTED[0]).all()
@@ -82,7 +83,9 @@ def test_with_spines_the_switch_before_the_dead_link_repairs_it(exact):
 
 
 def test_at_a_dead_switch_every_sender_notices_for_itself(exact):
-    outages = failover(FABRIC, [Fault(FaultKind.TOR, 1.0, 9.0, tor=1)], Scheme.THORN, exact, TIMERS, SEED)
+    outages = failover(
+        FABRIC, [PlannedFault(FaultKind.TOR, tor=1, at_s=1.0, down_s=9.0)], Scheme.THORN, exact, TIMERS, SEED
+    )
     assert by_way(outages) == {(s, d, 1, 1, 0) for s in range(3) for d in range(3) if s != d}
     assert (outages.installed_s - outages.detected_s) == pytest.approx(0.051)
     assert len(set(outages.detected_s)) == 3
@@ -107,8 +110,8 @@ def test_a_flapping_port_hurts_once_because_its_session_is_not_up_again(exact):
 
 def test_with_both_links_dead_a_host_is_lost_until_the_first_session_is_up_again(exact):
     plan = [
-        Fault(FaultKind.PORT, 1.0, 20.0, host=0, uplink=0),
-        Fault(FaultKind.PORT, 5.0, 30.0, host=0, uplink=1),
+        PlannedFault(FaultKind.PORT, host=0, uplink=0, at_s=1.0, down_s=20.0),
+        PlannedFault(FaultKind.PORT, host=0, uplink=1, at_s=5.0, down_s=30.0),
     ]
     outages = failover(FABRIC, plan, Scheme.THORN, exact, TIMERS, SEED)
     second = outages.fault == 1
@@ -116,7 +119,12 @@ def test_with_both_links_dead_a_host_is_lost_until_the_first_session_is_up_again
     assert outages.end_s[second] == pytest.approx(23.0)
     assert outages.installed_s[second] == pytest.approx(23.0)
     alone = failover(
-        FABRIC, [Fault(FaultKind.NIC, 1.0, 20.0, host=0, uplink=0)], Scheme.THORN, exact, TIMERS, SEED
+        FABRIC,
+        [PlannedFault(FaultKind.NIC, host=0, uplink=0, at_s=1.0, down_s=20.0)],
+        Scheme.THORN,
+        exact,
+        TIMERS,
+        SEED,
     )
     assert alone.end_s == pytest.approx(23.0)
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control.fabric import BfdTimers, FaultKind, PlannedFault
 from twin.fabric.failover import failover
-from twin.fabric.model import BfdTimers, ControlPlane, Delay, Fault, FaultKind, Scheme, Stalls
+from twin.fabric.model import ControlPlane, Delay, Scheme, Stalls
 from twin.fabric.topology import dual_tor, reaches
 
 NOTHING, CARRIER_S, AGAIN_S = Delay(0.0, 0.0), 0.5, 3.0
@@ -24,7 +25,7 @@ CERTAIN = ControlPlane(
 """Nothing left to chance, with a carrier lost for half a second before anybody knows."""
 
 ports = st.builds(
-    Fault,
+    PlannedFault,
     kind=st.sampled_from([FaultKind.PORT, FaultKind.NIC]),
     at_s=st.integers(0, 40).map(lambda tenth: tenth / 4),
     down_s=st.one_of(st.integers(1, 20).map(lambda tenth: tenth / 4), st.just(np.inf)),

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from control.fabric import Direction, FaultKind, PlannedFault
 from twin.fabric.faults import (
     EdgeRates,
     check_faults,
@@ -10,7 +11,7 @@ from twin.fabric.faults import (
     round_robin,
     single,
 )
-from twin.fabric.model import Delay, Direction, Fault, FaultKind
+from twin.fabric.model import Delay
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError
 
@@ -32,9 +33,9 @@ def test_a_port_flaps_as_often_as_asked():
 
 def test_links_of_an_adapter_and_of_a_switch_die_together():
     plan = [
-        Fault(FaultKind.LINK, 1.0, 2.0, host=1, uplink=1, one_way=Direction.IN),
-        Fault(FaultKind.NIC, 2.0, 3.0, host=2, uplink=0),
-        Fault(FaultKind.TOR, 3.0, np.inf, tor=1),
+        PlannedFault(FaultKind.LINK, host=1, uplink=1, one_way=Direction.IN, at_s=1.0, down_s=2.0),
+        PlannedFault(FaultKind.NIC, host=2, uplink=0, at_s=2.0, down_s=3.0),
+        PlannedFault(FaultKind.TOR, tor=1, at_s=3.0, down_s=np.inf),
     ]
     links = dead_links(FABRIC, plan)
     where = list(zip(links.fault.tolist(), links.host.tolist(), links.uplink.tolist(), strict=True))
@@ -43,7 +44,7 @@ def test_links_of_an_adapter_and_of_a_switch_die_together():
     assert links.into.all()
     assert links.repair_s.tolist() == [3.0, 5.0, np.inf, np.inf, np.inf]
     # An adapter with both ports takes the host off the fabric.
-    both = dead_links(dual_tor(2), [Fault(FaultKind.NIC, 0.0, 1.0, host=1, uplink=1)])
+    both = dead_links(dual_tor(2), [PlannedFault(FaultKind.NIC, host=1, uplink=1, at_s=0.0, down_s=1.0)])
     assert both.uplink.tolist() == [0, 1]
 
 
@@ -64,14 +65,17 @@ def test_random_faults_come_at_their_rates_and_the_same_seed_brings_the_same():
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (Fault(FaultKind.PORT, 1.0, 1.0, host=3, uplink=0), r"faults\[0\]: host: 3 does not exist"),
-        (Fault(FaultKind.LINK, 1.0, 1.0, host=0, uplink=2), "host 0 has no link 2"),
-        (Fault(FaultKind.NIC, 1.0, 1.0), "host: -1 does not exist"),
-        (Fault(FaultKind.TOR, 1.0, 1.0, tor=2), "tor: 2 does not exist"),
-        (Fault(FaultKind.TOR, 1.0, 1.0, tor=0, one_way=Direction.OUT), "one_way"),
-        (Fault(FaultKind.PORT, -1.0, 1.0, host=0, uplink=0), "at_s -1.0"),
-        (Fault(FaultKind.PORT, 0.0, 0.0, host=0, uplink=0), "down_s 0.0"),
-        (Fault(FaultKind.PORT, np.inf, 1.0, host=0, uplink=0), "at_s inf"),
+        (
+            PlannedFault(FaultKind.PORT, host=3, uplink=0, at_s=1.0, down_s=1.0),
+            r"faults\[0\]: host: 3 does not exist",
+        ),
+        (PlannedFault(FaultKind.LINK, host=0, uplink=2, at_s=1.0, down_s=1.0), "host 0 has no link 2"),
+        (PlannedFault(FaultKind.NIC, at_s=1.0, down_s=1.0), "host: -1 does not exist"),
+        (PlannedFault(FaultKind.TOR, tor=2, at_s=1.0, down_s=1.0), "tor: 2 does not exist"),
+        (PlannedFault(FaultKind.TOR, tor=0, one_way=Direction.OUT, at_s=1.0, down_s=1.0), "one_way"),
+        (PlannedFault(FaultKind.PORT, host=0, uplink=0, at_s=-1.0, down_s=1.0), "at_s -1.0"),
+        (PlannedFault(FaultKind.PORT, host=0, uplink=0, at_s=0.0, down_s=0.0), "down_s 0.0"),
+        (PlannedFault(FaultKind.PORT, host=0, uplink=0, at_s=np.inf, down_s=1.0), "at_s inf"),
     ],
 )
 def test_a_fault_of_what_does_not_exist_is_refused(fault, message):
@@ -87,4 +91,4 @@ def test_a_cycle_without_a_fault_in_it_is_refused():
 
 
 def test_a_single_fault_lasts_unless_told():
-    assert single(5.0, host=2) == [Fault(FaultKind.PORT, 5.0, np.inf, host=2, uplink=0)]
+    assert single(5.0, host=2) == [PlannedFault(FaultKind.PORT, host=2, uplink=0, at_s=5.0, down_s=np.inf)]

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control.fabric import FaultKind
 from twin.fabric import checkpoints
 from twin.fabric.checkpoints import Checkpointing, expected_ratio
 from twin.fabric.fleet import simulate
 from twin.fabric.fleet_model import Cause, FleetOutcome, FleetSpec, confidence
-from twin.fabric.model import Delay, FaultKind, QueuePair
+from twin.fabric.model import Delay, QueuePair
 from twin.fabric.topology import dual_tor
 from twin.fabric.transports import Rdma, Reconnecting
 from twinbed import ScenarioError

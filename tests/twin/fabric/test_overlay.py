@@ -1,11 +1,12 @@
 import pytest
 
+from control.fabric import VXLAN_OVERHEAD_BYTES
 from twin.fabric.model import Scheme
-from twin.fabric.overlay import VXLAN_BYTES, goodput_bps, wire_bytes
+from twin.fabric.overlay import goodput_bps, wire_bytes
 
 
 def test_a_tunnel_costs_fifty_bytes_a_packet():
-    assert VXLAN_BYTES == 50
+    assert VXLAN_OVERHEAD_BYTES == 50
     # 4096 + 58 of RoCEv2 + 24 of Ethernet on the wire.
     assert wire_bytes(4096, Scheme.BOND) == 4178
     assert wire_bytes(4096, Scheme.THORN) == wire_bytes(4096, Scheme.THORN_SOFTWARE) == 4228

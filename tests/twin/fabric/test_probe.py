@@ -3,9 +3,10 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
+from control.fabric import BfdTimers
 from twin.fabric.failover import failover
 from twin.fabric.faults import round_robin, single
-from twin.fabric.model import BfdTimers, Outages, Scheme
+from twin.fabric.model import Outages, Scheme
 from twin.fabric.probe import probe, worst_s
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError

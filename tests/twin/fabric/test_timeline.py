@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
+from control.fabric import BfdTimers, Direction, FaultKind, PlannedFault
 from twin.fabric.failover import failover
 from twin.fabric.journal import NO_CAUSE, Step
-from twin.fabric.model import BfdTimers, Bond, Delay, Direction, FastPath, Fault, FaultKind, Reroute, Scheme
+from twin.fabric.model import Bond, Delay, FastPath, Reroute, Scheme
 from twin.fabric.timeline import timeline
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError
 
 TIMERS = BfdTimers(0.05, 3)
-PORT = Fault(FaultKind.PORT, 1.0, 5.0, host=0, uplink=0)
+PORT = PlannedFault(FaultKind.PORT, host=0, uplink=0, at_s=1.0, down_s=5.0)
 SEED = np.random.SeedSequence(5)
 
 
@@ -106,7 +107,7 @@ CASES = {
     "carrier": (Scheme.THORN, PAIR, replace(PORT, silent=False), "host 1"),
     "one way": (Scheme.THORN, PAIR, replace(PORT, one_way=Direction.OUT), None),
     "spines": (Scheme.THORN, SPINES, PORT, "tor 0"),
-    "switch": (Scheme.THORN, PAIR, Fault(FaultKind.TOR, 1.0, 5.0, tor=0), None),
+    "switch": (Scheme.THORN, PAIR, PlannedFault(FaultKind.TOR, tor=0, at_s=1.0, down_s=5.0), None),
     "bond": (Scheme.BOND, PAIR, PORT, "tor 0"),
     "fast path": (Scheme.THORN, PAIR, PORT, "host 1"),
     "fast path, carrier": (Scheme.THORN, PAIR, replace(PORT, silent=False), "host 1"),

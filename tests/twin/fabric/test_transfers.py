@@ -1,13 +1,14 @@
 import numpy as np
 import pytest
 
+from control.fabric import BfdTimers, FaultKind, PlannedFault
 from twin.fabric.journal import Step
-from twin.fabric.model import BfdTimers, Fault, FaultKind, QueuePair, Scheme
+from twin.fabric.model import QueuePair, Scheme
 from twin.fabric.timeline import timeline
 from twin.fabric.topology import dual_tor
 from twin.fabric.transfers import with_queue_pairs
 
-PORT = Fault(FaultKind.PORT, 1.0, 5.0, host=0, uplink=0)
+PORT = PlannedFault(FaultKind.PORT, host=0, uplink=0, at_s=1.0, down_s=5.0)
 
 
 @pytest.fixture
