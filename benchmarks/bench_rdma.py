@@ -58,8 +58,7 @@ def _series(messages: int, began_s: float) -> tuple[float, rdma.SendSeries]:
     began = time.process_time()
     series = rdma.send_series(
         QP,
-        rate_bps=RATE_BPS,
-        rtt_s=RTT_S,
+        rdma.Link(RATE_BPS, RTT_S),
         messages=messages,
         message_bytes=MESSAGE_BYTES,
         outages=np.array([[began_s, began_s + OUTAGE_S]]),

@@ -18,11 +18,10 @@ from lab.fabric.calibrate.values import Fabric, fabric, load_calibration
 from lab.runs.store import RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.failover import gap_samples
-from twin.fabric.model import Scheme, Topology
-from twin.fabric.rdma import stall_s
-from twin.fabric.timeline import timeline
+from twin.fabric.model import Handling, Scheme, Topology
+from twin.fabric.rdma import Link, stall_s
+from twin.fabric.timeline import timeline, with_queue_pairs
 from twin.fabric.topology import dual_tor
-from twin.fabric.transfers import with_queue_pairs
 
 _BEFORE_S = 1.0
 """Sessions run for so long before the fault."""
@@ -99,12 +98,8 @@ def _timeline(chosen: _Chosen) -> None:
     found = timeline(
         chosen.topology,
         chosen.fault,
-        chosen.scheme,
-        given.control,
-        given.timers,
+        given.handling(chosen.scheme),
         np.random.SeedSequence(0),
-        bond=given.bond,
-        reroute=given.reroute,
     )
     found = with_queue_pairs(found, chosen.fault, given.queue_pair, rate_bps=given.rate_bps)
     rows = pd.DataFrame(
@@ -118,18 +113,14 @@ def _timeline(chosen: _Chosen) -> None:
     st.subheader("What follows", anchor=False)
     st.dataframe(rows, hide_index=True)
     gaps = gap_samples(
-        chosen.scheme,
-        given.control,
-        given.timers,
+        given.handling(chosen.scheme),
         chosen.fault.silent,
         _SAMPLES,
         np.random.SeedSequence(0),
-        bond=given.bond,
-        reroute=given.reroute,
         down_s=_DOWN_S,
     )
     out_s, in_s = np.median(gaps, axis=0)
-    resumed_s = float(stall_s(given.queue_pair, max(out_s, in_s), rate_bps=given.rate_bps))
+    resumed_s = float(stall_s(given.queue_pair, max(out_s, in_s), Link(given.rate_bps)))
     again = f"sends again after {1000 * resumed_s:,.0f} ms" if np.isfinite(resumed_s) else "gives up"
     st.caption(
         f"Packets are lost for {1000 * out_s:,.0f} ms out of the host and {1000 * in_s:,.0f} ms towards it "
@@ -148,7 +139,8 @@ def _timers(chosen: _Chosen) -> None:
     rows = []
     for interval_s in sorted({*_INTERVALS_S, timers.interval_s}):
         each = replace(timers, interval_s=interval_s)
-        gaps = gap_samples(chosen.scheme, control, each, True, _SAMPLES, np.random.SeedSequence(0))
+        handling = Handling(chosen.scheme, control, each)
+        gaps = gap_samples(handling, True, _SAMPLES, np.random.SeedSequence(0))
         sessions = chosen.topology.uplinks
         rows.append(
             {

@@ -1,12 +1,11 @@
-"""Collective operations, one after another, through outages of some of their flows.
+"""Collective operations one after another, through outages of some of their flows.
 
-For: how long each takes, and when a queue pair breaks: step by step, so that a flow that stalls holds up
-whoever waits for it, and nobody else. Not for: operations without outages (collectives.py, which these are
-equal to while no path is lost), nor for which flows an outage hits (failover.py, ecmp.py).
-
-A flow is what one rank sends to another over its queue pair. What it loses, and how long it is silent, is
-recovery.py's rule. A message longer than a window stands still without acknowledgements, too: the outages of
-their path belong to a flow's outages as much as those of its packets'.
+For: how long each operation takes, and when a queue pair breaks, step by step: a flow that stalls holds up
+only the ranks that wait for it. Not for: operations without outages (collectives.py, which gives the same
+times while no path is lost), nor which flows an outage hits (failover.py, ecmp.py).
+A flow is what one rank sends to another over its queue pair. recovery.py has the rule for what it loses and
+how long it is silent. A message longer than a window also stands still without acknowledgements, so outages
+of their path count as outages of the flow too.
 """
 
 from __future__ import annotations
@@ -20,14 +19,17 @@ import numpy as np
 from twin.fabric import recovery
 from twin.fabric.collectives import CHUNK_BYTES, Collective, time_s
 from twin.fabric.model import Floats, QueuePair
-from twin.fabric.rdma import NO_OUTAGES, in_order, patience
+from twin.fabric.rdma import NO_OUTAGES, Link, in_order, patience
 from twinbed import ScenarioError
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveSeries:
-    """duration_s: float64[n], of each operation, NaN from the one on in which a queue pair broke;
-    error_at_s: when that was (NaN: never)."""
+    """The times of a series.
+
+    duration_s: float64[n], of each operation, s; NaN from the operation on in which a queue pair broke.
+    error_at_s: when it broke, s (NaN: never).
+    """
 
     duration_s: Floats
     error_at_s: float
@@ -46,11 +48,12 @@ def series(
     rtt_s: float = 0.0,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> CollectiveSeries:
-    """`operations` of one kind, each begun when all ranks have finished the one before.
+    """Run `operations` of one kind, each begun when all ranks have finished the one before.
 
-    alpha_s, rate_bps, chunk_bytes: as in collectives.time_s; outages: per flow (source rank, destination
-    rank) float64[m, 2], begin and end in seconds after the series' begin; flows that the operation does not
-    use lose nothing. Raises ScenarioError for ranks that there are not and what collectives and rdma refuse.
+    alpha_s, rate_bps, chunk_bytes: as in collectives.time_s.
+    outages: for each flow (source rank, destination rank) float64[m, 2], begin and end in s after the begin
+    of the series. Flows that the operation does not use lose nothing.
+    Raises ScenarioError for ranks that do not exist and for values that collectives and rdma refuse.
     """
     if min(size_bytes, operations, chunk_bytes) < 1 or alpha_s < 0 or not 0 < rate_bps < np.inf:
         raise ScenarioError(
@@ -68,7 +71,7 @@ def series(
     duration_s = np.full(operations, np.nan)
     error_at_s = recovery.operations(
         _steps(kind, size_bytes, ranks, alpha_s, rate_bps, chunk_bytes, typical_s),
-        patience(qp, rtt_s, rate_bps, 0),
+        patience(qp, Link(rate_bps, rtt_s, header_bytes=0)),
         np.searchsorted([source for source, _ in flows], np.arange(ranks + 1)),
         np.array([destination for _, destination in flows], np.int64),
         np.cumsum([0, *map(len, rows)]),

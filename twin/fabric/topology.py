@@ -1,7 +1,7 @@
-"""Topologies of the edge, and whether one can carry a scheme.
+"""Topologies of the edge, and whether a scheme can work on one.
 
-For: hosts with uplinks to ToRs in pairs (planes) or by rail, with or without spines; the paths' existence.
-Not for: which path a flow takes (ecmp.py), nor what happens when one breaks (failover.py).
+For: hosts with uplinks to ToRs in pairs (planes) or by rail, with or without spines; which paths exist. Not
+for: which path a flow takes (ecmp.py), nor what happens when a path breaks (failover.py).
 """
 
 from __future__ import annotations
@@ -25,20 +25,25 @@ def dual_tor(
     spines: int = NO_SPINE,
     nics: int = 1,
 ) -> Topology:
-    """`hosts` in groups, each group's uplinks to as many ToRs of its own: with two, the dual-ToR pairs.
+    """Return hosts in groups; the uplinks of a group go to as many ToRs of its own (dual-ToR pairs if there
+    are two).
 
-    tors: in all, a multiple of `uplinks`; more than `uplinks` of them need spines to reach each other. nics:
-    adapters that share a host's uplinks (1: the source's dual-port adapter). Raises ScenarioError for counts
-    that do not fit together.
+    tors: total number of ToRs, a multiple of `uplinks`. Groups need spines to reach each other.
+    nics: adapters that share a host's uplinks (1: one dual-port adapter).
+    Raises ScenarioError for numbers that do not fit together.
     """
     _positive(hosts=hosts, tors=tors, uplinks=uplinks, nics=nics)
     if tors % uplinks:
-        raise ScenarioError(f"topology: tors: {tors} are not groups of {uplinks}: give a multiple of uplinks")
+        raise ScenarioError(
+            f"topology: tors: {tors} do not form groups of {uplinks}: give a multiple of uplinks"
+        )
     if uplinks % nics:
         raise ScenarioError(f"topology: nics: {nics} cannot share {uplinks} uplinks evenly")
     groups = tors // uplinks
     if hosts < groups:
-        raise ScenarioError(f"topology: tors: {groups} groups of ToRs for {hosts} hosts: some would be empty")
+        raise ScenarioError(
+            f"topology: tors: {groups} groups of ToRs for {hosts} hosts: a group would be empty"
+        )
     group = np.arange(hosts) * groups // hosts
     column = np.arange(uplinks)
     return Topology(
@@ -59,7 +64,8 @@ def rails(
     delay_s: float = 1e-6,
     spines: int = NO_SPINE,
 ) -> Topology:
-    """A rail-optimised edge: adapter r of every host at the ToRs of rail r, by one port to each plane.
+    """Return a rail-optimised edge: adapter r of every host is attached to the ToRs of rail r, one port per
+    plane.
 
     Raises ScenarioError for counts below one.
     """
@@ -75,7 +81,7 @@ def rails(
 
 
 def check(topology: Topology, scheme: Scheme) -> None:
-    """Raises ScenarioError, with the cure, for a topology that is not one or that `scheme` cannot work on."""
+    """Raise ScenarioError, with the cure, for an impossible topology or one that `scheme` cannot work on."""
     _shape(topology)
     tor_of = np.sort(topology.tor_of, axis=1)
     missing = np.setdiff1d(np.arange(topology.tors), tor_of)
@@ -98,13 +104,14 @@ def check(topology: Topology, scheme: Scheme) -> None:
 
 
 def reaches(topology: Topology, source: int, destination: int) -> Flags:
-    """bool[U, U]: whether there is a path by the source's uplink (row) and the destination's (column)."""
+    """Return bool[U, U]: whether a path leads by the source's uplink (row) and the destination's uplink
+    (column)."""
     same = topology.tor_of[source][:, None] == topology.tor_of[destination][None, :]
     return np.asarray(same | (topology.spines > NO_SPINE))
 
 
 def all_pairs(topology: Topology) -> Whole:
-    """int64[H·(H-1), 2]: every host with every other."""
+    """Return int64[H·(H-1), 2]: all pairs of different hosts."""
     source, destination = np.nonzero(~np.eye(topology.hosts, dtype=np.bool_))
     return np.stack([source, destination], axis=1).astype(np.int64)
 
@@ -132,7 +139,7 @@ def _shape(topology: Topology) -> None:
 
 def _reachable(topology: Topology, shared: Flags, first: Whole) -> None:
     if topology.spines == NO_SPINE and not shared.all():
-        one, other = (int(first[each]) for each in np.argwhere(~shared)[0])
+        one, other = first[np.argwhere(~shared)[0]].tolist()
         raise ScenarioError(
             f"topology: disconnected: hosts {one} and {other} have no ToR in common and there are no spines: "
             f"add spines"
@@ -140,10 +147,10 @@ def _reachable(topology: Topology, shared: Flags, first: Whole) -> None:
 
 
 def _pairs_for_bonds(topology: Topology, shared: Flags, first: Whole) -> None:
-    """An MLAG pair serves the same hosts with both switches."""
+    """Check that both switches of an MLAG pair serve the same hosts."""
     apart = shared & ~np.eye(len(shared), dtype=np.bool_)
     if apart.any():
-        one, other = (int(first[each]) for each in np.argwhere(apart)[0])
+        one, other = first[np.argwhere(apart)[0]].tolist()
         raise ScenarioError(
             f"topology: asymmetric: hosts {one} and {other} share one ToR but not the other; bond needs "
             f"ToRs in pairs ({topology.tors} ToRs here): give both hosts the same pair"

@@ -14,7 +14,17 @@ from pathlib import Path
 
 from control.fabric import BfdTimers
 from lab.containers.calibrate.values import Calibration, Value, read_table, read_values, write_table
-from twin.fabric.model import Bond, ControlPlane, Delay, FastPath, QueuePair, Reroute, Stalls
+from twin.fabric.model import (
+    Bond,
+    ControlPlane,
+    Delay,
+    FastPath,
+    Handling,
+    QueuePair,
+    Reroute,
+    Scheme,
+    Stalls,
+)
 from twinbed import ScenarioError
 
 SCHEMA = 2
@@ -55,6 +65,10 @@ class Fabric:
     software_rate_bps: float
     software_delay_s: float
     alpha_s: float
+
+    def handling(self, scheme: Scheme) -> Handling:
+        """How faults are met under a scheme."""
+        return Handling(scheme, self.control, self.timers, self.bond, self.reroute)
 
 
 def load_calibration(path: str | Path | None = None) -> Calibration:

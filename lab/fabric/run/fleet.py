@@ -20,6 +20,7 @@ from twin.fabric.failover import gap_samples
 from twin.fabric.fleet import simulate
 from twin.fabric.fleet_model import Cause, FleetSpec
 from twin.fabric.model import Delay, Scheme
+from twin.fabric.rdma import Link
 from twin.fabric.topology import dual_tor
 from twin.fabric.transports import Rdma, Reconnecting
 
@@ -94,16 +95,8 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
         flows=asked.flows,
         causes=causes,
         gaps_s=gap_samples(
-            world.scheme,
-            world.fabric.control,
-            world.fabric.timers,
-            world.asked.faults.silent,
-            _GAPS,
-            world.network,
-            bond=world.fabric.bond,
-            reroute=world.fabric.reroute,
-            spines=True,
+            world.fabric.handling(world.scheme), world.asked.faults.silent, _GAPS, world.network, spines=True
         ),
-        transport=Reconnecting() if rerouted else Rdma(pair, rate_bps=world.fabric.rate_bps),
+        transport=Reconnecting() if rerouted else Rdma(pair, Link(world.fabric.rate_bps)),
         checkpointing=Checkpointing(interval_s, asked.save_s, noticed_s, asked.init_s),
     )

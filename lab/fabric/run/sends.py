@@ -29,13 +29,11 @@ def measure(world: World, asked: SendsInput) -> Measured:
     outages = world.outages(faults, np.array([_THERE, _BACK]))
     series = rdma.ping_pong(
         world.fabric.queue_pair,
-        rate_bps=world.rate_bps,
-        rtt_s=world.rtt_s(*_THERE),
+        rdma.Link(world.rate_bps, world.rtt_s(*_THERE), world.header_bytes),
         rounds=asked.messages,
         message_bytes=asked.message_bytes,
         outages=outages_on(outages, *_THERE, there),
         return_outages=outages_on(outages, *_BACK, back),
-        header_bytes=world.header_bytes,
     )
     done = series.latency_s[~np.isnan(series.latency_s)]
     metrics = {

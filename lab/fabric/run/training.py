@@ -20,6 +20,7 @@ from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.jobs import Cluster, Job
 from twin.fabric.model import Floats, Outages, Scheme
 from twin.fabric.overlay import goodput_bps
+from twin.fabric.rdma import Link
 from twin.fabric.transports import Rdma, Reconnecting, Transport
 from twinbed import ScenarioError
 
@@ -135,7 +136,7 @@ def _lost(world: World, job: Job, outages: Outages) -> Floats:
 def _transport(world: World) -> Transport:
     if world.scheme is Scheme.REROUTE:
         return Reconnecting()
-    return Rdma(world.fabric.queue_pair, rtt_s=world.rtt_s(0, 1), rate_bps=world.rate_bps)
+    return Rdma(world.fabric.queue_pair, Link(world.rate_bps, world.rtt_s(0, 1)))
 
 
 def _dying(

@@ -68,17 +68,7 @@ class World:
 
     def outages(self, faults: list[PlannedFault], pairs: Whole | None = None) -> Outages:
         """What the faults do to flows between `pairs` (int64[m, 2]; None: all). Raises ScenarioError."""
-        return failover(
-            self.topology,
-            faults,
-            self.scheme,
-            self.fabric.control,
-            self.fabric.timers,
-            self.network,
-            bond=self.fabric.bond,
-            reroute=self.fabric.reroute,
-            pairs=pairs,
-        )
+        return failover(self.topology, faults, self.fabric.handling(self.scheme), self.network, pairs=pairs)
 
 
 def world(spec: RunSpec) -> World:

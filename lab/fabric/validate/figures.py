@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from control.fabric import BfdTimers, Direction, FaultKind, PlannedFault
+from control.fabric import Direction, FaultKind, PlannedFault
 from lab.fabric.real.settings import Road, Setting, What
 from lab.fabric.real.store import Measured
 from twin.fabric import probe
 from twin.fabric.failover import failover
-from twin.fabric.model import ControlPlane, Scheme
+from twin.fabric.model import ControlPlane, Handling, Scheme
 from twin.fabric.topology import dual_tor
 
 Floats = NDArray[np.float64]
@@ -69,8 +69,7 @@ def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
     ]
     used = control if setting.road is Road.FAST else replace(control, fast=None)
     network, probes = np.random.SeedSequence(seed).spawn(2)
-    timers = BfdTimers(setting.timers.interval_s, setting.timers.multiplier)
-    outages = failover(topology, faults, Scheme.THORN, used, timers, network)
+    outages = failover(topology, faults, Handling(Scheme.THORN, used, setting.timers), network)
     pairs = np.array([[0, 1], [1, 0]], np.int64)
     found = probe.probe(topology, outages, pairs, probes, flows=FLOWS, rate_per_s=RATE_PER_S)
     sides = []

@@ -111,7 +111,7 @@ def test_faults_are_planned_as_they_are_asked_for():
 @pytest.mark.parametrize(
     ("faults", "said"),
     [
-        ({"kind": "single", "host": 9}, "host: 9 does not exist: 0 to 4 do"),
+        ({"kind": "single", "host": 9}, "host: 9 does not exist: give 0 to 4"),
         ({"kind": "single", "uplink": 2}, "uplink: host 0 has no link 2"),
     ],
 )

@@ -58,7 +58,7 @@ def test_the_end_that_hears_nothing_tells_the_other_at_once(deaf):
     assert 1.1 <= silent_s <= 1.151
     assert told_s == pytest.approx(silent_s + 0.001)
     pair.env.run(until=9.0)
-    assert [len(each) for each in pair.changes.values()] == [1, 1]
+    assert [len(changes) for changes in pair.changes.values()] == [1, 1]
 
 
 def test_a_partner_is_given_up_after_three_lacpdus():
