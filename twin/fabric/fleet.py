@@ -68,11 +68,12 @@ class _Fleet:
         down = book["activity"] == DOWN
         open_s = 0.0 if down else end_s - float(book["began_s"])
         keep(self._books)
+        iterations, ideal_s, jitter_s, degraded_s, stalled_s = book["amounts"][KEPT].tolist()
         bill = Bill(
-            ideal_s=float(book["ideal_s"][KEPT]),
-            jitter_s=float(book["jitter_s"][KEPT]),
-            degraded_s=float(book["degraded_s"][KEPT]),
-            stalled_s=float(book["stalled_s"][KEPT]),
+            ideal_s,
+            jitter_s,
+            degraded_s,
+            stalled_s,
             saving_s=float(book["saving_s"]),
             planned_s=float(book["planned_s"]),
             lost_s=self._lost_s,
@@ -84,7 +85,7 @@ class _Fleet:
             gpus=spec.gpus,
             duration_s=end_s,
             bill=bill,
-            iterations=int(book["iterations"][KEPT]),
+            iterations=int(iterations),
             iteration_s=self._taken_s[: self._used].copy(),
             fault_at_s=np.array(at_s, np.float64),
             fault_cause=np.array(cause, np.int64),

@@ -29,17 +29,16 @@ BOOK = np.dtype(
         ("since_save_s", np.float64),  # iterations since the last save
         ("saved_s", np.float64),  # since when work is unsaved
         ("planned", np.int64),  # 1: restart after the next save
-        ("iterations", np.int64, 2),  # pending, kept
-        ("ideal_s", np.float64, 2),
-        ("jitter_s", np.float64, 2),
-        ("degraded_s", np.float64, 2),
-        ("stalled_s", np.float64, 2),
+        ("amounts", np.float64, (2, 5)),  # rows PENDING and KEPT, columns as AMOUNTS
         ("saving_s", np.float64),
         ("planned_s", np.float64),
     ]
 )
 PENDING, KEPT = 0, 1
-"""Index of unsaved and of saved amounts in a book."""
+"""Rows of a book's amounts: unsaved and saved ones."""
+
+AMOUNTS = ITERATIONS, IDEAL_S, JITTER_S, DEGRADED_S, STALLED_S = range(5)
+"""Columns of a book's amounts: number of iterations, and parts of their time as in fleet_model.Bill, s."""
 
 
 @kernel
@@ -78,15 +77,16 @@ def advance(
     afterwards, n if there was no room for more.
     """
     book = books[0]
+    pending = book["amounts"][PENDING]
     while book["activity"] != DOWN and book["due_s"] <= until_s and used < len(taken_s):
         now_s = book["due_s"]
         lasted_s = now_s - book["began_s"]
         if book["activity"] == ITERATE:
-            book["iterations"][PENDING] += 1
-            book["ideal_s"][PENDING] += ideal_s
-            book["jitter_s"][PENDING] += ideal_s * (book["pace"] - 1.0)
-            book["degraded_s"][PENDING] += book["need_s"] - ideal_s * book["pace"]
-            book["stalled_s"][PENDING] += book["stall_s"]
+            pending[ITERATIONS] += 1
+            pending[IDEAL_S] += ideal_s
+            pending[JITTER_S] += ideal_s * (book["pace"] - 1.0)
+            pending[DEGRADED_S] += book["need_s"] - ideal_s * book["pace"]
+            pending[STALLED_S] += book["stall_s"]
             book["since_save_s"] += lasted_s
             taken_s[used] = lasted_s
             used += 1
@@ -149,21 +149,12 @@ def _idle_s(books: NDArray[np.void], now_s: float, busy: Floats) -> float:
 @kernel
 def keep(books: NDArray[np.void]) -> None:
     """Count what is pending in books[0] as kept."""
-    book = books[0]
-    book["iterations"][KEPT] += book["iterations"][PENDING]
-    book["ideal_s"][KEPT] += book["ideal_s"][PENDING]
-    book["jitter_s"][KEPT] += book["jitter_s"][PENDING]
-    book["degraded_s"][KEPT] += book["degraded_s"][PENDING]
-    book["stalled_s"][KEPT] += book["stalled_s"][PENDING]
-    lose(books)
+    amounts = books[0]["amounts"]
+    amounts[KEPT] += amounts[PENDING]
+    amounts[PENDING] = 0.0
 
 
 @kernel
 def lose(books: NDArray[np.void]) -> None:
     """Drop what is pending in books[0]."""
-    book = books[0]
-    book["iterations"][PENDING] = 0
-    book["ideal_s"][PENDING] = 0.0
-    book["jitter_s"][PENDING] = 0.0
-    book["degraded_s"][PENDING] = 0.0
-    book["stalled_s"][PENDING] = 0.0
+    books[0]["amounts"][PENDING] = 0.0

@@ -1,6 +1,6 @@
 """Topologies of the edge, and whether a scheme can work on one.
 
-For: hosts with uplinks to ToRs in pairs (planes) or by rail, with or without spines; which paths exist. Not
+For: hosts with uplinks to ToRs in groups, with or without spines; which paths exist. Not
 for: which path a flow takes (ecmp.py), nor what happens when a path breaks (failover.py).
 """
 
@@ -49,31 +49,6 @@ def dual_tor(
     return Topology(
         tor_of=group[:, None] * uplinks + column,
         nic_of=np.tile(column * nics // uplinks, (hosts, 1)),
-        rate_bps=rate_bps,
-        delay_s=delay_s,
-        spines=spines,
-    )
-
-
-def rails(
-    hosts: int,
-    *,
-    nics: int = 8,
-    planes: int = 2,
-    rate_bps: float = 100e9,
-    delay_s: float = 1e-6,
-    spines: int = NO_SPINE,
-) -> Topology:
-    """Return a rail-optimised edge: adapter r of every host is attached to the ToRs of rail r, one port per
-    plane.
-
-    Raises ScenarioError for counts below one.
-    """
-    _positive(hosts=hosts, nics=nics, planes=planes)
-    column = np.arange(nics * planes)
-    return Topology(
-        tor_of=np.tile(column, (hosts, 1)),
-        nic_of=np.tile(column // planes, (hosts, 1)),
         rate_bps=rate_bps,
         delay_s=delay_s,
         spines=spines,

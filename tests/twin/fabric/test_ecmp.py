@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from twin.fabric.ecmp import NO_SPINE_USED, flow_hash, paths
-from twin.fabric.topology import dual_tor, rails
+from twin.fabric.topology import dual_tor
 
 
 def test_hosts_at_the_same_switches_meet_there_and_others_by_every_spine():
@@ -10,7 +10,7 @@ def test_hosts_at_the_same_switches_meet_there_and_others_by_every_spine():
     assert paths(fabric, 0, 1).tolist() == [[0, NO_SPINE_USED, 0], [1, NO_SPINE_USED, 1]]
     across = paths(fabric, 0, 3)
     assert len(across) == len(set(map(tuple, across.tolist()))) == 2 * 3 * 2
-    assert len(paths(rails(2, nics=4, planes=2), 0, 1)) == 8
+    assert len(paths(dual_tor(2, tors=8, uplinks=8, nics=4), 0, 1)) == 8
     assert len(paths(dual_tor(4, tors=4), 0, 3)) == 0
 
 

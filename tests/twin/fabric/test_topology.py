@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from twin.fabric.model import Scheme, Topology
-from twin.fabric.topology import check, dual_tor, rails, reaches
+from twin.fabric.topology import check, dual_tor, reaches
 from twinbed import ScenarioError
 
 
@@ -25,13 +25,6 @@ def test_groups_of_switches_carry_every_scheme_with_spines(scheme):
     assert topology.tor_of[[0, 4, 5, 9]].tolist() == [[0, 1], [0, 1], [2, 3], [2, 3]]
     assert topology.nic_of[0].tolist() == [0, 1]
     assert reaches(topology, 0, 9).all()
-
-
-def test_a_rail_is_an_adapter_with_a_port_in_each_plane():
-    topology = rails(4, nics=3, planes=2)
-    check(topology, Scheme.THORN)
-    assert topology.tor_of[0].tolist() == [0, 1, 2, 3, 4, 5]
-    assert topology.nic_of[0].tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def of(tors, **changes):
