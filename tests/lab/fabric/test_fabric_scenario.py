@@ -88,7 +88,7 @@ def test_a_wrong_calibration_is_refused_with_file_and_key(tmp_path, old, new, sa
 
 def planned(lasts_s=100.0, **faults):
     (spec,) = expand(build(asked(faults=faults) | {"policies": ["thorn"]}))
-    return world.plan(world.world(spec), lasts_s)
+    return world.plan(world.build_world(spec), lasts_s)
 
 
 def test_faults_are_planned_as_they_are_asked_for():

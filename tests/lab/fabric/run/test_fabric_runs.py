@@ -162,7 +162,7 @@ def test_epochs_are_equal_parts_and_were_recorded(tmp_path):
     with pytest.raises(ScenarioError, match="300 iterations are not 70 epochs"):
         build(raw)
     asked = build(raw | {"fabric": {"training": training | {"epochs": 300}}})
-    with pytest.raises(ScenarioError, match="300 are more than the 150 that were recorded"):
+    with pytest.raises(ScenarioError, match="300 is more than the 150 recorded"):
         run_scenario(asked, RunStore(tmp_path), jobs=1)
 
 
