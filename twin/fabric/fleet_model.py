@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student
 
 from control.fabric import FaultKind
 from twin.fabric.checkpoints import Checkpointing
@@ -166,11 +165,3 @@ class FleetOutcome:
     def lost_gpu_hours(self) -> float:
         """GPU-hours that were not kept training at that pace."""
         return (1 - self.effective_ratio) * self.duration_s * self.gpus / 3600
-
-
-def confidence(values: Floats) -> tuple[float, float]:
-    """Return the mean and half of its 95 % confidence interval (Student's t; NaN for a single value)."""
-    if len(values) < 2:
-        return float(np.mean(values)), np.nan
-    half = student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return float(np.mean(values)), float(half)

@@ -2,7 +2,7 @@
 
 For: how long each operation takes, and when a queue pair breaks, step by step: a flow that stalls holds up
 only the ranks that wait for it. Not for: operations without outages (collectives.py, which gives the same
-times while no path is lost), nor which flows an outage hits (failover.py, ecmp.py).
+times while no path is lost), nor which flows an outage hits (failover.py, topology.py).
 A flow is what one rank sends to another over its queue pair. recovery.py has the rule for what it loses and
 how long it is silent. A message longer than a window also stands still without acknowledgements, so outages
 of their path count as outages of the flow too.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.fabric.ecmp import flow_hash, paths
 from twin.fabric.model import Floats, Outages, Topology, Whole
+from twin.fabric.topology import flow_hash, paths
 from twinbed import ScenarioError
 
 

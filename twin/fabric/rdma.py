@@ -1,9 +1,10 @@
 """RDMA reliable connections through outages: what a queue pair survives, and what it costs its sender.
 
-For: the closed forms `stall_s`, `survives` and `retries_s`; series of messages packet by packet (packets.py).
-Not for: collectives (collectives.py), nor how long a path is lost (failover.py).
+For: the closed forms `stall_s`, `survives` and `retries_s`; series of messages packet by packet (packets.py);
+the cost of headers with and without a tunnel. Not for: collectives (collectives.py), nor how long a path is
+lost (failover.py).
 Source: InfiniBand Architecture Specification 1.4, chapters 9.7 and 9.9 (go-back-N, ACK timeout, error
-retries).
+retries), and annex A17 for RoCEv2; RFC 7348 for VXLAN; IEEE 802.3 for framing.
 """
 
 from __future__ import annotations
@@ -14,13 +15,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from control.fabric import VXLAN_OVERHEAD_BYTES
 from twin.fabric import packets, recovery
-from twin.fabric.model import Flags, Floats, QueuePair
-from twin.fabric.overlay import FRAMING_BYTES, ROCE_BYTES
+from twin.fabric.model import Flags, Floats, QueuePair, Scheme
+from twin.fabric.steps import OVERLAYS
 from twinbed import ScenarioError
 
+ROCE_BYTES = 14 + 20 + 8 + 12 + 4
+"""Headers and checksum of a RoCEv2 packet, B: Ethernet, IPv4, UDP, transport header, ICRC."""
+FRAMING_BYTES = 7 + 1 + 4 + 12
+"""Preamble, start of frame, frame check and gap of an Ethernet frame, B."""
+
 ROCE_V2_BYTES = ROCE_BYTES + FRAMING_BYTES
-"""Bytes on the wire besides a packet's payload. A tunnel adds its own (overlay.py)."""
+"""Bytes on the wire besides a packet's payload, without a tunnel's."""
 
 NO_OUTAGES = np.empty((0, 2))
 
@@ -60,6 +67,17 @@ class SendSeries:
     timeouts: int
     naks: int
     error_at_s: float
+
+
+def wire_bytes(payload_bytes: int, scheme: Scheme) -> int:
+    """Return the bytes of an Ethernet link that a RoCEv2 packet with payload_bytes takes."""
+    tunnel = VXLAN_OVERHEAD_BYTES if scheme in OVERLAYS else 0
+    return payload_bytes + ROCE_BYTES + tunnel + FRAMING_BYTES
+
+
+def goodput_bps(rate_bps: float, payload_bytes: int, scheme: Scheme) -> float:
+    """Return the payload per second on a busy link of rate_bps, bit/s."""
+    return rate_bps * payload_bytes / wire_bytes(payload_bytes, scheme)
 
 
 def check(qp: QueuePair) -> None:

@@ -1,15 +1,21 @@
-"""Topologies of the edge, and whether a scheme can work on one.
+"""Topologies of the edge, whether a scheme can work on one, and the paths between two hosts.
 
-For: hosts with uplinks to ToRs in groups, with or without spines; which paths exist. Not
-for: which path a flow takes (ecmp.py), nor what happens when a path breaks (failover.py).
+For: hosts with uplinks to ToRs in groups, with or without spines; equal-cost paths, and per-flow hashing as
+switches and kernels do it, so that all packets of a flow take the same path. Not for: which paths work
+(failover.py).
+Source: RFC 2992 for the hashing of flows; the finalizer of SplitMix64 for its bits.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.fabric.model import NO_SPINE, Flags, Scheme, Topology, Whole
 from twinbed import ScenarioError
+
+NO_SPINE_USED = -1
+"""The spine of a path with only one ToR."""
 
 _REDUNDANT = (Scheme.BOND, Scheme.REROUTE, Scheme.THORN_SOFTWARE, Scheme.THORN)
 _TO_TWO_TORS = (Scheme.BOND, Scheme.THORN_SOFTWARE, Scheme.THORN)
@@ -91,6 +97,30 @@ def all_pairs(topology: Topology) -> Whole:
     return np.stack([source, destination], axis=1).astype(np.int64)
 
 
+def paths(topology: Topology, source: int, destination: int) -> Whole:
+    """Return int64[P, 3]: the source's uplink, the spine (NO_SPINE_USED: one ToR connects the hosts) and the
+    destination's uplink of each shortest path. P is 0 if there is no path."""
+    same = topology.tor_of[source][:, None] == topology.tor_of[destination][None, :]
+    if same.any():
+        first, last = np.nonzero(same)
+        return np.stack([first, np.full(len(first), NO_SPINE_USED), last], axis=1)
+    uplinks, spines = np.arange(topology.uplinks), np.arange(max(topology.spines, NO_SPINE))
+    grid = np.meshgrid(uplinks, spines, uplinks, indexing="ij")
+    return np.stack([axis.ravel() for axis in grid], axis=1)
+
+
+def flow_hash(flows: Whole, paths: int, seed: int) -> Whole:
+    """Return int64[n]: the path, 0 … paths - 1, that each flow takes.
+
+    flows: int64[n, k], the fields that a switch hashes (addresses, ports). seed: the switch's own.
+    """
+    mixed = np.full(len(flows), np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15), np.uint64)
+    for column in np.atleast_2d(flows.T).astype(np.uint64):
+        mixed = _mix(mixed ^ column)
+    # The high bits are scaled, because a remainder would favour the first paths.
+    return np.asarray(((mixed >> np.uint64(32)) * np.uint64(paths)) >> np.uint64(32), np.int64)
+
+
 def _shape(topology: Topology) -> None:
     tor_of, nic_of = topology.tor_of, topology.nic_of
     if tor_of.ndim != 2 or not tor_of.size or tor_of.shape != nic_of.shape:
@@ -136,3 +166,10 @@ def _positive(**counts: int) -> None:
     for name, count in counts.items():
         if count < 1:
             raise ScenarioError(f"topology: {name}: {count} is below one")
+
+
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

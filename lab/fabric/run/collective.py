@@ -9,7 +9,7 @@ from lab.fabric.run.measured import Measured, of_outages
 from lab.fabric.run.world import World, outages_on, plan
 from twin.fabric import interruption
 from twin.fabric.collectives import Collective, bus_bandwidth_bps, time_s
-from twin.fabric.overlay import goodput_bps
+from twin.fabric.rdma import goodput_bps
 from twin.fabric.topology import all_pairs
 
 _GBIT = 1e9

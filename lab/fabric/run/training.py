@@ -19,8 +19,7 @@ from twin.fabric import checkpoints, jobs, training_curve
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.jobs import Cluster, Job
 from twin.fabric.model import Floats, Outages, Scheme
-from twin.fabric.overlay import goodput_bps
-from twin.fabric.rdma import Link
+from twin.fabric.rdma import Link, goodput_bps
 from twin.fabric.transports import Rdma, Reconnecting, Transport
 from twinbed import ScenarioError
 

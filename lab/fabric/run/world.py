@@ -14,12 +14,11 @@ from lab.ask.scenario import RunSpec
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.values import Fabric
 from lab.fabric.input import FabricInput, FaultsInput
-from twin.fabric.ecmp import paths
 from twin.fabric.failover import failover
 from twin.fabric.faults import EdgeRates, check_faults, flapping, random_edge, round_robin
 from twin.fabric.model import Delay, Floats, Outages, Scheme, Topology, Whole
-from twin.fabric.overlay import wire_bytes
-from twin.fabric.topology import check, dual_tor
+from twin.fabric.rdma import wire_bytes
+from twin.fabric.topology import check, dual_tor, paths
 from twinbed import InvariantError
 
 _DAY_S = 86_400.0
@@ -63,7 +62,7 @@ class World:
         return self.scheme is Scheme.THORN_SOFTWARE
 
     def path(self, source: int, destination: int, random: np.random.Generator) -> Whole:
-        """Return int64[3], a path as in ecmp.paths: one at random, as a flow's hash picks it; without a
+        """Return int64[3], a path as in topology.paths: one at random, as a flow's hash picks it; without a
         scheme the first."""
         candidates = paths(self.topology, source, destination)
         chosen: Whole = candidates[0 if self.scheme is Scheme.NONE else random.integers(len(candidates))]

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.fabric import FaultKind
+from lab.runs.intervals import mean_ci95
 from twin.fabric import checkpoints
 from twin.fabric.checkpoints import Checkpointing, expected_ratio
 from twin.fabric.fleet import simulate
-from twin.fabric.fleet_model import Cause, FleetOutcome, FleetSpec, confidence
+from twin.fabric.fleet_model import Cause, FleetOutcome, FleetSpec
 from twin.fabric.model import Delay, QueuePair
 from twin.fabric.topology import dual_tor
 from twin.fabric.transports import Rdma, Reconnecting
@@ -186,7 +187,7 @@ def test_it_agrees_with_daly_where_daly_holds() -> None:
         causes=(cause(None, DAY_S / mtbf_s / 4),),
         checkpointing=how,
     )
-    mean, half = confidence(np.array([run(spec, seed).effective_ratio for seed in range(6)]))
+    mean, half = mean_ci95(np.array([run(spec, seed).effective_ratio for seed in range(6)]))
     assert half < 0.01
     assert mean == pytest.approx(expected_ratio(how, mtbf_s), abs=2 * half)
 

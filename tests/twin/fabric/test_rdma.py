@@ -4,8 +4,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simpy_rdma import Connection
+from control.fabric import VXLAN_OVERHEAD_BYTES
 from twin.fabric import rdma
-from twin.fabric.model import QueuePair
+from twin.fabric.model import QueuePair, Scheme
 from twinbed import ScenarioError
 
 RATE_BPS, RTT_S = 10e9, 5e-6
@@ -190,3 +191,16 @@ def test_what_cannot_be_is_refused(qp, change, words):
     given = {"link": LINK, "messages": 1, "message_bytes": 1024, **change}
     with pytest.raises(ScenarioError, match=words):
         rdma.send_series(qp, **given)
+
+
+def test_a_tunnel_costs_fifty_bytes_a_packet():
+    assert VXLAN_OVERHEAD_BYTES == 50
+    # 4096 + 58 of RoCEv2 + 24 of Ethernet on the wire.
+    assert rdma.wire_bytes(4096, Scheme.BOND) == 4178
+    assert rdma.wire_bytes(4096, Scheme.THORN) == rdma.wire_bytes(4096, Scheme.THORN_SOFTWARE) == 4228
+
+
+def test_goodput_of_a_busy_link():
+    assert rdma.goodput_bps(100e9, 4096, Scheme.NONE) == pytest.approx(100e9 * 4096 / 4178)
+    lost = 1 - rdma.goodput_bps(100e9, 4096, Scheme.THORN) / rdma.goodput_bps(100e9, 4096, Scheme.NONE)
+    assert lost == pytest.approx(50 / 4228)
