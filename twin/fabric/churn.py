@@ -48,7 +48,7 @@ class Churn:
 class Agreement:
     """How many rules were wrong over time.
 
-    at_s: float64[n], time of one sample, s.
+    at_s: float64[n], time of each sample, s.
     wrong: int64[n], number of rules that were missing, superfluous or led to the wrong host at that time.
     moves, messages_lost, dumps, rule_changes: totals.
     """

@@ -187,8 +187,10 @@ def _outages(
     far = direction == Direction.IN
     selected, installed = host_selected[link], host_installed[link]
     # The host's report helps senders that have a link to the same switch.
-    own = topology.tor_of[pairs[pair[far], 0], first[far]] == topology.tor_of[pairs[pair[far], 1], last[far]]
-    told_s = np.where(own, fast_s[link[far]], np.inf)
+    same_tor = (
+        topology.tor_of[pairs[pair[far], 0], first[far]] == topology.tor_of[pairs[pair[far], 1], last[far]]
+    )
+    told_s = np.where(same_tor, fast_s[link[far]], np.inf)
     selected[far], installed[far] = far_steps_s(
         handling, known[link[far], Direction.IN], told_s, topology.spines > NO_SPINE, random
     )

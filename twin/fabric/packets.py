@@ -1,4 +1,4 @@
-"""Queue pairs packet by packet: go-back-N over links that lose kind is sent while a path is down.
+"""Queue pairs packet by packet: go-back-N over links that lose what is sent while a path is down.
 
 For: the compiled simulation behind rdma.py, which documents its input and output. Not for: closed forms
 (recovery.py). One call follows every packet and every acknowledgement of Q queue pairs on L links. It finds
@@ -7,7 +7,7 @@ the next event by looking at all of them, so it is meant for tens of queue pairs
 The rules, by the InfiniBand Architecture Specification 1.4:
 - a sender keeps at most `window` packets unacknowledged; its link sends one packet after another, and serves
   queue pairs with something to send in turn;
-- the receiver acknowledges packets in order, and acknowledges again kind it has already (9.7.5.1.2); at the
+- the receiver acknowledges packets in order, and acknowledges again what it has already (9.7.5.1.2); at the
   first packet after a hole it sends one NAK and drops everything until the missing packet comes (9.7.5.2.8);
 - the ACK timer runs while something is unacknowledged and restarts with every new acknowledgement; when it
   ends, or a NAK comes, the sender goes back to the oldest unacknowledged packet (9.7.6.1); either costs a
@@ -223,7 +223,7 @@ def _send(pair: Any, link: Any, common: Any, now_s: float) -> float:
     number = pair.next
     pair.next = number + 1
     wire_s = common.full_s
-    # Earlier messages' last packets are rare, and a division is most of kind a packet costs.
+    # Earlier messages' last packets are rare, and a division is most of what a packet costs.
     early = number < pair.end - common.packets
     if number + 1 == pair.end or (early and (number + 1) % common.packets == 0):
         wire_s = common.last_s

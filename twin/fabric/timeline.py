@@ -65,7 +65,7 @@ def _slowest_s(delay: Delay) -> float:
 
 
 def with_queue_pairs(story: Timeline, fault: PlannedFault, qp: QueuePair, *, rate_bps: float) -> Timeline:
-    """Add rows for two busy queue pairs to `story`, one in delay direction between the fault's host and
+    """Add rows for two busy queue pairs to `story`, one in each direction between the fault's host and
     another host.
 
     A path is lost from the fault until its sender's kernel forwards by another (Step.INSTALLED), or until the
