@@ -91,20 +91,14 @@ def _steps(
     chunk_bytes: int,
     typical_s: float,
 ) -> recovery.Steps:
-    share_s = size_bytes / ranks * 8 / rate_bps
     whole_s = size_bytes * 8 / rate_bps
-    match kind:
-        case Collective.ALL_REDUCE:
-            shape, rounds, chunks, message_s, last_s = recovery.RING, 2 * (ranks - 1), 1, share_s, share_s
-        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER:
-            shape, rounds, chunks, message_s, last_s = recovery.RING, ranks - 1, 1, share_s, share_s
-        case Collective.ALL_TO_ALL:
-            shape, rounds, chunks, message_s, last_s = recovery.PAIRWISE, ranks - 1, 1, share_s, share_s
-        case Collective.SEND_RECV:
-            shape, rounds, chunks, message_s, last_s = recovery.RING, 1, 1, whole_s, whole_s
-        case Collective.BROADCAST | Collective.REDUCE:
-            shape, chunks = recovery.CHAIN, max(ceil(size_bytes / chunk_bytes), 1)
-            rounds = chunks + ranks - 2
-            message_s = min(size_bytes, chunk_bytes) * 8 / rate_bps
-            last_s = whole_s - (chunks - 1) * message_s
-    return recovery.Steps(shape, ranks, rounds, chunks, message_s, last_s, alpha_s, typical_s)
+    if kind in (Collective.BROADCAST, Collective.REDUCE):
+        chunks = max(ceil(size_bytes / chunk_bytes), 1)
+        message_s = min(size_bytes, chunk_bytes) * 8 / rate_bps
+        last_s = whole_s - (chunks - 1) * message_s
+        rounds = chunks + ranks - 2
+        return recovery.Steps(recovery.CHAIN, ranks, rounds, chunks, message_s, last_s, alpha_s, typical_s)
+    rounds = {Collective.ALL_REDUCE: 2 * (ranks - 1), Collective.SEND_RECV: 1}.get(kind, ranks - 1)
+    shape = recovery.PAIRWISE if kind is Collective.ALL_TO_ALL else recovery.RING
+    message_s = whole_s if kind is Collective.SEND_RECV else size_bytes / ranks * 8 / rate_bps
+    return recovery.Steps(shape, ranks, rounds, 1, message_s, message_s, alpha_s, typical_s)

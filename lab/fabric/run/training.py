@@ -19,7 +19,7 @@ from twin.fabric import checkpoints, jobs, training_curve
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.jobs import Cluster, Job
 from twin.fabric.model import Floats, Outages, Scheme
-from twin.fabric.rdma import Link, goodput_bps
+from twin.fabric.rdma import NO_OUTAGES, Link, goodput_bps, in_order
 from twin.fabric.transports import Rdma, Reconnecting, Transport
 from twinbed import ScenarioError
 
@@ -121,18 +121,11 @@ def _lost(world: World, job: Job, outages: Outages) -> Floats:
     ring = [(rank, (rank + 1) % job.gpus) for rank in range(job.gpus if job.gpus > 1 else 0)]
     if job.pipeline > 1 or job.tensor > 1:
         ring += [(destination, source) for source, destination in ring]
-    spans = [np.empty((0, 2))]
+    spans = [NO_OUTAGES]
     for source, destination in dict.fromkeys(ring):
         path = world.path(source, destination, random)
         spans.append(outages_on(outages, source, destination, path))
-    rows = np.concatenate(spans)
-    merged: list[list[float]] = []
-    for begin_s, end_s in rows[np.argsort(rows[:, 0], kind="stable")].tolist():
-        if merged and begin_s <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end_s)
-        else:
-            merged.append([begin_s, end_s])
-    return np.array(merged, np.float64).reshape(-1, 2)
+    return in_order(np.concatenate(spans))
 
 
 def _transport(world: World) -> Transport:
