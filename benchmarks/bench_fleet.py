@@ -16,11 +16,12 @@ import numpy as np
 
 from benchmarks.figure import figure
 from benchmarks.simpy_fleet import Job
+from control.fabric import FaultKind
 from traces.fault_rates import LLAMA3, per_gpu_s
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.fleet import simulate
 from twin.fabric.fleet_model import Cause, FleetOutcome, FleetSpec
-from twin.fabric.model import Delay, FaultKind, QueuePair
+from twin.fabric.model import Delay, QueuePair
 from twin.fabric.topology import dual_tor
 from twin.fabric.transports import Rdma
 

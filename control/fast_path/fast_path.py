@@ -19,7 +19,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from control.fast_path.bfd import Control, State
+from control.fabric import BfdState
+from control.fast_path.bfd import Control
 from control.fast_path.message import Report
 from control.fast_path.ports import (
     ArmTimer,
@@ -133,16 +134,16 @@ class FastPath:
 
     def _heard(self, at_s: float, uplink: int, control: Control) -> Reason:
         session = self._sessions[uplink]
-        if control.state is not State.UP:
+        if control.state is not BfdState.UP:
             was_up, session.up = session.up, False
             # An end that is shut on purpose says so; that is no fault (RFC 5880 §6.8.16).
-            if was_up and control.state is not State.ADMIN_DOWN:
+            if was_up and control.state is not BfdState.ADMIN_DOWN:
                 return self._lose(at_s, uplink, Reason.TOLD_DOWN)
             return Reason.CHANGED
         if not session.up:
             session.up, session.since_s = True, at_s
-        interval_s = max(control.interval_s, self._settings.least_interval_s)
-        session.silent_at_s = at_s + control.multiplier * interval_s
+        timers = control.timers.received_at_least(self._settings.least_interval_s)
+        session.silent_at_s = at_s + timers.detection_s
         if uplink in self._dead and at_s - session.since_s >= self._settings.steady_s:
             return self._believe(at_s, uplink, Reason.UP_AGAIN)
         return Reason.CHANGED

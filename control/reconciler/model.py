@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from control.fabric import MAX_VNI
 from twinbed import InvariantError, ScenarioError
 
 Whole = NDArray[np.int64]
@@ -21,8 +22,6 @@ Flags = NDArray[np.bool_]
 
 MAC_BITS = 48
 MAC_MASK = (1 << MAC_BITS) - 1
-MAX_VNI = (1 << 24) - 1
-"""RFC 7348: 24 bits, and 0 is no tenant's."""
 
 
 def _same_length(table: object) -> None:

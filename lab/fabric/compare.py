@@ -1,7 +1,7 @@
-"""Runs of fabrics beside each other: one row per run, or per scheme and conditions over its seeds.
+"""Runs of fabrics side by side: one row per run, or per scheme and conditions over its seeds.
 
-For: the table of `run`, `compare` and the explorer. Not for: runs of containers (lab.runs.compare). Reads
-runs and nothing else.
+For: the table of `run`, `compare` and the explorer, from stored runs alone. Not for: runs of containers
+(lab.runs.compare).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from lab.runs.labels import labels
 from lab.runs.store import Run
 from twinbed import StoreError
 
-_INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
+_INTERVALS = "A ± B: mean over the seeds and half of its 95 % confidence interval (Student's t)."
 
 
 def as_result(runs: Sequence[Run]) -> Result:
-    """The comparison ready to be written. Raises StoreError for runs of containers among them."""
-    strangers = [run.id for run in runs if not run.of_fabric]
-    if strangers:
-        raise StoreError(f"run {strangers[0]} is of containers: there is nothing to compare with a fabric's")
+    """Return the comparison, ready to be written. Raises StoreError if a run is of containers."""
+    others = [run.id for run in runs if not run.of_fabric]
+    if others:
+        raise StoreError(f"run {others[0]} is of containers: it cannot be compared with runs of fabrics")
     by_label: dict[str, list[Run]] = {}
     for run, label in zip(runs, labels(runs), strict=True):
         by_label.setdefault(label, []).append(run)
@@ -32,14 +32,14 @@ def as_result(runs: Sequence[Run]) -> Result:
     columns = [Column("label", "Label"), Column("runs", "Runs"), Column("seeds", "Seeds")]
     columns += [
         Column(
-            each.key,
-            each.title,
-            each.unit,
-            max(each.decimals, 1) if repeated else each.decimals,
-            percent=each.key.endswith("_share"),
-            spread=f"{each.key}_ci95" if repeated else "",
+            metric.key,
+            metric.title,
+            metric.unit,
+            max(metric.decimals, 1) if repeated else metric.decimals,
+            percent=metric.key.endswith("_share"),
+            spread=f"{metric.key}_ci95" if repeated else "",
         )
-        for each in METRICS
+        for metric in METRICS
     ]
     rows = tuple(_row(label, group) for label, group in by_label.items())
     return Result(
@@ -52,7 +52,7 @@ def as_result(runs: Sequence[Run]) -> Result:
 
 
 def facts(runs: Sequence[Run]) -> Record:
-    """What the runs are about, for the lines above a table."""
+    """Return what the runs are about, for the lines above a table."""
     return {
         "fabric": "; ".join(dict.fromkeys(str(run.manifest["about"]) for run in runs)),
         "seed": ", ".join(dict.fromkeys(str(run.seed) for run in runs)),
@@ -61,15 +61,15 @@ def facts(runs: Sequence[Run]) -> Record:
 
 
 def notes_of(runs: Sequence[Run]) -> list[str]:
-    """What was assumed, once each."""
+    """Return the assumptions of the runs, each once."""
     return list(dict.fromkeys(note for run in runs for note in run.manifest["notes"]))
 
 
 def _row(label: str, group: Sequence[Run]) -> Record:
     row: dict[str, Value] = {"label": label, "runs": " ".join(run.id for run in group), "seeds": len(group)}
-    for each in METRICS:
-        values = np.array([run.metrics.get(each.key, np.nan) for run in group], np.float64)
-        row[each.key], row[f"{each.key}_ci95"] = mean_ci95(values[~np.isnan(values)])
+    for metric in METRICS:
+        values = np.array([run.metrics.get(metric.key, np.nan) for run in group], np.float64)
+        row[metric.key], row[f"{metric.key}_ci95"] = mean_ci95(values[~np.isnan(values)])
     return row
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from control.fabric import BfdTimers, Fault, FaultKind
 from lab.runs.files import write_whole
 from testbed.fabric import faults, leftovers, sentinel, up
 from testbed.fabric.apps import restart, streams, training, web, wire
@@ -29,7 +30,7 @@ from testbed.fabric.apps.answer import answers
 from testbed.fabric.apps.cycle import Cycle, Struck, round_robin
 from testbed.fabric.apps.training import Trained, Training
 from testbed.fabric.fast_path import processes
-from testbed.fabric.model import BfdTimers, Endpoint, Fabric, Fault, FaultKind, Plan
+from testbed.fabric.model import Endpoint, Fabric, Plan
 from testbed.fabric.reach import Reach
 from twinbed import ScenarioError, TwinbedError
 

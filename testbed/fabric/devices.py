@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from control.fabric import VXLAN_OVERHEAD_BYTES
 from testbed.fabric.links import run_in, write_sysctls
 from testbed.fabric.model import Endpoint, Fabric, Host, Plan, Tor
-from testbed.fabric.plan import TUNNEL_OVERHEAD_BYTES, UPLINK_PREFIX_LENGTH
+from testbed.fabric.plan import UPLINK_PREFIX_LENGTH
 from twinbed import BackendError
 
 TABLE = "twinbed"
@@ -124,7 +125,7 @@ def _uplink(plan: Plan, device: str, address: str) -> list[str]:
 
 
 def _uplink_mtu(plan: Plan) -> int:
-    return plan.mtu_bytes + TUNNEL_OVERHEAD_BYTES
+    return plan.mtu_bytes + VXLAN_OVERHEAD_BYTES
 
 
 def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:

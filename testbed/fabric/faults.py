@@ -1,8 +1,8 @@
-"""Faults of a fabric that is up: silent ports, cables, switches, daemons; and their repair.
+"""Faults of a fabric that is up: ports, links, switches and daemons fail; and their repair.
 
 For: breaking one thing at a moment that is known. Not for: when and how often (campaigns, measurements). A
-port falls silent by one element of a set of nftables and a cable by one flag, so that a fault is whole at
-once and takes a fraction of a millisecond. Both are the ToR's: no host is told.
+silent fault is an element of a set of nftables and a lost carrier a flag of the ToR's port, so that a fault
+is whole at once and takes a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from control.fabric import Direction, Fault, FaultKind
 from testbed.fabric import frr, nftables
 from testbed.fabric.devices import LOST_IN, LOST_OUT, TABLE
 from testbed.fabric.links import in_namespace
-from testbed.fabric.model import Daemon, Direction, Fabric, Fault, FaultKind, Host, Injected, Tor
+from testbed.fabric.model import Daemon, DaemonFault, Fabric, Host, Injected, Tor
 from twinbed import BackendError, ScenarioError
 
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
@@ -28,12 +29,12 @@ _Part = TypeVar("_Part")
 _SET_OF = {Direction.OUT: LOST_OUT, Direction.IN: LOST_IN}
 
 
-def inject(fabric: Fabric, fault: Fault) -> Injected:
+def inject(fabric: Fabric, fault: Fault | DaemonFault) -> Injected:
     """Breaks something; what is broken already stays so.
 
     Raises ScenarioError for a fault that this fabric cannot have, BackendError when the machine refuses.
     """
-    if fault.kind is FaultKind.DAEMONS:
+    if isinstance(fault, DaemonFault):
         router = _router(fabric, fault)
         asked_ns = time.monotonic_ns()
         frr.kill(router.namespace, fault.daemons)
@@ -41,25 +42,25 @@ def inject(fabric: Fabric, fault: Fault) -> Injected:
     tor, ports = _ports(fabric, fault)
     with in_namespace(tor.namespace):
         asked_ns = time.monotonic_ns()
-        if _is_silent(fault):
+        if fault.silent:
             nftables.run(_elements("add", fault, ports))
         else:
             _set_carrier(ports, up=False)
         return Injected(fault, asked_ns, time.monotonic_ns())
 
 
-def clear(fabric: Fabric, fault: Fault) -> int:
+def clear(fabric: Fabric, fault: Fault | DaemonFault) -> int:
     """Repairs what a fault broke, and what another one broke of the same; when it was done (CLOCK_MONOTONIC,
     ns). Routes come back later (up.wait_converged). Nothing happens where nothing is broken.
 
     Raises as inject does.
     """
-    if fault.kind is FaultKind.DAEMONS:
+    if isinstance(fault, DaemonFault):
         _restart(fabric, _router(fabric, fault))
         return time.monotonic_ns()
     tor, ports = _ports(fabric, fault)
     with in_namespace(tor.namespace):
-        if _is_silent(fault):
+        if fault.silent:
             # What is not in a set cannot be deleted from it.
             nftables.run(_elements("add", fault, ports) + _elements("delete", fault, ports))
         else:
@@ -101,19 +102,17 @@ def _restart(fabric: Fabric, router: Host | Tor) -> None:
     frr.start(fabric.plan, router.namespace, dead)
 
 
-def _is_silent(fault: Fault) -> bool:
-    return fault.kind is FaultKind.PORT or (fault.kind is FaultKind.TOR and fault.silent)
-
-
-def _router(fabric: Fabric, fault: Fault) -> Host | Tor:
+def _router(fabric: Fabric, fault: DaemonFault) -> Host | Tor:
     if (fault.host < 0) == (fault.tor < 0):
         raise ScenarioError("daemons are a host's or a ToR's: give one of host and tor")
     return _at(fabric.hosts, "host", fault.host) if fault.tor < 0 else _at(fabric.tors, "tor", fault.tor)
 
 
 def _ports(fabric: Fabric, fault: Fault) -> tuple[Tor, Sequence[str]]:
-    if fault.one_way is not None and fault.kind is not FaultKind.PORT:
-        raise ScenarioError(f"one_way: a {fault.kind} loses both directions; only a port loses one")
+    if fault.kind is FaultKind.NIC:
+        raise ScenarioError("kind: the testbed has no adapters; break each of the host's ports")
+    if fault.one_way is not None and not (fault.silent and fault.kind in (FaultKind.PORT, FaultKind.LINK)):
+        raise ScenarioError("one_way: only a silent fault of a port or a link can lose one direction")
     if fault.kind is FaultKind.TOR:
         tor = _at(fabric.tors, "tor", fault.tor)
         return tor, tor.ports

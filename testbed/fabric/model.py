@@ -1,15 +1,17 @@
-"""The real fabric's vocabulary: what is asked for (Plan), what is up (Fabric), what can be broken (Fault).
+"""The real fabric's vocabulary: what is asked for (Plan), what is up (Fabric), what was broken (Injected).
 
 For: every module of the testbed's fabric and those who measure on it. Not for: making any of it (up.py) nor
-breaking it (faults.py). The words are those of the twin's fabric. Times are seconds, rates bits per second.
+breaking it (faults.py). Links, faults and directions are those of `control.fabric`. Times are seconds, rates
+bits per second.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
+from control.fabric import MAX_VNI, BfdTimers, Fault
 from twinbed import ScenarioError
 
 MOST_HOSTS, MOST_TORS, MOST_ENDPOINTS = 200, 8, 50
@@ -17,7 +19,6 @@ MOST_HOSTS, MOST_TORS, MOST_ENDPOINTS = 200, 8, 50
 
 LONGEST_NAME = 20
 _NAME = re.compile(r"[a-z0-9](-?[a-z0-9])*")
-_MOST_VNI = (1 << 24) - 1
 _MTU_BYTES = (1280, 9000)
 
 
@@ -27,37 +28,6 @@ class Daemon(StrEnum):
     ZEBRA = "zebra"
     BFDD = "bfdd"
     BGPD = "bgpd"
-
-
-class FaultKind(StrEnum):
-    """What breaks. PORT: a ToR's port to one host drops what crosses it, and nobody gets a signal. LINK: the
-    cable there, so that both ends lose their carrier. TOR: all ports of a switch. DAEMONS: FRR in a host or a
-    ToR is killed; what the kernel forwards by stays."""
-
-    PORT = "port"
-    LINK = "link"
-    TOR = "tor"
-    DAEMONS = "daemons"
-
-
-class Direction(IntEnum):
-    """Of the traffic, seen from the host at the fault. OUT: it sends; IN: it receives."""
-
-    OUT = 0
-    IN = 1
-
-
-@dataclass(frozen=True, slots=True)
-class BfdTimers:
-    """RFC 5880: a control packet every interval_s less 0–25 % of jitter; multiplier lost ones are a fault."""
-
-    interval_s: float = 0.05
-    multiplier: int = 5
-
-    @property
-    def detection_s(self) -> float:
-        """Detection time: silence of this length brings a session down."""
-        return self.interval_s * self.multiplier
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +50,7 @@ class Plan:
     vni: int = 100
     rate_bps: float | None = None
     mtu_bytes: int = 1500
-    bfd: BfdTimers = BfdTimers()
+    bfd: BfdTimers = BfdTimers()  # noqa: RUF009  (frozen)
     real_time: bool = True
     stock: bool = False
     fast_path: bool = False
@@ -96,7 +66,7 @@ class Plan:
         _within("hosts", self.hosts, 2, MOST_HOSTS)
         _within("tors", self.tors, 2, MOST_TORS)
         _within("endpoints", self.endpoints, 1, MOST_ENDPOINTS)
-        _within("vni", self.vni, 1, _MOST_VNI)
+        _within("vni", self.vni, 1, MAX_VNI)
         _within("mtu_bytes", self.mtu_bytes, *_MTU_BYTES)
         _within("bfd.multiplier", self.bfd.multiplier, 2, 255)
         _within("bfd.interval_s", self.bfd.interval_s, 0.01, 60.0)
@@ -178,17 +148,15 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Something that is broken. host, uplink: where, for PORT and LINK; tor: for TOR; for DAEMONS one of host
-    and tor. silent: TOR's ports drop instead of losing their carrier. one_way: only that direction is lost,
-    of PORT (None: both). daemons: which are killed, for DAEMONS."""
+class DaemonFault:
+    """FRR's daemons of one host or one ToR are killed. The kernel keeps forwarding by the routes that it has.
 
-    kind: FaultKind
+    host, tor: index of the host or of the ToR; exactly one of them is given (−1: not given).
+    daemons: which daemons are killed.
+    """
+
     host: int = -1
-    uplink: int = -1
     tor: int = -1
-    silent: bool = True
-    one_way: Direction | None = None
     daemons: tuple[Daemon, ...] = tuple(Daemon)
 
 
@@ -196,7 +164,7 @@ class Fault:
 class Injected:
     """A fault that took effect: it was asked for at asked_ns and in force at at_ns (CLOCK_MONOTONIC)."""
 
-    fault: Fault
+    fault: Fault | DaemonFault
     asked_ns: int
     at_ns: int
 

@@ -15,9 +15,6 @@ _FIRST_HOST_ASN, _FIRST_TOR_ASN = 65_100, 64_512
 OVERLAY_PREFIX_LENGTH = 16
 UPLINK_PREFIX_LENGTH = 31
 
-TUNNEL_OVERHEAD_BYTES = 50
-"""What VXLAN adds to a packet: Ethernet 14, VXLAN 8, UDP 8, IPv4 20."""
-
 
 def fabric_of(plan: Plan) -> Fabric:
     """The parts of a fabric."""

@@ -12,8 +12,9 @@ import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
+from control.fabric import BfdTimers
 from testbed.containers.ownership import RUN_ROOT, is_alive, make_directory
-from testbed.fabric.model import BfdTimers, Plan
+from testbed.fabric.model import Plan
 from testbed.fabric.ownership import STATE_ROOT, state_folder
 from twinbed import BackendError, ScenarioError
 

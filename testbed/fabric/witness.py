@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from control.fabric import BfdState
 from control.fast_path import bfd
 from testbed.fabric.fast_path.hearing import BFD, packet_socket, waiting
 from testbed.fabric.fast_path.steering import MAIN, messages, route_of
@@ -50,7 +51,7 @@ class Heard:
     host: int
     uplink: int
     at_host: bool
-    state: bfd.State
+    state: BfdState
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from control.fabric import Direction, Fault, FaultKind
 from control.reconciler.model import Rules
 from control.reconciler.ports import Add, Delete
 from control.reconciler.settings import ReconcilerSettings
 from testbed.fabric import faults
 from testbed.fabric.links import popen_in
-from testbed.fabric.model import Daemon, Direction, Fault, FaultKind, Host
+from testbed.fabric.model import Daemon, DaemonFault, Host
 from testbed.fabric.rules.seen import installed
 from tests.faults.fabric_world import CAUSE, Episode, change_rules, reasons_of, wait_for
 from tests.faults.fault_world import ViolationError, until
@@ -47,7 +48,7 @@ def port(episode: Episode, draws: random.Random) -> str:
 
 def cable(episode: Episode, draws: random.Random) -> str:
     """Both ends lose their carrier."""
-    return _break(episode, draws, Fault(FaultKind.LINK, *_uplink(episode, draws)))
+    return _break(episode, draws, Fault(FaultKind.LINK, *_uplink(episode, draws), silent=False))
 
 
 def switch(episode: Episode, draws: random.Random) -> str:
@@ -62,13 +63,13 @@ def daemons(episode: Episode, draws: random.Random) -> str:
     at_host = draws.random() < 0.5
     host = draws.randrange(len(episode.fabric.hosts)) if at_host else -1
     tor = -1 if at_host else _tor(episode, draws)
-    return _break(episode, draws, Fault(FaultKind.DAEMONS, host=host, tor=tor, daemons=killed))
+    return _break(episode, draws, DaemonFault(host=host, tor=tor, daemons=killed))
 
 
 def flapping(episode: Episode, draws: random.Random) -> str:
     """A port or cable that comes and goes."""
     kind, times = draws.choice((FaultKind.PORT, FaultKind.LINK)), draws.randint(2, 6)
-    fault = Fault(kind, *_uplink(episode, draws))
+    fault = Fault(kind, *_uplink(episode, draws), silent=kind is FaultKind.PORT)
     down_s, up_s = draws.uniform(0.0, 0.4), draws.uniform(0.0, 0.4)
     for _ in faults.flap(episode.fabric, fault, times, down_s, up_s):
         pass
@@ -161,7 +162,7 @@ STEPS: dict[Step, int] = {
 """With what weight each is drawn."""
 
 
-def _break(episode: Episode, draws: random.Random, fault: Fault) -> str:
+def _break(episode: Episode, draws: random.Random, fault: Fault | DaemonFault) -> str:
     """For a while; or until the sequence is over, so that faults overlap."""
     faults.inject(episode.fabric, fault)
     lasts_s, stays = draws.uniform(0.0, _LONGEST_S), draws.random() < 0.4
@@ -171,8 +172,8 @@ def _break(episode: Episode, draws: random.Random, fault: Fault) -> str:
     return f"{_words(fault)} {'left' if stays else f'for {lasts_s:.1f} s'}"
 
 
-def _words(fault: Fault) -> str:
-    if fault.kind is FaultKind.DAEMONS:
+def _words(fault: Fault | DaemonFault) -> str:
+    if isinstance(fault, DaemonFault):
         where = f"h{fault.host}" if fault.tor < 0 else f"t{fault.tor}"
         return f"{'+'.join(fault.daemons)} of {where}"
     if fault.kind is FaultKind.TOR:

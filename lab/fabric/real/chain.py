@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from control.fast_path.bfd import State
+from control.fabric import BfdState, Fault
 from lab.fabric.real.settings import Setting, What
-from testbed.fabric.model import Fabric, Fault, Injected
+from testbed.fabric.model import Fabric, Injected
 from testbed.fabric.witness import Heard, Routed, Seen, Updated
 
 CHAIN = {
@@ -56,7 +56,7 @@ def chain(
     }
     host_ns = at_ns if carrier else _plus(last[True], detection_ns)
     tor_ns = at_ns if carrier else _plus(last[False], detection_ns)
-    down = [each for each in heard if each.at_ns > at_ns and each.state is State.DOWN]
+    down = [each for each in heard if each.at_ns > at_ns and each.state is BfdState.DOWN]
     down_ns = min((each.at_ns for each in down), default=None)
     if setting.what is What.OUT:
         host_ns = down_ns

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from control.fabric import Fault, FaultKind
 from testbed.fabric import faults
 from testbed.fabric.apps.carried import Carried, carried
-from testbed.fabric.model import Fabric, Fault, FaultKind
+from testbed.fabric.model import Fabric
 
 _LOOK_EVERY_S = 0.5
 

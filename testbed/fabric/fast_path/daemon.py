@@ -22,7 +22,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from typing import IO, Any
 
-from control.fast_path.bfd import State
+from control.fabric import BfdState
 from control.fast_path.fast_path import FastPath
 from control.fast_path.message import Opener, Sealer
 from control.fast_path.ports import (
@@ -165,7 +165,11 @@ class Daemon:
         """What was decided, when it happened and when it was in force; and each session once it is heard, for
         a fault before that is not noticed here."""
         done_ns = time.monotonic_ns()
-        if isinstance(event, Heard) and event.control.state is State.UP and event.uplink not in self._heard:
+        if (
+            isinstance(event, Heard)
+            and event.control.state is BfdState.UP
+            and event.uplink not in self._heard
+        ):
             self._heard.add(event.uplink)
             heard = {"what": "heard", "at_ns": round(event.at_s * 1e9), "uplink": event.uplink}
             self._journal.write(json.dumps(heard) + "\n")

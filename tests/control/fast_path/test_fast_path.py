@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.fast_path.bfd import Control, State
+from control.fabric import BfdState, BfdTimers
+from control.fast_path.bfd import Control
 from control.fast_path.fast_path import FastPath
 from control.fast_path.message import Report
 from control.fast_path.ports import (
@@ -34,8 +35,8 @@ MAIN = {THERE: BOTH, FAR: BOTH}
 SETTINGS = FastPathSettings(least_interval_s=0.05)
 
 
-def control(state=State.UP, interval_s=0.05) -> Control:
-    return Control(0, state, 5, interval_s)
+def control(state=BfdState.UP, interval_s=0.05) -> Control:
+    return Control(0, state, BfdTimers(interval_s, 5))
 
 
 def of(instructions, kind) -> list:
@@ -94,7 +95,7 @@ def test_the_slower_end_sets_the_detection_time() -> None:
     assert made.dead == {1}
 
 
-@pytest.mark.parametrize("state", [State.DOWN, State.INIT])
+@pytest.mark.parametrize("state", [BfdState.DOWN, BfdState.INIT])
 def test_a_far_end_that_does_not_hear_us_says_so(state) -> None:
     out = at_work().handle(Heard(0.1, 0, control(state)))
     assert steered(out) == {THERE: {1}, FAR: {1}}
@@ -103,7 +104,7 @@ def test_a_far_end_that_does_not_hear_us_says_so(state) -> None:
 
 def test_an_end_that_is_shut_on_purpose_is_no_fault() -> None:
     made = at_work()
-    assert not of(made.handle(Heard(0.1, 0, control(State.ADMIN_DOWN))), Steer)
+    assert not of(made.handle(Heard(0.1, 0, control(BfdState.ADMIN_DOWN))), Steer)
     made.handle(Heard(0.2, 1, control()))
     assert not of(made.handle(TimerFired(0.3)), Steer)
 
@@ -112,7 +113,7 @@ def test_a_session_that_never_was_up_cannot_fail() -> None:
     made = FastPath(HERE, TORS, (THERE,), SETTINGS)
     made.handle(Started(0.0))
     made.handle(Routes(0.0, {THERE: BOTH}, {}))
-    made.handle(Heard(0.0, 0, control(State.DOWN)))
+    made.handle(Heard(0.0, 0, control(BfdState.DOWN)))
     assert not of(made.handle(TimerFired(1.0)), Steer)
 
 
@@ -233,7 +234,7 @@ HOSTS = st.sampled_from([THERE, FAR, 99])
 HOPS = st.dictionaries(HOSTS, st.frozensets(st.sampled_from([0, 1, 2])), max_size=3)
 EVENTS = st.one_of(
     st.builds(
-        lambda uplink, state: ("heard", uplink, state), st.sampled_from([0, 1, 2]), st.sampled_from(State)
+        lambda uplink, state: ("heard", uplink, state), st.sampled_from([0, 1, 2]), st.sampled_from(BfdState)
     ),
     st.builds(lambda uplink: ("carrier", uplink), st.sampled_from([0, 1, 2])),
     st.builds(

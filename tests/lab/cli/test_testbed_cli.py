@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from control.fabric import BfdTimers
 from testbed.containers import doctor, leftovers
 from testbed.containers.cgroup import drivers
 from testbed.containers.doctor import Finding
@@ -16,7 +17,7 @@ from testbed.fabric import doctor as fabric_doctor
 from testbed.fabric import leftovers as fabric_leftovers
 from testbed.fabric import up as fabric_up
 from testbed.fabric.leftovers import Standing
-from testbed.fabric.model import BfdTimers, Fabric, Plan
+from testbed.fabric.model import Fabric, Plan
 from testbed.fabric.plan import fabric_of
 from tests.lab.cli.cli_calls import Twinbed
 from twinbed import BackendError

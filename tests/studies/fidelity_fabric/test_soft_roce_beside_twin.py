@@ -8,10 +8,10 @@ import shutil
 import numpy as np
 import pytest
 
+from control.fabric import BfdTimers
 from studies.fidelity_fabric import soft_roce
 from testbed import vm
 from testbed.fabric import ownership
-from testbed.fabric.model import BfdTimers
 from testbed.fabric.probe import Gap
 from testbed.fabric.soft_roce import RETRIES_USED_UP, PingPong
 

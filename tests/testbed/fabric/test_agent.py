@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from control.fabric import Fault, FaultKind
 from control.reconciler.settings import ReconcilerSettings
 from kernel.tunnel import Tunnel
 from testbed.fabric import faults
 from testbed.fabric.agent_process import Agents
 from testbed.fabric.links import in_namespace, run_in
-from testbed.fabric.model import Fabric, Fault, FaultKind
+from testbed.fabric.model import Fabric
 from testbed.fabric.place import here
 from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.ingress import WAY_OUT

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control.fabric import BfdTimers
 from testbed.containers.ownership import is_run, new_run
 from testbed.fabric import ownership
-from testbed.fabric.model import LONGEST_NAME, MOST_ENDPOINTS, MOST_HOSTS, MOST_TORS, BfdTimers, Plan
+from testbed.fabric.model import LONGEST_NAME, MOST_ENDPOINTS, MOST_HOSTS, MOST_TORS, Plan
 from testbed.fabric.plan import fabric_of
 from twinbed import ScenarioError
 

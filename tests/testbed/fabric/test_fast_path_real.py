@@ -12,13 +12,14 @@ from ipaddress import IPv4Address
 
 import pytest
 
+from control.fabric import Fault, FaultKind
 from control.fast_path.message import Report, Sealer
 from testbed.fabric import faults, leftovers, up
 from testbed.fabric.fast_path.daemon import PORT
 from testbed.fabric.fast_path.processes import Running, start, stop
 from testbed.fabric.fast_path.steering import RULE_PRIORITY, TABLE, Hop, Steering
 from testbed.fabric.links import in_namespace, run_in
-from testbed.fabric.model import Fabric, Fault, FaultKind, Plan
+from testbed.fabric.model import Fabric, Plan
 from testbed.fabric.ownership import state_folder
 from testbed.fabric.reach import Reach
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control.fabric import Fault, FaultKind
 from testbed.fabric import faults, probe, sentinel, up
-from testbed.fabric.model import Fault, FaultKind
 from twinbed import BackendError
 
 WITHIN_S = 30.0

@@ -13,13 +13,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from control.fabric import Fault, FaultKind
 from testbed.fabric import faults, up
 from testbed.fabric.apps import restart, training
 from testbed.fabric.apps.answer import answers
 from testbed.fabric.apps.carried import carried
 from testbed.fabric.apps.restart import Life
 from testbed.fabric.apps.training import Trained, Training
-from testbed.fabric.model import Endpoint, Fabric, Fault, FaultKind
+from testbed.fabric.model import Endpoint, Fabric
 from testbed.fabric.ownership import NAMESPACES, processes_in
 from twinbed import BackendError, ScenarioError
 

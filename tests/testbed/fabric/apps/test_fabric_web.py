@@ -9,11 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from control.fabric import Fault, FaultKind
 from testbed.fabric import up
 from testbed.fabric.apps import streams, web
 from testbed.fabric.apps.cycle import Cycle
 from testbed.fabric.apps.streams import Streams
-from testbed.fabric.model import Fabric, Fault, FaultKind
+from testbed.fabric.model import Fabric
 
 WITHIN_S = 60.0
 
