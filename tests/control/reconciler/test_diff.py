@@ -127,9 +127,9 @@ def test_the_longest_prefix_decides_even_if_its_next_hop_is_dead():
     assert len(planned(default).add.reasons) == 1
 
 
-@pytest.mark.parametrize("where", [(mac(1), 10, 0), (mac(1), TUNNEL, 1), (mac(1), BRIDGE, 1)])
-def test_an_address_on_this_host_has_no_rule(where):
-    made = planned(tables([(mac(1), 1)], local=[where]), rules((mac(1), 1)))
+@pytest.mark.parametrize("local", [(mac(1), 10, 0), (mac(1), TUNNEL, 1), (mac(1), BRIDGE, 1)])
+def test_an_address_on_this_host_has_no_rule(local):
+    made = planned(tables([(mac(1), 1)], local=[local]), rules((mac(1), 1)))
 
     assert made.delete.reasons.tolist() == [Reason.ON_THIS_HOST]
     assert not made.add.reasons.size
@@ -177,8 +177,8 @@ def test_a_predecessors_rules_are_adopted_and_its_second_ones_removed():
 
     made = planned(tables([(mac(1), 1)]), installed)
 
-    found = dict(zip(made.delete.rules.handle.tolist(), made.delete.reasons.tolist(), strict=True))
-    assert found == {2: Reason.DUPLICATE, 3: Reason.WITHDRAWN, 4: Reason.WITHDRAWN}
+    deleted = dict(zip(made.delete.rules.handle.tolist(), made.delete.reasons.tolist(), strict=True))
+    assert deleted == {2: Reason.DUPLICATE, 3: Reason.WITHDRAWN, 4: Reason.WITHDRAWN}
     assert not made.add.reasons.size
 
 
@@ -209,15 +209,15 @@ def test_more_rules_than_the_kernel_takes_are_refused_and_counted():
 
 
 @pytest.mark.parametrize(
-    ("device", "vni", "says"),
+    ("device", "vni", "message"),
     [
         ([10, 10], [1, 2], "device 10 is given twice"),
         ([10], [0], "VNI 0 is outside"),
         ([10], [1 << 24], "VNI 16777216 is outside"),
     ],
 )
-def test_representors_that_contradict_themselves_are_refused(device, vni, says):
-    with pytest.raises(ScenarioError, match=says):
+def test_representors_that_contradict_themselves_are_refused(device, vni, message):
+    with pytest.raises(ScenarioError, match=message):
         Representors(np.array(device), np.array(vni))
 
 
