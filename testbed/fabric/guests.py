@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from testbed.fabric.devices import TABLE
-from testbed.fabric.links import environment_of, in_namespace, run_in
+from testbed.fabric.devices import TABLE, admit
+from testbed.fabric.links import Rtnetlink, environment_of, in_namespace, run_in
 from testbed.fabric.model import Fabric, Host
 from testbed.fabric.plan import OVERLAY_PREFIX_LENGTH
 from testbed.vm import Machine, Nic, Vm
@@ -102,7 +102,8 @@ def _guest(fabric: Fabric, host: Host) -> Iterator[Guest]:
         # The device is gone with its last descriptor; the host's other entries of it are not.
         with suppress(BackendError):
             run_in(host.namespace, ("nft", "delete", "chain", "netdev", TABLE, _TAP))
-            run_in(host.namespace, ("ip", "neigh", "delete", address, "dev", host.bridge))
+            with Rtnetlink(host.namespace) as kernel:
+                kernel("neigh", "del", host.bridge, dst=address)
         os.close(tap)
 
 
@@ -132,9 +133,7 @@ def _run(host: Host, *command: str) -> None:
 
 def _admit(fabric: Fabric, host: Host, address: str, mac: str) -> None:
     """As an endpoint's representor (devices.py): in the bridge, its address announced and kept."""
-    mtu_bytes = str(fabric.plan.mtu_bytes)
-    _run(host, "ip", "link", "set", _TAP, "mtu", mtu_bytes, "master", host.bridge, "up")
-    _run(host, "ip", "neigh", "replace", address, "lladdr", mac, "dev", host.bridge, "nud", "permanent")
-    _run(host, "bridge", "fdb", "replace", mac, "dev", _TAP, "master", "static")
+    with Rtnetlink(host.namespace) as kernel:
+        admit(kernel, host, _TAP, mac, address, fabric.plan.mtu_bytes, "replace")
     hook = f"{{ type filter hook ingress device {_TAP} priority 0; }}"
     _run(host, "nft", f"add chain netdev {TABLE} {_TAP} {hook}; {_MARK}")

@@ -1,19 +1,23 @@
-"""Into a namespace and back: commands and files there, by the names that fabrics have.
+"""Work inside a fabric's namespaces: run commands, write settings, and make links, addresses and routes.
 
-For: everything that is done inside of a fabric. Not for: making namespaces (up.py). A thread changes its own
-network namespace (setns(2)); what it starts meanwhile is born there. Mounts do not change, so that what is
-pinned or mounted is seen by all, unlike with `ip netns exec`.
+For: everything that is done inside a fabric. Not for: making namespaces (topology.py). Source: setns(2). A
+thread changes its own network namespace, and the processes that it starts meanwhile begin there. Mounts do
+not change, so pinned and mounted files are visible everywhere, unlike with `ip netns exec`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+from pyroute2 import IPRoute
+from pyroute2.netlink.exceptions import NetlinkError
 
 from testbed.fabric.ownership import ENVIRONMENT, NAMESPACES, fabric_of
 from twinbed import BackendError
@@ -27,9 +31,9 @@ Completed = subprocess.CompletedProcess[str]
 
 @contextmanager
 def in_namespace(namespace: str) -> Iterator[None]:
-    """This thread is in a namespace until the block ends; other threads are not.
+    """Move this thread, and no other, into a namespace until the block ends.
 
-    Raises BackendError where there is no such namespace or it may not be entered.
+    Raises BackendError if there is no such namespace or it may not be entered.
     """
     home = os.open(_HERE, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -38,7 +42,8 @@ def in_namespace(namespace: str) -> Iterator[None]:
             yield
         finally:
             if _libc.setns(home, _CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "setns")  # never seen; nothing may go on elsewhere
+                # Never seen; the thread must not go on in the wrong namespace.
+                raise OSError(ctypes.get_errno(), "setns")
     finally:
         os.close(home)
 
@@ -46,9 +51,9 @@ def in_namespace(namespace: str) -> Iterator[None]:
 def run_in(
     namespace: str, argv: Sequence[str], *, text: str | None = None, timeout_s: float = 30.0
 ) -> Completed:
-    """Runs a command in a namespace to its end. text: its input. Whatever its exit code is.
+    """Run a command in a namespace to its end, whatever its exit code. text: its input.
 
-    Raises BackendError when it is not installed, does not end, or there is no such namespace.
+    Raises BackendError if it is not installed, does not end in timeout_s, or there is no such namespace.
     """
     with in_namespace(namespace):
         try:
@@ -65,7 +70,7 @@ def run_in(
         except FileNotFoundError as error:
             raise BackendError(f"{argv[0]}: not installed; {_CURE}") from error
         except subprocess.TimeoutExpired as error:
-            raise BackendError(f"{argv[0]} in {namespace}: no end after {timeout_s:g} s") from error
+            raise BackendError(f"{argv[0]} in {namespace}: still running after {timeout_s:g} s") from error
 
 
 def popen_in(
@@ -77,9 +82,9 @@ def popen_in(
     stderr: int | IO[bytes] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a command in a namespace; the fabric's end is its end, too. environment: added to this one's.
+    """Start a command in a namespace. Removing the fabric ends it. environment: added to this process's.
 
-    Raises BackendError when it is not installed, or there is no such namespace.
+    Raises BackendError if it is not installed or there is no such namespace.
     """
     with in_namespace(namespace):
         try:
@@ -95,9 +100,9 @@ def popen_in(
 
 
 def write_sysctls(namespace: str, values: Mapping[str, str | int]) -> None:
-    """Writes settings under /proc/sys/net of a namespace; keys as paths there: `ipv4/ip_forward`.
+    """Write settings under /proc/sys/net of a namespace. A key is a path there, such as `ipv4/ip_forward`.
 
-    Raises BackendError for the first that the kernel does not take.
+    Raises BackendError for the first setting that the kernel refuses.
     """
     with in_namespace(namespace):
         for key, value in values.items():
@@ -111,10 +116,59 @@ def write_sysctls(namespace: str, values: Mapping[str, str | int]) -> None:
 
 
 def environment_of(namespace: str) -> dict[str, str]:
-    """This process's environment with the mark of the namespace's fabric, for what is started for it."""
+    """Return this process's environment plus the mark of the namespace's fabric, for a process started
+    there.
+    """
     fabric = fabric_of(namespace)
     return dict(os.environ) if fabric is None else {**os.environ, ENVIRONMENT: fabric}
 
+
+class Rtnetlink:
+    """Requests to the kernel for links, addresses, neighbours and routes of one namespace, made by pyroute2.
+
+    Usable as a context manager. Raises BackendError if there is no such namespace. For a few requests at a
+    time; dumps and changes of thousands of entries are netlink.py's (docs/decisions/0021).
+    """
+
+    def __init__(self, namespace: str) -> None:
+        self._namespace = namespace
+        with in_namespace(namespace):
+            self._kernel = IPRoute()
+
+    def __enter__(self) -> Rtnetlink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kernel.close()
+
+    def __call__(self, table: str, verb: str, device: str, **values: Any) -> None:
+        """Make one request, such as ("link", "set", "tor0", mtu=1550, state="up").
+
+        table: a method of pyroute2's IPRoute; verb: its command; values: its keywords. device: name of the
+        device that is made, or that the entry belongs to. Raises BackendError with the kernel's reason for a
+        refusal.
+        """
+        try:
+            makes = (table, verb) == ("link", "add")
+            which = {"ifname": device} if makes else {_KEY.get(table, "index"): self.index(device)}
+            getattr(self._kernel, table)(verb, **which, **values)
+        except NetlinkError as error:
+            raise BackendError(
+                f"{table} {verb} {device} in {self._namespace}: {os.strerror(error.code)}; "
+                "twinbed testbed doctor says more"
+            ) from error
+
+    def index(self, device: str) -> int:
+        """Return a device's ifindex. Raises BackendError if there is no such device."""
+        try:
+            with in_namespace(self._namespace):
+                return socket.if_nametoindex(device)
+        except OSError as error:
+            raise BackendError(f"{device} in {self._namespace}: no such device; is the fabric up?") from error
+
+
+_KEY = {"neigh": "ifindex", "fdb": "ifindex", "route": "oif"}
+"""pyroute2's keyword for the device; `index` in the other tables."""
 
 _CURE = "sudo make system installs what the fabric needs"
 
@@ -124,7 +178,7 @@ def _enter(path: Path) -> None:
         door = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise BackendError(
-            f"{path}: no such namespace here ({error.strerror}); twinbed testbed status lists what is up"
+            f"{path}: there is no such namespace ({error.strerror}); twinbed testbed status lists what is up"
         ) from error
     try:
         if _libc.setns(door, _CLONE_NEWNET):

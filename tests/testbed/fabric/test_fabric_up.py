@@ -13,7 +13,7 @@ import pytest
 
 from control.fabric import Direction, Fault, FaultKind
 from testbed.fabric import faults, frr, leftovers
-from testbed.fabric.links import in_namespace, run_in
+from testbed.fabric.links import Rtnetlink, in_namespace, run_in
 from testbed.fabric.model import Daemon, DaemonFault, Fabric, Plan
 from testbed.fabric.up import converged, load, up, wait_converged
 from twinbed import BackendError, ScenarioError
@@ -66,6 +66,14 @@ def test_no_end_of_a_cable_has_the_others_index(fabric: Fabric) -> None:
         links = json.loads(run_in(host.namespace, ("ip", "-j", "link", "show", "type", "veth")).stdout)
         assert len(links) == len(host.uplinks) + len(host.endpoints)
         assert all(each["ifindex"] != each["link_index"] for each in links)
+
+
+def test_a_request_that_the_kernel_refuses_names_the_device_the_reason_and_the_cure(fabric: Fabric) -> None:
+    host = fabric.hosts[0]
+    with Rtnetlink(host.namespace) as kernel:
+        for device, message in (("tor0", "File exists; twinbed testbed"), ("tor9", "no such device; is the")):
+            with pytest.raises(BackendError, match=f"{device} in {host.namespace}: {message}"):
+                kernel("addr", "add", device, address=host.uplinks[0].address, prefixlen=31)
 
 
 def test_a_neighbour_is_known_without_asking_it(fabric: Fabric) -> None:
