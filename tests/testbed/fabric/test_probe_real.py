@@ -37,14 +37,14 @@ def test_a_stall_of_all_cpus_is_one() -> None:
 MS = 1_000_000
 
 
-def heard(*numbers: int) -> tuple[probe.Hearing, list[probe.Gap]]:
+def heard(*numbers: int) -> tuple[probe.FlowHearing, list[probe.Gap]]:
     """A flow whose numbers came in this order, 2 ms apart."""
-    flow = probe.Hearing(3)
+    flow = probe.FlowHearing(3)
     found = [flow.take(number, turn * 2 * MS) for turn, number in enumerate(numbers)]
     return flow, [each for each in found if each is not None]
 
 
-def counts(flow: probe.Hearing) -> tuple[int, int, int, int]:
+def counts(flow: probe.FlowHearing) -> tuple[int, int, int, int]:
     return flow.received, flow.lost, flow.late, flow.twice
 
 
