@@ -9,6 +9,7 @@ operations. MAC addresses are int64 (48 bits), IPv4 addresses int64 (32 bits), i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 
@@ -108,6 +109,20 @@ class Rules(_Columns):
     def take(self, rows: Whole | Flags | slice) -> Rules:
         """Return the rules at `rows` (positions, a mask or a slice), in that order."""
         return Rules(*(getattr(self, spec.name)[rows] for spec in fields(self)))
+
+    @staticmethod
+    def joined(parts: Sequence[Rules]) -> Rules:
+        """Return the rules of all parts, sorted by (device, mac)."""
+        columns = ([getattr(part, name) for part in parts] for name in Rules.__slots__)
+        rules = Rules(*(np.concatenate([_NOTHING, *column]) for column in columns))
+        return rules.take(np.lexsort((rules.mac, rules.device)))
+
+    def handles_for(self, rules: Rules) -> Whole:
+        """Return int64[n]: the handle that each of `rules` has here, by device and MAC address; 0 if none."""
+        rows = zip(self.device.tolist(), self.mac.tolist(), self.handle.tolist(), strict=True)
+        known = {(device, mac): handle for device, mac, handle in rows}
+        wanted = zip(rules.device.tolist(), rules.mac.tolist(), strict=True)
+        return np.array([known.get(pair, 0) for pair in wanted], np.int64)
 
 
 _NOTHING: Whole = np.empty(0, np.int64)

@@ -1,1 +1,3 @@
-"""The fast path for real: hears BFD on each uplink, steers by a table of its own, tells the other hosts."""
+"""The fast path for real: it listens to BFD on the uplinks, steers by its own routing table, and reports to
+hosts.
+"""

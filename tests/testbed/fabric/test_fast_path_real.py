@@ -16,7 +16,7 @@ from control.fabric import Fault, FaultKind
 from control.fast_path.message import Report, Sealer
 from testbed.fabric import faults, leftovers, up
 from testbed.fabric.fast_path.daemon import PORT
-from testbed.fabric.fast_path.processes import Running, start, stop
+from testbed.fabric.fast_path.processes import RunningFastPath, start, stop
 from testbed.fabric.fast_path.steering import RULE_PRIORITY, TABLE, Hop, Steering
 from testbed.fabric.links import in_namespace, run_in
 from testbed.fabric.model import Fabric, Plan
@@ -36,7 +36,7 @@ def until(done: Callable[[], object], what: str) -> None:
 
 
 @pytest.fixture
-def running(fabric: Fabric) -> Iterator[tuple[Running, ...]]:
+def running(fabric: Fabric) -> Iterator[tuple[RunningFastPath, ...]]:
     started = start(fabric)
     for each in started:
         uplinks = len(each.host.uplinks)
@@ -53,11 +53,11 @@ def steering(fabric: Fabric, host: int) -> Steering:
         )
 
 
-def decisions(running: Running) -> list[dict]:
+def decisions(running: RunningFastPath) -> list[dict]:
     return [json.loads(line) for line in running.journal.read_text().splitlines()]
 
 
-def heard(running: Running) -> int:
+def heard(running: RunningFastPath) -> int:
     return sum(row["what"] == "heard" for row in decisions(running))
 
 
