@@ -217,7 +217,7 @@ def _packets(_: Path) -> Cell:
         source, destination = fabric.hosts
         with ExitStack() as stack:
             frames = {uplink: stack.enter_context(wire.taken(source, uplink)) for uplink in source.uplinks}
-            payloads = wire.send(source.endpoints[0], destination.endpoints[0], flows=flows, each=each)
+            payloads = wire.send(source.endpoints[0], destination.endpoints[0], flows=flows, count=each)
             wire.wait_for(list(frames.values()), payloads, _START_S)
         found = [
             wire.read(taken, wire.expected(fabric, source, uplink, destination))

@@ -1,7 +1,7 @@
-"""What a host's uplinks carry now: whether a fault there meets an application's flows.
+"""Measure what a host's uplinks carry now, to know whether a fault there affects an application's flows.
 
-For: telling faults of a path in use from those of one that hashing left empty. Not for: throughput of an
-application (streams.py). The uplinks' counters are the kernel's, and hold the overlay's headers, BFD and BGP.
+For: telling a fault of a used path from a fault of a path that hashing left empty. Not for: an application's
+throughput (streams.py). Source: proc(5). The kernel's counters include the overlay's headers, BFD and BGP.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from testbed.fabric.model import Host, Uplink
 
 _COUNTERS = Path("/proc/thread-self/net/dev")
 _IN_BYTES, _OUT_BYTES = 0, 8
-"""Columns of proc(5)'s net/dev behind the device's name."""
+"""Columns of net/dev after the device's name (proc(5))."""
 
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """Bytes a second that a host sends by an uplink, and that it receives there."""
+    """Bytes per second that a host sends over an uplink, and that it receives there."""
 
     out_per_s: float
     in_per_s: float
 
 
 def carried(host: Host, uplink: Uplink, *, over_s: float = 0.5) -> Carried:
-    """The mean of over_s from now on."""
+    """Return the mean rates over the next over_s seconds."""
     before, began = _counters(host, uplink), time.monotonic()
     time.sleep(over_s)
     after, ended = _counters(host, uplink), time.monotonic()

@@ -37,7 +37,7 @@ def test_what_crosses_the_uplinks_is_vxlan_with_the_frames_that_were_sent(fabric
     assert answers(*ends, within_s=WITHIN_S)
     with ExitStack() as stack:
         frames = [stack.enter_context(wire.taken(source, uplink)) for uplink in source.uplinks]
-        payloads = wire.send(*ends, flows=FLOWS, each=EACH)
+        payloads = wire.send(*ends, flows=FLOWS, count=EACH)
         assert wire.wait_for(frames, payloads, WITHIN_S)
     found = [
         wire.read(taken, wire.expected(fabric, source, uplink, destination))
