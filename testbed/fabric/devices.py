@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from ipaddress import ip_interface
 
 from control.fabric import VXLAN_OVERHEAD_BYTES
-from testbed.fabric.links import Rtnetlink, run_in, write_sysctls
+from testbed.fabric.links import run_in, write_sysctls
 from testbed.fabric.model import Endpoint, Fabric, Host, Plan, Tor
 from testbed.fabric.plan import UPLINK_PREFIX_LENGTH
+from testbed.fabric.rtnetlink import Rtnetlink
 from twinbed import BackendError
 
 TABLE = "twinbed"

@@ -158,8 +158,8 @@ def _mininet() -> Finding:
 def _try(trial: _Trial) -> Finding:
     """Run a trial's commands in a namespace of our own, if this process is root."""
     if os.geteuid() != 0:
-        found = "not tried: needs root"
-        return Finding(trial.feature, "not allowed", found, trial.meaning, _ROOT, trial.needed)
+        detail = "not tried: needs root"
+        return Finding(trial.feature, "not allowed", detail, trial.meaning, _ROOT, trial.needed)
     fabric = f"doctor-{os.getpid()}"
     place = namespace(fabric, "t0")
     try:
@@ -168,8 +168,8 @@ def _try(trial: _Trial) -> Finding:
             done = run_in(place, command.split())
             if done.returncode:
                 reason = (done.stderr.strip() or "refused").splitlines()[0].removeprefix("Error: ")
-                found = f"{command.split()[0]}: {reason}"
-                return Finding(trial.feature, "missing", found, trial.meaning, trial.cure, trial.needed)
+                detail = f"{command.split()[0]}: {reason}"
+                return Finding(trial.feature, "missing", detail, trial.meaning, trial.cure, trial.needed)
     except subprocess.CalledProcessError as error:
         reason = error.stderr.strip()
         return Finding(trial.feature, "not allowed", reason, trial.meaning, _ROOT, trial.needed)
@@ -208,5 +208,5 @@ def _virtual_machine() -> Finding:
     available, reason = vm.available()
     if available:
         return Finding("virtual machine", "ok", reason, meaning)
-    found, _, cure = reason.rpartition(": ")
-    return Finding("virtual machine", "missing", found, meaning, cure)
+    detail, _, cure = reason.rpartition(": ")
+    return Finding("virtual machine", "missing", detail, meaning, cure)

@@ -139,13 +139,13 @@ def _elements(verb: str, fault: Fault, ports: Sequence[str]) -> str:
 
 def _set_carrier(ports: Sequence[str], *, up: bool) -> None:
     """Set the flag "up" of ports in this thread's namespace. The cable's other end loses its carrier too."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
         for port in ports:
             try:
-                answer = fcntl.ioctl(door, _GET_FLAGS, _INTERFACE_REQUEST.pack(port.encode(), 0))
+                answer = fcntl.ioctl(channel, _GET_FLAGS, _INTERFACE_REQUEST.pack(port.encode(), 0))
                 flags = _INTERFACE_REQUEST.unpack(answer)[1]
                 flags = flags | _UP if up else flags & ~_UP
-                fcntl.ioctl(door, _SET_FLAGS, _INTERFACE_REQUEST.pack(port.encode(), flags))
+                fcntl.ioctl(channel, _SET_FLAGS, _INTERFACE_REQUEST.pack(port.encode(), flags))
             except OSError as error:
                 raise BackendError(
                     f"{port}: cannot be switched ({error.strerror}); is the fabric up?"

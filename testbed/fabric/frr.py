@@ -164,8 +164,8 @@ def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
         *("--config_file", str(_configuration(namespace, daemon)), "--user", USER, "--group", USER),
         *("--log", f"file:{own / daemon}.log", "--log-level", "warnings"),
     ]
-    words = own / f"{daemon}.out"
-    with words.open("wb") as out:
+    output = own / f"{daemon}.out"
+    with output.open("wb") as out:
         process = popen_in(namespace, command, stdout=out, stderr=out)
         try:
             code = process.wait(START_TIMEOUT_S)
@@ -174,8 +174,10 @@ def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
             process.wait()
             code = None
     if code or code is None or pid_of(namespace, daemon) is None:
-        said = " ".join(words.read_text(errors="replace").split()) or "no reason given"
-        raise BackendError(f"{daemon} in {namespace} does not start: {said}{_cure(said, bool(priority))}")
+        message = " ".join(output.read_text(errors="replace").split()) or "no reason given"
+        raise BackendError(
+            f"{daemon} in {namespace} does not start: {message}{_cure(message, bool(priority))}"
+        )
 
 
 def _priority(daemon: Daemon) -> tuple[str, ...]:
@@ -186,8 +188,8 @@ def _priority(daemon: Daemon) -> tuple[str, ...]:
     return ("nice", "-n", str(_NICE - os.getpriority(os.PRIO_PROCESS, 0)))
 
 
-def _cure(said: str, has_priority: bool) -> str:
-    if has_priority and "not permitted" in said.lower():
+def _cure(message: str, has_priority: bool) -> str:
+    if has_priority and "not permitted" in message.lower():
         return "; real-time priorities are refused here: set real_time: false in the plan, or use --stock"
     return "; twinbed testbed doctor says what is missing"
 

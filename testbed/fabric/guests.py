@@ -16,9 +16,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
 from testbed.fabric.devices import TABLE, admit
-from testbed.fabric.links import Rtnetlink, environment_of, in_namespace, run_in
+from testbed.fabric.links import environment_of, in_namespace, run_in
 from testbed.fabric.model import Fabric, Host
 from testbed.fabric.plan import OVERLAY_PREFIX_LENGTH
+from testbed.fabric.rtnetlink import Rtnetlink
 from testbed.vm import Machine, Nic, Vm
 from twinbed import BackendError
 
@@ -114,18 +115,18 @@ def _tap(host: Host) -> int:
     """Make a tap device in the host's namespace and return its descriptor."""
     with in_namespace(host.namespace):
         try:
-            door = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
+            tap = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise BackendError(f"/dev/net/tun: {error.strerror}; a VM's network needs it") from error
         try:
             flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
-            fcntl.ioctl(door, _TUNSETIFF, struct.pack("16sH22x", _TAP.encode(), flags))
+            fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", _TAP.encode(), flags))
         except OSError as error:
-            os.close(door)
+            os.close(tap)
             raise BackendError(
                 f"{_TAP} in {host.namespace}: {error.strerror}; a host can have one VM at a time"
             ) from error
-    return door
+    return tap
 
 
 def _run(host: Host, *command: str) -> None:

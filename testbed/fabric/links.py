@@ -1,23 +1,20 @@
-"""Work inside a fabric's namespaces: run commands, write settings, and make links, addresses and routes.
+"""Work inside a fabric's namespaces: run commands and write settings there.
 
-For: everything that is done inside a fabric. Not for: making namespaces (topology.py). Source: setns(2). A
-thread changes its own network namespace, and the processes that it starts meanwhile begin there. Mounts do
-not change, so pinned and mounted files are visible everywhere, unlike with `ip netns exec`.
+For: everything that is done inside a fabric. Not for: making namespaces (topology.py), or links, addresses
+and routes (rtnetlink.py). Source: setns(2). A thread changes its own network namespace, and the processes
+that it starts meanwhile begin there. Mounts do not change, so pinned and mounted files are visible
+everywhere, unlike with `ip netns exec`.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
-
-from pyroute2 import IPRoute
-from pyroute2.netlink.exceptions import NetlinkError
+from typing import IO
 
 from testbed.fabric.ownership import ENVIRONMENT, NAMESPACES, fabric_of
 from twinbed import BackendError
@@ -123,66 +120,19 @@ def environment_of(namespace: str) -> dict[str, str]:
     return dict(os.environ) if fabric is None else {**os.environ, ENVIRONMENT: fabric}
 
 
-class Rtnetlink:
-    """Requests to the kernel for links, addresses, neighbours and routes of one namespace, made by pyroute2.
-
-    Usable as a context manager. Raises BackendError if there is no such namespace. For a few requests at a
-    time; dumps and changes of thousands of entries are netlink.py's (docs/decisions/0021).
-    """
-
-    def __init__(self, namespace: str) -> None:
-        self._namespace = namespace
-        with in_namespace(namespace):
-            self._kernel = IPRoute()
-
-    def __enter__(self) -> Rtnetlink:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._kernel.close()
-
-    def __call__(self, table: str, verb: str, device: str, **values: Any) -> None:
-        """Make one request, such as ("link", "set", "tor0", mtu=1550, state="up").
-
-        table: a method of pyroute2's IPRoute; verb: its command; values: its keywords. device: name of the
-        device that is made, or that the entry belongs to. Raises BackendError with the kernel's reason for a
-        refusal.
-        """
-        try:
-            makes = (table, verb) == ("link", "add")
-            which = {"ifname": device} if makes else {_KEY.get(table, "index"): self.index(device)}
-            getattr(self._kernel, table)(verb, **which, **values)
-        except NetlinkError as error:
-            raise BackendError(
-                f"{table} {verb} {device} in {self._namespace}: {os.strerror(error.code)}; "
-                "twinbed testbed doctor says more"
-            ) from error
-
-    def index(self, device: str) -> int:
-        """Return a device's ifindex. Raises BackendError if there is no such device."""
-        try:
-            with in_namespace(self._namespace):
-                return socket.if_nametoindex(device)
-        except OSError as error:
-            raise BackendError(f"{device} in {self._namespace}: no such device; is the fabric up?") from error
-
-
-_KEY = {"neigh": "ifindex", "fdb": "ifindex", "route": "oif"}
-"""pyroute2's keyword for the device; `index` in the other tables."""
-
 _CURE = "sudo make system installs what the fabric needs"
 
 
 def _enter(path: Path) -> None:
     try:
-        door = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise BackendError(
             f"{path}: there is no such namespace ({error.strerror}); twinbed testbed status lists what is up"
         ) from error
     try:
-        if _libc.setns(door, _CLONE_NEWNET):
+        if _libc.setns(descriptor, _CLONE_NEWNET):
             reason = os.strerror(ctypes.get_errno())
             raise BackendError(f"{path}: cannot be entered ({reason}); run as root")
     finally:
-        os.close(door)
+        os.close(descriptor)

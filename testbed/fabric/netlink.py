@@ -1,7 +1,7 @@
 """Speak netlink with the kernel's routing side through arrays: full dumps, batches of changes, notifications.
 
 For: tens of thousands of entries (docs/decisions/0021). Not for: the meaning of messages (dumps.py, rules/)
-or for setting things up, which pyroute2 does (links.Rtnetlink). Source: RFC 3549, linux/netlink.h,
+or for setting things up, which pyroute2 does (rtnetlink.py). Source: RFC 3549, linux/netlink.h,
 linux/rtnetlink.h. A socket belongs to the namespace in which it was made. Words are the machine's: lowest
 byte first, as on x86 and arm64.
 """

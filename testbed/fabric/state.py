@@ -23,7 +23,7 @@ _FILE = "fabric.json"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class FabricState:
     """A fabric's plan and its owner: a run of testbed.containers.ownership, of its maker's process or
     lasting.
     """
@@ -32,7 +32,7 @@ class State:
     owner: str
 
 
-def claim(state: State) -> None:
+def claim(state: FabricState) -> None:
     """Claim the fabric's name and write its file, atomically.
 
     Raises BackendError if the name is in use or nothing can be written.
@@ -49,7 +49,7 @@ def claim(state: State) -> None:
         raise BackendError(f"{folder}: cannot be made ({error.strerror}); run as root") from error
 
 
-def write(state: State) -> None:
+def write(state: FabricState) -> None:
     """Replace a fabric's file, atomically. Raises BackendError if that is not possible."""
     path = state_folder(state.plan.name) / _FILE
     new = path.with_suffix(".new")
@@ -60,13 +60,13 @@ def write(state: State) -> None:
         raise BackendError(f"{path}: cannot be written ({error.strerror}); run as root") from error
 
 
-def read(name: str) -> State:
+def read(name: str) -> FabricState:
     """Return a fabric's state. Raises BackendError if there is no complete file of that name."""
     path = state_folder(name) / _FILE
     try:
         written = json.loads(path.read_text())
         plan = {**written["plan"], "bfd": BfdTimers(**written["plan"]["bfd"])}
-        return State(Plan(**plan), written["owner"])
+        return FabricState(Plan(**plan), written["owner"])
     except PermissionError as error:
         raise BackendError(f"{path}: cannot be read ({error.strerror}); run as root") from error
     except FileNotFoundError:
@@ -113,5 +113,5 @@ def taken(name: str) -> str:
     )
 
 
-def _text(state: State) -> str:
+def _text(state: FabricState) -> str:
     return json.dumps({"owner": state.owner, "plan": asdict(state.plan)}, indent=1)

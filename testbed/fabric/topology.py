@@ -17,9 +17,10 @@ from mininet.link import Intf, Link
 from mininet.net import Mininet
 from mininet.node import Node
 
-from testbed.fabric.links import Rtnetlink, environment_of
+from testbed.fabric.links import environment_of
 from testbed.fabric.model import Fabric
 from testbed.fabric.ownership import NAMESPACES
+from testbed.fabric.rtnetlink import Rtnetlink
 from twinbed import BackendError
 
 _FIRST_INDEX = 10

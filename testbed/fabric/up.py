@@ -20,7 +20,7 @@ from testbed.fabric.fast_path import processes
 from testbed.fabric.links import run_in
 from testbed.fabric.model import Daemon, Fabric, Host, Plan, Tor
 from testbed.fabric.plan import fabric_of
-from testbed.fabric.state import State, claim, read, write
+from testbed.fabric.state import FabricState, claim, read, write
 from twinbed import BackendError
 
 CONVERGENCE_TIMEOUT_S = 60.0
@@ -49,11 +49,11 @@ def up(plan: Plan, *, lasting: bool = False, progress: Progress | None = None) -
     fabric = fabric_of(plan)
     with Interrupts() as interrupts:
         leftovers.make_way(plan.name)
-        claim(State(plan, new_run()))
+        claim(FabricState(plan, new_run()))
         try:
             _make(fabric, say)
             if lasting:
-                write(State(plan, lasting_run(plan.name)))
+                write(FabricState(plan, lasting_run(plan.name)))
         except BaseException:
             # A second Ctrl-C would leave things half removed.
             interrupts.shield()

@@ -218,7 +218,7 @@ def _guard(hops: list[Hop]) -> int:
     os._exit(0)
 
 
-def _before_everything() -> None:
+def _take_priority() -> None:
     """Run with real-time priority and locked memory if permitted. Without it only the delays are longer."""
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
@@ -233,16 +233,16 @@ def main(path: Path) -> int:
             Hop(socket.if_nametoindex(device), int(IPv4Address(gateway)))
             for device, gateway, _ in config.uplinks
         ]
-        held = _guard(hops)
+        pipe = _guard(hops)
         with Path(config.journal).open("a", buffering=1) as journal:
             daemon = Daemon(config, journal)
             signal.signal(signal.SIGTERM, lambda *_: setattr(daemon, "ended", True))
             if config.real_time:
-                _before_everything()
+                _take_priority()
             gc.collect()
             gc.freeze()
             daemon.run()
-        os.close(held)
+        os.close(pipe)
     except (BackendError, OSError) as error:
         sys.stderr.write(f"fast path: {error}\n")
         return 2

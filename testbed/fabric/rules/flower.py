@@ -273,13 +273,13 @@ def _trial() -> bool:
     """Return whether a rule can be put on the loopback device of a new namespace of this thread."""
     if ctypes.CDLL(None).unshare(_CLONE_NEWNET):
         return False  # a process that may not make a namespace may not make a rule
-    loopback, one = 1, np.ones(1, np.int64)
+    loopback, ones = 1, np.ones(1, np.int64)
     try:
         rules = FlowerRules(1, [loopback], 0x7F00_0001)
     except BackendError:
         return False
     try:
-        row = Rules(loopback * one, one, one, one, one, 0 * one, one)
-        return rules.carry_out(Add(1, row, one.astype(np.uint8), Cause(Reason.STARTED, 0.0))) is None
+        row = Rules(loopback * ones, ones, ones, ones, ones, 0 * ones, ones)
+        return rules.carry_out(Add(1, row, ones.astype(np.uint8), Cause(Reason.STARTED, 0.0))) is None
     finally:
         rules.close()

@@ -116,7 +116,7 @@ def test_an_interrupted_maker_tidies_up_itself(
 
 def test_a_process_that_has_not_entered_yet_goes_too(fabric_machine: None) -> None:
     """Started for a namespace by somebody who was killed: it would turn up there after everything is gone."""
-    state.claim(state.State(Plan(name=NAME), f"run-{2**22}-1-0"))
+    state.claim(state.FabricState(Plan(name=NAME), f"run-{2**22}-1-0"))
     late = subprocess.Popen(["sleep", "60"], env={**os.environ, ownership.ENVIRONMENT: NAME})
     leftovers.down(NAME)
     assert late.wait(10) == -signal.SIGKILL
@@ -126,7 +126,7 @@ def test_a_process_that_has_not_entered_yet_goes_too(fabric_machine: None) -> No
 def test_who_forks_while_processes_are_listed_is_found_by_the_next_look(
     fabric_machine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state.claim(state.State(Plan(name=NAME), f"run-{2**22}-1-0"))
+    state.claim(state.FabricState(Plan(name=NAME), f"run-{2**22}-1-0"))
     late = subprocess.Popen(["sleep", "60"], env={**os.environ, ownership.ENVIRONMENT: NAME})
     looks: list[list[int]] = []
 
@@ -148,7 +148,7 @@ def test_what_is_somebody_elses_stays(fabric_machine: None) -> None:
     for each in foreign:
         subprocess.run(["ip", "netns", "add", each], check=True)
     bystander = subprocess.Popen(["ip", "netns", "exec", foreign[0], "sleep", "60"])
-    state.claim(state.State(Plan(name=NAME), f"run-{2**22}-1-0"))
+    state.claim(state.FabricState(Plan(name=NAME), f"run-{2**22}-1-0"))
     try:
         leftovers.remove(NAME)
         leftovers.down()
@@ -163,7 +163,7 @@ def test_what_is_somebody_elses_stays(fabric_machine: None) -> None:
 
 
 def test_a_fabric_of_another_version_is_nobodys_leftover_while_its_maker_lives(fabric_machine: None) -> None:
-    state.claim(state.State(Plan(name=NAME), new_run()))
+    state.claim(state.FabricState(Plan(name=NAME), new_run()))
     path = state_folder(NAME) / "fabric.json"
     path.write_text(path.read_text().replace('"vni"', '"colour"'))
     try:

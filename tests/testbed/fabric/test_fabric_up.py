@@ -13,8 +13,9 @@ import pytest
 
 from control.fabric import Direction, Fault, FaultKind
 from testbed.fabric import faults, frr, leftovers
-from testbed.fabric.links import Rtnetlink, in_namespace, run_in
+from testbed.fabric.links import in_namespace, run_in
 from testbed.fabric.model import Daemon, DaemonFault, Fabric, Plan
+from testbed.fabric.rtnetlink import Rtnetlink
 from testbed.fabric.up import converged, load, up, wait_converged
 from twinbed import BackendError, ScenarioError
 
