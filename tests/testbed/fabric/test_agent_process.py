@@ -78,5 +78,5 @@ def test_counts_go_on_when_a_representor_comes(status: Path) -> None:
     # The successor adopted the first rule and added the second; the first one's counts are still there.
     assert said[-1]["adopted"] == 1
     for name in ("dumps", "messages", "added", "rule_changes", "dump_s", "slowest_dump_s"):
-        counts = [each[name] for each in said]
+        counts = [report[name] for report in said]
         assert counts == sorted(counts), name

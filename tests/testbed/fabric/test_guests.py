@@ -91,14 +91,14 @@ def test_a_host_has_one_vm_at_a_time_and_keeps_nothing_of_it(
         # What is told of the other host's is not looked at: it comes and goes in its own time.
         own = ("ip", "neigh", "show", "nud", "permanent")
         asked = (("ip", "-br", "link"), ("nft", "list", "ruleset"), own)
-        said = [links.run_in(fabric.hosts[0].namespace, each).stdout for each in asked]
-        return [line for each in said for line in each.splitlines() if "extern_learn" not in line]
+        outputs = [links.run_in(fabric.hosts[0].namespace, command).stdout for command in asked]
+        return [line for output in outputs for line in output.splitlines() if "extern_learn" not in line]
 
     monkeypatch.setattr(guests, "Vm", PlayedVm)
     before = everything()
     with (
         guests.guests(fabric, fabric.hosts[:1]),
-        pytest.raises(BackendError, match="a host has one VM at a time"),
+        pytest.raises(BackendError, match="a host can have one VM at a time"),
         guests.guests(fabric, fabric.hosts[:1]),
     ):
         pass

@@ -23,9 +23,9 @@ def edge(hosts=3, tors=2, host_options=None, **link) -> Topo:
 
 
 def test_hosts_stay_hosts_and_switches_become_tors() -> None:
-    found = plan_of(edge(bw=100), "mine")
-    assert found == TopoPlan(("h0", "h1", "h2"), ("s0", "s1"), 1e8)
-    assert Plan(**found.options()) == Plan(hosts=3, tors=2, rate_bps=1e8)
+    planned = plan_of(edge(bw=100), "mine")
+    assert planned == TopoPlan(("h0", "h1", "h2"), ("s0", "s1"), 1e8)
+    assert Plan(**planned.options()) == Plan(hosts=3, tors=2, rate_bps=1e8)
 
 
 def test_links_without_a_rate_are_as_fast_as_the_machine() -> None:

@@ -89,10 +89,10 @@ def test_a_record_that_was_cut_off_is_read_as_far_as_all_ranks_came(tmp_path: Pa
     (tmp_path / "start-0-rank-1.jsonl").write_text(
         "\n".join([*lines, '{"iteration": 1, "ended_ns": 9, "loss": 2.0}', ""])
     )
-    found = training.read(tmp_path, 2)
-    assert found.ended_ns.tolist() == [7]
-    assert found.loss.tolist() == [[2.5], [2.5]]
-    assert found.digests == ()
+    trained = training.read(tmp_path, 2)
+    assert trained.ended_ns.tolist() == [7]
+    assert trained.loss.tolist() == [[2.5], [2.5]]
+    assert trained.digests == ()
     assert training.read(tmp_path / "never", 2).reached == 0
 
 

@@ -39,20 +39,20 @@ def test_what_crosses_the_uplinks_is_vxlan_with_the_frames_that_were_sent(fabric
         frames = [stack.enter_context(wire.taken(source, uplink)) for uplink in source.uplinks]
         payloads = wire.send(*ends, flows=FLOWS, count=EACH)
         assert wire.wait_for(frames, payloads, WITHIN_S)
-    found = [
+    checks = [
         wire.read(taken, wire.expected(fabric, source, uplink, destination))
         for uplink, taken in zip(source.uplinks, frames, strict=True)
     ]
-    assert [seen.wrong for seen in found] == [[], []]
-    assert sorted(payload for seen in found for payload in seen.payloads) == sorted(payloads)
+    assert [seen.wrong for seen in checks] == [[], []]
+    assert sorted(payload for seen in checks for payload in seen.payloads) == sorted(payloads)
     # Every flow has an outer port of its own, so that ToRs and uplinks may tell them apart, and keeps it.
-    ports = [ports for seen in found for ports in seen.source_ports.values()]
+    ports = [ports for seen in checks for ports in seen.source_ports.values()]
     assert len(ports) == FLOWS
-    assert all(len(each) == 1 for each in ports)
+    assert all(len(of_flow) == 1 for of_flow in ports)
     assert len(set().union(*ports)) > FLOWS // 2
     # 64 coins fall on one side once in 10¹⁹ times.
-    assert all(seen.source_ports for seen in found)
-    assert set().union(*(seen.ttls for seen in found)) == {64}
+    assert all(seen.source_ports for seen in checks)
+    assert set().union(*(seen.ttls for seen in checks)) == {64}
 
 
 def test_a_packet_as_it_has_to_be_is_not_complained_about() -> None:
