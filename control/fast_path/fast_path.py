@@ -6,15 +6,12 @@ which no failover changes. Source: RFC 5880 §6.8.4 for the detection time; docs
 
 Rules of this file:
 1. The fast path only removes next hops: a host is reached over the next hops of BGP's own routes without the
-dead
-   ones. It never adds a next hop and never removes the last one.
+   dead ones. It never adds a next hop and never removes the last one.
 2. It therefore ends by itself: once BGP's routes do without the dead next hop, nothing is left to remove.
 3. Nothing is permanent: a dead uplink is used again when its session is up, and after `most_s` at the latest.
-A
-   report holds for its lifetime.
+   A report holds for its lifetime.
 4. Our routing table is what was read, not what was requested: a predecessor's routes are removed and a lost
-route
-   is made again.
+   route is made again.
 """
 
 from __future__ import annotations

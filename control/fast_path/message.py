@@ -54,9 +54,7 @@ class Refusal(StrEnum):
 
 
 class Sealer:
-    """Seal the reports of one host with the fabric's key. Raises ScenarioError for a key that is too
-    short.
-    """
+    """Seal the reports of one host with the fabric's key. Raises ScenarioError if the key is too short."""
 
     def __init__(self, key: bytes) -> None:
         self._key, self._last = _checked(key), 0

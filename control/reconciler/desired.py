@@ -85,8 +85,7 @@ def desired(state: ForwardingState, representors: Representors, own: Rules) -> D
     """Return the rules that `state` calls for. own: our installed rules.
 
     If two VTEPs have the same address, a reachable one is preferred, then the one that already has a rule,
-    then
-    the lowest: a dump does not say which entry came last.
+    then the lowest: a dump does not say which entry came last.
     """
     vnis = np.unique(representors.vni)
     tenant_devices = np.searchsorted(vnis, representors.vni)

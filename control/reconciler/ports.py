@@ -90,9 +90,7 @@ _REASON_TEXT = {
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an instruction is given. at_s: when this became known; request: the dump that showed it (0:
-    none).
-    """
+    """Why an instruction is given. at_s: when it became known; request: the dump that showed it (0: none)."""
 
     reason: Reason
     at_s: float

@@ -48,8 +48,7 @@ class _Trial:
     """A feature that a kernel may lack.
 
     feature: its name; meaning: its use; commands: all must succeed in a fresh namespace; needed: no fabric
-    without it;
-    cure: the command that would mend it.
+    without it; cure: the command that would mend it.
     """
 
     feature: str

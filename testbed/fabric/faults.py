@@ -95,9 +95,7 @@ def flap(fabric: Fabric, fault: Fault, times: int, down_s: float, up_s: float) -
 
 
 def _restart(fabric: Fabric, router: Host | Tor) -> None:
-    """Restart dead daemons. If zebra has died, restart all, as FRR's watchdog does: the others depend on
-    it.
-    """
+    """Restart dead daemons. If zebra has died, restart all, as FRR's watchdog does."""
     dead = [daemon for daemon in Daemon if frr.pid_of(router.namespace, daemon) is None]
     if Daemon.ZEBRA in dead:
         frr.kill(router.namespace, tuple(Daemon))

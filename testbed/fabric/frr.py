@@ -1,9 +1,8 @@
 """Configure, start and kill FRR in one namespace: zebra, bfdd and bgpd.
 
 For: hosts and ToRs of a fabric. Not for: deciding when they start (up.py, faults.py). Source: RFC 7938 (BGP
-in data
-centres: external sessions only), RFC 8365 (EVPN with VXLAN), RFC 5880 and 5882 (BFD). Each instance has a
-path space (`-N`) with its namespace's name, which keeps configurations, sockets and process ids apart.
+in data centres: external sessions only), RFC 8365 (EVPN with VXLAN), RFC 5880 and 5882 (BFD). Each instance
+has a path space (`-N`) with its namespace's name, which keeps configurations, sockets and process ids apart.
 """
 
 from __future__ import annotations
@@ -129,9 +128,7 @@ def kill_processes(pids: Iterable[int]) -> None:
 
 
 def _temporary_of(pid: int) -> list[Path]:
-    """Return a daemon's temporary folders, which it keeps open. Their names have the process id of its
-    start.
-    """
+    """Return a daemon's temporary folders, which it keeps open and which have its first process id."""
     folders = []
     with suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
@@ -269,9 +266,7 @@ def _bgpd(router: Host | Tor) -> str:
 
 
 def _announced(router: Host | Tor) -> list[str]:
-    """Return the filter that makes a host announce only its own routes, so that it is no path between
-    ToRs.
-    """
+    """Return the filter for a host's own routes, so that the host is no path between ToRs."""
     return ["  neighbor edge route-map own out"] if isinstance(router, Host) else []
 
 

@@ -1,9 +1,8 @@
 """Make a VM an endpoint for applications: its device is a tap in a host's bridge.
 
 For: applications that need a kernel of their own (soft_roce.py). Not for: what the VM runs. Source: tun(4).
-To the host
-the VM is one more representor: overlay, routing and failover are the host's, and the VM does not know of
-them. The tap and QEMU carry the fabric's marks, so they are removed with it.
+To the host the VM is one more representor: overlay, routing and failover are the host's, and the VM does not
+know of them. The tap and QEMU carry the fabric's marks, so they are removed with it.
 """
 
 from __future__ import annotations

@@ -113,9 +113,7 @@ def write_sysctls(namespace: str, values: Mapping[str, str | int]) -> None:
 
 
 def environment_of(namespace: str) -> dict[str, str]:
-    """Return this process's environment plus the mark of the namespace's fabric, for a process started
-    there.
-    """
+    """Return this process's environment plus the mark of the namespace's fabric, for its processes."""
     fabric = fabric_of(namespace)
     return dict(os.environ) if fabric is None else {**os.environ, ENVIRONMENT: fabric}
 

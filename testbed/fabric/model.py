@@ -113,9 +113,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host. loopback: IPv4 of its tunnel endpoint; bridge: its device; tunnel: the bridge's VXLAN
-    device.
-    """
+    """A host. loopback: IPv4 of its tunnel endpoint; bridge: its device; tunnel: its VXLAN device."""
 
     namespace: str
     index: int

@@ -64,9 +64,7 @@ class Monitor:
         self._links.close()
 
     def deaf(self, deaf: bool) -> None:
-        """Ignore all notifications from now on, as if they were lost (True), or receive them again
-        (False).
-        """
+        """Ignore all notifications from now on, as if they were lost (True), or receive them (False)."""
         (self._socket.leave if deaf else self._socket.join)(GROUPS)
 
     def read(self, now_s: float) -> list[Event]:

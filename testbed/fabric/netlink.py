@@ -46,9 +46,7 @@ _KIND_MASK = 0x3FFF
 
 
 class Inside(Enum):
-    """What an attribute contains. HOPS: struct rtnexthop with attributes; a hop's kind is its number, from
-    0.
-    """
+    """What an attribute contains. HOPS: struct rtnexthop with attributes; a hop's kind is its number."""
 
     ATTRIBUTES = "attributes"
     HOPS = "hops"
@@ -111,9 +109,7 @@ class Alike:
         return self._words[self._starts + FIRST_HEADER_WORD + word].astype(np.int64)
 
     def word(self, *path: int, at: int = 0, missing: int = 0) -> Whole:
-        """Return int64[count]: a word of the attribute in the host's byte order; `missing` if there is
-        none.
-        """
+        """Return int64[count]: the attribute's word in host byte order; `missing` if there is none."""
         place = self._places.get(path)
         if place is None:
             return np.full(self.count, missing, np.int64)

@@ -163,9 +163,7 @@ class FlowHearing:
         return len(self._missing)
 
     def take(self, number: int, at_ns: int) -> Gap | None:
-        """Take a datagram that arrived; return the gap that it ends, if any. None is missed before the
-        first.
-        """
+        """Take an arrived datagram; return the gap that it ends, if any. None is missed before the first."""
         self.received += 1
         if number <= self._last:
             if number in self._missing:

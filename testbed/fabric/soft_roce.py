@@ -4,8 +4,7 @@ For: what a queue pair notices of a fault. Not for: breaking anything (faults.py
 (lab.fabric.real.soft_roce). Source: perftest; drivers/infiniband/sw/rxe/rxe_comp.c of Linux 6.1.
 
 A VM is an endpoint like any other (guests.py), so overlay and failover are its host's. rdma_rxe differs from
-hardware
-in two points: a retry count of 7 means for ever, and its timers tick with the kernel's jiffies.
+hardware in two points: a retry count of 7 means for ever, and its timers tick with the kernel's jiffies.
 """
 
 from __future__ import annotations

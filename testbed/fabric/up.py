@@ -24,8 +24,7 @@ from testbed.fabric.state import FabricState, claim, read, write
 from twinbed import BackendError
 
 CONVERGENCE_TIMEOUT_S = 60.0
-"""Longest wait for convergence, s. A fabric of 4 hosts takes a few seconds on an idle machine of two
-cores.
+"""Longest wait for convergence, s. A fabric of 4 hosts takes a few seconds on an idle machine of two cores.
 """
 
 _WORKERS = 8

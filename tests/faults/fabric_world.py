@@ -84,9 +84,7 @@ class Episode:
         self.check()
 
     def check(self) -> None:
-        """Check the rules, datagrams between all neighbours, and that other programs' things are
-        unchanged.
-        """
+        """Check the rules, datagrams between all neighbours, and that others' things are unchanged."""
         for host in self.fabric.hosts:
             wanted = self.wanted(host)
             _until_equal(lambda: self.rules(host), wanted, f"rules of {host.namespace}")  # noqa: B023

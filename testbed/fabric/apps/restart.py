@@ -44,9 +44,8 @@ class Losses:
     """What every death of a job cost, float64[n], s.
 
     detect_s: from the last iteration's end until the death was noticed; path_s: from then until the path was
-    back;
-    start_s: from then until the processes computed again; redo_s: from then until lost iterations were done
-    again.
+    back; start_s: from then until the processes computed again; redo_s: from then until lost iterations were
+    done again.
     """
 
     detect_s: Floats
@@ -68,9 +67,7 @@ def run_to_end(
     path_is_back: Callable[[], bool],
     within_s: float,
 ) -> list[Life]:
-    """Run a job to its end and return its lives; the last one finished. Raises BackendError after
-    within_s.
-    """
+    """Run a job to its end. Returns its lives; the last one finished. Raises BackendError after within_s."""
     until = time.monotonic() + within_s
     lives: list[Life] = []
     while True:

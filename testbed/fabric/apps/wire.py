@@ -81,9 +81,7 @@ class WireCheck:
 
 @contextmanager
 def taken(host: Host, uplink: Uplink) -> Iterator[list[bytes]]:
-    """Yield a list to which every frame that crosses a host's uplink, both ways, is added during the
-    block.
-    """
+    """Yield a list that gets every frame that crosses a host's uplink, both ways, during the block."""
     frames: list[bytes] = []
     over = threading.Event()
     with links.in_namespace(host.namespace):
@@ -101,9 +99,7 @@ def taken(host: Host, uplink: Uplink) -> Iterator[list[bytes]]:
 
 
 def send(source: Endpoint, destination: Endpoint, *, flows: int, count: int) -> list[bytes]:
-    """Send `count` datagrams from every one of `flows` source ports to a closed port. Returns their
-    payloads.
-    """
+    """Send `count` datagrams from each of `flows` source ports to a closed port. Return their payloads."""
     payloads = [
         f"flow {flow:4} datagram {index:4}".encode() for index in range(count) for flow in range(flows)
     ]
@@ -115,9 +111,7 @@ def send(source: Endpoint, destination: Endpoint, *, flows: int, count: int) -> 
 
 
 def wait_for(taken: Sequence[Sequence[bytes]], payloads: Sequence[bytes], within_s: float) -> bool:
-    """Return whether datagrams with all these payloads were captured within within_s, at all places
-    together.
-    """
+    """Return whether all payloads were captured within within_s, at all places together."""
     until = time.monotonic() + within_s
     while lacking := set(payloads) - {frame[-len(payloads[-1]) :] for frames in taken for frame in frames}:
         if time.monotonic() > until:

@@ -53,9 +53,7 @@ _IN_FILTERS: dict[Path, Inside] = {(OPTIONS,): Inside.ATTRIBUTES}
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """A BPF filter at a device's ingress. device: ifindex; handle: its number; program: its program's
-    number.
-    """
+    """A BPF filter at a device's ingress. device: ifindex; handle: its number; program: its program's id."""
 
     device: int
     name: str
@@ -244,9 +242,7 @@ class BpfRules:
 
 
 def installed(netlink: Socket, devices: Sequence[int]) -> Rules:
-    """Return all owners' rules on these devices, for a reader without rules. Raises OSError or
-    BackendError.
-    """
+    """Return all owners' rules on these devices. Raises OSError or BackendError."""
     parts = []
     for filter_ in _filters(netlink, devices):
         if (tunnel := Tunnel.adopt(filter_.program)) is not None:

@@ -104,9 +104,7 @@ class FlowerRules:
 
     @staticmethod
     def works() -> bool:
-        """Return whether this kernel takes such a rule. It is tried in a namespace that ends with the
-        trial.
-        """
+        """Return whether this kernel takes such a rule, tried in a namespace that ends with the trial."""
         results: list[bool] = []
         trial = threading.Thread(target=lambda: results.append(_trial()))
         trial.start()

@@ -175,9 +175,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     # --- what must hold ------------------------------------------------------------------------------
 
     def ours(self) -> dict[int, int]:
-        """Return mac → VTEP. There must be one rule per address unless a second one was added from
-        outside.
-        """
+        """Return mac → VTEP. There must be one rule per address unless a second was added from outside."""
         rows = [row for row in self.kernel.tables.rules() if row[6] == OWNER]
         assert self.tampered or len(rows) == len({row[1] for row in rows})
         return {row[1]: row[3] for row in rows}

@@ -59,9 +59,7 @@ def agents(fabric: Fabric) -> Iterator[Agents]:
 
 
 def frames(agents: Agents, host: int) -> tuple[int, int]:
-    """Return the frames sent by a rule and those left to the bridge, from a report written after this
-    call.
-    """
+    """Return the frames sent by a rule and those left to the bridge, from a report after this call."""
     before = agents.report(host)
 
     def fresh() -> bool:

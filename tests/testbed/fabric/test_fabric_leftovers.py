@@ -115,9 +115,7 @@ def test_an_interrupted_maker_tidies_up_itself(
 
 
 def test_a_process_that_has_not_entered_yet_goes_too(fabric_machine: None) -> None:
-    """A killed maker started the process for a namespace; it would appear there after everything is
-    removed.
-    """
+    """A killed maker started it for a namespace, where it would appear after everything is removed."""
     state.claim(state.FabricState(Plan(name=NAME), f"run-{2**22}-1-0"))
     late = subprocess.Popen(["sleep", "60"], env={**os.environ, ownership.ENVIRONMENT: NAME})
     leftovers.down(NAME)
