@@ -49,62 +49,56 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """The fast path has started and knows nothing yet. A predecessor may have left routes."""
+class _Event:
+    """Something that happened at at_s on the backend's clock, s."""
 
     at_s: float
+
+
+class Started(_Event):
+    """The fast path has started and knows nothing yet. A predecessor may have left routes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Heard(_Event):
     """A BFD control packet from the uplink's gateway arrived."""
 
-    at_s: float
     uplink: int
     control: Control
 
 
 @dataclass(frozen=True, slots=True)
-class CarrierLost:
+class CarrierLost(_Event):
     """The uplink's device reports that it has no carrier."""
 
-    at_s: float
     uplink: int
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class Told(_Event):
     """Another host's report arrived."""
 
-    at_s: float
     report: Report
 
 
-@dataclass(frozen=True, slots=True)
-class RoutesChanged:
+class RoutesChanged(_Event):
     """The kernel said that routes changed, or that such messages were lost."""
 
-    at_s: float
-
 
 @dataclass(frozen=True, slots=True)
-class Routes:
+class Routes(_Event):
     """The answer to `ReadRoutes`.
 
     main: BGP's routes that are in force; steered: the routes in the fast path's own table, whoever wrote
     them.
     """
 
-    at_s: float
     main: NextHops
     steered: NextHops
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired:
+class TimerFired(_Event):
     """The time of the armed timer has come."""
-
-    at_s: float
 
 
 Event = Started | Heard | CarrierLost | Told | RoutesChanged | Routes | TimerFired

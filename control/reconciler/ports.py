@@ -101,67 +101,66 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """The controller has started and knows nothing yet."""
+class _Event:
+    """Something that happened at at_s on the backend's clock."""
 
     at_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class _Answer(_Event):
+    """An answer to the request of that number."""
+
+    request: int
+
+
+class Started(_Event):
+    """The controller has started and knows nothing yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(_Event):
     """A message said that tables changed.
 
     entries: VXLAN forwarding entries that the message named; gone: they were removed, not added. Both are
     hints: the message may be older than the state that it is compared with.
     """
 
-    at_s: float
     tables: frozenset[Table]
     entries: EvpnFdb | None = None
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Overflowed:
+class Overflowed(_Event):
     """Messages were lost because the socket's buffer was full (ENOBUFS)."""
 
-    at_s: float
-
 
 @dataclass(frozen=True, slots=True)
-class Dumped:
+class Dumped(_Answer):
     """The answer to `Dump`.
 
     rules: all rules on the representors, whoever owns them.
     incomplete: tables that changed while they were read (NLM_F_DUMP_INTR); entries may be missing from them.
     """
 
-    at_s: float
-    request: int
     state: ForwardingState
     rules: Rules
     incomplete: frozenset[Table] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class DumpFailed:
+class DumpFailed(_Answer):
     """A `Dump` could not be answered. why: the system's error message."""
 
-    at_s: float
-    request: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(_Answer):
     """Every rule change of the request is in force."""
 
-    at_s: float
-    request: int
-
 
 @dataclass(frozen=True, slots=True)
-class InstallFailed:
+class InstallFailed(_Answer):
     """Some rule changes of the request were refused; the others are in force.
 
     rows: positions of the refused rules in the request, int64[k].
@@ -169,18 +168,15 @@ class InstallFailed:
     full: a rule was refused because the kernel takes no more rules (ENOSPC).
     """
 
-    at_s: float
-    request: int
     rows: Whole
     why: str
     full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class TimerFired:
+class TimerFired(_Event):
     """The time of an armed timer has come."""
 
-    at_s: float
     timer: Timer
 
 
@@ -214,19 +210,13 @@ class RuleChange:
 class Add(RuleChange):
     """Install the rules. Their handle is 0; the kernel gives one."""
 
-    __slots__ = ()
-
 
 class Replace(RuleChange):
     """Give the installed rule of each handle the new VNI, remote and action, atomically."""
 
-    __slots__ = ()
-
 
 class Delete(RuleChange):
     """Remove the rules of these handles. A rule that is already gone is no failure."""
-
-    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import IO, Any
@@ -131,7 +131,7 @@ class Daemon:
 
     def _hand(self, event: Event, at_s: float | None = None) -> None:
         if at_s is not None and at_s != event.at_s:
-            event = type(event)(**{**_fields(event), "at_s": at_s})
+            event = replace(event, at_s=at_s)
         self._at_s = event.at_s
         self._carry_out(event, self._policy.handle(event))
 
@@ -193,10 +193,6 @@ class Daemon:
                     row["uplinks"] = sorted(step.uplinks)
                 row["host"] = str(IPv4Address(step.report.sender if isinstance(step, Tell) else step.host))
                 self._journal.write(json.dumps(row) + "\n")
-
-
-def _fields(event: Event) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in event.__slots__}
 
 
 def _guard(hops: list[Hop]) -> int:
