@@ -13,7 +13,7 @@ from ipaddress import ip_interface
 
 from control.fabric import VXLAN_OVERHEAD_BYTES
 from testbed.fabric.links import run_in, write_sysctls
-from testbed.fabric.model import Endpoint, Fabric, Host, Plan, Tor
+from testbed.fabric.model import VXLAN_PORT, Endpoint, Fabric, Host, Plan, Tor
 from testbed.fabric.plan import UPLINK_PREFIX_LENGTH
 from testbed.fabric.rtnetlink import Rtnetlink
 from twinbed import BackendError
@@ -23,9 +23,6 @@ TABLE = "twinbed"
 
 LOST_OUT, LOST_IN = "lost_out", "lost_in"
 """Sets of a ToR's ports that drop the traffic that hosts send, and the traffic sent to hosts."""
-
-VXLAN_PORT = 4789
-"""UDP port of VXLAN (RFC 7348)."""
 
 NTF_MASTER, NUD_NOARP = 0x04, 0x40
 """linux/neighbour.h: an entry of the bridge above the device; an entry that does not age ("static")."""

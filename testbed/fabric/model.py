@@ -17,6 +17,9 @@ from twinbed import ScenarioError
 MOST_HOSTS, MOST_TORS, MOST_ENDPOINTS = 200, 8, 50
 """Largest numbers that the address plan has room for (plan.py)."""
 
+VXLAN_PORT = 4789
+"""UDP port of VXLAN (RFC 7348)."""
+
 LONGEST_NAME = 20
 _NAME = re.compile(r"[a-z0-9](-?[a-z0-9])*")
 _MTU_BYTES = (1280, 9000)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from control.fabric import Fault, FaultKind
 from testbed.fabric import faults
-from testbed.fabric.apps.carried import Carried, carried
+from testbed.fabric.apps.paths import Carried, carried
 from testbed.fabric.model import Fabric
 
 _LOOK_EVERY_S = 0.5

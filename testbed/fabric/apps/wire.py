@@ -22,10 +22,9 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, bind_layers
 
 from testbed.fabric import links
-from testbed.fabric.model import Endpoint, Fabric, Host, Uplink
+from testbed.fabric.model import VXLAN_PORT, Endpoint, Fabric, Host, Uplink
 from twinbed import BackendError
 
-VXLAN_PORT = 4789
 ETH_P_ALL = 3
 HEADERS_BYTES = 14 + 20 + 8 + 8
 """Bytes that the overlay adds to an inner frame: Ethernet, IPv4, UDP, VXLAN."""

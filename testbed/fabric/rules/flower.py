@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from control.reconciler.model import Rules, Whole
 from control.reconciler.ports import Add, Cause, Delete, Reason, RuleChange
+from testbed.fabric.model import VXLAN_PORT
 from testbed.fabric.netlink import (
     ACK,
     FIRST_HEADER_WORD,
@@ -47,7 +48,6 @@ from testbed.fabric.rules.ingress import (
     OPTIONS,
     TC_HEADER,
     TC_WORDS,
-    VXLAN_PORT,
     ensure_clsact,
     ensure_way_out,
     filters,

@@ -19,6 +19,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from testbed.containers.ownership import MARK
 from testbed.fabric import nftables
 from testbed.fabric.dumps import read_links
+from testbed.fabric.model import VXLAN_PORT
 from testbed.fabric.netlink import Messages, Socket, attribute, name_of, request
 from twinbed import BackendError
 
@@ -34,7 +35,6 @@ INGRESS = 0xFFFF_FFF2
 CREATE, EXCLUSIVE, REPLACE = 0x400, 0x200, 0x100
 
 WAY_OUT = "tbout"
-VXLAN_PORT = 4789
 _OWN_PORT = 4790
 _CLSACT, _CLSACT_HANDLE = 0xFFFF_FFF1, 0xFFFF_0000
 _TABLE = "twinbed_way_out"

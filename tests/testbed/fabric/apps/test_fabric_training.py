@@ -16,8 +16,7 @@ import pytest
 from control.fabric import Fault, FaultKind
 from testbed.fabric import faults, up
 from testbed.fabric.apps import restart, training
-from testbed.fabric.apps.answer import answers
-from testbed.fabric.apps.carried import carried
+from testbed.fabric.apps.paths import answers, carried
 from testbed.fabric.apps.restart import Life
 from testbed.fabric.apps.training import Trained, Training
 from testbed.fabric.model import Endpoint, Fabric

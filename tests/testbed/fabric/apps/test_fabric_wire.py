@@ -11,9 +11,9 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
 
 from testbed.fabric.apps import wire
-from testbed.fabric.apps.answer import answers
+from testbed.fabric.apps.paths import answers
 from testbed.fabric.apps.wire import Expected
-from testbed.fabric.model import Fabric, Plan
+from testbed.fabric.model import VXLAN_PORT, Fabric, Plan
 from testbed.fabric.plan import fabric_of
 
 WITHIN_S = 30.0
@@ -77,7 +77,7 @@ def test_what_is_wrong_with_a_packet_is_named(changed: dict[str, int | str], com
 
 
 def test_other_packets_are_left_alone() -> None:
-    other = Ether() / IP(src="10.1.1.1", dst=SMALL.hosts[1].loopback) / UDP(dport=wire.VXLAN_PORT) / Raw(b"x")
+    other = Ether() / IP(src="10.1.1.1", dst=SMALL.hosts[1].loopback) / UDP(dport=VXLAN_PORT) / Raw(b"x")
     assert wire.read([bytes(other), bytes(Ether() / Raw(b"y"))], EXPECTED).packets == 0
 
 
@@ -94,5 +94,5 @@ def _packet(
     inner /= IP(src=EXPECTED.source_end.address, dst=EXPECTED.destination_end.address)
     inner /= UDP(sport=1234, dport=9) / Raw(b"payload")
     outer = IP(src=SMALL.hosts[0].loopback, dst=SMALL.hosts[1].loopback)
-    udp = UDP(sport=sport, dport=wire.VXLAN_PORT, chksum=chksum)
+    udp = UDP(sport=sport, dport=VXLAN_PORT, chksum=chksum)
     return Ether(src=src, dst=EXPECTED.next_hop_mac) / outer / udp / VXLAN(vni=vni, flags=flags) / inner

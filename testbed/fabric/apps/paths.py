@@ -1,21 +1,40 @@
-"""Measure what a host's uplinks carry now, to know whether a fault there affects an application's flows.
+"""Look at the paths of applications: whether one endpoint answers another, and what a host's uplinks carry
+now.
 
-For: telling a fault of a used path from a fault of a path that hashing left empty. Not for: an application's
-throughput (streams.py). Source: proc(5). The kernel's counters include the overlay's headers, BFD and BGP.
+For: waiting until a path is back, and telling a fault of a used path from one of a path that hashing left
+empty. Not for: measuring how long a path was gone (probe.py), or an application's throughput (streams.py).
+Source: proc(5), RFC 863 (discard). The kernel's counters include the overlay's headers, BFD and BGP.
 """
 
 from __future__ import annotations
 
+import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.fabric import links
-from testbed.fabric.model import Host, Uplink
+from testbed.fabric.model import Endpoint, Host, Uplink
+
+_NOBODY_LISTENS = 9
+"""TCP's discard port. Nobody listens there, so the other kernel answers that it is closed."""
 
 _COUNTERS = Path("/proc/thread-self/net/dev")
 _IN_BYTES, _OUT_BYTES = 0, 8
 """Columns of net/dev after the device's name (proc(5))."""
+
+
+def answers(source: Endpoint, destination: Endpoint, *, within_s: float = 0.5) -> bool:
+    """Return whether a TCP segment and its answer get through within within_s."""
+    with links.in_namespace(source.namespace), socket.socket() as asking:
+        asking.settimeout(within_s)
+        try:
+            asking.connect((destination.address, _NOBODY_LISTENS))
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+        return True
 
 
 @dataclass(frozen=True, slots=True)
