@@ -2,8 +2,7 @@
 
 For: the port between the fast path and its backends. Not for: decisions (fast_path.py). Source: our design.
 
-A backend hands over one event at a time and carries out the instructions that come back, in order. It
-promises:
+A backend hands over one event at a time and carries out the instructions in order. It promises:
 - `at_s` never goes back. It is the time at which something happened, not when it was read: a packet that
   arrived before a timer's time is handed over before that `TimerFired`, however late both are read.
 - `Routes` answers `ReadRoutes`, is complete, and shows all earlier instructions in force.
@@ -89,8 +88,7 @@ class RoutesChanged(_Event):
 class Routes(_Event):
     """The answer to `ReadRoutes`.
 
-    main: BGP's routes that are in force; steered: the routes in the fast path's own table, whoever wrote
-    them.
+    main: BGP's routes that are in force; steered: those in the fast path's own table.
     """
 
     main: NextHops

@@ -132,8 +132,7 @@ NO_RULES = Rules(*[_NOTHING] * len(fields(Rules)))
 
 @dataclass(frozen=True, slots=True)
 class Representors(_Columns):
-    """The host's VF representors, ascending by device. device: ifindex, int64[r]; vni: its tenant's,
-    int64[r].
+    """The host's VF representors, ascending by device. device: ifindex; vni: its tenant's; int64[r].
 
     Raises ScenarioError for a device that is given twice and for a VNI outside 1 … 2^24 − 1.
     """

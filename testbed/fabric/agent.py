@@ -100,9 +100,7 @@ class Agent:
         self._feed(Started(time.monotonic()))
 
     def step(self, within_s: float) -> None:
-        """Wait at most within_s for something to do, and do it: notifications, then due timers, then one
-        request.
-        """
+        """Wait at most within_s, then handle notifications, due timers and one request."""
         if self._requests:
             within_s = 0.0
         elif self._due_s:

@@ -1,7 +1,6 @@
 """Run the agent of a namespace as a process: `python -m testbed.fabric.agent`.
 
-For: running one agent (`main`), or one in every host of a fabric (`Agents`). Not for: an agent's work
-(agent.py).
+For: running one agent (`main`), or one in every host of a fabric (`Agents`). Not for: its work (agent.py).
 Source: our design. The process prints a line of JSON after its first dump and then at intervals. SIGTERM ends
 it, and the rules stay. When representors come or go, it starts a new agent for the present ones, and its
 counts go on.
@@ -67,18 +66,14 @@ class _Ended:
 
 
 def applier_for(kind: str, owner: int, served: Place) -> Applier:
-    """Return the applier of a kind: `bpf`, `flower`, or `auto` (flower if this kernel has it). Raises
-    BackendError.
-    """
+    """Return an applier: `bpf`, `flower`, or `auto` (flower if the kernel has it). Raises BackendError."""
     if kind == "flower" or (kind == "auto" and FlowerRules.works()):
         return FlowerRules(owner, served.devices, served.local)
     return BpfRules(owner, served.devices, served.local)
 
 
 def serve(kind: str, settings: ReconcilerSettings, say: Say, every_s: float) -> None:
-    """Serve this namespace until SIGTERM. say: called with a report every every_s seconds. Raises
-    BackendError.
-    """
+    """Serve this namespace until SIGTERM; report by `say` every every_s. Raises BackendError."""
     signals = _Ended()
     before: dict[str, Any] = {}
     while not signals.ended:
@@ -104,8 +99,7 @@ def report(agent: Agent, reconciler: Reconciler, before: Mapping[str, Any]) -> d
     """Return the controller's state and counts, the agent's counts, and those of the kernel's messages.
 
     before: the last report with other representors, or empty; its counts are added, so that counts never
-    fall. Some appliers also count frames_sent (by a rule) and frames_left (to the bridge) since the program
-    was loaded.
+    fall. Some appliers also count frames_sent (by a rule) and frames_left (to the bridge).
     """
     now = {
         "pid": os.getpid(),
@@ -122,11 +116,9 @@ def report(agent: Agent, reconciler: Reconciler, before: Mapping[str, Any]) -> d
 
 
 class Agents:
-    """An agent in every host of a fabric. Usable as a context manager; at its end the agents end and the
-    rules stay.
+    """An agent in every host of a fabric. Usable as a context manager; the rules stay at its end.
 
-    kind: as in `applier_for`; timeout_s: of every reconciler, s. Raises BackendError if an agent does not
-    start.
+    kind: as in `applier_for`; timeout_s: of every reconciler, s. Raises BackendError if one fails.
     """
 
     def __init__(self, fabric: Fabric, *, kind: str = "auto", timeout_s: float = 1.0) -> None:

@@ -36,11 +36,9 @@ class CapturedPacket:
     """A decoded packet.
 
     at_s: time since the capture began, s; device: where it was captured; protocol: VXLAN, BFD, RoCEv2, or
-    VXLAN/RoCEv2 for RoCEv2 inside a tunnel; source, destination: outer IPv4 addresses; size_bytes: frame
-    length.
+    VXLAN/RoCEv2 for RoCEv2 inside a tunnel; source, destination: outer IPv4; size_bytes: frame length.
     vni, inner_source, inner_destination: the tunnel and the addresses inside it (IPv4, or MAC if not IPv4).
-    bfd_state, bfd_multiplier, bfd_interval_s: the sender's session state, detection multiplier and desired
-    interval.
+    bfd_state, bfd_multiplier, bfd_interval_s: the sender's state, multiplier and desired interval.
     opcode, queue_pair, sequence: BTH's operation, destination queue pair and packet sequence number.
     """
 

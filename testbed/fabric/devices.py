@@ -1,7 +1,6 @@
 """Configure a fabric's devices: addresses, the overlay, applications' routes, rates, and chains for faults.
 
-For: one namespace at a time. Links, addresses and routes are made by pyroute2, rates by `tc`, chains by
-`nft`.
+For: one namespace at a time. pyroute2 makes links, addresses and routes, `tc` rates, `nft` chains.
 Not for: making namespaces and cables (topology.py) or routing (frr.py). Source: RFC 7348 (VXLAN), RFC 8365
 §5.
 """

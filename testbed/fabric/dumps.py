@@ -1,7 +1,6 @@
 """Read the kernel's forwarding state by full dumps: bridge and VXLAN forwarding entries, routes, neighbours.
 
-For: the four tables as arrays of control.reconciler.model. Not for: rules (rules/), or for what the tables
-call for.
+For: the four tables as arrays of control.reconciler.model. Not for: rules (rules/, control.reconciler).
 Source: linux/neighbour.h, linux/rtnetlink.h, linux/if_link.h. Entries that the kernel would not use are left
 out: next hops that are dead or have no carrier, and routes that lead nowhere.
 """
@@ -120,8 +119,7 @@ def read_tables(netlink: Socket) -> DumpedTables:
 
 
 def forwarding_entries(messages: Messages, tunnels: dict[int, int]) -> tuple[BridgeFdb, EvpnFdb]:
-    """Return the entries of bridges, and of the VXLAN devices in `tunnels` (ifindex → VNI), in neighbour
-    messages.
+    """Return bridges' entries and those of `tunnels` (VXLAN ifindex → VNI) in neighbour messages.
 
     Entries with an IPv6 VTEP are left out.
     """

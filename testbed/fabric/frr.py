@@ -140,8 +140,7 @@ def _temporary_of(pid: int) -> list[Path]:
 
 
 def remove_temporary(folder: Path) -> None:
-    """Remove the temporary files of a namespace's dead daemons. folder: the namespace's folder under
-    /run/frr.
+    """Remove the temporary files of a namespace's dead daemons. folder: its folder under /run/frr.
 
     A daemon that has logged nothing yet has no temporary file open, so its process id is noted as it starts.
     """

@@ -54,8 +54,7 @@ def standing() -> tuple[Standing, ...]:
 
 
 def down(name: str | None = None, *, everything: bool = False) -> tuple[Standing, ...]:
-    """Remove the fabric of that name, even if it is in use; without a name all that are left over, or
-    everything.
+    """Remove the fabric of that name, even if in use; without a name what is left over, or everything.
 
     Returns what the removed fabrics had. Raises BackendError if there is none of that name, and for the first
     thing that could not be removed, after everything else was.

@@ -35,8 +35,7 @@ class Daemon(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a fabric shall be. Every host has an uplink to every ToR. Raises ScenarioError for an impossible
-    value.
+    """A fabric to be made. Every host has an uplink to every ToR. Raises ScenarioError for a bad value.
 
     name: the fabric's name; fabrics with different names can be up together.
     hosts, tors: their numbers; endpoints: namespaces for applications, per host.
@@ -130,9 +129,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Tor:
-    """A switch. ports: its devices by the host's index; addresses: their IPv4; router_id: BGP's, like an
-    IPv4.
-    """
+    """A switch. ports: its devices by host index; addresses: their IPv4; router_id: BGP's, as IPv4."""
 
     namespace: str
     index: int

@@ -136,11 +136,9 @@ class Alike:
 
 
 def alike(messages: Messages, header_words: int, nested: Mapping[Path, Inside]) -> Iterator[Alike]:
-    """Yield the messages, grouped by layout. header_words: of the family's header; nested: attributes to look
-    into.
+    """Yield the messages by layout. header_words: of the family's header; nested: what to look into.
 
-    One message of each layout is parsed attribute by attribute. The others are compared with it, column by
-    column.
+    One message of each layout is parsed attribute by attribute. The others are compared with it by columns.
     """
     words, left = messages.words, messages.starts
     while left.size:
@@ -237,8 +235,7 @@ class Socket:
             self._socket.setsockopt(_SOL_NETLINK, _DROP_MEMBERSHIP, group)
 
     def dump(self, kind: int, body: bytes) -> Messages:
-        """Return a complete table. kind: RTM_GET…; body: the family's header and attributes that select
-        entries.
+        """Return a complete table. kind: RTM_GET…; body: the family's header and selecting attributes.
 
         Raises OSError with the kernel's reason.
         """
@@ -268,8 +265,7 @@ class Socket:
         return Messages(words, starts, interrupted, len(parts))
 
     def change(self, requests: bytes, count: int) -> list[tuple[int, int]]:
-        """Make `count` requests in order. Their sequence numbers are 0, 1, …, and the last asks for an
-        answer.
+        """Make `count` requests with sequence numbers 0, 1, …, of which the last asks for an answer.
 
         Returns (sequence number, errno) of the refused ones. Raises OSError if the kernel takes none of them.
         """
@@ -288,9 +284,7 @@ class Socket:
                     return refused
 
     def receive(self) -> bytes | None:
-        """Return one datagram of notifications; None if there is none. Raises OSError ENOBUFS if some were
-        lost.
-        """
+        """Return a datagram of notifications, or None. Raises OSError ENOBUFS if some were lost."""
         try:
             return self._socket.recv(_MOST_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:

@@ -61,8 +61,8 @@ class Flows:
 class Gap:
     """Missing datagrams between two arrivals of a flow.
 
-    begin_ns, end_ns: the arrivals before and after (CLOCK_MONOTONIC, ns); lost: number of missing datagrams,
-    at least 1.
+    begin_ns, end_ns: the arrivals before and after (CLOCK_MONOTONIC, ns); lost: missing datagrams, at least
+    1.
     """
 
     flow: int

@@ -39,8 +39,7 @@ class Rtnetlink:
         """Make one request, such as ("link", "set", "tor0", mtu=1550, state="up").
 
         table: a method of pyroute2's IPRoute; verb: its command; values: its keywords. device: name of the
-        device that is made, or that the entry belongs to. Raises BackendError with the kernel's reason for a
-        refusal.
+        device that is made, or that the entry belongs to. Raises BackendError with the kernel's reason.
         """
         try:
             makes = (table, verb) == ("link", "add")

@@ -42,8 +42,7 @@ class Stall:
 def sentinel(out: Path, floor_s: float = FLOOR_S) -> Iterator[None]:
     """Watch every CPU of this process while the block runs. `read(out)` returns the stalls.
 
-    Raises BackendError if it cannot have real-time priority, because any busy process would then look like a
-    stall.
+    Raises BackendError without real-time priority, because a busy process would then look like a stall.
     """
     out.write_text("")
     command = [sys.executable, "-m", "testbed.fabric.sentinel", str(out), str(floor_s)]

@@ -27,9 +27,7 @@ TIMEOUT = 14
 """perftest's default exponent of the ACK timeout: 4.096 µs · 2^14 = 67 ms."""
 
 CM_TIMEOUT = 19
-"""Exponent of the ACK timeout that the kernel's connection manager sets (drivers/infiniband/core/cma.c): 2.1
-s.
-"""
+"""Exponent of the kernel's connection manager (drivers/infiniband/core/cma.c): 2.1 s."""
 
 RETRIES_USED_UP = "Failed status 12"
 """IBV_WC_RETRY_EXC_ERR: the last retry was not answered either, and the queue pair is in error."""
@@ -147,8 +145,7 @@ def _pair(
 ) -> _PairRun:
     """Run a tool's two ends.
 
-    began_ns is when the client printed the heading of its results, just before it began; ended_ns is its next
-    output.
+    began_ns: the client printed its heading, just before it began; ended_ns: its next output.
     """
     command = f"{_GID}\nexec stdbuf -oL {tool} -d {_LINK} -x $gid -F {options}"
     waits = f"until {_LISTENS}; do kill -0 $! || exit 1; sleep 0.1; done"

@@ -24,9 +24,7 @@ _FILE = "fabric.json"
 
 @dataclass(frozen=True, slots=True)
 class FabricState:
-    """A fabric's plan and its owner: a run of testbed.containers.ownership, of its maker's process or
-    lasting.
-    """
+    """A fabric's plan and owner (a run of testbed.containers.ownership, its maker's or lasting)."""
 
     plan: Plan
     owner: str

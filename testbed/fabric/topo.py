@@ -27,9 +27,7 @@ _OWN = frozenset({"node1", "node2", "port1", "port2", "isSwitch"})
 
 @dataclass(frozen=True, slots=True)
 class TopoPlan:
-    """What a topology asks for. hosts, tors: their names, in Mininet's order; rate_bps: of every link, or
-    None.
-    """
+    """What a topology asks for. hosts, tors: names in Mininet's order; rate_bps: of every link, or None."""
 
     hosts: tuple[str, ...]
     tors: tuple[str, ...]

@@ -1,7 +1,6 @@
 """Make a fabric's nodes and cables through Mininet's Python API; pyroute2 makes each veth pair.
 
-For: namespaces and veth pairs. Not for: configuring them (devices.py). Source: Mininet's classes Node and
-Link.
+For: namespaces and veth pairs. Not for: configuring them (devices.py). Source: Mininet's Node and Link.
 
 Mininet's own nodes live in unnamed namespaces that end with their shell. Ours enter named namespaces, so that
 a fabric outlives the process that made it. There are no switches and no controller, because ToRs are routers.

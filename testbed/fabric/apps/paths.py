@@ -1,5 +1,4 @@
-"""Look at the paths of applications: whether one endpoint answers another, and what a host's uplinks carry
-now.
+"""Look at applications' paths: whether an endpoint answers another, and what a host's uplinks carry.
 
 For: waiting until a path is back, and telling a fault of a used path from one of a path that hashing left
 empty. Not for: measuring how long a path was gone (probe.py), or an application's throughput (streams.py).

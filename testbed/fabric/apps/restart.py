@@ -28,8 +28,7 @@ _LOOK_EVERY_S = 0.1
 class Life:
     """One start of a job until its end. Times are CLOCK_MONOTONIC, ns.
 
-    started_ns: its processes started; noticed_ns: the supervisor noticed the end, after an error or when all
-    was done;
+    started_ns: its processes started; noticed_ns: the supervisor noticed the end;
     back_ns: all processes were gone and the path was back (0: not asked); trained: what it recorded.
     """
 
@@ -44,8 +43,7 @@ class Losses:
     """What every death of a job cost, float64[n], s.
 
     detect_s: from the last iteration's end until the death was noticed; path_s: from then until the path was
-    back; start_s: from then until the processes computed again; redo_s: from then until lost iterations were
-    done again.
+    back; start_s: from then until the processes computed again; redo_s: until lost iterations were redone.
     """
 
     detect_s: Floats
@@ -86,9 +84,7 @@ def run_to_end(
 
 
 def losses(lives: Sequence[Life]) -> Losses:
-    """Return what every death cost. If a job died again while redoing iterations, the rest counts for that
-    death.
-    """
+    """Return what every death cost. A death during redoing takes over the rest of the redoing."""
     rows = []
     reached = 0
     for life, following in itertools.pairwise(lives):

@@ -97,9 +97,7 @@ class Job(AbstractContextManager["Job"]):
         self.folder = folder
 
     def wait(self, within_s: float) -> bool:
-        """Wait until all processes ended well (True) or one failed (False). Raises BackendError after
-        within_s.
-        """
+        """Wait until all ended well (True) or one failed (False). Raises BackendError after within_s."""
         until = time.monotonic() + within_s
         poll = select.poll()
         pidfds = {
@@ -183,9 +181,7 @@ def run(training: Training, places: Sequence[Endpoint], folder: Path, *, within_
 
 
 def read(folder: Path, ranks: int, *, attempt: int = 0) -> Trained:
-    """Return what a job that has ended recorded. If it died, these are the iterations that all ranks
-    finished.
-    """
+    """Return an ended job's record. If it died, this has the iterations that all ranks finished."""
     records = [_lines(folder / f"{_stem(attempt, rank)}.jsonl") for rank in range(ranks)]
     steps = [[line for line in record if "iteration" in line] for record in records]
     done = min(map(len, steps))

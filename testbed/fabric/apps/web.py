@@ -31,9 +31,7 @@ _UP_WITHIN_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """Ended requests. began_ns: int64[n], CLOCK_MONOTONIC; took_s: float64[n]; errors: of the unanswered
-    ones.
-    """
+    """Ended requests. began_ns: int64[n], CLOCK_MONOTONIC; took_s: float64[n]; errors: of failed ones."""
 
     began_ns: Whole
     took_s: Floats
@@ -47,9 +45,7 @@ class Requests:
 
 @contextmanager
 def server(place: Endpoint, folder: Path, *, page_bytes: int = 16_384) -> Iterator[None]:
-    """Run `python -m http.server` with one page while the block runs. Raises BackendError if it does not
-    start.
-    """
+    """Run `python -m http.server` with one page during the block. Raises BackendError if it fails."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PAGE).write_bytes(bytes(page_bytes))
     serve = [sys.executable, "-m", "http.server", str(PORT), "--bind", place.address]

@@ -36,8 +36,7 @@ _INSTANCE = 0x08
 """VXLAN's flag I: the VNI is valid."""
 
 _SOURCE_PORTS = (32_768, 60_999)
-"""Linux's default range of source ports (net.ipv4.ip_local_port_range). RFC 7348 only recommends the dynamic
-ports, 49,152-65,535."""
+"""Linux's default source ports (net.ipv4.ip_local_port_range); RFC 7348 recommends 49,152-65,535."""
 
 Flow = tuple[str, str, int, int, int]
 """Inner source and destination address, protocol, source and destination port."""
@@ -65,8 +64,7 @@ class Expected:
 class WireCheck:
     """Result of checking a tunnel's packets.
 
-    packets: their number; wrong: every kind of error once; source_ports: outer UDP source ports of every
-    inner flow;
+    packets: their number; wrong: every kind of error once; source_ports: outer UDP ports of every inner flow;
     payloads: of the inner UDP datagrams; ttls: outer TTLs; fragments_refused: outer packets with DF set.
     """
 

@@ -1,3 +1,1 @@
-"""The fast path for real: it listens to BFD on the uplinks, steers by its own routing table, and reports to
-hosts.
-"""
+"""The fast path on real hosts: it listens to BFD, steers by its own routing table, and reports to hosts."""

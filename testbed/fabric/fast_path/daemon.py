@@ -51,8 +51,8 @@ WINDOW_S = 5.0
 _PRIORITY = 10
 _MCL_CURRENT = 1
 _LATE_S, _GRACE_S = 0.005, 0.002
-"""If a timer is served later than _LATE_S, the whole machine was held up, s. Packets that were sent meanwhile
-may still wait in the kernel, so they get _GRACE_S to arrive, s."""
+"""A timer served later than _LATE_S was held up with the whole machine. Packets may then still wait in the
+kernel, so they get _GRACE_S to arrive. Both in s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,10 +166,9 @@ class Daemon:
                 self._hearing.reports.sendto(datagram, address)
 
     def _write(self, event: Event, instructions: list[Instruction]) -> None:
-        """Write decisions with the times of the event and of their effect, and the first packet of every
-        session.
+        """Write decisions with the times of the event and of their effect, and every session's first packet.
 
-        A fault before a session's first packet is not noticed by the fast path.
+        The fast path does not notice a fault before that packet.
         """
         done_ns = time.monotonic_ns()
         if (

@@ -66,9 +66,7 @@ def stop(running: Sequence[RunningFastPath]) -> None:
 
 
 def launch(fabric: Fabric) -> None:
-    """Start the fast path at every host, until the fabric goes. `missing` tells if all work. Raises
-    BackendError.
-    """
+    """Start the fast path at every host, until the fabric goes (see `missing`). Raises BackendError."""
     key = _key(fabric)
     for host in fabric.hosts:
         _start(fabric, host, key, ("setsid", "--fork")).process.wait()

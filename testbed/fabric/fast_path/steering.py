@@ -77,9 +77,7 @@ class Steering:
         self._socket.close()
 
     def steer(self, steered: Mapping[int, Iterable[int]], released: Iterable[int]) -> None:
-        """Reach the steered hosts over the given uplinks (host → uplinks), and the released as the main table
-        says.
-        """
+        """Reach hosts over the given uplinks (host → uplinks), and the released as the main table says."""
         changes = [
             (_NEW_ROUTE, _CREATE | _REPLACE, self._route(host, hops)) for host, hops in steered.items()
         ]

@@ -203,8 +203,7 @@ class BpfRules:
     def _attach(self, devices: Sequence[int], *, afresh: bool = False) -> None:
         """Attach the program to devices that lack it. Raises BackendError.
 
-        afresh: remove the device's old rules first, because no dump showed them while the program was
-        detached.
+        afresh: remove the device's old rules first, which no dump showed while it was detached.
         """
         named = [filter_ for filter_ in _filters(self._netlink, devices) if filter_.name == self._name]
         attached = {filter_.device: filter_ for filter_ in named}

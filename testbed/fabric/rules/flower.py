@@ -117,8 +117,7 @@ class FlowerRules:
         return frozenset({self._netlink.port})
 
     def measures(self) -> dict[str, int]:
-        """Return the numbers of rules that an adapter has taken over (in_hw) and of those that only an
-        adapter carries out (skip_sw), as of the last reading."""
+        """Return the numbers of rules in an adapter (in_hw), and only there (skip_sw), as last read."""
         in_hardware, hardware_only = self._counts
         return {"in_hw": in_hardware, "skip_sw": hardware_only}
 

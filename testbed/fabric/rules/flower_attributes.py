@@ -146,8 +146,7 @@ class filter_message(nlmsg):  # type: ignore[misc]  # noqa: N801
 
 @dataclass(frozen=True, slots=True)
 class Tunnelling:
-    """One rule: frames for `mac` go from `local` to `remote` (dotted IPv4) in `vni`, over the device
-    `way_out`.
+    """One rule: frames for `mac` go from `local` to `remote` (dotted IPv4) in `vni`, over `way_out`.
 
     port: UDP port of the tunnel; way_out: ifindex; action, redirection: indices of the two shared actions;
     cookie: the owner's mark, at most 16 bytes.
