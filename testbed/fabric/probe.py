@@ -323,7 +323,7 @@ def main(arguments: Sequence[str]) -> int:
     if role == "send":
         _send(flows)
     else:
-        _receive(flows, [Path(each) for each in files])
+        _receive(flows, [Path(file) for file in files])
     return 0
 
 

@@ -62,12 +62,12 @@ class Backend(Protocol):
 
     def withdraw(self, address: int, host: int) -> None: ...
 
-    def route(self, host: int, *, there: bool = True) -> None: ...
+    def route(self, host: int, *, present: bool = True) -> None: ...
 
     def uplink(self, uplink: int, *, alive: bool) -> None:
         """The gateway at one of UPLINKS answers or does not."""
 
-    def local(self, address: int, *, there: bool = True) -> None:
+    def local(self, address: int, *, present: bool = True) -> None:
         """The address is seen at the representor of this host."""
 
     def strangers_rule(self, address: int, host: int) -> None:
@@ -139,9 +139,9 @@ class Twin:
     def withdraw(self, address: int, host: int) -> None:
         self.tables.remove(Table.EVPN_FDB, mac(address), VNI, vtep(host))
 
-    def route(self, host: int, *, there: bool = True) -> None:
+    def route(self, host: int, *, present: bool = True) -> None:
         for link in UPLINKS:
-            if there:
+            if present:
                 self.tables.put(Table.ROUTES, vtep(host), 32, gateway(link), link)
             else:
                 self.tables.remove(Table.ROUTES, vtep(host), 32, gateway(link), link)
@@ -149,8 +149,8 @@ class Twin:
     def uplink(self, uplink: int, *, alive: bool) -> None:
         self.tables.put(Table.NEIGHBOURS, gateway(uplink), mac(900 + uplink), uplink, int(alive))
 
-    def local(self, address: int, *, there: bool = True) -> None:
-        if there:
+    def local(self, address: int, *, present: bool = True) -> None:
+        if present:
             self.tables.put(Table.BRIDGE_FDB, mac(address), REPRESENTOR, 0, 0)
         else:
             self.tables.remove(Table.BRIDGE_FDB, mac(address), 0)

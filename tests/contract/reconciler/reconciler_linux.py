@@ -167,10 +167,10 @@ class Linux:
         with suppress(NetlinkError):
             self._ip.fdb(command, ifindex=TUNNEL, lladdr=colons(mac(address)), dst=dotted(vtep(host)))
 
-    def route(self, host: int, *, there: bool = True) -> None:
+    def route(self, host: int, *, present: bool = True) -> None:
         hops = [{"gateway": dotted(gateway(link)), "oif": link, "flags": ["onlink"]} for link in UPLINKS]
-        command = "replace" if there else "del"
-        self._ip.route(command, dst=f"{dotted(vtep(host))}/32", multipath=hops if there else None)
+        command = "replace" if present else "del"
+        self._ip.route(command, dst=f"{dotted(vtep(host))}/32", multipath=hops if present else None)
 
     def uplink(self, uplink: int, *, alive: bool) -> None:
         self._ip.neigh(
@@ -181,9 +181,9 @@ class Linux:
             state="permanent" if alive else "failed",
         )
 
-    def local(self, address: int, *, there: bool = True) -> None:
+    def local(self, address: int, *, present: bool = True) -> None:
         self._ip.fdb(
-            "add" if there else "del",
+            "add" if present else "del",
             ifindex=REPRESENTOR,
             lladdr=colons(mac(address)),
             flags=NTF_MASTER,

@@ -99,17 +99,17 @@ class AnyInterleaving(RuleBasedStateMachine):
     def withdraw(self, address, host):
         self.kernel.withdraw(address, host)
 
-    @rule(host=hosts, there=st.booleans())
-    def route(self, host, there):
-        self.kernel.route(host, there=there)
+    @rule(host=hosts, present=st.booleans())
+    def route(self, host, present):
+        self.kernel.route(host, present=present)
 
     @rule(uplink=st.sampled_from(UPLINKS), alive=st.booleans())
     def uplink(self, uplink, alive):
         self.kernel.uplink(uplink, alive=alive)
 
-    @rule(address=addresses, there=st.booleans())
-    def local(self, address, there):
-        self.kernel.local(address, there=there)
+    @rule(address=addresses, present=st.booleans())
+    def local(self, address, present):
+        self.kernel.local(address, present=present)
 
     @rule(address=addresses, host=hosts)
     def a_stranger_adds(self, address, host):

@@ -92,7 +92,7 @@ def test_a_failover_changes_no_rule(kernel: Backend, reconciler: Make) -> None:
 
     kernel.uplink(2, alive=False)
     kernel.pass_time(SOON_S)
-    kernel.route(1, there=False)
+    kernel.route(1, present=False)
     kernel.pass_time(2 * TIMEOUT_S)
     kernel.route(1)
     kernel.uplink(2, alive=True)

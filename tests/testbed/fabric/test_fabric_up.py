@@ -33,11 +33,11 @@ def until(done: Callable[[], object], what: str) -> None:
 
 def send_and_receive(fabric: Fabric, sender: int, receiver: int) -> bool:
     """Return whether one of a few datagrams between the first endpoints of two hosts arrives."""
-    here, there = fabric.hosts[sender].endpoints[0], fabric.hosts[receiver].endpoints[0]
-    with in_namespace(there.namespace):
+    near, far = fabric.hosts[sender].endpoints[0], fabric.hosts[receiver].endpoints[0]
+    with in_namespace(far.namespace):
         inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        inbox.bind((there.address, 0))
-    with in_namespace(here.namespace):
+        inbox.bind((far.address, 0))
+    with in_namespace(near.namespace):
         outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with inbox, outbox:
         inbox.settimeout(0.2)

@@ -80,8 +80,8 @@ def test_every_datagram_is_counted_once(numbers) -> None:
 @pytest.mark.root
 @pytest.mark.slow
 def test_thinned_flows_lose_nothing_and_are_whole_again_at_once(fabric, tmp_path) -> None:
-    here, there = (host.endpoints[0] for host in fabric.hosts)
-    with probe.probing([probe.Flows(here, there)], tmp_path) as probes:
+    near, far = (host.endpoints[0] for host in fabric.hosts)
+    with probe.probing([probe.Flows(near, far)], tmp_path) as probes:
         probes.thin()
         time.sleep(0.5)
         probes.dense()
@@ -97,14 +97,14 @@ def test_thinned_flows_lose_nothing_and_are_whole_again_at_once(fabric, tmp_path
 @pytest.mark.slow
 def test_flows_that_do_not_arrive_are_said(fabric, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(probe, "_HEARD_WITHIN_S", 0.5)
-    here, there = (host.endpoints[0] for host in fabric.hosts)
+    near, far = (host.endpoints[0] for host in fabric.hosts)
     cut = [Fault(FaultKind.PORT, host=0, uplink=uplink) for uplink in range(2)]
     try:
         for fault in cut:
             faults.inject(fabric, fault)
         with (
             pytest.raises(BackendError, match=r"some of 8 flows do not arrive within 0\.5 s"),
-            probe.probing([probe.Flows(here, there)], tmp_path),
+            probe.probing([probe.Flows(near, far)], tmp_path),
         ):
             raise AssertionError("it began")
     finally:
@@ -116,10 +116,10 @@ def test_flows_that_do_not_arrive_are_said(fabric, tmp_path, monkeypatch) -> Non
 @pytest.mark.root
 @pytest.mark.slow
 def test_a_flow_on_the_dead_path_has_a_gap_and_others_have_none(fabric, tmp_path) -> None:
-    here, there = (host.endpoints[0] for host in fabric.hosts)
+    near, far = (host.endpoints[0] for host in fabric.hosts)
     fault = Fault(FaultKind.PORT, host=0, uplink=0)
     # A flow's path is random: all of 8 flows take the same one in 1 of 128 runs.
-    flows = [probe.Flows(*ends, count=32, rate_per_s=125) for ends in ((here, there), (there, here))]
+    flows = [probe.Flows(*ends, count=32, rate_per_s=125) for ends in ((near, far), (far, near))]
     faults.clear(fabric, fault)  # The first call loads what the next one uses.
     with sentinel.sentinel(tmp_path / "stalls.txt"), probe.probing(flows, tmp_path) as probes:
         injected = faults.inject(fabric, fault)
