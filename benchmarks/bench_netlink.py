@@ -1,7 +1,7 @@
-"""How fast the kernel's tables are read into arrays and rules are put in. Needs root; without it, no figure.
+"""Time of reading the kernel's tables into arrays, and of installing rules. Without root there is no figure.
 
-Dumps are beside pyroute2's own of a tenth of the entries, and iproute2's; rules by flower beside `tc -batch`,
-where the kernel has flower, and rules in a BPF map beside one call for each.
+Dumps are compared with pyroute2's (of a tenth of the entries) and iproute2's. If the kernel has flower,
+flower rules are compared with `tc -batch`; otherwise rules in a BPF map are compared with one call per rule.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ link set vf0 master br0 up
 
 
 def figures() -> Iterator[dict[str, object]]:
-    """Seconds, medians of repeats."""
+    """Yield the figures: medians of repeats, s."""
     if os.geteuid() != 0:
         print("netlink: needs root; no figures", file=sys.stderr)
         return

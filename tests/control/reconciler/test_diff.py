@@ -1,4 +1,4 @@
-"""The least change from the installed rules to what the tables call for."""
+"""The smallest change from the installed rules to those that the tables call for."""
 
 from __future__ import annotations
 

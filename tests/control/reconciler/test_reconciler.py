@@ -1,4 +1,4 @@
-"""The reconciler's machine, event by event. Which rules are right is test_diff's."""
+"""The reconciler's state machine, event by event. test_diff.py checks which rules are right."""
 
 from __future__ import annotations
 

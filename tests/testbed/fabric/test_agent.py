@@ -1,4 +1,4 @@
-"""Agents in a real fabric: frames go by rules, else by the bridge; rules outlive faults and their makers."""
+"""Agents in a real fabric: frames go by rules, else by the bridge; rules outlive faults and agents."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ WITHIN_S = 20.0
 
 
 def macs(fabric: Fabric, host: int) -> list[int]:
-    """Destinations that a host has rules for."""
+    """Return the MAC addresses that a host has rules for."""
     return installed(fabric.hosts[host].namespace).mac.tolist()
 
 
 def elsewhere(fabric: Fabric, host: int) -> list[int]:
-    """Addresses of applications at other hosts."""
+    """Return the MAC addresses of applications at other hosts."""
     others = (other for other in fabric.hosts if other.index != host)
     return sorted(int(end.mac.replace(":", ""), 16) for other in others for end in other.endpoints)
 

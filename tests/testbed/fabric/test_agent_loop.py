@@ -1,4 +1,4 @@
-"""What an agent tells its controller: what a dump may lack, that one failed, what came meanwhile, timers."""
+"""Events that an agent gives its controller: incomplete and failed dumps, messages meanwhile, and timers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CAUSE = Cause(Reason.STARTED, 0.0)
 
 
 class Rules:
-    """An applier without rules. broken: what reading them raises."""
+    """An applier without rules. broken: the error that reading raises."""
 
     ports = frozenset[int]()
     broken: OSError | None = None
@@ -57,7 +57,7 @@ class Rules:
 
 
 class Listener:
-    """Asks for a dump when it starts, and keeps what it is told."""
+    """A controller that requests a dump when it starts, and keeps the events."""
 
     def __init__(self) -> None:
         self.told = []

@@ -1,4 +1,4 @@
-"""The agent as a process of its own: what it says when representors come, too."""
+"""The agent as a process: its reports, also when representors come."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def namespace() -> Iterator[str]:
 
 @pytest.fixture
 def status(namespace: str, tmp_path: Path) -> Iterator[Path]:
-    """Its last report, of an agent that is ended afterwards."""
+    """Run an agent, yield the file of its last report, and end the agent."""
     file = tmp_path / "status.json"
     words = ("--rules", "bpf", "--status", str(file), "--every-s", "0.05")
     process = popen_in(namespace, [sys.executable, "-m", "testbed.fabric.agent", *words])

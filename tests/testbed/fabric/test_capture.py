@@ -1,6 +1,4 @@
-"""Capture: what is decoded from a packet, which places a fabric has, and a real fabric's BFD and VXLAN
-packets.
-"""
+"""Capture: decoding a packet, naming a place, and a real fabric's BFD and VXLAN packets."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ SMALL = fabric_of(Plan(name="small"))
 
 
 def sent(packet) -> CapturedPacket | None:
-    """What is decoded once the packet was bytes on a wire."""
+    """Decode the packet from its bytes on the wire."""
     return decode(Ether(bytes(packet)), "tor0", 0.5)
 
 

@@ -54,7 +54,7 @@ def whatever_is_left() -> list[object]:
 
 
 def _modified_s(path: Path) -> float:
-    """Seconds since the epoch; 0: it is gone."""
+    """Return the time of the last change, s since the epoch; 0 if the path is gone."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A fabric by its plan: names that cannot be mixed up, addresses of its own, plans that are refused."""
+"""A fabric's parts from its plan: unique names and addresses, and plans that are refused."""
 
 from __future__ import annotations
 

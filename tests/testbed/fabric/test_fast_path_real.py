@@ -1,4 +1,4 @@
-"""The fast path on a real fabric: it turns away, gives back, leaves nothing, and believes its own alone."""
+"""The fast path on a real fabric: it steers away, gives back, leaves nothing, and needs the key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tap in a host's bridge is an endpoint like others; the VM behind it is played here."""
+"""A tap in a host's bridge is an endpoint like others. The tests imitate the VM behind it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXPERIMENTAL = b"\x88\xb5"
 
 
 class PlayedVm:
-    """Its network device is whoever reads and writes its tap."""
+    """An imitated VM: the test reads and writes its tap."""
 
     def __init__(self, machine: Machine, *, environment: Mapping[str, str]) -> None:
         self.tap = machine.nics[0].tap
@@ -45,7 +45,7 @@ def pair(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any,
 
 
 def arrives(sender: Any, receiver: Any, within_s: float) -> bool:
-    """Whether a frame that is sent again and again gets there."""
+    """Return whether a frame that is sent repeatedly arrives."""
     frame = bytes.fromhex((receiver.mac + sender.mac).replace(":", "")) + EXPERIMENTAL + b"hello".ljust(46)
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:

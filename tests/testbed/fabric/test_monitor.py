@@ -1,4 +1,4 @@
-"""What the kernel says: whose doing it was, which tables, and that something was lost."""
+"""The kernel's notifications: whose request it was, which tables changed, and that messages were lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages of any layout come out as columns; the kernel's refusals come out as such."""
+"""Messages of any layout become columns, and the kernel's refusals are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes and the sentinel: what they write is what happened."""
+"""Probes and the sentinel record what happened."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MS = 1_000_000
 
 
 def heard(*numbers: int) -> tuple[probe.FlowHearing, list[probe.Gap]]:
-    """A flow whose numbers came in this order, 2 ms apart."""
+    """Return a flow whose numbers came in this order, 2 ms apart, and its gaps."""
     flow = probe.FlowHearing(3)
     gaps = [flow.take(number, turn * 2 * MS) for turn, number in enumerate(numbers)]
     return flow, [gap for gap in gaps if gap is not None]

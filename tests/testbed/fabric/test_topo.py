@@ -11,7 +11,7 @@ from twinbed import ScenarioError
 
 
 def edge(hosts=3, tors=2, host_options=None, **link) -> Topo:
-    """Every host linked to every switch."""
+    """Return a topology in which every host is linked to every switch."""
     topo = Topo()
     for number in range(hosts):
         topo.addHost(f"h{number}", **(host_options or {}))

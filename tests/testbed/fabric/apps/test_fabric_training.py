@@ -1,4 +1,4 @@
-"""Training over the fabric: what happens to it changes when iterations end, and nothing else."""
+"""Training over the fabric: faults change when iterations end, and nothing else."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def _of_the_path_in_use(fabric: Fabric) -> Fault:
 
 @contextmanager
 def _killed_after(place: Endpoint, folder: Path, *, saves: int) -> Iterator[None]:
-    """Kills the process in a place once the job has been saved so often."""
+    """Kill the process of an endpoint once the job has this number of checkpoints."""
     record = folder / "start-0-rank-0.jsonl"
 
     def kill() -> None:

@@ -1,4 +1,4 @@
-"""HTTP and iperf3 through a fault: nobody sees an error."""
+"""HTTP and iperf3 during a fault: there is no error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packets at an uplink, layer by layer: as they are, and as they must not be."""
+"""Packets at an uplink are checked layer by layer; right ones pass and wrong ones are reported."""
 
 from __future__ import annotations
 

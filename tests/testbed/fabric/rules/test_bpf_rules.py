@@ -1,4 +1,4 @@
-"""Rules in a BPF map: handles, room, what somebody takes away, and what is somebody else's."""
+"""Rules in a BPF map: handles, room, filters that were removed, and other owners' rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule in netlink's words: what is encoded is what is decoded, field by field."""
+"""A rule as a netlink message: decoding gives what was encoded, field by field."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def message(rule: Tunnelling) -> filter_message:
 
 
 def read(message: filter_message) -> Tunnelling:
-    """What a decoded message says."""
+    """Return the rule in a decoded message."""
     options = message.get_attr("TCA_OPTIONS")
     first, second = (options.get_attr("TCA_FLOWER_ACT").get_attr(f"TCA_ACT_PRIO_{n}") for n in (1, 2))
     assert [action.get_attr("TCA_ACT_KIND") for action in (first, second)] == ["tunnel_key", "mirred"]
@@ -61,7 +61,7 @@ def read(message: filter_message) -> Tunnelling:
 
 
 def rules_in(rule: Tunnelling) -> Rules:
-    """As our reader has it."""
+    """Return the rule as our reader returns it."""
     words = np.frombuffer(bytes(message(rule).data), np.uint32)
     (layout,) = alike(Messages(words, np.zeros(1, np.int64)), TC_WORDS, INSIDE)
     rules = rules_of(layout)

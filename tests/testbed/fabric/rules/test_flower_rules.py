@@ -1,4 +1,4 @@
-"""Flower rules beside `tc`: it shows what we install, and we read what it installs."""
+"""Flower rules and `tc`: tc shows what we install, and we read what tc installs."""
 
 from __future__ import annotations
 
