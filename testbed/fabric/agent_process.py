@@ -25,7 +25,7 @@ from control.reconciler.reconciler import Reconciler
 from control.reconciler.settings import ReconcilerSettings
 from testbed.fabric import place
 from testbed.fabric.agent import Agent
-from testbed.fabric.links import popen_in
+from testbed.fabric.links import end, popen_in
 from testbed.fabric.model import Fabric
 from testbed.fabric.ownership import state_folder
 from testbed.fabric.place import Place
@@ -36,8 +36,6 @@ from twinbed import BackendError, TwinbedError
 
 READY_S = 30.0
 """Longest time until an agent's first report, s. It may have to compile the BPF program."""
-
-_END_S = 5.0
 
 Say = Callable[[dict[str, Any]], None]
 """A function that takes a report."""
@@ -153,14 +151,7 @@ class Agents:
 
     def end(self) -> None:
         """End all agents. Idempotent."""
-        for process in self._processes.values():
-            process.terminate()
-        for process in self._processes.values():
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(*self._processes.values())
         self._processes.clear()
 
     def report(self, host: int) -> dict[str, Any] | None:

@@ -21,6 +21,9 @@ from twinbed import BackendError
 
 _CLONE_NEWNET = 0x40000000
 _HERE = "/proc/thread-self/ns/net"
+_END_S = 5.0
+"""Time for a process to end after SIGTERM, s."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Completed = subprocess.CompletedProcess[str]
@@ -94,6 +97,23 @@ def popen_in(
             )
         except FileNotFoundError as error:
             raise BackendError(f"{argv[0]}: not installed; {_CURE}") from error
+
+
+def end(*processes: subprocess.Popen[bytes]) -> None:
+    """End processes of ours: SIGTERM to all, then SIGKILL to those that still run. They may have ended
+    already.
+    """
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 def write_sysctls(namespace: str, values: Mapping[str, str | int]) -> None:

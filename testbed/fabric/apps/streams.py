@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from testbed.fabric import links
-from testbed.fabric.apps.training import Floats, end
+from testbed.fabric.apps.training import Floats
 from testbed.fabric.model import Endpoint
 from twinbed import BackendError
 
@@ -70,7 +70,7 @@ def measure(
             send += ["--bitrate", f"{rate_bps:.0f}"]
         done = links.run_in(source.namespace, send, timeout_s=seconds + _PATIENCE_S)
     finally:
-        end(server)
+        links.end(server)
     try:
         return _read(json.loads(done.stdout))
     except (ValueError, KeyError) as error:

@@ -30,7 +30,6 @@ from twinbed import BackendError, ScenarioError
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-_END_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.05
 _WORKER = "testbed.fabric.apps.ddp_worker"
 _CHECKPOINT = "checkpoint.pt"
@@ -132,22 +131,7 @@ class Job(AbstractContextManager["Job"]):
             time.sleep(_LOOK_EVERY_S)
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
-            end(process)
-
-
-def end(process: subprocess.Popen[Any]) -> None:
-    """End a process of ours, first with SIGTERM and then with SIGKILL. It may have ended already."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_END_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
+        links.end(*self._processes)
 
 
 def start(training: Training, places: Sequence[Endpoint], folder: Path, *, attempt: int = 0) -> Job:
@@ -164,8 +148,7 @@ def start(training: Training, places: Sequence[Endpoint], folder: Path, *, attem
             spec = _spec(training, places, folder, rank, attempt)
             processes.append(_start_one(spec, place, folder / f"{_stem(attempt, rank)}.json"))
     except BaseException:
-        for process in processes:
-            end(process)
+        links.end(*processes)
         raise
     return Job(processes, folder, attempt)
 

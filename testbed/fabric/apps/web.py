@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from testbed.fabric import links
-from testbed.fabric.apps.training import Floats, Whole, end
+from testbed.fabric.apps.training import Floats, Whole
 from testbed.fabric.model import Endpoint
 from twinbed import BackendError
 
@@ -56,7 +56,7 @@ def server(place: Endpoint, folder: Path, *, page_bytes: int = 16_384) -> Iterat
         _wait_answer(place, process)
         yield
     finally:
-        end(process)
+        links.end(process)
 
 
 class Clients(AbstractContextManager["Clients"]):

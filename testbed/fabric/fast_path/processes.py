@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import signal
 import subprocess
 import sys
 import time
@@ -19,13 +18,13 @@ from pathlib import Path
 
 from testbed.fabric.fast_path.daemon import Config
 from testbed.fabric.fast_path.steering import RULE_PRIORITY
-from testbed.fabric.links import popen_in, run_in
+from testbed.fabric.links import end, popen_in, run_in
 from testbed.fabric.model import Fabric, Host
 from testbed.fabric.ownership import state_folder
 from twinbed import BackendError
 
 _KEY_BYTES = 32
-_START_S, _END_S, _POLL_S = 10.0, 3.0, 0.02
+_START_S, _POLL_S = 10.0, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +53,7 @@ def start(fabric: Fabric) -> tuple[RunningFastPath, ...]:
 
 def stop(running: Sequence[RunningFastPath]) -> None:
     """End fast paths. Their routing tables are empty afterwards."""
-    processes = [fast_path.process for fast_path in running]
-    for process in processes:
-        process.send_signal(signal.SIGTERM)
-    for process in processes:
-        try:
-            process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    end(*(fast_path.process for fast_path in running))
 
 
 def launch(fabric: Fabric) -> None:
