@@ -88,7 +88,7 @@ class RoutesChanged(_Event):
 class Routes(_Event):
     """The answer to `ReadRoutes`.
 
-    main: BGP's routes that are in force; steered: those in the fast path's own table.
+    main: BGP's routes that are in force; steered: those in the fast path's own table, also a predecessor's.
     """
 
     main: NextHops

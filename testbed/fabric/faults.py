@@ -95,8 +95,9 @@ def flap(fabric: Fabric, fault: Fault, times: int, down_s: float, up_s: float) -
 
 
 def _restart(fabric: Fabric, router: Host | Tor) -> None:
-    """Restart dead daemons. If zebra has died, restart all, as FRR's watchdog does."""
+    """Restart dead daemons; all of them if zebra has died, as FRR's watchdog does."""
     dead = [daemon for daemon in Daemon if frr.pid_of(router.namespace, daemon) is None]
+    # zebra writes the routes that the other daemons know into the kernel.
     if Daemon.ZEBRA in dead:
         frr.kill(router.namespace, tuple(Daemon))
         dead = list(Daemon)

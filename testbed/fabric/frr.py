@@ -128,7 +128,7 @@ def kill_processes(pids: Iterable[int]) -> None:
 
 
 def _temporary_of(pid: int) -> list[Path]:
-    """Return a daemon's temporary folders, which it keeps open and which have its first process id."""
+    """Return the temporary folders that a daemon keeps open; their names end with its first process id."""
     folders = []
     with suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():

@@ -115,7 +115,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """A host. loopback: IPv4 of its tunnel endpoint; bridge: its device; tunnel: its VXLAN device."""
+    """A host. loopback: IPv4 of its tunnel endpoint; tunnel: its VXLAN device, which is in its bridge."""
 
     namespace: str
     index: int

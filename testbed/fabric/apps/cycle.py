@@ -24,8 +24,8 @@ _LOOK_EVERY_S = 0.5
 class Struck:
     """A fault that is over.
 
-    at_ns, cleared_ns: beginning and end (CLOCK_MONOTONIC, ns); before: what its one uplink carried just
-    before.
+    at_ns, cleared_ns: beginning and end (CLOCK_MONOTONIC, ns); before: what its uplink
+    carried just before (None if the fault had several uplinks).
     """
 
     fault: Fault

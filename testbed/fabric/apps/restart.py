@@ -84,7 +84,7 @@ def run_to_end(
 
 
 def losses(lives: Sequence[Life]) -> Losses:
-    """Return what every death cost. A death during redoing takes over the rest of the redoing."""
+    """Return what every death cost. If a job died again while redoing, the rest counts for that death."""
     rows = []
     reached = 0
     for life, following in itertools.pairwise(lives):
