@@ -1,8 +1,8 @@
-"""A BFD control packet as one who only listens reads it.
+"""Parse a BFD control packet that was overheard.
 
-For: what the far end of a single-hop session says of itself. Not for: when its silence is a fault
-(fast_path.py). Source: RFC 5880 §4.1 (format), §6.8.6 (what is discarded); RFC 5881 §4 (port), §5 (TTL 255:
-nobody further away than the link can have sent it).
+For: the state that the far end of a single-hop session reports. Not for: deciding when its silence is a fault
+(fast_path.py). Source: RFC 5880 §4.1 (format), §6.8.6 (packets to discard); RFC 5881 §4 (port), §5 (TTL 255
+proves that the sender is on the link).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _AUTHENTICATED, _MULTIPOINT = 0x04, 0x01
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What a control packet says.
+    """The fields of a control packet that matter here.
 
     source: the sender's IPv4 address as a number.
     state: the state of the sender's end.
@@ -36,7 +36,7 @@ class Control:
 
 
 def parse(packet: bytes) -> Control | None:
-    """The BFD control packet in an IPv4 packet; None for any other, and for one that a receiver discards."""
+    """Return the BFD control packet in an IPv4 packet; None if there is none or a receiver discards it."""
     if len(packet) < _IPV4_LEAST or packet[0] >> 4 != 4 or packet[9] != _UDP or packet[8] != _TTL:
         return None
     header = 4 * (packet[0] & 0x0F)

@@ -1,8 +1,8 @@
-"""Faults of a fabric that is up: ports, links, switches and daemons fail; and their repair.
+"""Break ports, links, switches and daemons of a fabric that is up, and repair them.
 
-For: breaking one thing at a moment that is known. Not for: when and how often (campaigns, measurements). A
-silent fault is an element of a set of nftables and a lost carrier a flag of the ToR's port, so that a fault
-is whole at once and takes a fraction of a millisecond.
+For: breaking one thing at a known moment. Not for: deciding when and how often (campaigns, measurements).
+Source: nft(8), netdevice(7). A silent fault is an element of an nftables set, and a lost carrier a flag of
+the ToR's port, so a fault takes effect at once, within a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _SET_OF = {Direction.OUT: LOST_OUT, Direction.IN: LOST_IN}
 
 
 def inject(fabric: Fabric, fault: Fault | DaemonFault) -> Injected:
-    """Breaks something; what is broken already stays so.
+    """Inject a fault. Injecting one that is already in force changes nothing.
 
-    Raises ScenarioError for a fault that this fabric cannot have, BackendError when the machine refuses.
+    Raises ScenarioError for a fault that this fabric cannot have, BackendError if the machine refuses.
     """
     if isinstance(fault, DaemonFault):
         router = _router(fabric, fault)
@@ -50,10 +50,10 @@ def inject(fabric: Fabric, fault: Fault | DaemonFault) -> Injected:
 
 
 def clear(fabric: Fabric, fault: Fault | DaemonFault) -> int:
-    """Repairs what a fault broke, and what another one broke of the same; when it was done (CLOCK_MONOTONIC,
-    ns). Routes come back later (up.wait_converged). Nothing happens where nothing is broken.
+    """Repair what a fault broke, also if another fault broke it too. Repairing what is whole changes nothing.
 
-    Raises as inject does.
+    Returns when it was repaired (CLOCK_MONOTONIC, ns). Routes come back later (up.wait_converged). Raises as
+    inject does.
     """
     if isinstance(fault, DaemonFault):
         _restart(fabric, _router(fabric, fault))
@@ -61,7 +61,7 @@ def clear(fabric: Fabric, fault: Fault | DaemonFault) -> int:
     tor, ports = _ports(fabric, fault)
     with in_namespace(tor.namespace):
         if fault.silent:
-            # What is not in a set cannot be deleted from it.
+            # nftables refuses to delete an element that is not in the set, so it is added first.
             nftables.run(_elements("add", fault, ports) + _elements("delete", fault, ports))
         else:
             _set_carrier(ports, up=True)
@@ -69,18 +69,20 @@ def clear(fabric: Fabric, fault: Fault | DaemonFault) -> int:
 
 
 def clear_all(fabric: Fabric) -> None:
-    """Repairs whatever is broken, whoever broke it. Raises BackendError when the machine refuses."""
+    """Repair everything, whoever broke it. Raises BackendError if the machine refuses."""
     for tor in fabric.tors:
         with in_namespace(tor.namespace):
-            nftables.run("".join(f"flush set netdev {TABLE} {each}\n" for each in _SET_OF.values()))
+            nftables.run("".join(f"flush set netdev {TABLE} {name}\n" for name in _SET_OF.values()))
             _set_carrier(tor.ports, up=True)
     for router in fabric.routers:
         _restart(fabric, router)
 
 
 def flap(fabric: Fabric, fault: Fault, times: int, down_s: float, up_s: float) -> Iterator[Injected]:
-    """Breaks and repairs the same thing again and again: an item whenever it has just been broken. It is
-    repaired at the end, also of a loop that is left early. Raises as inject does."""
+    """Inject and clear the same fault `times` times; yield each injection when it is in force.
+
+    The fault is cleared at the end, also if the caller leaves the loop early. Raises as inject does.
+    """
     try:
         for number in range(times):
             if number:
@@ -93,9 +95,9 @@ def flap(fabric: Fabric, fault: Fault, times: int, down_s: float, up_s: float) -
 
 
 def _restart(fabric: Fabric, router: Host | Tor) -> None:
-    """As FRR's own watchdog does: when zebra has died, which told the kernel what the others know, all start
-    anew."""
-    dead = [each for each in Daemon if frr.pid_of(router.namespace, each) is None]
+    """Restart dead daemons; all of them if zebra has died, as FRR's watchdog does."""
+    dead = [daemon for daemon in Daemon if frr.pid_of(router.namespace, daemon) is None]
+    # zebra writes the routes that the other daemons know into the kernel.
     if Daemon.ZEBRA in dead:
         frr.kill(router.namespace, tuple(Daemon))
         dead = list(Daemon)
@@ -129,20 +131,21 @@ def _at(parts: Sequence[_Part], key: str, index: int) -> _Part:
 
 def _elements(verb: str, fault: Fault, ports: Sequence[str]) -> str:
     directions = tuple(Direction) if fault.one_way is None else (fault.one_way,)
-    names = ", ".join(f'"{each}"' for each in ports)
-    return "".join(f"{verb} element netdev {TABLE} {_SET_OF[each]} {{ {names} }}\n" for each in directions)
+    names = ", ".join(f'"{port}"' for port in ports)
+    sets = [_SET_OF[direction] for direction in directions]
+    return "".join(f"{verb} element netdev {TABLE} {name} {{ {names} }}\n" for name in sets)
 
 
 def _set_carrier(ports: Sequence[str], *, up: bool) -> None:
-    """In this thread's namespace. A veth pair's other end loses its carrier with this one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-        for each in ports:
+    """Set the flag "up" of ports in this thread's namespace. The cable's other end loses its carrier too."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        for port in ports:
             try:
-                answer = fcntl.ioctl(door, _GET_FLAGS, _INTERFACE_REQUEST.pack(each.encode(), 0))
+                answer = fcntl.ioctl(channel, _GET_FLAGS, _INTERFACE_REQUEST.pack(port.encode(), 0))
                 flags = _INTERFACE_REQUEST.unpack(answer)[1]
                 flags = flags | _UP if up else flags & ~_UP
-                fcntl.ioctl(door, _SET_FLAGS, _INTERFACE_REQUEST.pack(each.encode(), flags))
+                fcntl.ioctl(channel, _SET_FLAGS, _INTERFACE_REQUEST.pack(port.encode(), flags))
             except OSError as error:
                 raise BackendError(
-                    f"{each}: cannot be switched ({error.strerror}); is the fabric up?"
+                    f"{port}: cannot be switched ({error.strerror}); is the fabric up?"
                 ) from error

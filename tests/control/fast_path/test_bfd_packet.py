@@ -1,4 +1,4 @@
-"""A BFD packet as one who only listens reads it: what a receiver must discard is not heard."""
+"""Parsing an overheard BFD packet: what a receiver must discard is ignored."""
 
 from __future__ import annotations
 
