@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from control.jobs import Objective
 from control.predictor.features import Encoder
 from control.predictor.physical import Correction, Corrector, Physical
 from control.predictor.trees import Trees
-from control.recommender.model import Objective
 from lab.runs.files import write_whole
 from twinbed import ScenarioError
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbed[cloud]'")
 pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
 
+from control.jobs import Objective
 from control.predictor.physical import Corrector, train_physical
-from control.recommender.model import Objective
 from lab.cloud.run import model_file
 from tests.made_up_jobs import examples
 from twinbed import ScenarioError
