@@ -1,4 +1,4 @@
-"""Satellite images by a network in the manner of VGG: stacks of 3×3 convolutions, then wide layers."""
+"""Satellite images by a network like VGG: stacks of 3×3 convolutions, then wide layers."""
 
 from images_cnn import CLASSES, make
 from torch import nn
@@ -6,7 +6,7 @@ from training import train
 
 
 def stack(inputs, outputs, count):
-    """`count` convolutions, and half the side after them."""
+    """Return `count` convolutions and a pooling layer that halves the image's side."""
     layers = []
     for index in range(count):
         layers += [nn.Conv2d(inputs if index == 0 else outputs, outputs, 3, padding=1), nn.ReLU()]

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from control.recommender.model import InstanceType
+from control.jobs import InstanceType
 from lab.cloud.input.data_set import COLUMNS
 from lab.cloud.input.job_file import JobFile
 from testbed.cloud.emulated import SCALE, Cluster, Measured, emulated

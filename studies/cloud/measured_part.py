@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from control.recommender.model import Objective
+from control.jobs import Objective
 from lab.cloud.input import data_set
 from lab.cloud.run import predicting
 from lab.cloud.run.predicting import MODELS, NETWORK, NETWORK_CLASSIFIER, PHYSICAL, Judged, Protocol
@@ -123,5 +123,5 @@ def _row(each: Judged) -> str:
         values = [unit, f"{accuracy.r2:.3f}", f"{accuracy.median_error:.1%}"]
     return (
         f"| {each.model} | {each.by} | {_TOLD[each.protocol]} | {' | '.join(values)} | {each.auc:.3f} "
-        f"| {each.found} of {each.best} | {each.false_positives} |"
+        f"| {each.hits} of {each.best} | {each.false_positives} |"
     )

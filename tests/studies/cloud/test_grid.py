@@ -3,7 +3,7 @@ import csv
 import numpy as np
 import pytest
 
-from control.recommender.model import InstanceType
+from control.jobs import InstanceType
 from lab.cloud.input.job_file import JobFile
 from studies.cloud import grid
 from testbed.cloud.emulated import Measured

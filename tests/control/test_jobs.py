@@ -3,16 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from control.recommender.model import (
-    Candidates,
-    Configuration,
-    History,
-    InstanceType,
-    LocalRun,
-    Objective,
-    candidates,
-    no_observations,
-)
+from control.jobs import Candidates, Configuration, History, InstanceType, LocalRun, Objective, candidates
+from control.recommender.ports import no_observations
 from twinbed import InvariantError, ScenarioError
 
 TYPES = {
@@ -31,8 +23,14 @@ def local_run(**changes: object) -> LocalRun:
     series = {
         name: np.ones((5, 3)) for name in ("cpu_cores", "memory_bytes", "net_in_bytes", "net_out_bytes")
     }
-    given = {"interval_s": 1.0, **series, "step_s": np.array([0.1]), "batch": 32, "parameters": 10} | changes
-    return LocalRun(**given)  # type: ignore[arg-type]
+    quantities = {
+        "interval_s": 1.0,
+        **series,
+        "step_s": np.array([0.1]),
+        "batch": 32,
+        "parameters": 10,
+    } | changes
+    return LocalRun(**quantities)  # type: ignore[arg-type]
 
 
 def test_a_cluster_is_priced_with_its_servers():
