@@ -7,6 +7,7 @@ cores, memory in whole bytes, time in nanoseconds of CLOCK_MONOTONIC.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,6 +76,20 @@ class LimitedGroup(Protocol):
 
     def trap(self) -> Trap:
         """Arms the trap. BackendError where this kernel has none."""
+
+
+class HostGroup(LimitedGroup, Protocol):
+    """A limited group with the processes in it (cgroup.group.Group is one)."""
+
+    def pids(self) -> set[int]:
+        """Return the live processes inside."""
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to each of them."""
+
+    def remove(self) -> None:
+        """Kill what is inside and remove the group; an attached group only gets the limits back that it
+        had."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from control.allocator.model import Application
 from testbed.containers.cgroup.attached import attach
 from testbed.containers.cgroup.drivers import detect
 from testbed.containers.host.container import ContainerSpec
-from testbed.containers.host.loop import Attached, Managed, Settings, control
+from testbed.containers.host.loop import AttachedSpec, Managed, Settings, control
 from testbed.containers.host.observed import Observed
 from testbed.containers.host.oci import OciContainer
 from testbed.containers.load.generator import LoadGenerator
@@ -168,7 +168,7 @@ class Child:
         driver, run = detect(), new_run()
         containers = [Managed(ContainerSpec(name, words)) for name, words in self._commands.items()]
         if self._foreign:
-            containers.append(Managed(Attached(FOREIGN, lambda: attach("/docker/abc", driver, run))))
+            containers.append(Managed(AttachedSpec(FOREIGN, lambda: attach("/docker/abc", driver, run))))
         observed = control(
             containers,
             [Application("app", CORES, 400 * MIB)],

@@ -38,7 +38,7 @@ _V2_FILES = ("cpu.max", "memory.max", "memory.high", "memory.swap.max")
 _FILES = {*_V2_FILES, *(name for names in _V1_FILES.values() for name in names)}
 
 
-class Attached(Group):
+class AttachedGroup(Group):
     """A group that is not ours: limits and a trap as with any other; nothing is started, ended or removed."""
 
     _keeper: _Keeper
@@ -73,7 +73,7 @@ class Attached(Group):
         """None: nobody enters."""
 
 
-class AttachedV1(Attached, GroupV1):
+class AttachedV1(AttachedGroup, GroupV1):
     """An attached group of version 1."""
 
     def __init__(self, by_controller: Mapping[str, Path], run: str) -> None:
@@ -82,7 +82,7 @@ class AttachedV1(Attached, GroupV1):
         super().__init__(by_controller)
 
 
-class AttachedV2(Attached, GroupV2):
+class AttachedV2(AttachedGroup, GroupV2):
     """An attached group of version 2."""
 
     def __init__(self, directory: Path, run: str) -> None:
@@ -90,7 +90,9 @@ class AttachedV2(Attached, GroupV2):
         super().__init__(directory)
 
 
-def attach(path: str | Path | Mapping[str, str | Path], driver: V1 | V2, run: str | None = None) -> Attached:
+def attach(
+    path: str | Path | Mapping[str, str | Path], driver: V1 | V2, run: str | None = None
+) -> AttachedGroup:
     """The group at `path`, with its limits remembered.
 
     path: in the hierarchy (`/kubepods/pod1/c1`) or under its mount point (`/sys/fs/cgroup/cpu/kubepods/…`),
@@ -98,7 +100,7 @@ def attach(path: str | Path | Mapping[str, str | Path], driver: V1 | V2, run: st
     unless given). run: of the caller; None = a run of its own.
     Raises ScenarioError for a path that leads outside the hierarchy or is its root, GroupGoneError where
     there is no group (yet), BackendError for one that lacks a controller or holds this process itself, which
-    its own trap would hold. Attached again in a run, it is put back to what was found the first time.
+    its own trap would hold. AttachedGroup again in a run, it is put back to what was found the first time.
     """
     run = run or ownership.new_run()
     if isinstance(driver, V2):

@@ -94,14 +94,22 @@ class Container:
         """Where the others reach it."""
         return "127.0.0.1" if self.endpoint is None else self.endpoint.address
 
-    def start(self, peers: Sequence[Container], logs: Path | None, stdout: int | None) -> None:
-        """Starts the command inside. peers: all containers of the run; logs, stdout: see recorder.record.
+    def start(
+        self, peers: Sequence[Container], logs: Path | None, stdout: int | None, *, lasting: bool = False
+    ) -> None:
+        """Start the command inside. peers: all containers of the run; logs, stdout: see recorder.record.
 
-        Raises ScenarioError when the command cannot be executed, BackendError when the kernel does not
-        let it in or the log cannot be written.
+        A restart appends to the log. lasting: whether the command is to outlive this process: it then has a
+        session of its own, no terminal and no pipe, and its log goes on where a former process's ended;
+        without `logs` its output is thrown away.
+        Raises ScenarioError where the command cannot be executed, BackendError where the kernel does not let
+        it in or the log cannot be written.
         """
         with ExitStack() as files:
-            log = None if logs is None else files.enter_context(_open_log(logs, self.spec.name))
+            log: BinaryIO | int | None = subprocess.DEVNULL if lasting else None
+            if logs is not None:
+                again = lasting or self.process is not None
+                log = files.enter_context(_open_log(logs, self.spec.name, "ab" if again else "wb"))
             environment = {**os.environ, **_addresses(self, peers), **self.spec.env}
             try:
                 # Python calls preexec_fn unsafe because locks of other threads stay locked after a
@@ -110,9 +118,10 @@ class Container:
                     self.command_line(environment),
                     cwd=self.spec.directory,
                     env=environment,
-                    stdin=None if len(peers) == 1 else subprocess.DEVNULL,
+                    stdin=None if len(peers) == 1 and not lasting else subprocess.DEVNULL,
                     stdout=stdout if log is None else log,
                     stderr=log,
+                    start_new_session=lasting,
                     preexec_fn=self.entrance,
                 )
             except OSError as error:
@@ -123,6 +132,7 @@ class Container:
                     f"container {self.spec.name}: the command was not let into its cgroup or network; "
                     "run as root and not inside a restricted container"
                 ) from error
+            self.exit_code = None
 
     def command_line(self, _environment: Mapping[str, str]) -> Sequence[str | Path]:
         """What is executed, in that environment."""
@@ -151,7 +161,7 @@ class Container:
         self.usage = self.group.read()
         return self.usage, Traffic(0, 0) if self.endpoint is None else self.endpoint.read()
 
-    def note_end(self, code: int) -> None:
+    def note_end(self, code: int | None) -> None:
         """The command has ended: notes how, and ends what it left behind, as a container's init would."""
         self.exit_code = code
         self.outlived = len(self.group.pids())
@@ -188,10 +198,10 @@ def _addresses(container: Container, peers: Sequence[Container]) -> dict[str, st
     return {"TWINBED_ADDRESS": container.address, **named}
 
 
-def _open_log(folder: Path, name: str) -> BinaryIO:
+def _open_log(folder: Path, name: str, mode: Literal["wb", "ab"]) -> BinaryIO:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return (folder / f"{name}.log").open("wb")
+        return (folder / f"{name}.log").open(mode)
     except OSError as error:
         raise BackendError(
             f"{error.filename}: the log cannot be written ({error.strerror}); choose another folder"

@@ -20,23 +20,24 @@ import numpy as np
 from control.allocator.model import Application
 from control.allocator.ports import Allocator, ServiceAware
 from testbed.containers import machine, network
-from testbed.containers.cgroup.drivers import NOTHING_USED, QUOTA_PERIOD_US, Driver, Usage, detect
+from testbed.containers.cgroup.drivers import NOTHING_USED, QUOTA_PERIOD_US, Driver, Group, Usage, detect
 from testbed.containers.cgroup.hooks import HookTelemetry
 from testbed.containers.cgroup.polling import Polling
 from testbed.containers.host.container import ContainerSpec, stop
-from testbed.containers.host.fleet import Fleet
+from testbed.containers.host.fleet import AttachedSpec, Fleet, Managed
+from testbed.containers.host.hosted import HostedContainer
+from testbed.containers.host.life import NS, State
 from testbed.containers.host.observed import LoopTimes, Observed
 from testbed.containers.host.priority import urgent
-from testbed.containers.host.records import Books
+from testbed.containers.host.records import RunRecord
 from testbed.containers.host.run import ControlLoop
-from testbed.containers.host.supervised import NS, Attached, Managed, Status, Supervised
 from testbed.containers.interrupts import Interrupts
 from testbed.containers.ownership import new_run
 from testbed.containers.ports import Client, GroupGoneError, TelemetrySource
 from testbed.containers.record.recorder import Progress
 from twinbed import BackendError, ScenarioError, __version__
 
-__all__ = ["Attached", "Managed", "Progress", "Settings", "control"]
+__all__ = ["AttachedSpec", "Managed", "Progress", "Settings", "control"]
 
 _GRACE_NS = 10_000_000
 _PERIOD_S = QUOTA_PERIOD_US / 1e6
@@ -90,15 +91,17 @@ def control(
     driver.sweep()
     network.sweep()
     with Interrupts() as interrupts, ExitStack() as undo:
-        fleet = Fleet(_prepare(containers, driver, undo), settings.host_cores or float(os.cpu_count() or 1))
-        books = Books(fleet, settings.period_s)
+        groups = _prepare(containers, driver, undo)
+        fleet = Fleet(containers, groups, settings.host_cores or float(os.cpu_count() or 1))
+        undo.callback(_detach, fleet)
+        record = RunRecord(fleet, settings.period_s)
         source, telemetry = _telemetry(settings)
         undo.callback(source.close)
         undo.callback(lambda: _end(fleet, lambda: interrupts.hurry))
-        loop = ControlLoop(fleet, applications, allocator, source, books, settings.logs)
+        loop = ControlLoop(fleet, applications, allocator, source, record, settings.logs)
         undo.callback(loop.close)
         undo.callback(interrupts.shield)
-        run = _Run(fleet, books, loop, source, settings, client, on_tick)
+        run = _Run(fleet, record, loop, source, settings, client, on_tick)
         with urgent() as scheduling:
             run.serve()
         facts = _facts(driver, allocator, loop, scheduling)
@@ -109,20 +112,20 @@ def control(
         app=fleet.app,
         period_s=settings.period_s,
         began_s=run.began_s,
-        series=books.series(),
-        events=books.events,
-        limit_changes=books.limit_changes,
+        series=record.series(),
+        events=record.events,
+        limit_changes=loop.executor.limit_changes,
         done_s=np.array([(b.cpu_ns - a.cpu_ns) / NS for a, b in zip(before, after, strict=True)]),
         nr_periods=np.array([b.nr_periods - a.nr_periods for a, b in zip(before, after, strict=True)]),
         nr_throttled=np.array([b.nr_throttled - a.nr_throttled for a, b in zip(before, after, strict=True)]),
-        reports=books.reports,
+        reports=record.reports,
         decide_s=loop.decide_s,
         times=LoopTimes(
-            np.array(books.lateness_ns) / NS,
-            np.array(books.write_ns) / NS,
-            np.array(books.grant_ns) / NS,
+            np.array(record.lateness_ns) / NS,
+            np.array(record.write_ns) / NS,
+            np.array(record.grant_ns) / NS,
             run.own_cores,
-            books.skipped,
+            loop.executor.skipped,
             lost,
         ),
         telemetry=telemetry,
@@ -138,14 +141,14 @@ class _Run:
     def __init__(
         self,
         fleet: Fleet,
-        books: Books,
+        record: RunRecord,
         loop: ControlLoop,
         source: TelemetrySource,
         settings: Settings,
         client: Client | None,
         on_tick: Callable[[Progress], None] | None,
     ) -> None:
-        self._fleet, self._books, self._loop, self._source = fleet, books, loop, source
+        self._fleet, self._record, self._loop, self._source = fleet, record, loop, source
         self._settings, self._client, self._on_tick = settings, client, on_tick
         self.before: list[Usage] = []
         self.began_s = 0.0
@@ -175,10 +178,10 @@ class _Run:
 
     def _row(self) -> bool:
         if self._on_tick is not None:
-            elapsed_s = self._books.at_s(time.monotonic_ns())
-            running = sum(each.status is not Status.ABSENT for each in self._fleet.containers)
+            elapsed_s = self._record.at_s(time.monotonic_ns())
+            running = sum(each.state is not State.ABSENT for each in self._fleet.containers)
             self._on_tick(
-                Progress(elapsed_s, self._books.rows, self._source.lost - self.lost_before, running)
+                Progress(elapsed_s, self._record.rows, self._source.lost - self.lost_before, running)
             )
         return self._client is None or self._client.running()
 
@@ -194,19 +197,18 @@ def _check(containers: Sequence[Managed], applications: Sequence[Application]) -
             raise ScenarioError(f"container {each.spec.name}: there is no application {each.app}")
 
 
-def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> list[Supervised]:
-    """A cgroup for each container that is ours; `undo` removes them, and only closes the others."""
+def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> list[Group | None]:
+    """Make a cgroup for each container that is ours; `undo` removes them."""
     run = new_run()
     undo.callback(driver.finish, run)
-    made: list[Supervised] = []
-    for index, each in enumerate(containers):
+    groups: list[Group | None] = []
+    for managed in containers:
         group = None
-        if isinstance(each.spec, ContainerSpec):
-            group = driver.create(run, each.spec.name)
+        if isinstance(managed.spec, ContainerSpec):
+            group = driver.create(run, managed.spec.name)
             undo.callback(group.remove)
-        made.append(Supervised(each, index, group))
-        undo.callback(made[-1].detach)
-    return made
+        groups.append(group)
+    return groups
 
 
 def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
@@ -220,25 +222,32 @@ def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
     return Polling(settings.period_s), "polling"
 
 
+def _detach(fleet: Fleet) -> None:
+    """Give attached cgroups the limits back that they had."""
+    for container in fleet.containers:
+        if container.attached and container.group is not None:
+            container.group.remove()
+
+
 def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
-    """Ends the commands; without their quota, so that what is throttled can still end in good order."""
+    """End the commands; without their quota, so that what is throttled can still end in good order."""
     running = [each for each in fleet.containers if each.container is not None and each.container.running]
-    for each in running:
+    for container in running:
         try:
-            if each.group is not None:
-                each.group.set_cpu_quota(math.inf)
+            if container.group is not None:
+                container.group.set_cpu_quota(math.inf)
         except GroupGoneError:
             # Moved out before the cgroup was removed: it would not be found in there.
-            each.kill()
-    stop([each.container for each in running if each.container is not None], hurry)
+            container.kill()
+    stop([container.container for container in running if container.container is not None], hurry)
 
 
-def _usage(each: Supervised) -> Usage:
-    """The counters now; nothing where the cgroup is gone or not there yet."""
-    if each.group is None:
+def _usage(container: HostedContainer) -> Usage:
+    """Return the counters now; nothing where the cgroup is gone or not there yet."""
+    if not isinstance(container.group, Group):
         return NOTHING_USED
     try:
-        return each.group.read()
+        return container.group.read()
     except GroupGoneError:
         return NOTHING_USED
 
@@ -249,7 +258,7 @@ def _facts(driver: Driver, allocator: Allocator, loop: ControlLoop, scheduling: 
         **machine.facts(),
         "cgroup_version": str(driver.version),
         "loop_scheduling": scheduling,
-        "containers_without_oom_trap": str(loop.untrapped),
-        "restarts_s": " ".join(f"{each:.3f}" for each in loop.restarts_s),
+        "containers_without_oom_trap": str(loop.executor.untrapped),
+        "restarts_s": " ".join(f"{each:.3f}" for each in loop.executor.restarts_s),
         "service_level": "not told" if isinstance(allocator, ServiceAware) else "not wanted",
     }

@@ -21,13 +21,14 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from testbed.containers import ownership
 from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.drivers import own_directories
 from testbed.containers.host.container import TERMINATION_GRACE_S, ContainerSpec
 from testbed.containers.network import Endpoint
+from testbed.containers.ports import HostGroup
 from twinbed import BackendError, ScenarioError
 
 START_TIMEOUT_S = 30.0
@@ -42,20 +43,6 @@ _CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "NET_BIND_
 _HIDDEN = ("/tmp", "/run")
 _MASKED = ("/proc/acpi", "/proc/kcore", "/proc/keys", "/proc/timer_list", "/proc/scsi", "/sys/firmware")
 _READ_ONLY = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
-
-
-class ContainerGroup(Protocol):
-    """A container's cgroup as a runtime needs it (cgroup.group.Group is one)."""
-
-    @property
-    def directories(self) -> tuple[Path, ...]:
-        """One per hierarchy, each `twinbed/<run>/<name>`."""
-
-    def send(self, number: signal.Signals) -> None:
-        """A signal to everything inside."""
-
-    def remove(self) -> None:
-        """Kills what is inside, and removes it."""
 
 
 def check_id(container_id: str) -> str:
@@ -78,7 +65,7 @@ class OciContainer:
     def __init__(
         self,
         spec: ContainerSpec,
-        group: ContainerGroup,
+        group: HostGroup,
         run: str,
         *,
         endpoint: Endpoint | None = None,
@@ -258,7 +245,7 @@ def _is_running(pid: int) -> bool:
         return False
 
 
-def _elsewhere(group: ContainerGroup) -> list[Path]:
+def _elsewhere(group: HostGroup) -> list[Path]:
     """Groups that runc makes for the container in hierarchies that the group is not in: below its own, as
     everywhere, and that is ours; none in v2, which has one hierarchy."""
     if _is_v2(group):
@@ -270,7 +257,7 @@ def _elsewhere(group: ContainerGroup) -> list[Path]:
 
 def _config(
     spec: ContainerSpec,
-    group: ContainerGroup,
+    group: HostGroup,
     env: Mapping[str, str],
     endpoint: Endpoint | None,
     folders: Sequence[Path],
@@ -309,14 +296,14 @@ def _config(
     }
 
 
-def _cgroups_path(group: ContainerGroup) -> str:
+def _cgroups_path(group: HostGroup) -> str:
     """As runc's cgroupfs manager reads it: relative to runc's own group in v1, as our groups are made; from
     the mount point in v2."""
     path = "/".join(group.directories[0].parts[-3:])
     return f"/{path}" if _is_v2(group) else path
 
 
-def _is_v2(group: ContainerGroup) -> bool:
+def _is_v2(group: HostGroup) -> bool:
     return len(group.directories) == 1
 
 

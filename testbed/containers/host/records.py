@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.containers.host.fleet import Columns, Fleet
+from testbed.containers.host.life import NS
 from testbed.containers.host.observed import ObservedEvents, ObservedSeries
 from testbed.containers.ports import Records
-
-NS = 1_000_000_000
 
 _BLOCK_ROWS = 1024
 _TYPES: dict[str, type] = {
@@ -35,11 +34,11 @@ _REPORTED = ("usage_cores", "quota_cores", "throttled", "throttled_s", "memory_b
 """What a row has from a record, by the same names."""
 
 
-class Books:
+class RunRecord:
     """The record of one run of `fleet`. period_s: length of a row.
 
     begin() starts the time line; before it nothing is kept but events, which then happened at 0 s.
-    lateness_ns, write_ns, grant_ns: what LoopTimes has, in ns; skipped, limit_changes, reports: counts.
+    lateness_ns, write_ns, grant_ns: what LoopTimes has, in ns; reports: how many records were taken.
     """
 
     def __init__(self, fleet: Fleet, period_s: float) -> None:
@@ -48,7 +47,7 @@ class Books:
         self.start_ns: int | None = None
         self.events = ObservedEvents([], [], [], [])
         self.lateness_ns, self.write_ns, self.grant_ns = array("q"), array("q"), array("q")
-        self.skipped = self.limit_changes = self.reports = 0
+        self.reports = 0
         self.done_s = np.zeros(len(fleet.containers))
         self._rows = 0
         self._last_row = np.zeros(len(fleet.containers), np.int64)
@@ -60,7 +59,6 @@ class Books:
     def begin(self, start_ns: int) -> None:
         """Row 0 starts at `start_ns` (CLOCK_MONOTONIC); what was counted before does not count."""
         self.start_ns = start_ns
-        self.skipped = self.limit_changes = 0
         for times in (self.lateness_ns, self.write_ns, self.grant_ns):
             del times[:]
 

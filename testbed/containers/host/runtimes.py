@@ -1,8 +1,8 @@
 """How a command of ours gets into its container: as a process that enters its cgroup, or through runc.
 
 For: the one place where the control loop, agents and the recorder find out what to execute, how the command
-ended, and what is to be tidied after it. Not for: executing or watching it (container.py, supervised.py,
-remote/hosted.py) nor for OCI bundles (oci.py).
+ended, and what is to be tidied after it. Not for: executing or watching it (container.py,
+hosted.py) nor for OCI bundles (oci.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Protocol
 
 from testbed.containers.host.container import Container, ContainerSpec
-from testbed.containers.host.oci import ContainerGroup, OciContainer, exit_code
+from testbed.containers.host.oci import OciContainer, exit_code
 from testbed.containers.network import Endpoint
+from testbed.containers.ports import HostGroup
 from twinbed import ScenarioError
 
 _ENTER = 'while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs" || exit 125; shift; done; shift; exec "$@"'
@@ -35,7 +36,7 @@ class Runtime(Protocol):
         """Removes all but the group, once everything in that is ended. Idempotent."""
 
 
-def runtime_of(spec: ContainerSpec, group: ContainerGroup, endpoint: Endpoint | None = None) -> Runtime:
+def runtime_of(spec: ContainerSpec, group: HostGroup, endpoint: Endpoint | None = None) -> Runtime:
     """As spec.runtime says; group: made by a driver as `twinbed/<run>/<name>`. Raises BackendError where runc
     is missing."""
     return _Runc(spec, group, endpoint) if spec.runtime == "oci" else _Process(spec, group)
@@ -48,7 +49,7 @@ class Entering(Container):
     and the loop waits for it: half a second at 2 ms per period. And it is not safe beside threads.
     """
 
-    def __init__(self, spec: ContainerSpec, group: ContainerGroup, endpoint: Endpoint | None = None) -> None:
+    def __init__(self, spec: ContainerSpec, group: HostGroup, endpoint: Endpoint | None = None) -> None:
         super().__init__(spec, group, endpoint)  # type: ignore[arg-type]
         self._runtime = runtime_of(spec, group, endpoint)
 
@@ -74,7 +75,7 @@ class Entering(Container):
 class _Process:
     """The command behind a shell that enters the cgroup and becomes it."""
 
-    def __init__(self, spec: ContainerSpec, group: ContainerGroup) -> None:
+    def __init__(self, spec: ContainerSpec, group: HostGroup) -> None:
         self._spec, self._group = spec, group
 
     def command_line(self, environment: Mapping[str, str]) -> Sequence[str | Path]:
@@ -93,7 +94,7 @@ class _Process:
 class _Runc:
     """The command as an OCI container of the same name."""
 
-    def __init__(self, spec: ContainerSpec, group: ContainerGroup, endpoint: Endpoint | None) -> None:
+    def __init__(self, spec: ContainerSpec, group: HostGroup, endpoint: Endpoint | None) -> None:
         self._spec = spec
         run = group.directories[0].parent.name
         self._container = OciContainer(spec, group, run, endpoint=endpoint)

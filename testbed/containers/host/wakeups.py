@@ -18,9 +18,6 @@ from contextlib import suppress
 
 from twinbed import BackendError
 
-NEVER_NS = 1 << 62
-"""Later than anything."""
-
 _NS = 1_000_000_000
 _EVENT_BYTES = 16
 _TIMESPEC = struct.Struct("ll")

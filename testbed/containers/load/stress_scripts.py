@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.containers.host.container import ContainerSpec
-from testbed.containers.host.supervised import Managed
+from testbed.containers.host.fleet import Managed
 from testbed.containers.load.stress import NS
 from twinbed import ScenarioError
 

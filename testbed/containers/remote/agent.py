@@ -22,11 +22,11 @@ from typing import Any
 import grpc
 import numpy as np
 
+from testbed.containers.host.hosted import HostedContainer
 from testbed.containers.ports import TelemetrySource
 from testbed.containers.remote import service
 from testbed.containers.remote.certificates import Identity
 from testbed.containers.remote.datagrams import Sealer
-from testbed.containers.remote.hosted import Hosted
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report, Welcome
 from testbed.containers.remote.watcher import Watcher
@@ -39,7 +39,6 @@ _SUPERVISE_S = 0.1
 _HELD_AGAIN_S = 1.0
 _GOODBYE_S = 1.0
 _DUE_S = 1.0
-_PAGE_BYTES = 4096
 _NS = 1_000_000_000
 _ROUND_TRIPS = 10_000
 _log = logging.getLogger("twinbed.agent")
@@ -79,6 +78,7 @@ class Agent:
         self._asked_s: dict[str, float] = {}
         self._trapped: dict[str, int] = {}
         hosting.on_id, hosting.on_gone, hosting.on_trap = self._named, self._gone, self._armed
+        hosting.on_killed = self._killed
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; then ends what it started and gives attached groups their limits back.
@@ -176,7 +176,7 @@ class Agent:
         return welcome
 
     def _converge(self, welcome: Welcome) -> Joined:
-        self._source.remove(np.array(self._hosting.forget_ids(), np.int64))
+        self._source.remove(np.array(self._hosting.executor.forget_ids(), np.int64))
         self._hosting.traps_oom = welcome.traps_oom
         found = self._watcher.begin([(each.parent, each.pattern) for each in welcome.watches])
         return self._hosting.converge(welcome.containers, found)
@@ -250,13 +250,14 @@ class Agent:
 
     def _lose(self, gone: Sequence[int]) -> None:
         for each in [each for each in self._hosting.containers.values() if each.id in gone]:
-            self._hosting.drop(each, "its cgroup was removed")
+            self._hosting.gone(each, "its cgroup was removed")
 
-    def _named(self, container: Hosted) -> None:
+    def _named(self, container: HostedContainer) -> None:
+        assert container.group is not None
         self._source.add(np.array([container.id], np.int64), [container.group])
         self._wake.set()
 
-    def _gone(self, container: Hosted, why: str) -> None:
+    def _gone(self, container: HostedContainer, why: str) -> None:
         self._asked_s.pop(container.name, None)
         descriptor = self._trapped.pop(container.name, None)
         if descriptor is not None:
@@ -270,19 +271,24 @@ class Agent:
 
     # --- memory ----------------------------------------------------------------------------------
 
-    def _armed(self, container: Hosted) -> None:
+    def _armed(self, container: HostedContainer) -> None:
         assert container.trap is not None
         self._trapped[container.name] = container.trap.descriptor
         asyncio.get_running_loop().add_reader(container.trap.descriptor, self._look, container)
 
-    def _look(self, container: Hosted) -> None:
+    def _look(self, container: HostedContainer) -> None:
         """Its trap has something to say, or may have: asks for memory when its tasks are held."""
-        if not self._hosting.held(container):
+        if not self._hosting.executor.look(container):
             self._asked_s.pop(container.name, None)
             return
         self._ask([container])
 
-    def _ask(self, held: Sequence[Hosted]) -> None:
+    def _killed(self, container: HostedContainer) -> None:
+        """The OOM killer took a process of it: an allocator that traps nobody hears of it now."""
+        if not self._hosting.traps_oom:
+            self._ask([container])
+
+    def _ask(self, held: Sequence[HostedContainer]) -> None:
         if not self.connected:
             return
         report = Report()
@@ -290,20 +296,25 @@ class Agent:
             if each.id is None:
                 continue
             self._asked_s[each.name] = time.monotonic()
-            over = each.group.charged_bytes() - each.group.limit_bytes
             report.held.ids.append(each.id)
-            report.held.needed_bytes.append(max(over, 0) + _PAGE_BYTES)
+            report.held.needed_bytes.append(self._hosting.executor.needed_bytes(each))
         if report.held.ids:
             self._reports.put_nowait(report)
 
     def _shrink(self, request: int, app: int | None) -> None:
         if self._welcome is None:
             return
+        apps = None if app is None else {app}
+        lowered = self._hosting.executor.shrink(self._welcome.reclaim_margin_bytes, apps)
+        self._tell_shrunk(request, lowered)
+
+    def _tell_shrunk(self, request: int, lowered: Sequence[HostedContainer]) -> None:
         report = Report()
         report.shrunk.request = request
-        for id_, size in self._hosting.shrink(self._welcome.reclaim_margin_bytes, app):
-            report.shrunk.ids.append(id_)
-            report.shrunk.limit_bytes.append(size)
+        for container in lowered:
+            if container.id is not None:
+                report.shrunk.ids.append(container.id)
+                report.shrunk.limit_bytes.append(container.limit_bytes)
         if request or report.shrunk.ids:
             self._reports.put_nowait(report)
 
@@ -315,9 +326,7 @@ class Agent:
         while True:
             await asyncio.sleep(_SUPERVISE_S)
             now_s = time.monotonic()
-            killed = self._hosting.supervise(now_s)
-            if killed and not self._hosting.traps_oom:
-                self._ask(killed)
+            self._hosting.supervise(now_s)
             for each in list(self._hosting.containers.values()):
                 if now_s - self._asked_s.get(each.name, -_HELD_AGAIN_S) >= _HELD_AGAIN_S and self.connected:
                     self._look(each)
@@ -330,11 +339,12 @@ class Agent:
             if now_s - watched_s >= self._watcher.interval_s:
                 watched_s = now_s
                 self._watch()
+                self._tell_shrunk(0, self._hosting.executor.try_again())
 
     def _watch(self) -> None:
         appeared, vanished = self._watcher.look()
         for name in vanished & self._hosting.containers.keys():
-            self._hosting.drop(self._hosting.containers[name], "its cgroup was removed")
+            self._hosting.gone(self._hosting.containers[name], "its cgroup was removed")
         for origin in appeared:
             self._reports.put_nowait(Report(joined=self._hosting.appeared(origin)))
 

@@ -349,7 +349,7 @@ class Books:
             return
         self.kills += 1
         self.agents[member.agent].outbox.kill.append(member.id)
-        _log.warning("%s: no memory is left for it, the OOM killer decides", member.name)
+        _log.warning("%s: no memory is left for it, it is killed", member.name)
 
     def _reclaim(self, app: int) -> None:
         asked = {each.agent for each in self.members.values() if each.app == app}

@@ -23,9 +23,9 @@ from testbed.containers.cgroup.v1 import V1, GroupV1
 from testbed.containers.cgroup.v2 import V2, GroupV2
 from testbed.containers.host import oci
 from testbed.containers.ownership import MARK, RUN_ROOT, lasting_run
-from testbed.containers.ports import GroupGoneError
+from testbed.containers.ports import GroupGoneError, HostGroup
 from testbed.containers.remote.certificates import write_private
-from testbed.containers.remote.hosted import HostGroup, Origin
+from testbed.containers.remote.origin import Origin
 from twinbed import BackendError
 
 STATE = Path("/run/twinbed/agents")

@@ -12,7 +12,7 @@ from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from testbed.containers.remote.hosted import Origin
+from testbed.containers.remote.origin import Origin
 
 
 class Watcher:

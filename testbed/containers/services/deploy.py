@@ -1,7 +1,7 @@
 """A service graph laid out on this machine: which container listens where, and how it is started.
 
 For: the commands, ready-checks and client's addresses of a `ServiceApp`, for whoever starts containers
-(host/supervised.py). Not for: starting them.
+(host/hosted.py). Not for: starting them.
 
 Every deployment has a loopback address of its own in 127.64.0.0/10, which it holds by a socket for as long as
 it is open: the kernel lets go of it even when the process is killed. So ports can be the same in every

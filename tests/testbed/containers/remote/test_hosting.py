@@ -15,6 +15,7 @@ from testbed.containers import ownership
 from testbed.containers.cgroup.drivers import detect
 from testbed.containers.cgroup.v1 import V1
 from testbed.containers.host.container import TERMINATION_GRACE_S
+from testbed.containers.host.life import Event
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Joined, Order, Report, Wanted
 from testbed.containers.remote.place import CgroupPlace, sweep
@@ -58,9 +59,10 @@ def limits(joined: Joined, cores: float = 0.5, size: int = 64 * MIB) -> Order:
 
 def bury(former: Hosting, name: str) -> None:
     """What the former agent started has ended; here its parent lives on and has to see to that."""
-    process = former.containers[name]._process
-    assert process is not None
-    process.wait(20)
+    command = former.containers[name].container
+    assert command is not None
+    assert command.process is not None
+    command.process.wait(20)
 
 
 def commands(**named: str) -> list[Wanted]:
@@ -163,7 +165,8 @@ def test_a_command_is_asked_to_end_before_it_is_started_again(
     here.carry_out(limits(here.converge(commands(a=script), ())), Report())
     until(ready.exists, "it runs")
     ready.unlink()
-    here.containers["a"].held = held
+    if held:
+        here.containers["a"].life.on(Event.HOLD)
     here.carry_out(Order(number=2, restart=[1]), Report())
     until(lambda: (here.supervise(time.monotonic()), ready.exists())[1], "runs again")
     assert mark.exists() != held

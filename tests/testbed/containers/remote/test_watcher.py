@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from testbed.containers.remote.hosted import Origin
+from testbed.containers.remote.origin import Origin
 from testbed.containers.remote.watcher import Watcher
 
 
