@@ -51,9 +51,9 @@ def examine() -> tuple[Finding, ...]:
     driver, hierarchy = _hierarchy()
     findings = [hierarchy]
     if driver is None:
-        found, meaning = "not tried: no cgroup can be made", "see cgroups"
+        outcome, meaning = "not tried: no cgroup can be made", "see cgroups"
         tried = ("CPU quota", "memory limit", "OOM trap", "CPU burst", "quota write")
-        findings += [Finding(each, "missing", found, meaning, _ROOT, each in tried[:2]) for each in tried]
+        findings += [Finding(each, "missing", outcome, meaning, _ROOT, each in tried[:2]) for each in tried]
     else:
         findings += _tried(driver)
     findings += [_namespaces(), _program("ip", "iproute2", "networks of containers (record --network own)")]
@@ -78,7 +78,7 @@ def _hierarchy() -> tuple[Driver | None, Finding]:
             "cgroups", status, _first_clause(error), "CPU and memory of containers", _ROOT, needed=True
         )
     others = f"v{driver.version}: cpu, memory"
-    places = ", ".join(map(str, sorted({str(each) for each in driver.mounts[:3]})))
+    places = ", ".join(map(str, sorted({str(mount) for mount in driver.mounts[:3]})))
     return driver, Finding("cgroups", "ok", f"{others} at {places}", "CPU and memory of containers", "", True)
 
 
@@ -100,7 +100,7 @@ def _tried(driver: Driver) -> list[Finding]:
             for name, _, meaning, needed in attempts
         ]
     try:
-        return [_attempt(group, *each) for each in attempts]
+        return [_attempt(group, *attempt) for attempt in attempts]
     finally:
         group.remove()
         driver.finish(run)
@@ -125,8 +125,8 @@ def _try_quota(group: Group) -> str:
 def _try_memory(group: Group) -> str:
     group.set_memory_limit(64 << 20)
     counted = any(
-        (each / name).exists()
-        for each in group.directories
+        (directory / name).exists()
+        for directory in group.directories
         for name in ("memory.memsw.limit_in_bytes", "memory.swap.max")
     )
     return "memory and swap" if counted else "memory; swap is not counted"
@@ -141,7 +141,9 @@ def _try_trap(group: Group) -> str:
 
 def _try_burst(group: Group) -> str:
     names = ("cpu.cfs_burst_us", "cpu.max.burst")
-    files = [each / name for each in group.directories for name in names if (each / name).exists()]
+    files = [
+        directory / name for directory in group.directories for name in names if (directory / name).exists()
+    ]
     if not files:
         raise FileNotFoundError(2, f"no {' or '.join(names)} in this kernel (since 5.14)")
     files[0].write_text("1000")
@@ -160,7 +162,7 @@ def _time_write(group: Group) -> str:
 
 def _namespaces() -> Finding:
     wanted = ("pid", "ipc", "uts", "mnt", "net")
-    missing = [each for each in wanted if not Path(f"/proc/self/ns/{each}").exists()]
+    missing = [kind for kind in wanted if not Path(f"/proc/self/ns/{kind}").exists()]
     meaning = "containers of their own network and processes"
     if missing:
         cure = "boot Debian's kernel: sudo apt install linux-image-amd64"
@@ -200,12 +202,12 @@ def _bcc() -> Finding:
 
 def _virtual_machine() -> Finding:
     meaning = "the tests that need another kernel (make test-vm)"
-    there, reason = vm.available()
-    if there:
+    bootable, reason = vm.available()
+    if bootable:
         return Finding("virtual machine", "ok", reason, meaning)
-    found, _, cure = reason.rpartition(": ")
+    problem, _, cure = reason.rpartition(": ")
     status: Status = "missing" if is_root() else "not allowed"
-    return Finding("virtual machine", status, found, meaning, cure if is_root() else _ROOT)
+    return Finding("virtual machine", status, problem, meaning, cure if is_root() else _ROOT)
 
 
 def _clock() -> Finding:
@@ -237,7 +239,7 @@ def _first_clause(error: Exception | str) -> str:
 
 def can_run(findings: tuple[Finding, ...]) -> bool:
     """Whether the container testbed can run: nothing needed is missing."""
-    return all(each.status == "ok" for each in findings if each.needed)
+    return all(finding.status == "ok" for finding in findings if finding.needed)
 
 
 def is_root() -> bool:

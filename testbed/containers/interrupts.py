@@ -59,9 +59,9 @@ class Interrupts:
         self._shielded = True
         raise KeyboardInterrupt
 
-    def _dropped(self, what: sys.UnraisableHookArgs) -> None:
-        if not issubclass(what.exc_type, KeyboardInterrupt):
-            self._on_dropped(what)
+    def _dropped(self, unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            self._on_dropped(unraisable)
             return
         self._shielded = False
         # Not from here: it would be dropped as well.

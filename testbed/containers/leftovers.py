@@ -52,8 +52,8 @@ class Run:
 def runs(driver: Driver) -> tuple[Run, ...]:
     """Every run that has anything here, by name."""
     directories: dict[str, list[Path]] = {}
-    for each in tree.runs(driver.mounts):
-        directories.setdefault(each.name, []).append(each)
+    for run_directory in tree.runs(driver.mounts):
+        directories.setdefault(run_directory.name, []).append(run_directory)
     networks = Counter(network.runs())
     agents = _agents()
     with_files = {*ownership.runs_with_directory(), *ownership.temporary_directories()}
@@ -68,41 +68,41 @@ def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
     ENDING_TIMEOUT_S). The runs of this process itself are never touched. Raises BackendError for the first
     thing that could not be removed, after everything else was.
     """
-    found = [each for each in runs(driver) if (live or not each.alive) and each.pid != os.getpid()]
+    runs_here = [run for run in runs(driver) if (live or not run.alive) and run.pid != os.getpid()]
     ended: list[Run] = []
     problems: list[BackendError] = []
-    for each in found:
+    for run in runs_here:
         try:
-            if each.alive:
-                _end(each)
-            ended.append(each)
+            if run.alive:
+                _end(run)
+            ended.append(run)
         except BackendError as error:
             problems.append(error)
     _sweep_agents(driver)
     # An agent that was started meanwhile has taken over what there was.
     back = () if live else _agents()
-    for each in ended:
+    for run in ended:
         try:
-            if each.name not in back:
-                remove(each.name, driver)
+            if run.name not in back:
+                remove(run.name, driver)
         except BackendError as error:
             problems.append(error)
     if problems:
         raise problems[0]
-    return tuple(found)
+    return tuple(runs_here)
 
 
 def remove(run: str, driver: Driver) -> None:
     """Removes what a run has, its processes with it. Raises BackendError for what could not be removed."""
     problems = attached.restore_run(run)
-    directories = [each for each in tree.runs(driver.mounts) if each.name == run]
+    directories = [directory for directory in tree.runs(driver.mounts) if directory.name == run]
     tree.remove(directories)
-    for each in directories:
-        tree.remove_run(each)
+    for directory in directories:
+        tree.remove_run(directory)
     network.remove_run(run)
     oci.remove_run(run)
-    for each in ownership.temporary_directories().get(run, []):
-        shutil.rmtree(each, ignore_errors=True)
+    for directory in ownership.temporary_directories().get(run, []):
+        shutil.rmtree(directory, ignore_errors=True)
     if problems:
         raise problems[0]
 

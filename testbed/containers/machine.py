@@ -44,7 +44,7 @@ def cpu_times() -> CpuTimes:
     with Path("/proc/stat").open(encoding="ascii") as file:
         ticks = file.readline().split()[1 : 1 + len(CpuTimes._fields)]
     per_s = os.sysconf("SC_CLK_TCK")
-    return CpuTimes(*(int(each) / per_s for each in ticks))
+    return CpuTimes(*(int(tick) / per_s for tick in ticks))
 
 
 def _value(path: Path, key: str) -> str | None:

@@ -129,7 +129,7 @@ class Network:
 def runs() -> list[str]:
     """The run of every link and of every namespace of ours, once for each of them."""
     marked = [_run_of_link(link) for link in _our_links()]
-    marked += [_run_of_namespace(each) for each in _our_namespaces()]
+    marked += [_run_of_namespace(namespace) for namespace in _our_namespaces()]
     return [run for run in marked if is_run(run)]
 
 
@@ -146,8 +146,8 @@ def remove_run(run: str) -> None:
 
     Links first: a namespace's own end goes with the host's, at once and not when the kernel gets to it.
     """
-    commands = [f"link delete {each}" for each in _links_of(run)]
-    commands += [f"netns delete {each}" for each in _namespaces_of(run)]
+    commands = [f"link delete {thing}" for thing in _links_of(run)]
+    commands += [f"netns delete {thing}" for thing in _namespaces_of(run)]
     if not commands:
         return
     try:
@@ -163,15 +163,15 @@ def _links_of(run: str) -> list[str]:
 
 
 def _namespaces_of(run: str) -> list[str]:
-    return [each for each in _our_namespaces() if _run_of_namespace(each) == run]
+    return [namespace for namespace in _our_namespaces() if _run_of_namespace(namespace) == run]
 
 
 def _our_links() -> list[str]:
-    return sorted(each.name for each in _CLASS.glob(f"{LINK_PREFIX}*"))
+    return sorted(link.name for link in _CLASS.glob(f"{LINK_PREFIX}*"))
 
 
 def _our_namespaces() -> list[str]:
-    return sorted(each.name for each in _NETNS.glob(f"{LINK_PREFIX}*"))
+    return sorted(namespace.name for namespace in _NETNS.glob(f"{LINK_PREFIX}*"))
 
 
 def _run_of_link(link: str) -> str:
@@ -198,10 +198,10 @@ def _ip(*commands: str, namespace: str | None = None) -> None:
     program = shutil.which("ip")
     if program is None:
         raise BackendError("network 'own' needs the command ip; install it: sudo apt install iproute2")
-    where = ["-netns", namespace] if namespace else []
+    inside = ["-netns", namespace] if namespace else []
     batch = "\n".join(commands) + "\n"
     done = subprocess.run(
-        [program, *where, "-force", "-batch", "-"], input=batch, capture_output=True, text=True, check=False
+        [program, *inside, "-force", "-batch", "-"], input=batch, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         reason = (done.stderr.strip() or "no reason given").splitlines()[0]

@@ -67,8 +67,8 @@ def make_directory(run: str, *below: str) -> Path:
     directory = RUN_ROOT.joinpath(run, *below)
     for attempt in range(_ATTEMPTS):
         try:
-            for each in (*reversed(directory.parents), directory):
-                each.mkdir(mode=0o700, exist_ok=True)
+            for parent in (*reversed(directory.parents), directory):
+                parent.mkdir(mode=0o700, exist_ok=True)
             break
         except OSError as error:
             if isinstance(error, FileNotFoundError) and attempt + 1 < _ATTEMPTS:
@@ -95,28 +95,28 @@ def temporary_directory() -> Iterator[Path]:
 
 def temporary_directories() -> dict[str, list[Path]]:
     """This user's that are there, by run."""
-    found: dict[str, list[Path]] = {}
-    for each in sorted(Path(tempfile.gettempdir()).glob(f"{MARK}-run-*")):
-        run = each.name.removeprefix(f"{MARK}-").rpartition("-")[0]
+    by_run: dict[str, list[Path]] = {}
+    for directory in sorted(Path(tempfile.gettempdir()).glob(f"{MARK}-run-*")):
+        run = directory.name.removeprefix(f"{MARK}-").rpartition("-")[0]
         with suppress(OSError):
-            if is_run(run) and each.lstat().st_uid == os.geteuid() and not each.is_symlink():
-                found.setdefault(run, []).append(each)
-    return found
+            if is_run(run) and directory.lstat().st_uid == os.geteuid() and not directory.is_symlink():
+                by_run.setdefault(run, []).append(directory)
+    return by_run
 
 
 def forget_directory(run: str, *below: str) -> None:
     """Removes those directories of the run's, right below its own, that are empty; its own, too, and RUN_ROOT
     when nothing is left in them. What else is empty in there is somebody's who is about to fill it."""
     own = RUN_ROOT / run
-    for each in (*(own / name for name in below), own, RUN_ROOT):
+    for directory in (*(own / name for name in below), own, RUN_ROOT):
         with suppress(OSError):
-            each.rmdir()
+            directory.rmdir()
 
 
 def runs_with_directory() -> list[str]:
     """Runs that have a directory under RUN_ROOT, sorted."""
     try:
-        return sorted(each.name for each in RUN_ROOT.iterdir() if is_run(each.name))
+        return sorted(directory.name for directory in RUN_ROOT.iterdir() if is_run(directory.name))
     except OSError:
         return []
 

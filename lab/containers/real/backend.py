@@ -62,9 +62,9 @@ def run(
     if not isinstance(replay.workload, Workload | RequestWorkload):
         raise BackendError(f"{spec.name}: pods of a function cannot be run here; use --backend twin")
     label = f"{spec.label} repeat {repeat}" if repeat else spec.label
-    found, about = _carry_out(spec, source, replay, None if progress is None else partial(progress, label))
+    outcome, about = _carry_out(spec, source, replay, None if progress is None else partial(progress, label))
     whose = {"backend": NAME, "repeat": repeat, NAME: about}
-    return store_run(spec, identity, source, replay, found, store, whose, began)
+    return store_run(spec, identity, source, replay, outcome, store, whose, began)
 
 
 def run_scenario(

@@ -65,7 +65,7 @@ def deployed(spec: RunSpec, source: Source, replay: Replay, folder: Path) -> Ite
 
 
 def _job(source: JobSource, workload: Workload) -> tuple[Managed, ...]:
-    by_name = {each.name: each for each in source.request.specs}
+    by_name = {spec.name: spec for spec in source.request.specs}
     if set(by_name) != set(workload.names):
         raise InvariantError("a job's recording has other containers than the job")
     return tuple(_managed(workload, index, by_name[name]) for index, name in enumerate(workload.names))
@@ -88,7 +88,8 @@ def _services(
             timeout_s=workload.client.timeout_s,
         )
         containers = tuple(
-            _managed(workload, index, each.spec, each.ready) for index, each in enumerate(laid_out.containers)
+            _managed(workload, index, container.spec, container.ready)
+            for index, container in enumerate(laid_out.containers)
         )
         with LoadGenerator(plan, folder) as generator:
             yield Deployed(containers, generator, generator.result)
@@ -98,8 +99,10 @@ def _stress(name: str, workload: Workload, folder: Path) -> StressScripts:
     """Programs with the demand of the workload, array by array."""
     small = [
         each
-        for each, held, here in zip(workload.names, workload.memory_bytes.T, workload.present.T, strict=True)
-        if held[here].max(initial=0) < _LEAST_BYTES
+        for each, held, present in zip(
+            workload.names, workload.memory_bytes.T, workload.present.T, strict=True
+        )
+        if held[present].max(initial=0) < _LEAST_BYTES
     ]
     if small:
         raise BackendError(

@@ -77,7 +77,9 @@ class AttachedV1(AttachedGroup, GroupV1):
     """An attached group of version 1."""
 
     def __init__(self, by_controller: Mapping[str, Path], run: str) -> None:
-        paths = [by_controller[each] / name for each, names in _V1_FILES.items() for name in names]
+        paths = [
+            by_controller[controller] / name for controller, names in _V1_FILES.items() for name in names
+        ]
         self._keeper = _Keeper(_read(paths), run)
         super().__init__(by_controller)
 
@@ -134,13 +136,13 @@ class _Keeper:
     A file that is there already is of a keeper that was killed: what that one found is what is put back.
     """
 
-    def __init__(self, found: Found, run: str) -> None:
+    def __init__(self, limits: Found, run: str) -> None:
         self._run = run
-        directory = found[0][0].parent
+        directory = limits[0][0].parent
         name = hashlib.blake2s(os.fsencode(directory), digest_size=8).hexdigest()
         self._file = ownership.make_directory(run, _FOLDER) / f"{name}.json"
         inode = directory.stat().st_ino
-        self._found: Found = _load(self._file, inode) or found
+        self._found: Found = _load(self._file, inode) or limits
         entries = [[str(path), text] for path, text in self._found]
         try:
             self._file.write_text(json.dumps({"inode": inode, "files": entries}))
@@ -196,25 +198,25 @@ def _directory(path: str | Path, mount: Path, mounts: Sequence[Path], controller
 def _below(path: str | Path, mounts: Sequence[Path]) -> Path:
     """The path inside the hierarchy; of one under a mount point, what follows that."""
     text = str(path)
-    given = Path(text)
+    path_given = Path(text)
     if not text or not text.isprintable():
         raise ScenarioError(f"cgroup path {text!r}: expected a path such as /kubepods/pod1/c1")
-    if ".." in given.parts:
+    if ".." in path_given.parts:
         raise ScenarioError(f"cgroup path {text}: '..' is not allowed; give the path without it")
     for mount in mounts:
-        if given.is_relative_to(mount):
-            below = given.relative_to(mount)
+        if path_given.is_relative_to(mount):
+            below = path_given.relative_to(mount)
             break
     else:
-        below = given.relative_to("/") if given.is_absolute() else given
+        below = path_given.relative_to("/") if path_given.is_absolute() else path_given
     if not below.parts:
         raise ScenarioError(f"cgroup path {text}: is the root of the hierarchy; give a container's group")
     return below
 
 
 def _check_v2(directory: Path) -> None:
-    there = (directory / "cgroup.controllers").read_text().split()
-    missing = sorted({"cpu", "memory"} - set(there))
+    controllers = (directory / "cgroup.controllers").read_text().split()
+    missing = sorted({"cpu", "memory"} - set(controllers))
     if missing:
         wanted = " ".join(f"+{name}" for name in missing)
         raise BackendError(
@@ -225,28 +227,28 @@ def _check_v2(directory: Path) -> None:
 
 def _read(paths: Sequence[Path]) -> Found:
     """What is in the files; those that this kernel does not have are left out."""
-    found = [(path, _value(path)) for path in paths if path.exists()]
-    if not found:
+    limits = [(path, _value(path)) for path in paths if path.exists()]
+    if not limits:
         raise BackendError(f"{paths[0].parent}: has none of the files of a cgroup; give a container's group")
-    return found
+    return limits
 
 
 def _value(path: Path) -> str:
     try:
-        text = path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise refused(path, "reading it", error) from error
     if path.name == _KILLER:
-        return str(field(text, b"oom_kill_disable"))
-    return text.decode().strip()
+        return str(field(content, b"oom_kill_disable"))
+    return content.decode().strip()
 
 
-def _put_back(found: Found) -> list[BackendError]:
+def _put_back(limits: Found) -> list[BackendError]:
     """Writes what was found, twice where needed: a limit may have to wait for the one that bounds it.
 
     The killer is the last, when what a trap held has gone on.
     """
-    left = [each for each in found if each[0].name != _KILLER]
+    left = [entry for entry in limits if entry[0].name != _KILLER]
     problems: list[BackendError] = []
     for _ in range(2):
         problems = []
@@ -256,8 +258,8 @@ def _put_back(found: Found) -> list[BackendError]:
                 left.remove((path, text))
             else:
                 problems.append(problem)
-    killers = [_write_back(path, text) for path, text in found if path.name == _KILLER]
-    return problems + [each for each in killers if each is not None]
+    killers = [_write_back(path, text) for path, text in limits if path.name == _KILLER]
+    return problems + [entry for entry in killers if entry is not None]
 
 
 def _write_back(path: Path, text: str) -> BackendError | None:
@@ -278,9 +280,9 @@ def _write_back(path: Path, text: str) -> BackendError | None:
 def _load(file: Path, inode: int | None = None) -> Found:
     """What a dead keeper found, of that very group where an inode is given; nothing that is no limit."""
     try:
-        kept = json.loads(file.read_text())
-        found = [(Path(path), str(text)) for path, text in kept["files"]]
-        same = inode is None or kept["inode"] == inode
+        notes = json.loads(file.read_text())
+        limits = [(Path(path), str(text)) for path, text in notes["files"]]
+        same = inode is None or notes["inode"] == inode
     except (OSError, ValueError, TypeError, KeyError):
         return []
-    return [(path, text) for path, text in found if path.name in _FILES] if same else []
+    return [(path, text) for path, text in limits if path.name in _FILES] if same else []

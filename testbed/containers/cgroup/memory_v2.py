@@ -34,8 +34,8 @@ class MemoryV2:
         self._events = open_(directory / "memory.events", os.O_RDONLY)
         self._armed = False
         self._kills_before: int | None = None
-        found = self._max.read().strip()
-        self.limit_bytes = NO_LIMIT_BYTES if found == b"max" else int(found)
+        limit = self._max.read().strip()
+        self.limit_bytes = NO_LIMIT_BYTES if limit == b"max" else int(limit)
 
     def charged_bytes(self) -> int:
         """What counts against the limit now, page cache included."""

@@ -62,20 +62,20 @@ def _make(directory: Path, *, exist_ok: bool) -> None:
     )
 
 
-def weigh(run: Path, file: str, each: int, most: int) -> None:
+def weigh(run: Path, file: str, weight: int, most: int) -> None:
     """Lets every group of ours weigh `each` against what runs beside us, as if it lay at our level.
 
     Otherwise all containers of all runs would weigh as much as one process. file: of the weight; most: what
     the kernel takes at most. Sets the run's directory and the one above it; a run that ends right now and a
     kernel without the file are left alone.
     """
-    groups = {each_run: _count(each_run) for each_run in _directories(run.parent)}
+    groups = {run_directory: _count(run_directory) for run_directory in _directories(run.parent)}
     for directory, count in ((run, groups.get(run, 1)), (run.parent, sum(groups.values()))):
         with suppress(OSError):
             # The kernel makes its files; where there is none, none is to be made.
             descriptor = os.open(directory / file, os.O_WRONLY)
             try:
-                os.write(descriptor, str(min(max(count, 1) * each, most)).encode())
+                os.write(descriptor, str(min(max(count, 1) * weight, most)).encode())
             finally:
                 os.close(descriptor)
 
@@ -93,7 +93,7 @@ def _count(directory: Path) -> int:
 
 def pids(directories: Iterable[Path]) -> set[int]:
     """Processes in the groups and in groups made below them; zombies are not counted by the kernel."""
-    return {pid for directory in directories for each in _tree(directory) for pid in _members(each)}
+    return {pid for directory in directories for group in _tree(directory) for pid in _members(group)}
 
 
 def send(directories: Sequence[Path], number: signal.Signals) -> None:
@@ -120,7 +120,7 @@ def remove(directories: Sequence[Path]) -> None:
     deadline = time.monotonic() + REMOVAL_TIMEOUT_S
     while True:
         send(directories, signal.SIGKILL)
-        busy = [each for directory in directories for each in _tree(directory) if not _rmdir(each)]
+        busy = [group for directory in directories for group in _tree(directory) if not _rmdir(group)]
         if not busy:
             return
         if time.monotonic() > deadline:

@@ -60,12 +60,12 @@ class ContainerSpec:
         if self.runtime not in get_args(RuntimeName):
             known = " or ".join(get_args(RuntimeName))
             raise ScenarioError(f"container {self.name}: runtime {self.runtime!r}: expected {known}")
-        for what, value in (
+        for key, value in (
             ("cpu_quota_cores", self.cpu_quota_cores),
             ("memory_limit_bytes", self.memory_limit_bytes),
         ):
             if value is not None and not value > 0:
-                raise ScenarioError(f"container {self.name}: {what} is {value}, expected more than 0")
+                raise ScenarioError(f"container {self.name}: {key} is {value}, expected more than 0")
 
 
 @dataclass(slots=True)
@@ -125,8 +125,8 @@ class Container:
                     preexec_fn=self.entrance,
                 )
             except OSError as error:
-                what = f"{error.filename or self.spec.command[0]}: cannot be executed ({error.strerror})"
-                raise ScenarioError(f"container {self.spec.name}: {what}") from error
+                problem = f"{error.filename or self.spec.command[0]}: cannot be executed ({error.strerror})"
+                raise ScenarioError(f"container {self.spec.name}: {problem}") from error
             except subprocess.SubprocessError as error:
                 raise BackendError(
                     f"container {self.spec.name}: the command was not let into its cgroup or network; "
@@ -171,21 +171,21 @@ class Container:
 
 def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
     """Ends what is running: SIGTERM, and SIGKILL after the grace or as soon as `hurry` says so."""
-    left = [each for each in containers if each.running]
-    for each in left:
-        each.group.send(signal.SIGTERM)
+    left = [container for container in containers if container.running]
+    for container in left:
+        container.group.send(signal.SIGTERM)
     deadline = time.monotonic() + TERMINATION_GRACE_S
-    while any(_is_up(each) for each in left) and time.monotonic() < deadline and not hurry():
+    while any(_is_up(container) for container in left) and time.monotonic() < deadline and not hurry():
         time.sleep(_POLL_S)
-    for each in left:
-        each.group.send(signal.SIGKILL)
-    while any(_is_up(each) for each in left):
+    for container in left:
+        container.group.send(signal.SIGKILL)
+    while any(_is_up(container) for container in left):
         time.sleep(_POLL_S)
-        for each in left:
+        for container in left:
             # What had not got inside yet when the others were killed.
-            each.group.send(signal.SIGKILL)
-    for each in left:
-        each.tidy()
+            container.group.send(signal.SIGKILL)
+    for container in left:
+        container.tidy()
 
 
 def _is_up(container: Container) -> bool:
@@ -194,7 +194,7 @@ def _is_up(container: Container) -> bool:
 
 
 def _addresses(container: Container, peers: Sequence[Container]) -> dict[str, str]:
-    named = {f"TWINBED_ADDRESS_{each.spec.name.upper().replace('-', '_')}": each.address for each in peers}
+    named = {f"TWINBED_ADDRESS_{peer.spec.name.upper().replace('-', '_')}": peer.address for peer in peers}
     return {"TWINBED_ADDRESS": container.address, **named}
 
 

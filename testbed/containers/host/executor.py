@@ -265,7 +265,7 @@ class HostExecutor:
 
     def try_again(self) -> list[HostedContainer]:
         """Lower memory limits that the kernel could not lower as far as decided; return those it lowered."""
-        waiting = [(each, each.wanted_bytes) for each in list(self._by_id.values())]
+        waiting = [(container, container.wanted_bytes) for container in list(self._by_id.values())]
         return self._lower((container, size) for container, size in waiting if size is not None)
 
     def _lower(self, targets: Iterable[tuple[HostedContainer, int]]) -> list[HostedContainer]:
@@ -350,7 +350,9 @@ class HostExecutor:
             if container.starts_ns <= now_ns:
                 self._restart(container, now_ns)
             self._see_ready(container, now_ns)
-        self.due_ns = min((each.due_ns(now_ns) for each in self.containers.values()), default=NEVER_NS)
+        self.due_ns = min(
+            (container.due_ns(now_ns) for container in self.containers.values()), default=NEVER_NS
+        )
 
     def see_end(self, container: HostedContainer) -> None:
         """Look whether its command has ended, and plan its next start, or report that there is none."""

@@ -61,11 +61,11 @@ class HostedContainer:
         self.starts_ns = self.kill_ns = NEVER_NS
         self.down_ns: int | None = None
         self.leaving = False
-        self.container: Container | None = None
+        self.command: Container | None = None
         self._ready = ready
         self._oom_kills: OomKills | None = None
         if spec is not None and group is not None:
-            self.container = Entering(spec, group)
+            self.command = Entering(spec, group)
 
     @property
     def state(self) -> State:
@@ -100,12 +100,12 @@ class HostedContainer:
         Raises ScenarioError where the command cannot be executed, BackendError where the machine refuses.
         """
         self.life.started_ns, self.starts_ns = now_ns, NEVER_NS
-        if self.container is not None:
-            known = [peer.container for peer in peers if peer.container is not None]
-            self.container.start(known, logs, None, lasting=lasting)
-            assert self.container.process is not None
+        if self.command is not None:
+            known = [peer.command for peer in peers if peer.command is not None]
+            self.command.start(known, logs, None, lasting=lasting)
+            assert self.command.process is not None
             self.exit_code = None
-            self.pidfd = os.pidfd_open(self.container.process.pid)
+            self.pidfd = os.pidfd_open(self.command.process.pid)
         self.life.on(Event.START)
 
     def write_quota(self, cores: float) -> None:
@@ -174,9 +174,9 @@ class HostedContainer:
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal to the command and to everything in the cgroup."""
-        if self.container is not None and self.container.process is not None:
+        if self.command is not None and self.command.process is not None:
             # The command itself may not be inside yet.
-            self.container.process.send_signal(number)
+            self.command.process.send_signal(number)
         if self.group is not None:
             self.group.send(number)
 
@@ -185,19 +185,19 @@ class HostedContainer:
 
         The exit code of an adopted command is not known: its parent got it.
         """
-        if self.container is None:
+        if self.command is None:
             return False
         code = None
-        if self.container.process is not None:
-            code = self.container.poll()
-            if code is None or not self.container.running:
+        if self.command.process is not None:
+            code = self.command.poll()
+            if code is None or not self.command.running:
                 return False
         elif self.state not in (*RUNNING, State.ENDING) or (self.group is not None and self.group.pids()):
             return False
         self.close_pidfd()
         self.kill_ns, self.exit_code = NEVER_NS, code
         with suppress(GroupGoneError):
-            self.container.note_end(code)
+            self.command.note_end(code)
         return True
 
     def close_pidfd(self) -> None:
@@ -208,12 +208,12 @@ class HostedContainer:
 
     def remove(self) -> None:
         """End the command at once and remove the cgroup; an attached cgroup gets its limits back."""
-        if self.container is not None:
-            if self.container.process is not None:
+        if self.command is not None:
+            if self.command.process is not None:
                 # First the command: one that is not inside yet would make the cgroup anew.
-                self.container.process.kill()
-                self.container.process.wait()
-            self.container.tidy()
+                self.command.process.kill()
+                self.command.process.wait()
+            self.command.tidy()
         self.close_pidfd()
         if self.group is not None:
             # Before the trap ends: it would hand what it holds to the OOM killer.

@@ -105,10 +105,10 @@ def control(
         with urgent() as scheduling:
             run.serve()
         facts = _facts(driver, allocator, loop, scheduling)
-        before, after = run.before, [_usage(each) for each in fleet.containers]
+        before, after = run.before, [_usage(container) for container in fleet.containers]
         lost = source.lost - run.lost_before
     return Observed(
-        names=tuple(each.name for each in fleet.containers),
+        names=tuple(container.name for container in fleet.containers),
         app=fleet.app,
         period_s=settings.period_s,
         began_s=run.began_s,
@@ -130,7 +130,7 @@ def control(
         ),
         telemetry=telemetry,
         facts=facts,
-        exit_codes=tuple(each.exit_code for each in fleet.containers),
+        exit_codes=tuple(container.exit_code for container in fleet.containers),
     )
 
 
@@ -162,7 +162,7 @@ class _Run:
         try:
             start_ns = time.monotonic_ns() if client is None else client.start()
             self.began_s = time.time() + (start_ns - time.monotonic_ns()) / NS
-            self.before = [_usage(each) for each in self._fleet.containers]
+            self.before = [_usage(container) for container in self._fleet.containers]
             self.lost_before = self._source.lost
             loop.begin(start_ns)
             cpu_ns, at_ns = time.thread_time_ns(), time.monotonic_ns()
@@ -179,7 +179,7 @@ class _Run:
     def _row(self) -> bool:
         if self._on_tick is not None:
             elapsed_s = self._record.at_s(time.monotonic_ns())
-            running = sum(each.state is not State.ABSENT for each in self._fleet.containers)
+            running = sum(container.state is not State.ABSENT for container in self._fleet.containers)
             self._on_tick(
                 Progress(elapsed_s, self._record.rows, self._source.lost - self.lost_before, running)
             )
@@ -189,12 +189,12 @@ class _Run:
 def _check(containers: Sequence[Managed], applications: Sequence[Application]) -> None:
     if not containers:
         raise ScenarioError("nothing to control: no container is given")
-    names = [each.spec.name for each in containers]
-    for each in containers:
-        if names.count(each.spec.name) > 1:
-            raise ScenarioError(f"container {each.spec.name!r} is given twice")
-        if not 0 <= each.app < len(applications):
-            raise ScenarioError(f"container {each.spec.name}: there is no application {each.app}")
+    names = [managed.spec.name for managed in containers]
+    for managed in containers:
+        if names.count(managed.spec.name) > 1:
+            raise ScenarioError(f"container {managed.spec.name!r} is given twice")
+        if not 0 <= managed.app < len(applications):
+            raise ScenarioError(f"container {managed.spec.name}: there is no application {managed.app}")
 
 
 def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> list[Group | None]:
@@ -231,7 +231,11 @@ def _detach(fleet: Fleet) -> None:
 
 def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
     """End the commands; without their quota, so that what is throttled can still end in good order."""
-    running = [each for each in fleet.containers if each.container is not None and each.container.running]
+    running = [
+        container
+        for container in fleet.containers
+        if container.command is not None and container.command.running
+    ]
     for container in running:
         try:
             if container.group is not None:
@@ -239,7 +243,7 @@ def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
         except GroupGoneError:
             # Moved out before the cgroup was removed: it would not be found in there.
             container.kill()
-    stop([container.container for container in running if container.container is not None], hurry)
+    stop([container.command for container in running if container.command is not None], hurry)
 
 
 def _usage(container: HostedContainer) -> Usage:
@@ -259,6 +263,6 @@ def _facts(driver: Driver, allocator: Allocator, loop: ControlLoop, scheduling: 
         "cgroup_version": str(driver.version),
         "loop_scheduling": scheduling,
         "containers_without_oom_trap": str(loop.executor.untrapped),
-        "restarts_s": " ".join(f"{each:.3f}" for each in loop.executor.restarts_s),
+        "restarts_s": " ".join(f"{restart_s:.3f}" for restart_s in loop.executor.restarts_s),
         "service_level": "not told" if isinstance(allocator, ServiceAware) else "not wanted",
     }

@@ -111,11 +111,11 @@ def remove_run(run: str) -> None:
 
 
 def _program(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
+    program = shutil.which(name)
+    if program is None:
         package = {"unshare": "util-linux"}.get(name, name)
         raise BackendError(f"OCI containers need the command {name}; install it: sudo apt install {package}")
-    return found
+    return program
 
 
 def _elsewhere(group: HostGroup) -> list[Path]:
@@ -124,7 +124,7 @@ def _elsewhere(group: HostGroup) -> list[Path]:
     if _is_v2(group):
         return []
     tail = group.directories[0].parts[-3:]
-    places = {each.joinpath(*tail) for each in own_directories()}
+    places = {hierarchy.joinpath(*tail) for hierarchy in own_directories()}
     return sorted(places - set(group.directories))
 
 
@@ -189,7 +189,7 @@ def _kernel_mounts() -> list[dict[str, Any]]:
         ("/dev/shm", "tmpfs", [*quiet, "mode=1777"]),
         ("/dev/mqueue", "mqueue", quiet),
         ("/sys", "sysfs", [*quiet, "ro"]),
-        *((each, "tmpfs", ["nosuid", "nodev", "mode=1777"]) for each in _HIDDEN),
+        *((place, "tmpfs", ["nosuid", "nodev", "mode=1777"]) for place in _HIDDEN),
     ]
     return [
         {"destination": place, "type": kind, "source": kind, "options": options}

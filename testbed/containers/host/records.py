@@ -126,13 +126,13 @@ class RunRecord:
             self._put(taken)
         else:
             # Somebody is in there twice, after a late record: the second one follows the first one's row.
-            for each in taken:
-                self._put([each])
+            for entry in taken:
+                self._put([entry])
 
     def _put(self, taken: Sequence[tuple[Records, Columns]]) -> None:
         """Of containers that are in there once each."""
         assert self.start_ns is not None
-        columns = _joined([each for _, each in taken])
+        columns = _joined([columns_taken for _, columns_taken in taken])
         end_ns = _joined([records.end_ns for records, _ in taken])
         last = (end_ns - (self.start_ns + 1)) // self.period_ns
         self._fit(int(last.max()) + 1)

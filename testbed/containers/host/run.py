@@ -286,7 +286,7 @@ class ControlLoop:
     # --- members ---------------------------------------------------------------------------------
 
     def _keep_time(self, at_s: float) -> None:
-        due = [one for one in self._late if self._fleet.managed[one.index].begins_s <= at_s]
+        due = [container for container in self._late if self._fleet.managed[container.index].begins_s <= at_s]
         if due:
             self._late = [container for container in self._late if container not in due]
             self._join([container for container in due if self._fleet.attach(container)])
@@ -381,7 +381,9 @@ class ControlLoop:
 
     def _await_ready(self, containers: Sequence[HostedContainer]) -> None:
         deadline_ns = time.monotonic_ns() + round(STARTUP_TIMEOUT_S * NS)
-        while waiting := [one.name for one in containers if one.state not in (State.UP, State.ABSENT)]:
+        while waiting := [
+            container.name for container in containers if container.state not in (State.UP, State.ABSENT)
+        ]:
             if time.monotonic_ns() > deadline_ns:
                 raise BackendError(
                     f"containers {', '.join(waiting)} are not ready after {STARTUP_TIMEOUT_S:g} s; "

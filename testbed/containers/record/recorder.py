@@ -176,12 +176,14 @@ def _measure(
     began, cpu_began = time.time(), time.process_time()
     schedule = Schedule(interval_s)
     _sample(containers, samples, schedule.tick)
-    for each in containers:
-        each.start(containers, logs, stdout)
-    while any(each.running for each in containers) and (last_tick is None or schedule.tick < last_tick):
+    for container in containers:
+        container.start(containers, logs, stdout)
+    while any(container.running for container in containers) and (
+        last_tick is None or schedule.tick < last_tick
+    ):
         _sample(containers, samples, schedule.wait())
         if on_tick is not None:
-            running = sum(each.running for each in containers)
+            running = sum(container.running for container in containers)
             on_tick(Progress(schedule.tick * interval_s, len(samples) - 1, schedule.missed, running))
     elapsed_s = (time.monotonic_ns() - schedule.start_ns) / NS
     return _Measured(samples, schedule, began, (time.process_time() - cpu_began) / elapsed_s)
@@ -189,12 +191,12 @@ def _measure(
 
 def _sample(containers: Sequence[Container], samples: Samples, tick: int) -> None:
     """Reads all containers; one whose command has ended is read for the last time."""
-    for index, each in enumerate(containers):
-        if each.exit_code is not None:
+    for index, container in enumerate(containers):
+        if container.exit_code is not None:
             continue
-        code = each.poll()
+        code = container.poll()
         at_ns = time.monotonic_ns()
-        usage, traffic = each.read()
+        usage, traffic = container.read()
         counters = (
             usage.cpu_ns,
             usage.throttled_ns,
@@ -206,7 +208,7 @@ def _sample(containers: Sequence[Container], samples: Samples, tick: int) -> Non
             samples.put(index, at_ns, *counters)
         else:
             samples.put_last(index, tick, *counters)
-            each.note_end(code)
+            container.note_end(code)
     samples.keep(tick)
 
 
@@ -231,11 +233,11 @@ def _recording(
         "sampling_cores": f"{measured.sampling_cores:.4f}",
         "network": network_mode,
     }
-    for each in containers:
-        facts |= _facts(each)
+    for container in containers:
+        facts |= _facts(container)
     return Recording(
-        containers=tuple(each.spec.name for each in containers),
-        apps=tuple(each.spec.app or app for each in containers),
+        containers=tuple(container.spec.name for container in containers),
+        apps=tuple(container.spec.app or app for container in containers),
         start_s=round(measured.began, 3),
         interval_s=interval_s,
         cpu_cores=intervals.cpu_cores,
@@ -246,7 +248,7 @@ def _recording(
         throttled_s=intervals.throttled_s,
         metadata=facts,
         notes=_notes(containers, schedule),
-        exit_codes=tuple(each.exit_code for each in containers),
+        exit_codes=tuple(container.exit_code for container in containers),
         missed_ticks=schedule.missed,
         sampling_cores=measured.sampling_cores,
     )
@@ -274,8 +276,8 @@ def _notes(containers: Sequence[Container], schedule: Schedule) -> tuple[str, ..
             "used around them is spread evenly over the intervals that they separate."
         )
     notes += [
-        f"{each.outlived} processes of {each.spec.name} outlived its command and were ended with it."
-        for each in containers
-        if each.outlived
+        f"{container.outlived} processes of {container.spec.name} outlived its command and ended with it."
+        for container in containers
+        if container.outlived
     ]
     return tuple(notes)

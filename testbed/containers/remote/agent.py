@@ -111,8 +111,8 @@ class Agent:
                     await asyncio.wait_for(stop.wait(), wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, RECONNECT_MOST_S)
         finally:
-            for each in tasks:
-                each.cancel()
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             if stop.is_set():
                 self._hosting.close()
@@ -141,8 +141,8 @@ class Agent:
             _log.info("registered with %s", self._address)
             self._reports.put_nowait(Report(joined=self._converge(welcome)))
             tasks = [
-                asyncio.create_task(each)
-                for each in (self._speak(call), self._listen(call), self._report_periods(welcome))
+                asyncio.create_task(task)
+                for task in (self._speak(call), self._listen(call), self._report_periods(welcome))
             ]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()
@@ -155,8 +155,8 @@ class Agent:
             return "the connection ended", self.connected
         finally:
             self.connected, self._welcome = False, None
-            for each in tasks:
-                each.cancel()
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await connection.close()
         return "the connection ended", True
@@ -178,8 +178,8 @@ class Agent:
     def _converge(self, welcome: Welcome) -> Joined:
         self._source.remove(np.array(self._hosting.executor.forget_ids(), np.int64))
         self._hosting.traps_oom = welcome.traps_oom
-        found = self._watcher.begin([(each.parent, each.pattern) for each in welcome.watches])
-        return self._hosting.converge(welcome.containers, found)
+        watched = self._watcher.begin([(watch.parent, watch.pattern) for watch in welcome.watches])
+        return self._hosting.converge(welcome.containers, watched)
 
     async def _speak(self, call: Any) -> None:
         """Writes reports as they come, and a heartbeat when there are none. None is the last."""
@@ -210,8 +210,8 @@ class Agent:
             report.round_trip_ns = time.monotonic_ns() - order.caused_ns
             self.round_trips_ns.append(report.round_trip_ns)
         self._reports.put_nowait(report)
-        for each in order.reclaim:
-            self._shrink(each.request, each.app)
+        for reclaim in order.reclaim:
+            self._shrink(reclaim.request, reclaim.app)
 
     # --- telemetry -------------------------------------------------------------------------------
 
@@ -219,12 +219,12 @@ class Agent:
         """Sends each record once, as soon as its period is over."""
         host = self._address.rpartition(":")[0].strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_UNSPEC
-        found = await asyncio.get_running_loop().getaddrinfo(
+        addresses = await asyncio.get_running_loop().getaddrinfo(
             host, welcome.telemetry_port, family=family, type=socket.SOCK_DGRAM
         )
         sealer = Sealer(welcome.session, welcome.key)
-        with socket.socket(found[0][0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as wire:
-            wire.connect(found[0][4])
+        with socket.socket(addresses[0][0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as wire:
+            wire.connect(addresses[0][4])
             while True:
                 await self._due()
                 records = self._source.collect(time.monotonic_ns())
@@ -249,8 +249,10 @@ class Agent:
         self._wake.clear()
 
     def _lose(self, gone: Sequence[int]) -> None:
-        for each in [each for each in self._hosting.containers.values() if each.id in gone]:
-            self._hosting.gone(each, "its cgroup was removed")
+        for container in [
+            container for container in self._hosting.containers.values() if container.id in gone
+        ]:
+            self._hosting.gone(container, "its cgroup was removed")
 
     def _named(self, container: HostedContainer) -> None:
         assert container.group is not None
@@ -292,12 +294,12 @@ class Agent:
         if not self.connected:
             return
         report = Report()
-        for each in held:
-            if each.id is None:
+        for container in held:
+            if container.id is None:
                 continue
-            self._asked_s[each.name] = time.monotonic()
-            report.held.ids.append(each.id)
-            report.held.needed_bytes.append(self._hosting.executor.needed_bytes(each))
+            self._asked_s[container.name] = time.monotonic()
+            report.held.ids.append(container.id)
+            report.held.needed_bytes.append(self._hosting.executor.needed_bytes(container))
         if report.held.ids:
             self._reports.put_nowait(report)
 
@@ -327,9 +329,12 @@ class Agent:
             await asyncio.sleep(_SUPERVISE_S)
             now_s = time.monotonic()
             self._hosting.supervise(now_s)
-            for each in list(self._hosting.containers.values()):
-                if now_s - self._asked_s.get(each.name, -_HELD_AGAIN_S) >= _HELD_AGAIN_S and self.connected:
-                    self._look(each)
+            for container in list(self._hosting.containers.values()):
+                if (
+                    now_s - self._asked_s.get(container.name, -_HELD_AGAIN_S) >= _HELD_AGAIN_S
+                    and self.connected
+                ):
+                    self._look(container)
             if self._welcome is None:
                 continue
             interval_s = self._welcome.reclaim_interval_s

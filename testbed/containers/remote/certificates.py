@@ -141,12 +141,12 @@ def _parse(text: bytes, now: datetime) -> Identity:
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise ValueError("key and certificate do not belong together")
     certificate.verify_directly_issued_by(authority)
-    for each in (certificate, authority):
-        if now > each.not_valid_after_utc:
-            raise ValueError(f"the certificate expired on {each.not_valid_after_utc:%Y-%m-%d}")
-        if now < each.not_valid_before_utc:
+    for file in (certificate, authority):
+        if now > file.not_valid_after_utc:
+            raise ValueError(f"the certificate expired on {file.not_valid_after_utc:%Y-%m-%d}")
+        if now < file.not_valid_before_utc:
             raise ValueError(
-                f"the certificate is good from {each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"
+                f"the certificate is good from {file.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"
             )
     (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return Identity(

@@ -98,9 +98,9 @@ class Controller(asyncio.DatagramProtocol):
             on_ready(self._port)
             ends: set[asyncio.Future[Any]] = {stopping, ticks, self._failure}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for each in ends - {stopping}:
-                if each.done():
-                    each.result()
+            for future in ends - {stopping}:
+                if future.done():
+                    future.result()
         finally:
             for task in (ticks, stopping):
                 task.cancel()
@@ -206,13 +206,13 @@ class Controller(asyncio.DatagramProtocol):
         welcome.traps_oom = self.books.allocator.traps_oom
         if rule is not None:
             welcome.reclaim_interval_s, welcome.reclaim_margin_bytes = rule.interval_s, rule.margin_bytes
-        for name, each in self.books.deployment.containers_of(agent).items():
+        for name, placed in self.books.deployment.containers_of(agent).items():
             welcome.containers.add(
                 name=name,
-                command=each.command,
-                environment=dict(each.environment),
-                attach=dict(each.attach),
-                runtime=each.runtime,
+                command=placed.command,
+                environment=dict(placed.environment),
+                attach=dict(placed.attach),
+                runtime=placed.runtime,
             )
         for watch in self.books.deployment.watches_of(agent):
             welcome.watches.add(parent=watch.parent, pattern=watch.pattern)

@@ -128,12 +128,12 @@ class Gate:
     @property
     def received(self) -> int:
         """Datagrams accepted, over all sessions."""
-        return self._past_received + sum(each.received for each in self._sessions.values())
+        return self._past_received + sum(session.received for session in self._sessions.values())
 
     @property
     def lost(self) -> int:
         """Datagrams missing in the sequences, over all sessions; one that comes late is lost no more."""
-        return self._past_lost + sum(each.lost for each in self._sessions.values())
+        return self._past_lost + sum(session.lost for session in self._sessions.values())
 
     def open(self, session: int, key: bytes) -> None:
         """From here on the session's datagrams are accepted."""

@@ -53,12 +53,12 @@ class Deployment:
     @property
     def agents(self) -> set[str]:
         """Names of the agents that anything is placed on."""
-        return {each.agent for each in self.containers} | {each.agent for each in self.watches}
+        return {placed.agent for placed in self.containers} | {placed.agent for placed in self.watches}
 
     def containers_of(self, agent: str) -> dict[str, Placed]:
         """Its containers by name."""
-        return {each.name: each for each in self.containers if each.agent == agent}
+        return {placed.name: placed for placed in self.containers if placed.agent == agent}
 
     def watches_of(self, agent: str) -> list[Watch]:
         """Its watches, in order."""
-        return [each for each in self.watches if each.agent == agent]
+        return [watch for watch in self.watches if watch.agent == agent]

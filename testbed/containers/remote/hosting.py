@@ -91,7 +91,7 @@ class Hosting:
 
         What is there already stays as it is. What was started here and is no longer wanted is ended.
         """
-        origins = {one.name: Origin.of(one) for one in wanted} | {origin.name: origin for origin in watched}
+        origins = {origin.name: origin for origin in (*map(Origin.of, wanted), *watched)}
         undeployed = [
             container
             for name, container in self.containers.items()
@@ -284,5 +284,6 @@ def _let_end(containers: Sequence[HostedContainer], grace_s: float) -> None:
     for container in asked:
         container.send(signal.SIGTERM)
     deadline = time.monotonic() + grace_s
-    while any(one.group is not None and one.group.pids() for one in asked) and time.monotonic() < deadline:
+    groups = [container.group for container in asked if container.group is not None]
+    while any(group.pids() for group in groups) and time.monotonic() < deadline:
         time.sleep(_POLL_S)

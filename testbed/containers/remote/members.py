@@ -56,19 +56,19 @@ class AgentState:
 
     def put_cpu(self, ledger: Ledger, changes: Iterable[Change]) -> None:
         """Limits for the next order."""
-        for each in changes:
-            self.outbox.cpu.ids.append(each.id)
-            self.outbox.cpu.cores.append(each.value)
-            self.outbox.cpu.reasons.append(each.reason)
-            self._changes.append((ledger, each))
+        for change in changes:
+            self.outbox.cpu.ids.append(change.id)
+            self.outbox.cpu.cores.append(change.value)
+            self.outbox.cpu.reasons.append(change.reason)
+            self._changes.append((ledger, change))
 
     def put_memory(self, ledger: Ledger, changes: Iterable[Change]) -> None:
         """Limits for the next order."""
-        for each in changes:
-            self.outbox.memory.ids.append(each.id)
-            self.outbox.memory.bytes.append(int(each.value))
-            self.outbox.memory.reasons.append(each.reason)
-            self._changes.append((ledger, each))
+        for change in changes:
+            self.outbox.memory.ids.append(change.id)
+            self.outbox.memory.bytes.append(int(change.value))
+            self.outbox.memory.reasons.append(change.reason)
+            self._changes.append((ledger, change))
 
     def take(self) -> Order | None:
         """The order that has been gathered, numbered; None when there is nothing to say."""

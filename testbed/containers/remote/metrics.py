@@ -79,7 +79,7 @@ def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], Non
 
 def _containers(controller: Controller) -> list[Metric]:
     books = controller.books
-    names = [each.name for each in books.deployment.applications]
+    names = [member.name for member in books.deployment.applications]
     quota = GaugeMetricFamily("twinbed_container_cpu_limit_cores", "CPU limit decided.", labels=_CONTAINER)
     limit = GaugeMetricFamily(
         "twinbed_container_memory_limit_bytes", "Memory limit decided.", labels=_CONTAINER
@@ -88,14 +88,14 @@ def _containers(controller: Controller) -> list[Metric]:
     memory = GaugeMetricFamily("twinbed_container_memory_usage_bytes", "At its end.", labels=_CONTAINER)
     throttled = CounterMetricFamily("twinbed_container_throttled_periods", "Throttled in.", labels=_CONTAINER)
     seconds = CounterMetricFamily("twinbed_container_throttled_seconds", "Throttled for.", labels=_CONTAINER)
-    for each in books.members.values():
-        labels = (names[each.app], each.agent, each.name)
-        quota.add_metric(labels, _or_infinity(books.cpu.wanted(each.id), LARGE_CORES))
-        limit.add_metric(labels, _or_infinity(books.memory.wanted(each.id), LARGE_BYTES))
-        usage.add_metric(labels, each.usage_cores)
-        memory.add_metric(labels, each.memory_bytes)
-        throttled.add_metric(labels, each.throttled_periods)
-        seconds.add_metric(labels, each.throttled_s)
+    for member in books.members.values():
+        labels = (names[member.app], member.agent, member.name)
+        quota.add_metric(labels, _or_infinity(books.cpu.wanted(member.id), LARGE_CORES))
+        limit.add_metric(labels, _or_infinity(books.memory.wanted(member.id), LARGE_BYTES))
+        usage.add_metric(labels, member.usage_cores)
+        memory.add_metric(labels, member.memory_bytes)
+        throttled.add_metric(labels, member.throttled_periods)
+        seconds.add_metric(labels, member.throttled_s)
     return [quota, limit, usage, memory, throttled, seconds]
 
 
@@ -107,16 +107,16 @@ def _applications(controller: Controller) -> list[Metric]:
     room = GaugeMetricFamily(
         "twinbed_pool_memory_bytes", "Of the global limit, in no container's.", labels=["application"]
     )
-    for app, each in enumerate(books.deployment.applications):
-        free.add_metric([each.name], each.cpu_limit_cores - books.cpu.bound(app))
-        room.add_metric([each.name], each.memory_limit_bytes - books.memory.bound(app))
+    for app, application in enumerate(books.deployment.applications):
+        free.add_metric([application.name], application.cpu_limit_cores - books.cpu.bound(app))
+        room.add_metric([application.name], application.memory_limit_bytes - books.memory.bound(app))
     return [free, room]
 
 
 def _counts(controller: Controller) -> list[Metric]:
     books, gate = controller.books, controller.gate
     agents = GaugeMetricFamily("twinbed_agents", "Agents by state.", labels=["state"])
-    up = sum(each.live for each in books.agents.values())
+    up = sum(agent.live for agent in books.agents.values())
     agents.add_metric(["up"], up)
     agents.add_metric(["lost"], len(books.agents) - up)
     agents.add_metric(["awaited"], len(books.deployment.agents - books.agents.keys()))

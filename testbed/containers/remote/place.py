@@ -66,8 +66,8 @@ class CgroupPlace:
     def adopt(self, name: str) -> Group | None:
         """See hosting.Place."""
         base = _noted(self._folder).get("base") or _base(self._driver)
-        directories = {key: Path(each) / MARK / self._run / name for key, each in base.items()}
-        if not all(each.is_dir() for each in directories.values()):
+        directories = {key: Path(directory) / MARK / self._run / name for key, directory in base.items()}
+        if not all(directory.is_dir() for directory in directories.values()):
             return None
         return GroupV2(directories[_UNIFIED]) if _UNIFIED in directories else GroupV1(directories)
 
@@ -87,10 +87,10 @@ class CgroupPlace:
         """See hosting.Place. Notes that cannot be read are as good as none."""
         try:
             listed: list[dict[str, Any]] = _noted(self._folder)["containers"]
-            origins = [Origin(**(each | {"command": tuple(each["command"])})) for each in listed]
+            origins = [Origin(**(origin | {"command": tuple(origin["command"])})) for origin in listed]
         except (KeyError, TypeError):
             return {}
-        return {each.name: each for each in origins}
+        return {origin.name: origin for origin in origins}
 
     def finish(self) -> None:
         """See hosting.Place."""
@@ -114,12 +114,12 @@ class CgroupPlace:
 def agents(state: Path = STATE) -> dict[str, int | None]:
     """Agents that run on this machine or left something: their run → their process, None for a dead one."""
     holders = _lock_holders()
-    found: dict[str, int | None] = {}
+    processes: dict[str, int | None] = {}
     for folder in sorted(state.iterdir()) if state.is_dir() else []:
         with suppress(OSError):
             lock = (folder / _LOCK).stat()
-            found[lasting_run(folder.name)] = holders.get((lock.st_dev, lock.st_ino))
-    return found
+            processes[lasting_run(folder.name)] = holders.get((lock.st_dev, lock.st_ino))
+    return processes
 
 
 def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
@@ -130,9 +130,9 @@ def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
             place = CgroupPlace(folder.name, driver, state)
         except BackendError:
             continue
-        for each in place.recall().values():
+        for origin in place.recall().values():
             with suppress(GroupGoneError):
-                group = place.adopt(each.name) if each.command else place.attach(each.attach)
+                group = place.adopt(origin.name) if origin.command else place.attach(origin.attach)
                 if group is not None:
                     group.remove()
         place.finish()
@@ -166,11 +166,11 @@ def _base(driver: V1 | V2) -> dict[str, str]:
     """Below which directories the driver makes groups: a later agent may be in another cgroup itself."""
     if isinstance(driver, V2):
         return {_UNIFIED: str(driver.base)}
-    return {key: str(each) for key, each in driver.base.items()}
+    return {key: str(directory) for key, directory in driver.base.items()}
 
 
 def _json(driver: V1 | V2, origins: Iterable[Origin]) -> bytes:
-    return json.dumps({"base": _base(driver), "containers": [asdict(each) for each in origins]}).encode()
+    return json.dumps({"base": _base(driver), "containers": [asdict(origin) for origin in origins]}).encode()
 
 
 def _noted(folder: Path) -> dict[str, Any]:

@@ -51,7 +51,7 @@ class Reclaims:
     def without(self, agent: str) -> list[Reclaim]:
         """The agent is lost and will not answer; the reclaims that waited for it alone."""
         done = [self._done(number, agent) for number in list(self._open)]
-        return [each for each in done if each is not None]
+        return [reclaim for reclaim in done if reclaim is not None]
 
     def _done(self, request: int, agent: str) -> Reclaim | None:
         self._open[request].awaited.discard(agent)

@@ -33,19 +33,19 @@ class Watcher:
 
     def look(self) -> tuple[list[Origin], set[str]]:
         """What appeared since the last look, and the names of what vanished."""
-        there = self._there()
-        appeared = [each for name, each in there.items() if name not in self._known]
-        vanished = self._known.keys() - there.keys()
-        self._known = there
+        present = self._there()
+        appeared = [origin for name, origin in present.items() if name not in self._known]
+        vanished = self._known.keys() - present.keys()
+        self._known = present
         return appeared, vanished
 
     def _there(self) -> dict[str, Origin]:
-        found = {}
+        origins = {}
         for number, (parent, pattern) in enumerate(self._watches, 1):
             with suppress(OSError), os.scandir(self._root / parent.strip("/")) as entries:
-                for each in entries:
-                    if each.is_dir(follow_symlinks=False) and fnmatchcase(each.name, pattern):
-                        path = f"{parent.rstrip('/')}/{each.name}"
-                        name = f"{number}:{each.name}"
-                        found[name] = Origin(name, attach={"": path}, watch=number)
-        return dict(sorted(found.items()))
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False) and fnmatchcase(entry.name, pattern):
+                        path = f"{parent.rstrip('/')}/{entry.name}"
+                        name = f"{number}:{entry.name}"
+                        origins[name] = Origin(name, attach={"": path}, watch=number)
+        return dict(sorted(origins.items()))

@@ -104,7 +104,7 @@ class World:
             spec = None if attached else ContainerSpec(group.name, ("true",))
             container = HostedContainer(group.name, None, group)
             if spec is not None:
-                container.spec, container.container = spec, FakeCommand(self.log, group.name)
+                container.spec, container.command = spec, FakeCommand(self.log, group.name)
             container.trap = FakeTrap()
             container.quota_cores, container.limit_bytes = 0.5, 100 * MIB
             self.executor.containers[group.name] = container
@@ -136,7 +136,7 @@ class World:
         self.errors.append(error)
 
     def end(self, container, code: int) -> None:
-        container.container.end(code)
+        container.command.end(code)
         self.executor.see_end(container)
 
 
@@ -327,10 +327,10 @@ def test_a_container_that_is_killed_backs_off_and_one_that_is_restarted_does_not
 
 def test_what_cannot_be_started_again_now_is_tried_again_later(world: World) -> None:
     world.end(world.a, 1)
-    world.a.container.broken = True
+    world.a.command.broken = True
     world.executor.serve(time.monotonic_ns())
     assert world.a.state is State.DOWN
-    world.a.container.broken = False
+    world.a.command.broken = False
     world.executor.serve(world.a.starts_ns)
 
     assert world.a.state is State.UP
@@ -363,7 +363,7 @@ def test_an_adopted_command_is_seen_to_end_by_its_empty_group(world: World, tmp_
     group = FakeGroup("d", world.log)
     group.quota_cores, group.limit_bytes, group.pids = 0.25, MIB, lambda: {7}
     adopted = HostedContainer("d", None, group, adopted=True)
-    adopted.spec, adopted.container = ContainerSpec("d", ("true",)), FakeCommand(world.log, "d")
+    adopted.spec, adopted.command = ContainerSpec("d", ("true",)), FakeCommand(world.log, "d")
     assert adopted.limited
     world.executor.see_end(adopted)
     assert adopted.state is State.UP

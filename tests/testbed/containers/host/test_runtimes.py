@@ -175,7 +175,7 @@ def test_an_agent_adopts_a_container_and_starts_it_again(state: Path, driver: V1
     assert inside(second) == before
     second.carry_out(limits("a"), Report())
     second.containers["a"].group.send(signal.SIGKILL)
-    first.containers["a"].container.process.wait(20)
+    first.containers["a"].command.process.wait(20)
     wait_for(lambda: (second.supervise(time.monotonic()), inside(second) - before)[1])
     second.close()
     assert bundles_of(ownership.lasting_run(AGENT)) == []

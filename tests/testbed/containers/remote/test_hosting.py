@@ -57,7 +57,7 @@ def limits(joined: Joined, cores: float = 0.5, size: int = 64 * MIB) -> Order:
 
 def bury(former: Hosting, name: str) -> None:
     """What the former agent started has ended; here its parent lives on and has to see to that."""
-    command = former.containers[name].container
+    command = former.containers[name].command
     assert command is not None
     assert command.process is not None
     command.process.wait(20)
