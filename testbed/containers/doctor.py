@@ -1,7 +1,7 @@
 """What this machine can and cannot do for the container testbed, and the one command that would mend each.
 
-For: `twinbed testbed doctor`. Not for: mending anything. What is found out by trying is tried on a cgroup of
-our own, which is removed again.
+For: `twinbed testbed doctor`. Not for: mending anything. What must be tried is tried on a cgroup of our own,
+which is removed again.
 """
 
 from __future__ import annotations
@@ -34,9 +34,12 @@ _ROOT = "run it as root: sudo twinbed testbed doctor"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One feature. found: what is here; meaning: what it is for, or what is lost without it; cure: the one
-    command that mends it, empty where nothing is to be mended; needed: the container testbed cannot run
-    without it."""
+    """One feature.
+
+    status: whether it works here; found: what is here; meaning: what it is for, or what is lost without it;
+    cure: the one command that mends it, empty where nothing is to be mended; needed: whether the container
+    testbed cannot run without it.
+    """
 
     feature: str
     status: Status
@@ -47,17 +50,18 @@ class Finding:
 
 
 def examine() -> tuple[Finding, ...]:
-    """Everything that the container testbed uses, the needed first. Needs no permission to run."""
+    """Return a finding for everything that the container testbed uses, what is needed first. Needs no
+    permission."""
     driver, hierarchy = _hierarchy()
     findings = [hierarchy]
     if driver is None:
         outcome, meaning = "not tried: no cgroup can be made", "see cgroups"
         tried = ("CPU quota", "memory limit", "OOM trap", "CPU burst", "quota write")
-        findings += [Finding(each, "missing", outcome, meaning, _ROOT, each in tried[:2]) for each in tried]
+        findings += [Finding(name, "missing", outcome, meaning, _ROOT, name in tried[:2]) for name in tried]
     else:
         findings += _tried(driver)
     findings += [_namespaces(), _program("ip", "iproute2", "networks of containers (record --network own)")]
-    findings += [_program(*each) for each in _PROGRAMS]
+    findings += [_program(*program) for program in _PROGRAMS]
     findings += [_tracing(), _bcc(), _virtual_machine(), _clock()]
     return tuple(findings)
 
@@ -83,7 +87,7 @@ def _hierarchy() -> tuple[Driver | None, Finding]:
 
 
 def _tried(driver: Driver) -> list[Finding]:
-    """What a group can do is found out with one."""
+    """Make a group, and find out with it what a group can do."""
     attempts: tuple[tuple[str, Callable[[Group], str], str, bool], ...] = (
         ("CPU quota", _try_quota, "limits of CPU, changed without a restart", True),
         ("memory limit", _try_memory, "limits of memory, swap included where it is counted", True),
@@ -225,7 +229,7 @@ def _clock() -> Finding:
 
 @contextmanager
 def _reaped(command: list[str]) -> Iterator[subprocess.CompletedProcess[bytes] | None]:
-    """A command's end; None where it is not installed."""
+    """Run a command and yield its end; None where it is not installed or does not end."""
     try:
         yield subprocess.run(command, capture_output=True, check=False, timeout=10)
     except (FileNotFoundError, subprocess.TimeoutExpired):
@@ -233,15 +237,15 @@ def _reaped(command: list[str]) -> Iterator[subprocess.CompletedProcess[bytes] |
 
 
 def _first_clause(error: Exception | str) -> str:
-    """What is wrong, without the cure, which has a column of its own."""
+    """Return what is wrong, without the cure, which has a column of its own."""
     return " ".join(str(error).split()).partition("; ")[0]
 
 
 def can_run(findings: tuple[Finding, ...]) -> bool:
-    """Whether the container testbed can run: nothing needed is missing."""
+    """Return whether the container testbed can run: nothing needed is missing."""
     return all(finding.status == "ok" for finding in findings if finding.needed)
 
 
 def is_root() -> bool:
-    """Whether what was found out is what root would find."""
+    """Return whether the findings are those that root would get."""
     return os.geteuid() == 0

@@ -1,7 +1,7 @@
-"""One container: a command in its cgroup and network, from fork to removal.
+"""One container: a command in its cgroup and network, from its start to its removal.
 
-For: starting it inside, reading it, ending it. Not for: when to read (schedule) nor what comes of it
-(recorder). A command is in its cgroup, and in its network, before it is executed; what it forks stays there.
+For: starting it inside, reading it, ending it. Not for: when to read, nor what is done with the readings
+(record/). A command is in its cgroup, and in its network, before it is executed; what it forks stays there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from testbed.containers.network import Endpoint, Traffic
 from twinbed import BackendError, ScenarioError
 
 TERMINATION_GRACE_S = 5.0
-"""From SIGTERM to SIGKILL for commands that are stopped."""
+"""Time from SIGTERM to SIGKILL for commands that are stopped, s."""
 
 RuntimeName = Literal["process", "oci"]
-"""A process of this machine in a cgroup of its own, or an OCI container that runc starts there."""
+"""How a command runs: as a process of this machine in a cgroup of its own, or as an OCI container under runc.
+"""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _POLL_S = 0.02
@@ -33,12 +34,12 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One command to record.
+    """One command to run.
 
-    name: letters, digits, - and _; command: program and arguments; app: application it belongs to, None =
-    the recording's; env: added to the recorder's own; cpu_quota_cores, memory_limit_bytes: limits for the
-    whole recording, None = none; directory: where it runs, None = here; runtime: what it is run as.
-    Raises ScenarioError naming the container and the value.
+    name: letters, digits, - and _; command: program and arguments; app: its application, None = the
+    recording's; env: added to this process's own environment; cpu_quota_cores, memory_limit_bytes: limits for
+    a whole recording, None = none; directory: its working directory, None = this process's; runtime: see
+    RuntimeName. Raises ScenarioError naming the container and the value.
     """
 
     name: str
@@ -70,10 +71,10 @@ class ContainerSpec:
 
 @dataclass(slots=True)
 class Container:
-    """A container being recorded.
+    """A container with its command.
 
-    endpoint: its own network, None for the host's. exit_code: None until `note_end`; outlived: processes
-    that were left in the group when its command ended; usage: as last read.
+    endpoint: its own network, None = the host's; exit_code: None until `note_end`; outlived: number of
+    processes left in the group when its command ended; usage: the counters as last read.
     """
 
     spec: ContainerSpec
@@ -86,12 +87,12 @@ class Container:
 
     @property
     def running(self) -> bool:
-        """Started, and not yet noted as ended."""
+        """Whether it was started and its end was not noted yet."""
         return self.process is not None and self.exit_code is None
 
     @property
     def address(self) -> str:
-        """Where the others reach it."""
+        """The address at which other containers reach it."""
         return "127.0.0.1" if self.endpoint is None else self.endpoint.address
 
     def start(
@@ -135,34 +136,34 @@ class Container:
             self.exit_code = None
 
     def command_line(self, _environment: Mapping[str, str]) -> Sequence[str | Path]:
-        """What is executed, in that environment."""
+        """Return what is executed, in that environment."""
         return self.spec.command
 
     def poll(self) -> int | None:
-        """How the command ended, negative for a signal; None while it runs, or is not started."""
+        """Return how the command ended, negative for a signal; None while it runs or is not started."""
         return None if self.process is None else self.process.poll()
 
     def tidy(self) -> None:
-        """Removes what its end leaves besides the group. Idempotent."""
+        """Remove what its end leaves besides the group. Idempotent."""
 
     @property
     def entrance(self) -> Callable[[], None] | None:
-        """How the started process gets inside; None for a command that does so by itself."""
+        """What runs between fork and exec to get inside; None for a command that gets inside by itself."""
         return self._enter
 
     def _enter(self) -> None:
-        """Runs between fork and exec: only system calls on what was opened before."""
+        """Enter the group and the network. Only system calls on files that were opened before."""
         self.group.enter()
         if self.endpoint is not None:
             self.endpoint.enter()
 
     def read(self) -> tuple[Usage, Traffic]:
-        """The counters now (traffic 0 in the host's network); remembers the usage."""
+        """Return the counters and the traffic now (traffic 0 in the host's network), and keep the usage."""
         self.usage = self.group.read()
         return self.usage, Traffic(0, 0) if self.endpoint is None else self.endpoint.read()
 
     def note_end(self, code: int | None) -> None:
-        """The command has ended: notes how, and ends what it left behind, as a container's init would."""
+        """Note how the command ended, and end what it left behind, as a container's init would."""
         self.exit_code = code
         self.outlived = len(self.group.pids())
         self.group.send(signal.SIGKILL)
@@ -170,7 +171,7 @@ class Container:
 
 
 def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
-    """Ends what is running: SIGTERM, and SIGKILL after the grace or as soon as `hurry` says so."""
+    """End what is running: SIGTERM, and SIGKILL after the grace or as soon as `hurry` returns True."""
     left = [container for container in containers if container.running]
     for container in left:
         container.group.send(signal.SIGTERM)
@@ -182,7 +183,7 @@ def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
     while any(_is_up(container) for container in left):
         time.sleep(_POLL_S)
         for container in left:
-            # What had not got inside yet when the others were killed.
+            # For a process that had not got inside yet when the others were killed.
             container.group.send(signal.SIGKILL)
     for container in left:
         container.tidy()

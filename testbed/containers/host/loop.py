@@ -1,7 +1,7 @@
-"""Runs containers for real under an allocator: the testbed's counterpart of twin's `simulate`.
+"""Runs containers for real under an allocator: the testbed's counterpart of the twin's `simulate`.
 
 For: control(), which starts the containers, serves the loop and returns what was observed. Not for: the loop
-(run.py), decisions (control) or tables (lab).
+itself (run.py), decisions (control), nor tables (lab).
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ _PERIOD_S = QUOTA_PERIOD_US / 1e6
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a run is to be made. period_s: CFS period and row of the record; duration_s: None = until the
-    client or the commands end; telemetry: `auto` = the best that this machine has; logs: folder for the
-    commands' output, None = it passes through; host_cores: the largest useful quota, None = this machine's.
+    """How a run is made.
+
+    period_s: CFS period and row of the record, s; duration_s: None = until the client or the commands end;
+    telemetry: `auto` = the best that this machine has; logs: folder for the commands' output, None = it
+    passes through; host_cores: the largest useful quota, None = this machine's.
     """
 
     period_s: float = _PERIOD_S
@@ -75,15 +77,15 @@ def control(
     on_tick: Callable[[Progress], None] | None = None,
     driver: Driver | None = None,
 ) -> Observed:
-    """Runs the containers under the allocator and returns what the kernel showed.
+    """Run the containers under the allocator and return what the kernel showed.
 
-    Ends when settings.duration_s is over, the client has no work left, or all commands have ended. Commands
-    that are killed or fail are started again; one that exits with 0 leaves. on_tick: called once a period.
-    driver: None = this machine's. The loop runs at real-time priority where that is allowed, and without
-    garbage collection. Service statistics are not told to allocators: the loop sees no requests.
+    The run ends when settings.duration_s is over, the client has no work left, or all commands have ended.
+    Commands that are killed or fail are started again; a command that exits with 0 leaves. on_tick: called
+    once a period; driver: None = this machine's. The loop runs at real-time priority where that is allowed,
+    and without garbage collection. Allocators are told no service statistics: the loop sees no requests.
 
     Raises ScenarioError for containers that do not fit and for a command that cannot be executed,
-    BackendError where the machine refuses; on these and on KeyboardInterrupt (SIGTERM is turned into it)
+    BackendError where the machine refuses. On these, and on KeyboardInterrupt (SIGTERM is turned into it),
     all that was started is ended and all that was made is removed.
     """
     _check(containers, applications)
@@ -135,8 +137,11 @@ def control(
 
 
 class _Run:
-    """The time line of one run. before: counters at its start; lost_before: records
-    lost until then; own_cores: CPU that the loop used."""
+    """The time line of one run.
+
+    before: each container's counters at its start; began_s: its start, Unix time; lost_before: records lost
+    until then; own_cores: CPU that the loop used.
+    """
 
     def __init__(
         self,
@@ -156,7 +161,7 @@ class _Run:
         self.lost_before = 0
 
     def serve(self) -> None:
-        """Deploys, starts the client, and serves until the end."""
+        """Deploy, start the client, and serve until the end."""
         loop, client = self._loop, self._client
         loop.deploy()
         try:
@@ -169,7 +174,7 @@ class _Run:
             duration_s = self._settings.duration_s
             until_ns = None if duration_s is None else start_ns + round(duration_s * NS)
             loop.run(until_ns, self._row)
-            # Periods that ended within the last row are read a little after it.
+            # Periods that end within the last row are read a little later.
             loop.run(time.monotonic_ns() + _GRACE_NS, lambda: True)
             self.own_cores = (time.thread_time_ns() - cpu_ns) / (time.monotonic_ns() - at_ns)
         finally:
@@ -212,7 +217,8 @@ def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> 
 
 
 def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
-    """The hooks where this kernel allows them, polling elsewhere, unless the hooks are asked for by name."""
+    """Return the hooks where this kernel allows them, else polling. Hooks asked for by name must be
+    allowed."""
     if settings.telemetry != "polling":
         try:
             return HookTelemetry(settings.period_s), "hooks"
@@ -230,7 +236,7 @@ def _detach(fleet: Fleet) -> None:
 
 
 def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
-    """End the commands; without their quota, so that what is throttled can still end in good order."""
+    """End the commands, without their quota: what is throttled can then still end in good order."""
     running = [
         container
         for container in fleet.containers
@@ -241,7 +247,7 @@ def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
             if container.group is not None:
                 container.group.set_cpu_quota(math.inf)
         except GroupGoneError:
-            # Moved out before the cgroup was removed: it would not be found in there.
+            # The command was moved out before the cgroup was removed: `stop` would not find it in there.
             container.kill()
     stop([container.command for container in running if container.command is not None], hurry)
 

@@ -1,12 +1,12 @@
 """A command as a real OCI container: runc, namespaces of its own, and the same cgroup as any other of ours.
 
-For: bundle, start, end and removal of one container. Not for: its limits (its Group has them: runc is told
-of none, so that a quota is written to the cgroup and not through `runc update`, which takes 5 ms) nor for
-images: the root file system is this machine's own, bound read-only. The bind mount is made in a mount
-namespace that only runc is in, so that it ends with it. runc keeps the container when its command ends, and
-its state is removed here: `runc delete` would remove the group, whose last counters are still to be read.
-Other containers of the run start meanwhile: what all share goes with the last bundle, and nothing else does.
-Sources: OCI runtime specification 1.0.2, runc(8), unshare(1).
+For: the bundle of one container, what starts it, and its removal. Not for: limits, which its Group has: runc
+is told of none, so that a quota is written to the cgroup and not through `runc update`, which takes 5 ms. Not
+for images: the root file system is this machine's own, bound read-only, in a mount namespace that only runc
+is in and that ends with it. runc keeps the container when its command ends, and its state is removed here:
+`runc delete` would remove the group, whose last counters are still to be read. Other containers of the run
+start meanwhile: what they share is removed with the last bundle. Sources: OCI runtime specification 1.0.2,
+runc(8), unshare(1).
 """
 
 from __future__ import annotations
@@ -93,18 +93,20 @@ class OciBundle:
 
 
 def exit_code(code: int) -> int:
-    """How the command ended, negative for a signal, from runc's own exit code. As with a shell, an exit code
-    above 128 of the command's own is not told from a signal."""
+    """Return how the command ended, negative for a signal, from runc's own exit code.
+
+    As with a shell, an exit code above 128 of the command's own cannot be told from a signal.
+    """
     return 128 - code if 128 < code <= 128 + signal.NSIG else code
 
 
 def bundles_of(run: str) -> list[Path]:
-    """Bundles that a run keeps."""
+    """Return the bundles that a run keeps."""
     return sorted((ownership.RUN_ROOT / run / _BUNDLES).glob("*"))
 
 
 def remove_run(run: str) -> None:
-    """Removes bundles and runc's state of a run whose groups are removed."""
+    """Remove the bundles and runc's state of a run whose groups are removed."""
     for folder in (_STATE, _BUNDLES):
         shutil.rmtree(ownership.RUN_ROOT / run / folder, ignore_errors=True)
     ownership.forget_directory(run)
@@ -119,8 +121,10 @@ def _program(name: str) -> str:
 
 
 def _elsewhere(group: HostGroup) -> list[Path]:
-    """Groups that runc makes for the container in hierarchies that the group is not in: below its own, as
-    everywhere, and that is ours; none in v2, which has one hierarchy."""
+    """Return the groups that runc makes for the container in hierarchies that its own group is not in.
+
+    They lie below the caller's own group in v1, and are ours. v2 has one hierarchy, and so none.
+    """
     if _is_v2(group):
         return []
     tail = group.directories[0].parts[-3:]
@@ -134,7 +138,7 @@ def _config(
     env: Mapping[str, str],
     endpoint: Endpoint | None,
 ) -> dict[str, Any]:
-    """config.json of the OCI runtime specification."""
+    """Return the content of config.json (OCI runtime specification)."""
     capabilities = [f"CAP_{name}" for name in _CAPABILITIES]
     sets = ("bounding", "effective", "permitted")
     namespaces: list[dict[str, str]] = [{"type": name} for name in ("pid", "ipc", "uts", "mount")]
@@ -169,8 +173,8 @@ def _config(
 
 
 def _cgroups_path(group: HostGroup) -> str:
-    """As runc's cgroupfs manager reads it: relative to runc's own group in v1, as our groups are made; from
-    the mount point in v2."""
+    """Return the path as runc's cgroupfs manager reads it: relative to runc's own group in v1, where our
+    groups are made; from the mount point in v2."""
     path = "/".join(group.directories[0].parts[-3:])
     return f"/{path}" if _is_v2(group) else path
 
@@ -180,7 +184,8 @@ def _is_v2(group: HostGroup) -> bool:
 
 
 def _kernel_mounts() -> list[dict[str, Any]]:
-    """The file systems of the kernel, and empty ones where this machine's are not to be seen."""
+    """Return the kernel's file systems, and empty ones in place of folders of this machine that are to be
+    hidden."""
     quiet = ["nosuid", "noexec", "nodev"]
     listed = [
         ("/proc", "proc", quiet),

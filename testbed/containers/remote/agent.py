@@ -1,9 +1,9 @@
-"""The agent: one per host. Registers with the controller, reports, and carries its orders out.
+"""The agent, one per host: registers with the controller, reports to it, and carries its orders out.
 
-For: the conversation with the controller and when things are done. Not for: what is done to containers
-(hosting.py). One asyncio loop; nothing in it waits for the controller. Without a controller every container
-keeps the limits it has, and what is held stays held: an agent grants nothing by itself, and kills nothing. It
-tries to reconnect after 0.2 s, then ever later up to 5 s, and registers anew with what it has.
+For: the conversation with the controller, and when things are done. Not for: what is done to containers
+(hosting.py). One asyncio loop, in which nothing waits for the controller. Without a controller every
+container keeps its limits, and what is held stays held: an agent grants nothing by itself, and kills nothing.
+It reconnects after 0.2 s, then after longer and longer waits up to 5 s, and registers anew with what it has.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from testbed.containers.remote.certificates import Identity
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report, Welcome
-from testbed.containers.remote.watcher import Watcher
+from testbed.containers.remote.origin import Watcher
 
 RECONNECT_FIRST_S = 0.2
 RECONNECT_MOST_S = 5.0
-"""Between two attempts; a random half of it is left out, so that many agents do not come at once."""
+"""First and longest wait between two attempts to connect, s. A random part of up to half is left out, so that
+many agents do not come at once."""
 
 _SUPERVISE_S = 0.1
 _HELD_AGAIN_S = 1.0
@@ -49,8 +50,13 @@ class _LostError(Exception):
 
 
 class Agent:
-    """One host's agent. address: the controller's HOST:PORT; source: makes the telemetry source; watcher:
-    finds the cgroups that appear. round_trips_ns: the latest times from a record sent to a limit written."""
+    """One host's agent.
+
+    address: the controller's HOST:PORT; hosting: its containers; source: makes the telemetry source; watcher:
+    finds cgroups that appear; host_cores: None = this machine's. round_trips_ns: the latest times from
+    sending a record to writing the limits that came of it, ns; connected: whether the controller has welcomed
+    it.
+    """
 
     def __init__(
         self,
@@ -81,7 +87,8 @@ class Agent:
         hosting.on_killed = self._killed
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; then ends what it started and gives attached groups their limits back.
+        """Run until `stop` is set, then end what was started here and give attached cgroups their limits
+        back.
 
         An agent that fails leaves everything as it is, for the next one.
         """
@@ -119,9 +126,9 @@ class Agent:
             self._source.close()
 
     async def _say_goodbye(self, session: asyncio.Task[Any]) -> None:
-        """Ends everything in good order, and lets the controller know who is gone while it listens."""
+        """End everything in good order, and tell the controller who left while it listens."""
         self._hosting.close()
-        # Who has no id yet was not reported as leaving.
+        # A container without an id was not reported as leaving.
         self._reports.put_nowait(Report(joined=Joined(complete=True)))
         self._reports.put_nowait(None)
         await asyncio.wait({session}, timeout=_GOODBYE_S)
@@ -129,7 +136,7 @@ class Agent:
     # --- the conversation ------------------------------------------------------------------------
 
     async def _session(self) -> tuple[str, bool]:
-        """One connection, from Hello to its end: why it ended, and whether there was one."""
+        """Hold one connection from Hello to its end; return why it ended, and whether there was one."""
         connection = service.channel(self._address, self._identity)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -151,7 +158,7 @@ class Agent:
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name.lower()}, {error.details() or 'no reason given'}", self.connected
         except asyncio.InvalidStateError:
-            # Who writes to a call that has just ended is told so, and not why.
+            # A write to a call that has just ended raises this, without a reason.
             return "the connection ended", self.connected
         finally:
             self.connected, self._welcome = False, None
@@ -182,14 +189,14 @@ class Agent:
         return self._hosting.converge(welcome.containers, watched)
 
     async def _speak(self, call: Any) -> None:
-        """Writes reports as they come, and a heartbeat when there are none. None is the last."""
+        """Write reports as they come, and a heartbeat when there are none. None is the last."""
         while True:
             try:
                 report = await asyncio.wait_for(self._reports.get(), service.HEARTBEAT_S)
             except TimeoutError:
                 report = Report()
             if report is None:
-                # A cancelled call would take along what was written and not read yet.
+                # Cancelling the call would drop what was written and not read yet.
                 await call.done_writing()
                 await call.code()
                 return
@@ -216,7 +223,7 @@ class Agent:
     # --- telemetry -------------------------------------------------------------------------------
 
     async def _report_periods(self, welcome: Welcome) -> None:
-        """Sends each record once, as soon as its period is over."""
+        """Send each record once, as soon as its period is over."""
         host = self._address.rpartition(":")[0].strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_UNSPEC
         addresses = await asyncio.get_running_loop().getaddrinfo(
@@ -229,13 +236,13 @@ class Agent:
                 await self._due()
                 records = self._source.collect(time.monotonic_ns())
                 for datagram in sealer.seal(records, time.monotonic_ns()):
-                    # One that the network does not take is lost, as one is that it drops.
+                    # A datagram that the network does not take is lost, like one that it drops.
                     with suppress(OSError):
                         wire.send(datagram)
                 self._lose(self._source.gone.tolist())
 
     async def _due(self) -> None:
-        """Waits until the source wants to be asked, or has something by itself, or has to do with others."""
+        """Wait until the source is due or readable, or until its containers have changed."""
         loop = asyncio.get_running_loop()
         timer = loop.call_at(min(self._source.due_ns() / _NS, loop.time() + _DUE_S), self._wake.set)
         if self._source.descriptor >= 0:
@@ -279,7 +286,7 @@ class Agent:
         asyncio.get_running_loop().add_reader(container.trap.descriptor, self._look, container)
 
     def _look(self, container: HostedContainer) -> None:
-        """Its trap has something to say, or may have: asks for memory when its tasks are held."""
+        """Read a trap that may have something to say; ask for memory when tasks are held."""
         if not self._hosting.executor.look(container):
             self._asked_s.pop(container.name, None)
             return
@@ -323,7 +330,7 @@ class Agent:
     # --- by itself -------------------------------------------------------------------------------
 
     async def _chores(self) -> None:
-        """What is due now and then, with and without a controller."""
+        """Do what is due now and then, with and without a controller."""
         swept_s = watched_s = time.monotonic()
         while True:
             await asyncio.sleep(_SUPERVISE_S)
@@ -355,7 +362,7 @@ class Agent:
 
 
 async def _read(call: Any) -> Order:
-    """The next order or heartbeat; _LostError when there is none for too long or ever more."""
+    """Return the next order or heartbeat. Raises _LostError when none comes for too long, or none will."""
     try:
         order = await asyncio.wait_for(call.read(), service.SILENCE_S)
     except TimeoutError:

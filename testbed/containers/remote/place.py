@@ -1,8 +1,8 @@
-"""An agent's cgroups and its notes about them, both of which outlive it.
+"""An agent's cgroups and its notes about them. Both outlive the agent.
 
 For: making groups that the next agent of the same name finds again after kill -9, and removing what an agent
 left that does not come back. Not for: what runs in them (hosting.py). The groups' run is named after the
-machine's first process, so that a recorder's clean-up takes it for alive; a lock that the agent holds says
+machine's first process, so that clean-ups of other runs take it for alive; a lock that the agent holds says
 whether the agent itself is.
 """
 
@@ -29,16 +29,17 @@ from testbed.containers.remote.origin import Origin
 from twinbed import BackendError
 
 STATE = Path("/run/twinbed/agents")
-"""Where agents keep their notes; emptied by a reboot, as cgroups are."""
+"""Where agents keep their notes. A reboot empties it, as it removes cgroups."""
 
 _LOCK, _NOTES = "lock", "containers.json"
 _UNIFIED = "unified"
 
 
 class CgroupPlace:
-    """Where the agent `name` has its groups. driver: this machine's; state: folder for notes.
+    """Where the agent `name` has its groups, a hosting.Place.
 
-    Raises BackendError while another process is the agent of this name.
+    driver: this machine's; state: folder for notes. Raises BackendError while another process is the agent of
+    this name.
     """
 
     def __init__(self, name: str, driver: V1 | V2, state: Path = STATE) -> None:
@@ -56,15 +57,15 @@ class CgroupPlace:
 
     @property
     def root(self) -> Path:
-        """What paths of cgroups to watch or attach to are below."""
+        """The directory below which paths of cgroups to watch or attach to are."""
         return self._driver.base if isinstance(self._driver, V2) else self._driver.mount_of("cpu")
 
     def create(self, name: str) -> Group:
-        """See hosting.Place."""
+        """See Place.create."""
         return self._driver.create(self._run, name)
 
     def adopt(self, name: str) -> Group | None:
-        """See hosting.Place."""
+        """See Place.adopt."""
         base = _noted(self._folder).get("base") or _base(self._driver)
         directories = {key: Path(directory) / MARK / self._run / name for key, directory in base.items()}
         if not all(directory.is_dir() for directory in directories.values()):
@@ -72,19 +73,19 @@ class CgroupPlace:
         return GroupV2(directories[_UNIFIED]) if _UNIFIED in directories else GroupV1(directories)
 
     def attach(self, paths: Mapping[str, str]) -> Group:
-        """See hosting.Place."""
+        """See Place.attach."""
         return attach(paths.get("") or paths, self._driver, self._run)
 
     def incarnation(self, group: HostGroup) -> int:
-        """See hosting.Place: the inode of its (first) directory."""
+        """See Place.incarnation: the inode of its (first) directory."""
         return group.directories[0].stat().st_ino
 
     def remember(self, origins: Iterable[Origin]) -> None:
-        """See hosting.Place."""
+        """See Place.remember."""
         write_private(self._folder / _NOTES, _json(self._driver, origins))
 
     def recall(self) -> dict[str, Origin]:
-        """See hosting.Place. Notes that cannot be read are as good as none."""
+        """See Place.recall. Notes that cannot be read count as none."""
         try:
             listed: list[dict[str, Any]] = _noted(self._folder)["containers"]
             origins = [Origin(**(origin | {"command": tuple(origin["command"])})) for origin in listed]
@@ -93,10 +94,10 @@ class CgroupPlace:
         return {origin.name: origin for origin in origins}
 
     def finish(self) -> None:
-        """See hosting.Place."""
+        """See Place.finish."""
         self._driver.finish(self._run)
         oci.remove_run(self._run)
-        # What a killed one was writing, too.
+        # Also a file that a killed agent was writing.
         for file in self._folder.iterdir() if self._folder.is_dir() else []:
             file.unlink(missing_ok=True)
         for folder in (self._folder, self._folder.parent, RUN_ROOT):
@@ -105,14 +106,15 @@ class CgroupPlace:
         self.close()
 
     def close(self) -> None:
-        """Lets another agent of this name begin; all else stays. Idempotent."""
+        """Let another agent of this name begin; everything else stays. Idempotent."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
 
 def agents(state: Path = STATE) -> dict[str, int | None]:
-    """Agents that run on this machine or left something: their run → their process, None for a dead one."""
+    """Return the agents that run on this machine or left something: their run → their process, None for a
+    dead one."""
     holders = _lock_holders()
     processes: dict[str, int | None] = {}
     for folder in sorted(state.iterdir()) if state.is_dir() else []:
@@ -123,7 +125,7 @@ def agents(state: Path = STATE) -> dict[str, int | None]:
 
 
 def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
-    """Ends and removes what agents left that do not run any more; their names, sorted."""
+    """End and remove what agents left that do not run any more; return their names, sorted."""
     swept = []
     for folder in sorted(state.iterdir()) if state.is_dir() else []:
         try:
@@ -149,9 +151,9 @@ def _locked(descriptor: int) -> bool:
 
 
 def _lock_holders() -> dict[tuple[int, int], int]:
-    """(device, inode) of each file that somebody has locked → who (proc(5), /proc/locks).
+    """Return (device, inode) of each locked file → the process that holds the lock (proc(5), /proc/locks).
 
-    To try the lock would be to take it, and an agent that starts at that moment would be turned away.
+    Trying the lock instead would take it, and an agent that starts at that moment would be turned away.
     """
     holders = {}
     for line in Path("/proc/locks").read_text().splitlines():
@@ -163,7 +165,8 @@ def _lock_holders() -> dict[tuple[int, int], int]:
 
 
 def _base(driver: V1 | V2) -> dict[str, str]:
-    """Below which directories the driver makes groups: a later agent may be in another cgroup itself."""
+    """Return the directories below which the driver makes groups: a later agent may be in another cgroup
+    itself."""
     if isinstance(driver, V2):
         return {_UNIFIED: str(driver.base)}
     return {key: str(directory) for key, directory in driver.base.items()}

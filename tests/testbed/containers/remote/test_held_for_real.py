@@ -15,8 +15,8 @@ from testbed.containers.cgroup.polling import Polling
 from testbed.containers.remote.agent import Agent
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.hosting import Hosting
+from testbed.containers.remote.origin import Watcher
 from testbed.containers.remote.place import CgroupPlace, sweep
-from testbed.containers.remote.watcher import Watcher
 from tests.testbed.containers.remote.cluster import Cluster, cluster, until
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("cgroups")]
