@@ -34,12 +34,9 @@ _ROOT = "run it as root: sudo twinbed testbed doctor"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One feature.
-
-    status: whether it works here; found: what is here; meaning: what it is for, or what is lost without it;
-    cure: the one command that mends it, empty where nothing is to be mended; needed: whether the container
-    testbed cannot run without it.
-    """
+    """One feature. status: whether it works here; found: what is here; meaning: what it is for, or what is
+    lost without it; cure: the one command that mends it, empty where nothing is to be mended; needed: whether
+    the container testbed cannot run without it."""
 
     feature: str
     status: Status

@@ -38,11 +38,9 @@ class Traffic(NamedTuple):
 
 
 class Endpoint:
-    """One container's end of the network.
-
-    namespace: its network namespace; link: the host's end of its veth pair; address: its IPv4 address. The
-    counters' files stay open. Raises BackendError where the counters cannot be seen.
-    """
+    """One container's end of the network. namespace: its network namespace; link: the host's end of its veth
+    pair; address: its IPv4 address. The counters' files stay open. Raises BackendError where the counters
+    cannot be seen."""
 
     def __init__(self, namespace: str, link: str, address: str) -> None:
         self.namespace = namespace
@@ -79,10 +77,8 @@ class Endpoint:
 
 
 class Network:
-    """The bridge of one run and the endpoints on it, one per container, in order.
-
-    Raises BackendError when `ip` is missing or the kernel refuses; what was made by then is removed.
-    """
+    """The bridge of one run and the endpoints on it, one per container, in order. Raises BackendError when
+    `ip` is missing or the kernel refuses; what was made by then is removed."""
 
     def __init__(self, run: str, names: Sequence[str]) -> None:
         if len(names) > MAX_CONTAINERS:
@@ -142,11 +138,8 @@ def sweep() -> list[str]:
 
 
 def remove_run(run: str) -> None:
-    """Remove the links and namespaces of a run.
-
-    Links come first: a namespace's own end then goes with the host's, at once and not when the kernel gets to
-    it.
-    """
+    """Remove the links and namespaces of a run. Links come first: a namespace's own end then goes with the
+    host's, at once and not when the kernel gets to it."""
     commands = [f"link delete {thing}" for thing in _links_of(run)]
     commands += [f"netns delete {thing}" for thing in _namespaces_of(run)]
     if not commands:

@@ -40,11 +40,9 @@ def new_run() -> str:
 
 
 def lasting_run(owner: str) -> str:
-    """Return the name of a run that is to outlive the process that makes it.
-
-    It is named after the machine's first process, which never ends: another name for each owner, and the same
-    for an owner until the machine goes down.
-    """
+    """Return the name of a run that is to outlive the process that makes it. It is named after the machine's
+    first process, which never ends: another name for each owner, and the same for an owner until the machine
+    goes down."""
     return f"run-1-{_start_ticks(1)}-{zlib.crc32(owner.encode())}"
 
 
@@ -67,10 +65,8 @@ def process_of(run: str) -> int | None:
 
 
 def make_directory(run: str, *below: str) -> Path:
-    """Make and return a directory of the run's under RUN_ROOT, for root only. Raises BackendError.
-
-    Another run that ends right now may remove RUN_ROOT under us, so it is tried again.
-    """
+    """Make and return a directory of the run's under RUN_ROOT, for root only. Raises BackendError. Another
+    run that ends right now may remove RUN_ROOT under us, so it is tried again."""
     directory = RUN_ROOT.joinpath(run, *below)
     for attempt in range(_ATTEMPTS):
         try:
@@ -89,10 +85,8 @@ def make_directory(run: str, *below: str) -> Path:
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
     """Yield a new directory for files, where temporary ones are kept; it is removed when the block ends.
-
     Where the process is killed before, `temporary_directories` finds it. Raises BackendError when it cannot
-    be made.
-    """
+    be made."""
     try:
         made = tempfile.TemporaryDirectory(prefix=f"{MARK}-{new_run()}-")
     except OSError as error:
@@ -116,10 +110,8 @@ def temporary_directories() -> dict[str, list[Path]]:
 
 def forget_directory(run: str, *below: str) -> None:
     """Remove those directories of the run's, right below its own, that are empty; then its own and RUN_ROOT,
-    when nothing is left in them.
-
-    Other empty directories in there are not removed: somebody is about to fill them.
-    """
+    when nothing is left in them. Other empty directories in there are not removed: somebody is about to fill
+    them."""
     own = RUN_ROOT / run
     for directory in (*(own / name for name in below), own, RUN_ROOT):
         with suppress(OSError):

@@ -43,11 +43,9 @@ class Trap(Protocol):
 
 
 class LimitedGroup(Protocol):
-    """One container's cgroup as the loop uses it: files kept open, `pread` and `pwrite` only.
-
-    Every method raises GroupGoneError when the cgroup was removed under us, and BackendError (file and cure)
-    when the kernel refuses otherwise.
-    """
+    """One container's cgroup as the loop uses it: files kept open, `pread` and `pwrite` only. Every method
+    raises GroupGoneError when the cgroup was removed under us, and BackendError (file and cure) when the
+    kernel refuses otherwise."""
 
     @property
     def directories(self) -> tuple[Path, ...]:
@@ -113,9 +111,7 @@ class Records:
 
 class TelemetrySource(Protocol):
     """Where period records come from: polling of cgroup files, or hooks in the kernel; the records are the
-    same.
-
-    The loop sleeps until `due_ns()` or until `descriptor` (−1: none) is readable, and calls `collect`.
+    same. The loop sleeps until `due_ns()` or until `descriptor` (−1: none) is readable, and calls `collect`.
     """
 
     @property

@@ -89,10 +89,8 @@ def check() -> None:
 
 
 def on_this_machine(scenario: Scenario) -> Scenario:
-    """The scenario with what this machine is: one host, its CPUs, the service program.
-
-    Raises BackendError for conditions that it cannot meet.
-    """
+    """The scenario with what this machine is: one host, its CPUs, the service program. Raises BackendError
+    for conditions that it cannot meet."""
     cores = float(os.cpu_count() or 1)
     if scenario.serverless is not None:
         raise BackendError(f"{scenario.name}: serverless scenarios cannot be run here; use --backend twin")
@@ -146,10 +144,8 @@ def _carry_out(
 
 
 def _about(observed: Observed, load: LoadResult | None, busy: Busy) -> dict[str, Any]:
-    """What the manifest says of the machine, of the control loop and of the load generator.
-
-    others_cores: CPU used by all that was not in the run's containers, control loop and generator included.
-    """
+    """What the manifest says of the machine, of the control loop and of the load generator. others_cores: CPU
+    used by all that was not in the run's containers, control loop and generator included."""
     used_cores, stolen_cores = busy.cores()
     lasted_s = max(len(observed.series.up), 1) * observed.period_s
     about = {

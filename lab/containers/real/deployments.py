@@ -47,10 +47,8 @@ _LEAST_BYTES = 24 << 20
 
 @contextmanager
 def deployed(spec: RunSpec, source: Source, replay: Replay, folder: Path) -> Iterator[Deployed]:
-    """The run's containers, not started; folder: for the files that they read.
-
-    Raises BackendError for what cannot be deployed here.
-    """
+    """The run's containers, not started; folder: for the files that they read. Raises BackendError for what
+    cannot be deployed here."""
     workload = replay.workload
     if isinstance(source, JobSource) and isinstance(workload, Workload):
         yield Deployed(_job(source, workload))

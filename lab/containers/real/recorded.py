@@ -53,10 +53,8 @@ class JobSource:
 
 
 def load_source(scenario: Scenario) -> JobSource:
-    """The scenario's job; records it where this machine has no recording of it yet.
-
-    Raises ScenarioError for what is wrong with the job's file, BackendError where nothing can be recorded.
-    """
+    """The scenario's job; records it where this machine has no recording of it yet. Raises ScenarioError for
+    what is wrong with the job's file, BackendError where nothing can be recorded."""
     if scenario.job is None:
         raise ScenarioError(f"{scenario.name}: no job")
     request = from_file(Path(scenario.job.file), None)

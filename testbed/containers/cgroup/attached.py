@@ -54,10 +54,8 @@ class AttachedGroup(Group):
         """Do nothing: the processes are not ours."""
 
     def restore(self) -> None:
-        """End the trap, put the limits back that were found, and close the files. Idempotent.
-
-        A group that is gone needs nothing. Raises BackendError naming the file that could not be put back.
-        """
+        """End the trap, put the limits back that were found, and close the files. Idempotent. A group that is
+        gone needs nothing. Raises BackendError naming the file that could not be put back."""
         # Limits are put back before the trap ends, or what it holds would be killed; in v2 its end moves
         # them.
         self._keeper.put_back()
@@ -135,10 +133,8 @@ def files_of(run: str) -> list[Path]:
 
 
 class _Keeper:
-    """The limits that were found, in memory and in a file of the run's directory.
-
-    A file that is already there is of a keeper that was killed: its content is what is put back.
-    """
+    """The limits that were found, in memory and in a file of the run's directory. A file that is already
+    there is of a keeper that was killed: its content is what is put back."""
 
     def __init__(self, limits: Found, run: str) -> None:
         self._run = run
@@ -249,10 +245,8 @@ def _value(path: Path) -> str:
 
 
 def _put_back(limits: Found) -> list[BackendError]:
-    """Write limits back, twice where needed: a limit may have to wait for the one that bounds it.
-
-    The OOM killer is switched back last, when what a trap held has gone on.
-    """
+    """Write limits back, twice where needed: a limit may have to wait for the one that bounds it. The OOM
+    killer is switched back last, when what a trap held has gone on."""
     left = [entry for entry in limits if entry[0].name != _KILLER]
     problems: list[BackendError] = []
     for _ in range(2):

@@ -67,10 +67,8 @@ class ControlFile:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """Open a file, with a higher limit of open files where that is needed and allowed.
-
-    Ten files a group exceed the 1,024 that a process may open by default.
-    """
+    """Open a file, with a higher limit of open files where that is needed and allowed. Ten files a group
+    exceed the 1,024 that a process may open by default."""
     try:
         return os.open(path, flags)
     except OSError as error:

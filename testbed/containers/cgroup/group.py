@@ -31,12 +31,9 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Usage(NamedTuple):
-    """One container's counters at one moment.
-
-    cpu_ns, throttled_ns: CPU time and throttled time since creation, ns; nr_periods, nr_throttled: CFS
-    periods elapsed and throttled since creation; memory_bytes: the working set, bytes, as cAdvisor counts it:
-    what is charged less inactive file pages.
-    """
+    """One container's counters at one moment. cpu_ns, throttled_ns: CPU time and throttled time since
+    creation, ns; nr_periods, nr_throttled: CFS periods elapsed and throttled since creation; memory_bytes:
+    the working set, bytes, as cAdvisor counts it: what is charged less inactive file pages."""
 
     cpu_ns: int
     throttled_ns: int
@@ -108,18 +105,14 @@ class Group(ABC):
     @abstractmethod
     def set_cpu_quota(self, cores: float) -> None:
         """Limit CPU to `cores` per period of QUOTA_PERIOD_US, at least the kernel's minimum; inf = no limit.
-
         The quota is written even if it is unchanged: a write refills the group's runtime and lets throttled
-        tasks run.
-        """
+        tasks run."""
 
     @abstractmethod
     def set_memory_limit(self, limit_bytes: int) -> int:
-        """Limit memory and swap together, and return the limit in force, in whole pages.
-
-        It is larger than asked for where the group holds more that cannot be reclaimed: a smaller limit kills
-        nothing. What goes beyond the limit later is killed by the kernel, or held by a trap.
-        """
+        """Limit memory and swap together, and return the limit in force, in whole pages. It is larger than
+        asked for where the group holds more that cannot be reclaimed: a smaller limit kills nothing. What
+        goes beyond the limit later is killed by the kernel, or held by a trap."""
 
     def trap(self) -> Trap:
         """Arm the trap, and return the same one for as long as it is open. Its promises: oom_trap.py."""
@@ -136,10 +129,8 @@ class Group(ABC):
         tree.send(self.directories, number)
 
     def remove(self) -> None:
-        """Kill what is left inside, close the files and remove the directories. Idempotent.
-
-        Raises BackendError when the processes do not die.
-        """
+        """Kill what is left inside, close the files and remove the directories. Idempotent. Raises
+        BackendError when the processes do not die."""
         if self._armed is not None:
             # If the trap were closed first, the OOM killer would get what it holds, and count a kill.
             self.send(signal.SIGKILL)

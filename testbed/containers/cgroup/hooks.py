@@ -34,11 +34,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """A container that hit its memory limit.
-
-    container: its id; at_ns: when; limit_bytes, usage_bytes: at that moment; killed: whether the OOM killer
-    killed; pid: the process that was killed, or else the one that asked for memory.
-    """
+    """A container that hit its memory limit. container: its id; at_ns: when; limit_bytes, usage_bytes: at
+    that moment; killed: whether the OOM killer killed; pid: the process that was killed, or else the one that
+    asked for memory."""
 
     container: int
     at_ns: int
@@ -58,11 +56,9 @@ def available() -> tuple[bool, str]:
 
 
 class HookTelemetry:
-    """`ports.TelemetrySource` over the kernel's ring buffer.
-
-    period_s: the groups' CFS period, s; clock: nanoseconds, monotonic; measure: whether the kernel counts
-    what the programs cost. Raises BackendError where this kernel refuses them.
-    """
+    """`ports.TelemetrySource` over the kernel's ring buffer. period_s: the groups' CFS period, s; clock:
+    nanoseconds, monotonic; measure: whether the kernel counts what the programs cost. Raises BackendError
+    where this kernel refuses them."""
 
     def __init__(
         self, period_s: float, clock: Callable[[], int] = time.monotonic_ns, *, measure: bool = False
@@ -222,11 +218,8 @@ class HookTelemetry:
 
 
 class _Watched:
-    """A container that is watched.
-
-    number: its id; cpu, memory: the kernel's ids of its cgroup in the hierarchies of these controllers;
-    end_ns: end of its last record's period.
-    """
+    """A container that is watched. number: its id; cpu, memory: the kernel's ids of its cgroup in the
+    hierarchies of these controllers; end_ns: end of its last record's period."""
 
     def __init__(self, number: int, group: LimitedGroup, now_ns: int) -> None:
         self.number, self.group = number, group

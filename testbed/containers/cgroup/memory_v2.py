@@ -24,10 +24,8 @@ OpenWhereCounted = Callable[[Path, int], ControlFile | None]
 
 
 class MemoryV2:
-    """One group's memory lines, an oom_trap.Lines.
-
-    directory: the group's; open_, open_where_counted: open files that the group closes.
-    """
+    """One group's memory lines, an oom_trap.Lines. directory: the group's; open_, open_where_counted: open
+    files that the group closes."""
 
     def __init__(self, directory: Path, open_: Open, open_where_counted: OpenWhereCounted) -> None:
         self._charge = open_(directory / "memory.current", os.O_RDONLY)

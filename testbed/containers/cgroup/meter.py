@@ -28,12 +28,9 @@ _CACHE_REFRESH = 10
 
 
 class Reading(NamedTuple):
-    """A group's counters at one moment.
-
-    nr_periods, nr_throttled: CFS periods elapsed and throttled since the group was made; throttled_ns,
-    cpu_ns: throttled time and CPU time since then, ns; charged_bytes: what counts against the memory limit
-    now, page cache included.
-    """
+    """A group's counters at one moment. nr_periods, nr_throttled: CFS periods elapsed and throttled since the
+    group was made; throttled_ns, cpu_ns: throttled time and CPU time since then, ns; charged_bytes: what
+    counts against the memory limit now, page cache included."""
 
     nr_periods: int
     nr_throttled: int
@@ -43,11 +40,9 @@ class Reading(NamedTuple):
 
 
 class Meter:
-    """Reads the group that has these directories (one per v1 hierarchy, one in v2).
-
-    reads: where in the refresh of the page cache it begins, so that many groups do not refresh at once. Every
-    method raises GroupGoneError once the group was removed. What the kernel does not count is 0.
-    """
+    """Reads the group that has these directories (one per v1 hierarchy, one in v2). reads: where in the
+    refresh of the page cache it begins, so that many groups do not refresh at once. Every method raises
+    GroupGoneError once the group was removed. What the kernel does not count is 0."""
 
     def __init__(self, directories: Sequence[Path], reads: int = 0) -> None:
         self._name = str(directories[0])
@@ -134,9 +129,7 @@ class AnyOomKills:
 
     def lately(self) -> bool:
         """Return whether it has killed since the last call but one, and True where the kernel does not count.
-
-        One call more than the last, because the machine's counter moves before the group's.
-        """
+        One call more than the last, because the machine's counter moves before the group's."""
         text = os.pread(self._descriptor, _STAT_BYTES, 0)
         before, self._before = self._before, self._seen
         self._seen = _field(text, b"\noom_kill ")

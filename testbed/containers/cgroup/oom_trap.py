@@ -63,11 +63,8 @@ class TrapV1:
         return field(self._control.read(), b"under_oom") == 1
 
     def surrender(self) -> None:
-        """Hand the held tasks to the OOM killer, and arm the trap again once it has killed.
-
-        Waits at most SURRENDER_TIMEOUT_S for that. Tasks that still need memory then are held and reported
-        again.
-        """
+        """Hand the held tasks to the OOM killer, and arm the trap again once it has killed. Waits at most
+        SURRENDER_TIMEOUT_S for that. Tasks that still need memory then are held and reported again."""
         kills = field(self._control.read(), b"oom_kill")
         self._control.write("0")
         deadline = time.monotonic() + SURRENDER_TIMEOUT_S
@@ -137,11 +134,8 @@ class TrapV2:
         return self._lines.exceeded()
 
     def surrender(self) -> None:
-        """Let the OOM killer act at the limit.
-
-        The trap is armed again once it has killed, which is an event of its own and read by `held`, or when
-        the limit is set anew.
-        """
+        """Let the OOM killer act at the limit. The trap is armed again once it has killed, which is an event
+        of its own and read by `held`, or when the limit is set anew."""
         self._lines.enforce()
 
     def close(self) -> None:

@@ -50,11 +50,8 @@ Row = tuple[int, int, int, float, float, float, float, bool, bool]
 
 
 class Polling:
-    """`ports.TelemetrySource` over cgroup files.
-
-    period_s: the groups' CFS period, s; clock: nanoseconds, monotonic. lost: periods that ended unread; the
-    next record is the mean of them and its own.
-    """
+    """`ports.TelemetrySource` over cgroup files. period_s: the groups' CFS period, s; clock: nanoseconds,
+    monotonic. lost: periods that ended unread; the next record is the mean of them and its own."""
 
     descriptor = -1
 

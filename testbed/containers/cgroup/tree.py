@@ -114,10 +114,8 @@ def send(directories: Sequence[Path], number: signal.Signals) -> None:
 
 
 def remove(directories: Sequence[Path]) -> None:
-    """Kill what is inside and remove the directories with all below them. Idempotent.
-
-    Raises BackendError when the processes are not gone within REMOVAL_TIMEOUT_S.
-    """
+    """Kill what is inside and remove the directories with all below them. Idempotent. Raises BackendError
+    when the processes are not gone within REMOVAL_TIMEOUT_S."""
     deadline = time.monotonic() + REMOVAL_TIMEOUT_S
     while True:
         send(directories, signal.SIGKILL)

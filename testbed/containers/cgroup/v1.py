@@ -104,10 +104,8 @@ _SHARES, _MOST_SHARES = 1024, 262_144
 
 @dataclass(frozen=True, slots=True)
 class V1:
-    """The driver of version 1.
-
-    base: directory below which groups are made, by controller (cpu, cpuacct, memory); mounts: the mount
-    points of these and of every other hierarchy, which are searched for leftovers.
+    """The driver of version 1. base: directory below which groups are made, by controller (cpu, cpuacct,
+    memory); mounts: the mount points of these and of every other hierarchy, which are searched for leftovers.
     """
 
     base: Mapping[str, Path]

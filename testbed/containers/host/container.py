@@ -71,11 +71,9 @@ class ContainerSpec:
 
 @dataclass(slots=True)
 class Container:
-    """A container with its command.
-
-    endpoint: its own network, None = the host's; exit_code: None until `note_end`; outlived: number of
-    processes left in the group when its command ended; usage: the counters as last read.
-    """
+    """A container with its command. endpoint: its own network, None = the host's; exit_code: None until
+    `note_end`; outlived: number of processes left in the group when its command ended; usage: the counters as
+    last read."""
 
     spec: ContainerSpec
     group: Group

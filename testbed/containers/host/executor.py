@@ -157,10 +157,8 @@ class HostExecutor:
                         self._listener.happened("grant", container)
 
     def set_memory(self, container: HostedContainer, limit_bytes: int) -> bool:
-        """Write a memory limit; return whether that could be done.
-
-        What the kernel could not shrink to yet (v1) is tried again by `try_again`.
-        """
+        """Write a memory limit; return whether that could be done. What the kernel could not shrink to yet
+        (v1) is tried again by `try_again`."""
         if not self._try(container.write_memory, container, limit_bytes):
             return False
         short = container.limit_bytes - limit_bytes >= PAGE_BYTES
@@ -227,11 +225,9 @@ class HostExecutor:
         return container.held
 
     def needed_bytes(self, container: HostedContainer) -> int:
-        """Return how much more memory it needs to go on: what it is above its limit, and one page.
-
-        Without the page a task that was let in above its limit (v2) would be held again at the next one. How
-        much a held task asks for, the kernel does not say.
-        """
+        """Return how much more memory it needs to go on: what it is above its limit, and one page. Without
+        the page a task that was let in above its limit (v2) would be held again at the next one. How much a
+        held task asks for, the kernel does not say."""
         excess = 0
         with suppress(GroupGoneError):
             if container.group is not None:
@@ -239,11 +235,9 @@ class HostExecutor:
         return max(excess, 0) + PAGE_BYTES
 
     def shrink(self, margin_bytes: int, apps: Collection[int] | None = None) -> list[HostedContainer]:
-        """Lower limits to what containers hold and a margin; return those that were lowered.
-
-        apps: indices of applications, None = all. Only containers that are up are shrunk: one that is
-        starting has not grown yet, one that is down holds nothing, one that is held needs more.
-        """
+        """Lower limits to what containers hold and a margin; return those that were lowered. apps: indices of
+        applications, None = all. Only containers that are up are shrunk: one that is starting has not grown
+        yet, one that is down holds nothing, one that is held needs more."""
         charged: dict[int, int] = {}
         for id_, container in list(self._by_id.items()):
             if container.state is not State.UP or (apps is not None and container.app not in apps):
@@ -277,11 +271,9 @@ class HostExecutor:
         return lowered
 
     def look_for_kills(self) -> None:
-        """Find containers of which the OOM killer took a process.
-
-        All are looked at together, and only where the killer has acted on this machine at all: a hundred
-        files once a period are a twentieth of what the control loop costs.
-        """
+        """Find containers of which the OOM killer took a process. All are looked at together, and only where
+        the killer has acted on this machine at all: a hundred files once a period are a twentieth of what the
+        control loop costs."""
         if not self._any_kills.lately():
             return
         for container in list(self.containers.values()):
@@ -313,11 +305,9 @@ class HostExecutor:
             self._see_ready(container, now_ns)
 
     def take_down(self, container: HostedContainer, why: str) -> None:
-        """Kill a container ("kill"), or restart it for new limits ("restart"); it starts again by itself.
-
-        A container that is restarted is asked to end first. One that is held could not, and is killed. One
-        that is attached is left to the OOM killer, and not restarted. One that is down stays down.
-        """
+        """Kill a container ("kill"), or restart it for new limits ("restart"); it starts again by itself. A
+        container that is restarted is asked to end first. One that is held could not, and is killed. One that
+        is attached is left to the OOM killer, and not restarted. One that is down stays down."""
         if container.state not in RUNNING:
             return
         if why == "kill":
@@ -414,9 +404,7 @@ class HostExecutor:
 
 def whole_us(cores: float) -> float:
     """Return `cores` as the kernel will hold it: whole µs per period, at least its minimum, inf as it is.
-
-    Rounded down, because sums of quotas may use a pool to its last nanosecond.
-    """
+    Rounded down, because sums of quotas may use a pool to its last nanosecond."""
     if math.isinf(cores):
         return cores
     return max(math.floor(cores * QUOTA_PERIOD_US + _ROUNDING), MIN_QUOTA_US) / QUOTA_PERIOD_US

@@ -136,10 +136,8 @@ class Fleet:
         return some, columns[kept]
 
     def _columns(self, ids: Ids) -> tuple[Columns, bool]:
-        """Return the columns of ids, −1 for those that left, and whether none has left.
-
-        They are looked up once for an array that nobody can write to.
-        """
+        """Return the columns of ids, −1 for those that left, and whether none has left. They are looked up
+        once for an array that nobody can write to."""
         known = self._known.get(id(ids))
         if known is not None:
             return known[1:]

@@ -96,9 +96,7 @@ class HostedContainer:
         self, peers: Sequence[HostedContainer], logs: Path | None, now_ns: int, *, lasting: bool
     ) -> None:
         """Start the command; an attached container needs no start. The arguments are Container.start's.
-
-        Raises ScenarioError where the command cannot be executed, BackendError where the machine refuses.
-        """
+        Raises ScenarioError where the command cannot be executed, BackendError where the machine refuses."""
         self.life.started_ns, self.starts_ns = now_ns, NEVER_NS
         if self.command is not None:
             known = [peer.command for peer in peers if peer.command is not None]
@@ -120,10 +118,8 @@ class HostedContainer:
         self.limit_bytes = self.group.set_memory_limit(limit_bytes)
 
     def watch(self, *, traps_oom: bool) -> None:
-        """Count the OOM killer's victims from now on, and arm the trap where it is wanted.
-
-        Raises GroupGoneError, and BackendError where the kernel has no trap.
-        """
+        """Count the OOM killer's victims from now on, and arm the trap where it is wanted. Raises
+        GroupGoneError, and BackendError where the kernel has no trap."""
         if self.group is not None:
             self._oom_kills = self._oom_kills or OomKills(self.group.directories)
             if traps_oom and self.trap is None:
@@ -142,10 +138,8 @@ class HostedContainer:
                 (self.group.remove if self.attached else trap.close)()
 
     def was_oom_killed(self) -> bool:
-        """Return whether the OOM killer ended a process of it since this was last asked.
-
-        Raises GroupGoneError.
-        """
+        """Return whether the OOM killer ended a process of it since this was last asked. Raises
+        GroupGoneError."""
         return self._oom_kills is not None and self._oom_kills.grew()
 
     def is_ready(self) -> bool:
@@ -182,9 +176,7 @@ class HostedContainer:
 
     def reap(self) -> bool:
         """Return whether its command has ended since it was last seen; what it left behind is ended with it.
-
-        The exit code of an adopted command is not known: its parent got it.
-        """
+        The exit code of an adopted command is not known: its parent got it."""
         if self.command is None:
             return False
         code = None

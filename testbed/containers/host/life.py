@@ -92,11 +92,8 @@ RUNNING = AWAKE + ASLEEP
 
 
 class Life:
-    """One container's state and its restarts.
-
-    started_ns: when its command was last started, CLOCK_MONOTONIC; deliberate: its present end was asked for
-    because of new limits, which is no failure.
-    """
+    """One container's state and its restarts. started_ns: when its command was last started, CLOCK_MONOTONIC;
+    deliberate: its present end was asked for because of new limits, which is no failure."""
 
     def __init__(self, state: State = State.ABSENT) -> None:
         self.state = state
@@ -112,11 +109,9 @@ class Life:
         self.state = following
 
     def next_start_ns(self, now_ns: int) -> int:
-        """Return when a command that has just ended starts again, and count its failure.
-
-        The first failure restarts at once. A deliberate end, or one after BACKOFF_RESET_S, forgets earlier
-        failures; a deliberate end is not counted as one itself.
-        """
+        """Return when a command that has just ended starts again, and count its failure. The first failure
+        restarts at once. A deliberate end, or one after BACKOFF_RESET_S, forgets earlier failures; a
+        deliberate end is not counted as one itself."""
         if self.deliberate or now_ns - self.started_ns >= BACKOFF_RESET_S * NS:
             self._failures = 0
         wait_s = min(BACKOFF_FIRST_S * 2.0 ** (self._failures - 1), BACKOFF_MOST_S) if self._failures else 0.0

@@ -45,12 +45,9 @@ _PERIOD_S = QUOTA_PERIOD_US / 1e6
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a run is made.
-
-    period_s: CFS period and row of the record, s; duration_s: None = until the client or the commands end;
-    telemetry: `auto` = the best that this machine has; logs: folder for the commands' output, None = it
-    passes through; host_cores: the largest useful quota, None = this machine's.
-    """
+    """How a run is made. period_s: CFS period and row of the record, s; duration_s: None = until the client
+    or the commands end; telemetry: `auto` = the best that this machine has; logs: folder for the commands'
+    output, None = it passes through; host_cores: the largest useful quota, None = this machine's."""
 
     period_s: float = _PERIOD_S
     duration_s: float | None = None
@@ -137,11 +134,8 @@ def control(
 
 
 class _Run:
-    """The time line of one run.
-
-    before: each container's counters at its start; began_s: its start, Unix time; lost_before: records lost
-    until then; own_cores: CPU that the loop used.
-    """
+    """The time line of one run. before: each container's counters at its start; began_s: its start, Unix
+    time; lost_before: records lost until then; own_cores: CPU that the loop used."""
 
     def __init__(
         self,

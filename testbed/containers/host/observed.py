@@ -34,11 +34,8 @@ class ObservedSeries:
 
 @dataclass(slots=True)
 class ObservedEvents:
-    """Events, one element each in all lists.
-
-    at_s: when, s; container: its column; kind: one of twin.containers.model.EVENT_KINDS; limit_bytes: the
-    memory limit after it.
-    """
+    """Events, one element each in all lists. at_s: when, s; container: its column; kind: one of
+    twin.containers.model.EVENT_KINDS; limit_bytes: the memory limit after it."""
 
     at_s: list[float]
     container: list[int]

@@ -54,9 +54,7 @@ class OciBundle:
 
     def prepare(self, env: Mapping[str, str]) -> list[str | Path]:
         """Make the bundle, and return the command that starts the container and ends when that has ended.
-
-        `discard` must follow. env: the whole environment of the container. Raises BackendError.
-        """
+        `discard` must follow. env: the whole environment of the container. Raises BackendError."""
         # A maker that was killed could not discard them.
         shutil.rmtree(self._state / self._id, ignore_errors=True)
         shutil.rmtree(self._bundle, ignore_errors=True)
@@ -93,10 +91,8 @@ class OciBundle:
 
 
 def exit_code(code: int) -> int:
-    """Return how the command ended, negative for a signal, from runc's own exit code.
-
-    As with a shell, an exit code above 128 of the command's own cannot be told from a signal.
-    """
+    """Return how the command ended, negative for a signal, from runc's own exit code. As with a shell, an
+    exit code above 128 of the command's own cannot be told from a signal."""
     return 128 - code if 128 < code <= 128 + signal.NSIG else code
 
 
@@ -121,10 +117,8 @@ def _program(name: str) -> str:
 
 
 def _elsewhere(group: HostGroup) -> list[Path]:
-    """Return the groups that runc makes for the container in hierarchies that its own group is not in.
-
-    They lie below the caller's own group in v1, and are ours. v2 has one hierarchy, and so none.
-    """
+    """Return the groups that runc makes for the container in hierarchies that its own group is not in. They
+    lie below the caller's own group in v1, and are ours. v2 has one hierarchy, and so none."""
     if _is_v2(group):
         return []
     tail = group.directories[0].parts[-3:]

@@ -35,11 +35,9 @@ _REPORTED = ("usage_cores", "quota_cores", "throttled", "throttled_s", "memory_b
 
 
 class RunRecord:
-    """The record of one run of `fleet`. period_s: length of a row, s.
-
-    begin() starts the time line; before it nothing is kept but events, whose time is then 0 s. lateness_ns,
-    write_ns, grant_ns: as in LoopTimes, in ns; reports: how many records were taken.
-    """
+    """The record of one run of `fleet`. period_s: length of a row, s. begin() starts the time line; before it
+    nothing is kept but events, whose time is then 0 s. lateness_ns, write_ns, grant_ns: as in LoopTimes, in
+    ns; reports: how many records were taken."""
 
     def __init__(self, fleet: Fleet, period_s: float) -> None:
         self._fleet = fleet
@@ -77,10 +75,7 @@ class RunRecord:
 
     def advance(self, now_ns: int) -> bool:
         """Close the rows that ended by `now_ns`; return whether there were any. Call it before anything
-        changes.
-
-        Rows get the limits in force, and the memory last seen where no record has come.
-        """
+        changes. Rows get the limits in force, and the memory last seen where no record has come."""
         if self.start_ns is None:
             return False
         ended = max((now_ns - self.start_ns) // self.period_ns, self._rows)
@@ -104,11 +99,9 @@ class RunRecord:
         return True
 
     def take(self, records: Records, columns: Columns) -> None:
-        """Fill the row in which each container's own period ended. columns: those of records.ids.
-
-        A record of several periods, because the loop or the kernel was late, fills the rows of all of them.
-        Neither argument may change afterwards: they are written down together when a row ends.
-        """
+        """Fill the row in which each container's own period ended. columns: those of records.ids. A record of
+        several periods, because the loop or the kernel was late, fills the rows of all of them. Neither
+        argument may change afterwards: they are written down together when a row ends."""
         if self.start_ns is not None:
             self._taken.append((records, columns))
             self.reports += len(columns)

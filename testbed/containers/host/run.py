@@ -34,9 +34,7 @@ _CHORES_NS = NS
 
 class ControlLoop:
     """One run, and the listener of its executor. deploy, begin, run and close: once each, in this order.
-
-    executor: carries decisions out; decide_s: time spent in the allocator's on_period, s.
-    """
+    executor: carries decisions out; decide_s: time spent in the allocator's on_period, s."""
 
     def __init__(
         self,
@@ -65,10 +63,8 @@ class ControlLoop:
     # --- a run -----------------------------------------------------------------------------------
 
     def deploy(self) -> None:
-        """First limits, then the commands, until all are ready. Raises BackendError naming who is not.
-
-        Where containers have something to become ready for, CPU is limited only after that.
-        """
+        """First limits, then the commands, until all are ready. Raises BackendError naming who is not. Where
+        containers have something to become ready for, CPU is limited only after that."""
         # Its first call imports numpy.ma, 10 ms that the first held container would wait for.
         np.unique(np.empty(0))
         first = [

@@ -42,10 +42,8 @@ class Entering(Container):
 
     def command_line(self, environment: Mapping[str, str]) -> Sequence[str | Path]:
         """Return what to execute outside the group, with this environment; it ends when the command ends.
-
         Raises ScenarioError where there is no such program (what is executed finds that out too late, and
-        where nobody would see it), BackendError.
-        """
+        where nobody would see it), BackendError."""
         spec = self.spec
         program = spec.command[0]
         if "/" in program and spec.directory is not None:

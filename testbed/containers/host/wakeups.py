@@ -49,10 +49,8 @@ class Wakeups:
                 self._epoll.unregister(descriptor)
 
     def sleep(self, until_ns: int) -> list[Callable[[], None]]:
-        """Sleep until `until_ns` or until a descriptor can be read; return the handlers of those that can.
-
-        A signal may end it early, once its handler has run. Raises BackendError where the kernel refuses.
-        """
+        """Sleep until `until_ns` or until a descriptor can be read; return the handlers of those that can. A
+        signal may end it early, once its handler has run. Raises BackendError where the kernel refuses."""
         rest_ns = until_ns - time.monotonic_ns()
         _TIMESPEC.pack_into(self._timeout, 0, *divmod(rest_ns if rest_ns > 0 else 0, _NS))
         count = _wait(self._epoll.fileno(), self._event_at, 1, self._timeout_at, None)

@@ -46,12 +46,9 @@ class LoadProgress:
 
 
 class LoadGenerator:
-    """Sends a plan from a process of its own. folder: for its files; BackendError when none can
-    be made there.
-
-    Use it as a context manager: it leaves no process behind. When who made it is killed, its process ends by
-    itself.
-    """
+    """Sends a plan from a process of its own. folder: for its files; BackendError when none can be made
+    there. Use it as a context manager: it leaves no process behind. When who made it is killed, its process
+    ends by itself."""
 
     def __init__(self, plan: LoadPlan, folder: Path) -> None:
         self._plan = plan
@@ -68,11 +65,8 @@ class LoadGenerator:
         return None if self._process is None else self._process.pid
 
     def start(self) -> int:
-        """Starts the process, waits until it is ready (about a second) and lets it begin.
-
-        Returns second 0 of the plan (CLOCK_MONOTONIC, ns), LEAD_S from now. BackendError when it does not
-        get ready.
-        """
+        """Starts the process, waits until it is ready (about a second) and lets it begin. Returns second 0 of
+        the plan (CLOCK_MONOTONIC, ns), LEAD_S from now. BackendError when it does not get ready."""
         write_plan(self._plan, self._path)
         command = (sys.executable, "-m", "testbed.containers.load.main", str(self._path))
         self._process = process = subprocess.Popen(

@@ -23,10 +23,8 @@ Floats = NDArray[np.float64]
 
 class Status(IntEnum):
     """What became of a request; values and meanings are those of twin.containers.requests.model.Status.
-
     PENDING: not ended when the run ended; OK: answered 200; TIMED_OUT: given up; DROPPED: 503, or the
-    client's own queue was full; FAILED: any other answer, a connection refused or reset.
-    """
+    client's own queue was full; FAILED: any other answer, a connection refused or reset."""
 
     PENDING = 0
     OK = 1

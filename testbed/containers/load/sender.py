@@ -27,11 +27,8 @@ _NEVER_NS = 1 << 62
 
 
 class Sender:
-    """One plan being sent. begins_ns: CLOCK_MONOTONIC at second 0.
-
-    latencies: HdrHistogram of answered requests' latencies, microseconds; arrived, ended: so far.
-    To be made in a running event loop.
-    """
+    """One plan being sent. begins_ns: CLOCK_MONOTONIC at second 0. latencies: HdrHistogram of answered
+    requests' latencies, microseconds; arrived, ended: so far. To be made in a running event loop."""
 
     def __init__(self, plan: LoadPlan, begins_ns: int) -> None:
         self._plan, self._begins_ns = plan, begins_ns

@@ -35,11 +35,9 @@ _WAIT_S = 0.02
 
 
 class Demand:
-    """CPU work that has arrived, of a script that began at `begin_ns`.
-
-    The work done is all CPU time of this process, so what the program itself costs is part of the demand.
-    done: a file that keeps it, None = nowhere.
-    """
+    """CPU work that has arrived, of a script that began at `begin_ns`. The work done is all CPU time of this
+    process, so what the program itself costs is part of the demand. done: a file that keeps it, None =
+    nowhere."""
 
     def __init__(
         self, demand_cores: list[float], period_s: float, begin_ns: int, done: Path | None = None

@@ -44,11 +44,8 @@ interval."""
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a recording or run is.
-
-    elapsed_s: time since its start, s; samples: samples taken; missed: ticks missed; running: commands that
-    run.
-    """
+    """How far a recording or run is. elapsed_s: time since its start, s; samples: samples taken; missed:
+    ticks missed; running: commands that run."""
 
     elapsed_s: float
     samples: int

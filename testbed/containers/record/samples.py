@@ -24,11 +24,8 @@ _TIME, _CPU, _THROTTLED, _MEMORY, _RX, _TX = range(_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Regular intervals, [T, N] each.
-
-    cpu_cores: mean, cores; throttled_s: s; memory_bytes: held at the end; rx_bytes, tx_bytes: received and
-    sent; present: whether the container was there.
-    """
+    """Regular intervals, [T, N] each. cpu_cores: mean, cores; throttled_s: s; memory_bytes: held at the end;
+    rx_bytes, tx_bytes: received and sent; present: whether the container was there."""
 
     cpu_cores: Floats
     throttled_s: Floats
@@ -63,10 +60,8 @@ class Samples:
         self, container: int, tick: int, cpu_ns: int, throttled_ns: int, memory_bytes: int, rx: int, tx: int
     ) -> None:
         """Set the last reading of a container that ended in the interval before `tick`, and is absent from
-        then on.
-
-        What a process held when it ended is gone by now, so the sample before counts where it was more.
-        """
+        then on. What a process held when it ended is gone by now, so the sample before counts where it was
+        more."""
         self._end_ticks[container] = tick
         held = max(memory_bytes, self._last[container * _FIELDS + _MEMORY])
         # intervals() gives it its time: all of its usage belongs to the time before the tick.
@@ -103,9 +98,7 @@ class Samples:
 
 def _resample(ticks: NDArray[np.int64], at: Floats, values: NDArray[np.int64], end: int) -> Floats:
     """Return float64[_FIELDS, end]: per interval, the growth of each counter and the memory at its end.
-
-    ticks: int64[S]; at: when the samples were taken, in intervals since tick 0; values: int64[S, _FIELDS].
-    """
+    ticks: int64[S]; at: when the samples were taken, in intervals since tick 0; values: int64[S, _FIELDS]."""
     at[-1] = end
     at = np.maximum.accumulate(np.minimum(at, end))
     grid = np.arange(end + 1, dtype=np.float64)

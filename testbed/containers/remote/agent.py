@@ -88,10 +88,7 @@ class Agent:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until `stop` is set, then end what was started here and give attached cgroups their limits
-        back.
-
-        An agent that fails leaves everything as it is, for the next one.
-        """
+        back. An agent that fails leaves everything as it is, for the next one."""
         chores = asyncio.create_task(self._chores())
         stopping = asyncio.create_task(stop.wait())
         tasks: set[asyncio.Task[Any]] = {chores, stopping}

@@ -38,10 +38,8 @@ _AUTHORITY, _AUTHORITY_KEY, _SERVER = "ca.pem", "ca.key", "server.pem"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A certificate with its key, and the authority that both sides trust (PEM).
-
-    name: its common name; expires: UTC.
-    """
+    """A certificate with its key, and the authority that both sides trust (PEM). name: its common name;
+    expires: UTC."""
 
     name: str
     authority: bytes
@@ -55,11 +53,9 @@ class Identity:
 
 
 def init(folder: Path, *, days: int = CERTIFICATE_DAYS, now: datetime | None = None) -> Identity:
-    """Make the authority and the controller's certificate in `folder`.
-
-    An authority that is already there stays, and only the controller's certificate is renewed. now: for
-    tests; None = the clock. Raises BackendError when the folder cannot be written.
-    """
+    """Make the authority and the controller's certificate in `folder`. An authority that is already there
+    stays, and only the controller's certificate is renewed. now: for tests; None = the clock. Raises
+    BackendError when the folder cannot be written."""
     began = now or datetime.now(UTC)
     _make_folder(folder)
     if not (folder / _AUTHORITY_KEY).exists():
@@ -81,10 +77,8 @@ def init(folder: Path, *, days: int = CERTIFICATE_DAYS, now: datetime | None = N
 
 
 def enroll(folder: Path, name: str, *, days: int = CERTIFICATE_DAYS, now: datetime | None = None) -> Identity:
-    """Return a certificate for the agent `name`, signed by the authority in `folder`.
-
-    Raises ScenarioError for a name that an agent cannot have, BackendError where there is no authority.
-    """
+    """Return a certificate for the agent `name`, signed by the authority in `folder`. Raises ScenarioError
+    for a name that an agent cannot have, BackendError where there is no authority."""
     if not _NAME.fullmatch(name) or name == SERVER_NAME:
         raise ScenarioError(f"agent name {name!r}: expected letters, digits, - and _ (at most 63)")
     return _issue(folder, name, days, now or datetime.now(UTC), ExtendedKeyUsageOID.CLIENT_AUTH)
@@ -101,10 +95,8 @@ def controller_identity(folder: Path) -> Identity:
 def load(
     path: Path, *, cure: str = "enroll again with: twinbed controller enroll", now: datetime | None = None
 ) -> Identity:
-    """Read a bundle; check that it is whole, in date, and signed by the authority in it.
-
-    Raises BackendError that names the file, the problem and the cure.
-    """
+    """Read a bundle; check that it is whole, in date, and signed by the authority in it. Raises BackendError
+    that names the file, the problem and the cure."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_FILE_BYTES + 1)

@@ -80,10 +80,8 @@ class Controller(asyncio.DatagramProtocol):
         self._port = 0
 
     async def run(self, listen: str, stop: asyncio.Event, on_ready: Callable[[int], None]) -> None:
-        """Serve at HOST:PORT (port 0: any) until `stop` is set; call on_ready with the port.
-
-        Raises BackendError when the address cannot be listened on, and what the allocator raises.
-        """
+        """Serve at HOST:PORT (port 0: any) until `stop` is set; call on_ready with the port. Raises
+        BackendError when the address cannot be listened on, and what the allocator raises."""
         self._loop = asyncio.get_running_loop()
         self._failure = self._loop.create_future()
         server, credentials = service.server(

@@ -87,10 +87,8 @@ class Hosting:
     # --- which containers there are --------------------------------------------------------------
 
     def converge(self, wanted: Sequence[Wanted], watched: Iterable[Origin]) -> Joined:
-        """Make the host's containers those that are wanted or watched, and return which they are.
-
-        What is there already stays as it is. What was started here and is no longer wanted is ended.
-        """
+        """Make the host's containers those that are wanted or watched, and return which they are. What is
+        there already stays as it is. What was started here and is no longer wanted is ended."""
         origins = {origin.name: origin for origin in (*map(Origin.of, wanted), *watched)}
         undeployed = [
             container

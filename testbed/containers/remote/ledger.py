@@ -25,10 +25,8 @@ _SLACK = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A limit to be sent.
-
-    id: its container's; value: cores or bytes; reason: the allocator's (control.allocator.model.Reason).
-    """
+    """A limit to be sent. id: its container's; value: cores or bytes; reason: the allocator's
+    (control.allocator.model.Reason)."""
 
     id: int
     value: float
@@ -51,10 +49,8 @@ class _Account:
 
 
 class Ledger:
-    """One resource's limits over all hosts.
-
-    caps: the global limit of each application; large: the value that counts as no limit.
-    """
+    """One resource's limits over all hosts. caps: the global limit of each application; large: the value that
+    counts as no limit."""
 
     def __init__(self, caps: Sequence[float], large: float) -> None:
         self._caps = caps
@@ -92,11 +88,8 @@ class Ledger:
                 self._waiting.remove(id_)
 
     def decide(self, id_: int, value: float, reason: int) -> Change | None:
-        """Note a decision. Return it when it is a cut, which is to be sent at once.
-
-        A raise, and a limit for a container that does not run yet, waits for `released`. Unknown ids are
-        ignored.
-        """
+        """Note a decision. Return it when it is a cut, which is to be sent at once. A raise, and a limit for
+        a container that does not run yet, waits for `released`. Unknown ids are ignored."""
         account = self._accounts.get(id_)
         if account is None:
             return None
@@ -150,9 +143,7 @@ class Ledger:
 
     def resume(self, ids: Iterable[int], in_force: Sequence[float]) -> list[Change]:
         """Take containers of a host that is back: what was on its way may be lost, what is in force is known.
-
-        Returns what is to be sent at once: the latest decisions that are no raises. Raises wait.
-        """
+        Returns what is to be sent at once: the latest decisions that are no raises. Raises wait."""
         sent = []
         for id_, value in zip(ids, in_force, strict=True):
             account = self._accounts[id_]

@@ -19,11 +19,9 @@ from testbed.containers.remote.messages_pb2 import Order, Report
 
 @dataclass(slots=True)
 class Member:
-    """A container of an agent, live or lost, with its last record that counted.
-
-    incarnation: tells its cgroup from another of the same name; end_ns: end of the record's period, by the
-    agent's clock; usage_cores, memory_bytes: of that record; throttled_periods, throttled_s: since it joined.
-    """
+    """A container of an agent, live or lost, with its last record that counted. incarnation: tells its cgroup
+    from another of the same name; end_ns: end of the record's period, by the agent's clock; usage_cores,
+    memory_bytes: of that record; throttled_periods, throttled_s: since it joined."""
 
     id: int
     agent: str
@@ -45,11 +43,9 @@ class _Unacknowledged:
 
 @dataclass(slots=True)
 class AgentState:
-    """One agent.
-
-    instance: tells its process from another of its name; session: of its telemetry; live: whether its call is
-    open; complete: whether it has said what it has since it last registered; outbox: the next order.
-    """
+    """One agent. instance: tells its process from another of its name; session: of its telemetry; live:
+    whether its call is open; complete: whether it has said what it has since it last registered; outbox: the
+    next order."""
 
     name: str
     instance: int

@@ -19,6 +19,7 @@ from twinbed import BackendError
 
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _SCRAPE_TIMEOUT_S = 5.0
+_LABELS = ("application", "agent", "container")
 
 
 class Latency:
@@ -78,21 +79,15 @@ def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], Non
 
 def _containers(controller: Controller) -> list[Metric]:
     books = controller.books
-    gauges = {
-        "cpu_limit_cores": "CPU limit decided.",
-        "memory_limit_bytes": "Memory limit decided.",
-        "cpu_usage_cores": "CPU used in the last period.",
-        "memory_usage_bytes": "Memory at the end of the last period.",
-    }
-    counters = {
-        "throttled_periods": "Periods in which it was throttled.",
-        "throttled_seconds": "Time for which it was throttled.",
-    }
-    labels = ("application", "agent", "container")
-    families = [
-        GaugeMetricFamily(f"twinbed_container_{name}", gauges[name], labels=labels) for name in gauges
+    kinds: list[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str]] = [
+        (GaugeMetricFamily, "cpu_limit_cores", "CPU limit decided."),
+        (GaugeMetricFamily, "memory_limit_bytes", "Memory limit decided."),
+        (GaugeMetricFamily, "cpu_usage_cores", "CPU used in the last period."),
+        (GaugeMetricFamily, "memory_usage_bytes", "Memory at the end of the last period."),
+        (CounterMetricFamily, "throttled_periods", "Periods in which it was throttled."),
+        (CounterMetricFamily, "throttled_seconds", "Time for which it was throttled."),
     ]
-    families += [CounterMetricFamily(f"twinbed_container_{n}", counters[n], labels=labels) for n in counters]
+    families = [kind(f"twinbed_container_{name}", text, labels=_LABELS) for kind, name, text in kinds]
     for member in books.members.values():
         values = (
             _or_infinity(books.cpu.wanted(member.id), LARGE_CORES),
@@ -105,7 +100,7 @@ def _containers(controller: Controller) -> list[Metric]:
         application = books.deployment.applications[member.app].name
         for family, value in zip(families, values, strict=True):
             family.add_metric((application, member.agent, member.name), value)
-    return families
+    return [*families]
 
 
 def _applications(controller: Controller) -> list[Metric]:

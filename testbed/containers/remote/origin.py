@@ -21,12 +21,9 @@ from testbed.containers.remote.messages_pb2 import Wanted
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The origin of one container.
-
-    name: as in the deployment; command, environment: empty for an attached cgroup; attach: path by
-    controller, or under "" one for all; watch: the watch that found it, counted from 1, 0 = the deployment
-    itself; runtime: what a command is run as, see ContainerSpec.
-    """
+    """The origin of one container. name: as in the deployment; command, environment: empty for an attached
+    cgroup; attach: path by controller, or under "" one for all; watch: the watch that found it, counted from
+    1, 0 = the deployment itself; runtime: what a command is run as, see ContainerSpec."""
 
     name: str
     command: tuple[str, ...] = ()
@@ -57,10 +54,8 @@ class Origin:
 
 
 class Watcher:
-    """Finds cgroups that appear and disappear: once a second, with one listing per watched directory.
-
-    root: the directory below which watched parents are, e.g. the mount point of a hierarchy.
-    """
+    """Finds cgroups that appear and disappear: once a second, with one listing per watched directory. root:
+    the directory below which watched parents are, e.g. the mount point of a hierarchy."""
 
     interval_s = 1.0
 

@@ -36,11 +36,8 @@ _UNIFIED = "unified"
 
 
 class CgroupPlace:
-    """Where the agent `name` has its groups, a hosting.Place.
-
-    driver: this machine's; state: folder for notes. Raises BackendError while another process is the agent of
-    this name.
-    """
+    """Where the agent `name` has its groups, a hosting.Place. driver: this machine's; state: folder for
+    notes. Raises BackendError while another process is the agent of this name."""
 
     def __init__(self, name: str, driver: V1 | V2, state: Path = STATE) -> None:
         self._run = lasting_run(name)
@@ -152,9 +149,7 @@ def _locked(descriptor: int) -> bool:
 
 def _lock_holders() -> dict[tuple[int, int], int]:
     """Return (device, inode) of each locked file → the process that holds the lock (proc(5), /proc/locks).
-
-    Trying the lock instead would take it, and an agent that starts at that moment would be turned away.
-    """
+    Trying the lock instead would take it, and an agent that starts at that moment would be turned away."""
     holders = {}
     for line in Path("/proc/locks").read_text().splitlines():
         _, kind, *_, pid, place, _, _ = line.split()

@@ -52,12 +52,9 @@ decode_order = _decoder(Order)
 def server(
     attend: Callable[[Any, Any], Any], identity: Callable[[], Identity], on_handshake: Callable[[], None]
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials]:
-    """Return a server that answers `attend(reports, context)`, and its credentials.
-
-    identity: read anew for each connection, so that a renewed certificate needs no restart; on_handshake:
-    called, from a thread of gRPC's, for each connection that begins TLS: one that fails is never heard of
-    again.
-    """
+    """Return a server that answers `attend(reports, context)`, and its credentials. identity: read anew for
+    each connection, so that a renewed certificate needs no restart; on_handshake: called, from a thread of
+    gRPC's, for each connection that begins TLS: one that fails is never heard of again."""
     handler = grpc.stream_stream_rpc_method_handler(attend, decode_report, Order.SerializeToString)
     made = grpc.aio.server(options=_OPTIONS)
     made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))

@@ -40,10 +40,8 @@ class _Part:
 
 
 class Burner:
-    """The CPUs of one container. threads: how many it may keep busy at once, rounded up.
-
-    To be made and used in a running event loop.
-    """
+    """The CPUs of one container. threads: how many it may keep busy at once, rounded up. To be made and used
+    in a running event loop."""
 
     def __init__(self, threads: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -56,10 +54,8 @@ class Burner:
             threading.Thread(target=self._help, name=f"burner-{number}", daemon=True).start()
 
     def burn(self, demand_s: float) -> asyncio.Future[float]:
-        """Uses demand_s seconds of CPU, in its turn; the result is what it really used.
-
-        What a part used above or below its demand is settled with the next one.
-        """
+        """Uses demand_s seconds of CPU, in its turn; the result is what it really used. What a part used
+        above or below its demand is settled with the next one."""
         done: asyncio.Future[float] = self._loop.create_future()
         self._runnable.append(_Part(round(demand_s * 1e9) + self._owed_ns, done))
         self._owed_ns = 0

@@ -64,10 +64,8 @@ class Deployment:
 
 def deploy(app: ServiceApp, folder: Path, *, seed: int = 0) -> Deployment:
     """Lays the application out; writes CONFIG.json for its containers into the folder, which must be there.
-
-    seed: of the containers' draws. Raises BackendError when the file cannot be written or no loopback
-    address is free.
-    """
+    seed: of the containers' draws. Raises BackendError when the file cannot be written or no loopback address
+    is free."""
     host, held = loopback_address()
     try:
         return _laid_out(app, folder.resolve(), seed, host, held)

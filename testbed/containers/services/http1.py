@@ -47,11 +47,8 @@ def request(host: str, path: str) -> bytes:
 
 
 class ServerConnection(asyncio.Protocol):
-    """The server's end. answer: path → status, run as a task of its own.
-
-    A client that goes away does not stop the task: what was asked for is done for nobody, as servers with a
-    thread per request do it.
-    """
+    """The server's end. answer: path → status, run as a task of its own. A client that goes away does not
+    stop the task: what was asked for is done for nobody, as servers with a thread per request do it."""
 
     _running: set[asyncio.Task[None]] = set()  # noqa: RUF012 - the loop itself keeps only weak references
 
@@ -160,11 +157,8 @@ class Peer:
         self._idle: list[_Channel] = []
 
     async def ask(self, message: bytes) -> int:
-        """The answer's status code.
-
-        Raises ConnectionRefusedError where nobody listens, ConnectionError when the server goes away
-        meanwhile. Cancelled, it closes the connection, by which the server may know.
-        """
+        """The answer's status code. Raises ConnectionRefusedError where nobody listens, ConnectionError when
+        the server goes away meanwhile. Cancelled, it closes the connection, by which the server may know."""
         channel = await self._channel()
         try:
             status = await channel.ask(message)

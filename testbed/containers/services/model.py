@@ -77,10 +77,8 @@ class Service:
 @dataclass(frozen=True, slots=True)
 class ServiceApp:
     """Services by name, and what clients ask for: name → `service.handler`, in the order of their kinds.
-
     Raises ScenarioError (dotted key, problem) for values out of range, for calls to what is not there, and
-    for calls that go round in a cycle.
-    """
+    for calls that go round in a cycle."""
 
     name: str
     services: Mapping[str, Service]

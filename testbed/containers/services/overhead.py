@@ -48,10 +48,8 @@ class Overhead:
 
 
 def measure(requests: int = 500, rounds: int = 5, concurrency: int = 1) -> Overhead:
-    """Runs two containers for a few seconds; BackendError when they do not start.
-
-    requests: per round and kind of visit; concurrency: requests in flight.
-    """
+    """Runs two containers for a few seconds; BackendError when they do not start. requests: per round and
+    kind of visit; concurrency: requests in flight."""
     one = (Call("leaf.visit"),)
     caller = {
         "sequence": Handler(0.0, stages=(one,) * CALLS),

@@ -30,10 +30,8 @@ Addresses = Mapping[str, Sequence[tuple[str, int]]]
 
 
 class Visits:
-    """One container of a service. addresses: of every service's replicas; seed: of the draws.
-
-    To be made in a running event loop.
-    """
+    """One container of a service. addresses: of every service's replicas; seed: of the draws. To be made in a
+    running event loop."""
 
     def __init__(self, service: Service, addresses: Addresses, seed: str) -> None:
         self._handlers = {f"/{name}": handler for name, handler in service.handlers.items()}
