@@ -20,7 +20,7 @@ from types import ModuleType
 
 from testbed.containers import network, ownership
 from testbed.containers.cgroup import attached, tree
-from testbed.containers.cgroup.drivers import V1, V2, Driver
+from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host import oci
 from twinbed import BackendError
 
@@ -111,7 +111,7 @@ def remove(run: str, driver: Driver) -> None:
 def _sweep_agents(driver: Driver) -> None:
     """Remove what dead agents left. Agents' groups outlive them, so only the agents' own sweep knows them."""
     place = _place()
-    if place is not None and isinstance(driver, V1 | V2):
+    if place is not None:
         place.sweep(driver)
 
 

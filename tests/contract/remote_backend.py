@@ -29,8 +29,8 @@ from testbed.containers.remote.agent import Agent
 from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.hosting import Hosting
-from testbed.containers.remote.place import CgroupPlace, sweep
 from testbed.containers.remote.origin import Watcher
+from testbed.containers.remote.place import CgroupPlace, sweep
 from tests.contract.contract_backends import PERIOD_S, Linux, Ran, in_force_cores, scripts_of
 
 READY_S = 60.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 from testbed.containers.cgroup.files import CURE
 from testbed.containers.cgroup.group import (
@@ -42,33 +41,11 @@ __all__ = [
 ]
 
 
-class Driver(Protocol):
-    """Makes groups."""
-
-    @property
-    def version(self) -> int:
-        """The cgroup version, 1 or 2."""
-        ...
-
-    @property
-    def mounts(self) -> tuple[Path, ...]:
-        """The mount points under which groups of ours may be."""
-        ...
-
-    def create(self, run: str, name: str) -> Group:
-        """Return a new, empty group `twinbed/<run>/<name>`. Raises BackendError where the kernel refuses."""
-        ...
-
-    def finish(self, run: str) -> None:
-        """Remove the run's directory, once its groups are removed, and the mark's where it is empty."""
-        ...
-
-    def sweep(self) -> list[str]:
-        """End and remove the groups of runs whose process is dead; return the names of those runs."""
-        ...
+Driver = V1 | V2
+"""What makes groups on this machine."""
 
 
-def detect(proc: Path = Path("/proc/self")) -> V1 | V2:
+def detect(proc: Path = Path("/proc/self")) -> Driver:
     """Return the driver for this machine: v2 where it has the cpu and memory controllers, else v1.
 
     v1 groups are made below the caller's own group, so that limits on the caller hold for what it starts. v2

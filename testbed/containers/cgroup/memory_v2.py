@@ -24,8 +24,8 @@ OpenWhereCounted = Callable[[Path, int], ControlFile | None]
 
 
 class MemoryV2:
-    """One group's memory lines, an oom_trap.Lines. directory: the group's; open_, open_where_counted: open
-    files that the group closes."""
+    """One group's memory lines, which its trap (oom_trap.TrapV2) moves. directory: the group's; open_,
+    open_where_counted: open files that the group closes."""
 
     def __init__(self, directory: Path, open_: Open, open_where_counted: OpenWhereCounted) -> None:
         self._charge = open_(directory / "memory.current", os.O_RDONLY)
@@ -64,28 +64,29 @@ class MemoryV2:
         return wanted
 
     def arm(self) -> None:
-        """See Lines.arm."""
+        """Make the limit the line where tasks are slowed down, with room above it before any is killed."""
         self._max.write(_text(_above(self.limit_bytes)))
         self._high.write(_text(self.limit_bytes))
         self._armed = True
 
     def disarm(self) -> None:
-        """See Lines.disarm. A group that is above its limit keeps what it holds, and gets no more."""
+        """Make the limit the line where tasks are killed again. A group that is above its limit keeps what it
+        holds, and gets no more."""
         self._armed, self._kills_before = False, None
         self.limit_bytes = max(self.limit_bytes, self._reclaim_to(self.limit_bytes))
         self._max.write(_text(self.limit_bytes))
         self._high.write("max")
 
     def exceeded(self) -> bool:
-        """See Lines.exceeded."""
+        """Return whether more than the limit is charged now. Ends an enforcement that has killed."""
         if self._kills_before is not None and self._kills() > self._kills_before:
             self._kills_before = None
             self._max.write(_text(_above(self.limit_bytes)))
         return self.charged_bytes() > self.limit_bytes
 
     def enforce(self) -> None:
-        """See Lines.enforce. The write may still find room, in charges that a CPU keeps in stock: then the
-        kernel kills at the next page."""
+        """Let the kernel kill at the limit, until it has killed or the limit is set anew. The write may still
+        find room, in charges that a CPU keeps in stock: then the kernel kills at the next page."""
         self._kills_before = self._kills()
         self._max.write(_text(self.limit_bytes))
 

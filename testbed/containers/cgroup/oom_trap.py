@@ -13,9 +13,9 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from testbed.containers.cgroup.files import ControlFile, field, refused, write
+from testbed.containers.cgroup.memory_v2 import MemoryV2
 from testbed.containers.ports import GroupGoneError
 from twinbed import BackendError
 
@@ -86,22 +86,6 @@ class TrapV1:
             self._control.close()
 
 
-class Lines(Protocol):
-    """The two memory lines of a v2 group (memory_v2.py)."""
-
-    def arm(self) -> None:
-        """Make the limit the line where tasks are slowed down, with room above it before any is killed."""
-
-    def disarm(self) -> None:
-        """Make the limit the line where tasks are killed again."""
-
-    def exceeded(self) -> bool:
-        """Return whether more than the limit is charged now. Ends an enforcement that has killed."""
-
-    def enforce(self) -> None:
-        """Let the kernel kill at the limit, until it has killed or the limit is set anew."""
-
-
 class TrapV2:
     """The trap of version 2: `memory.high` is the limit, `memory.max` lies above it, inotify watches
     `memory.events`.
@@ -113,7 +97,7 @@ class TrapV2:
     in about half a minute, and is killed there. Figures and alternatives: docs/decisions/0011.
     """
 
-    def __init__(self, lines: Lines, events: Path) -> None:
+    def __init__(self, lines: MemoryV2, events: Path) -> None:
         self._lines = lines
         self._descriptor = _watch(events)
         try:

@@ -113,7 +113,7 @@ class V1:
     version: int = 1
 
     def create(self, run: str, name: str) -> GroupV1:
-        """See Driver.create."""
+        """Return a new, empty group `twinbed/<run>/<name>`. Raises BackendError where the kernel refuses."""
         directories = {controller: base / MARK / run / name for controller, base in self.base.items()}
         with tree.whole(directories.values()):
             for directory in dict.fromkeys(directories.values()):
@@ -126,10 +126,10 @@ class V1:
         return next(mount for mount in self.mounts if self.base[controller].is_relative_to(mount))
 
     def finish(self, run: str) -> None:
-        """See Driver.finish."""
+        """Remove the run's directory, once its groups are removed, and the mark's where it is empty."""
         for base in dict.fromkeys(self.base.values()):
             tree.remove_run(base / MARK / run)
 
     def sweep(self) -> list[str]:
-        """See Driver.sweep."""
+        """End and remove the groups of runs whose process is dead; return the names of those runs."""
         return tree.sweep(self.mounts)

@@ -68,11 +68,11 @@ class V2:
 
     @property
     def mounts(self) -> tuple[Path, ...]:
-        """See Driver.mounts."""
+        """The mount points under which groups of ours may be."""
         return (self.base,)
 
     def create(self, run: str, name: str) -> GroupV2:
-        """See Driver.create."""
+        """See V1.create."""
         directory = self.base / MARK / run / name
         with tree.whole([directory]):
             tree.make(directory)
@@ -83,9 +83,9 @@ class V2:
             return GroupV2(directory)
 
     def finish(self, run: str) -> None:
-        """See Driver.finish."""
+        """See V1.finish."""
         tree.remove_run(self.base / MARK / run)
 
     def sweep(self) -> list[str]:
-        """See Driver.sweep."""
+        """See V1.sweep."""
         return tree.sweep((self.base,))

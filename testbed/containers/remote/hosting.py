@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
@@ -23,10 +22,11 @@ from testbed.containers.host.container import TERMINATION_GRACE_S
 from testbed.containers.host.executor import HostExecutor
 from testbed.containers.host.hosted import HostedContainer
 from testbed.containers.host.life import NS, RUNNING, State
-from testbed.containers.ports import GroupGoneError, HostGroup
+from testbed.containers.ports import GroupGoneError
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES
 from testbed.containers.remote.messages_pb2 import Joined, Order, Report, Wanted
 from testbed.containers.remote.origin import Origin
+from testbed.containers.remote.place import CgroupPlace
 from twinbed import BackendError, TwinbedError
 
 _UNDEPLOYED_GRACE_S = 2.0
@@ -35,32 +35,6 @@ takes for silence (service.SILENCE_S)."""
 
 _POLL_S = 0.02
 _log = logging.getLogger("twinbed.agent")
-
-
-class Place(Protocol):
-    """Where an agent's cgroups are: made for it, found again after a crash, or attached to."""
-
-    def create(self, name: str) -> HostGroup:
-        """Return a new, empty group for a command. Raises BackendError."""
-
-    def adopt(self, name: str) -> HostGroup | None:
-        """Return the group that a former agent of this name left behind; None where there is none."""
-
-    def attach(self, paths: Mapping[str, str]) -> HostGroup:
-        """Return somebody else's group, by Origin.attach. Raises BackendError, GroupGoneError where it is not
-        there."""
-
-    def incarnation(self, group: HostGroup) -> int:
-        """Return a number that tells the group from another of the same name."""
-
-    def remember(self, origins: Iterable[Origin]) -> None:
-        """Note what there is, for an agent that has to begin anew. Raises BackendError."""
-
-    def recall(self) -> dict[str, Origin]:
-        """Return what was noted last, by name."""
-
-    def finish(self) -> None:
-        """Forget what was noted, when everything is removed."""
 
 
 class Hosting:
@@ -72,7 +46,7 @@ class Hosting:
     took a process of; on_gone: with one that left, and why.
     """
 
-    def __init__(self, place: Place, logs: Path | None) -> None:
+    def __init__(self, place: CgroupPlace, logs: Path | None) -> None:
         self.executor = HostExecutor(self, logs, lasting=True)
         self.containers = self.executor.containers
         self.traps_oom = False

@@ -36,8 +36,9 @@ _UNIFIED = "unified"
 
 
 class CgroupPlace:
-    """Where the agent `name` has its groups, a hosting.Place. driver: this machine's; state: folder for
-    notes. Raises BackendError while another process is the agent of this name."""
+    """Where the agent `name` has its groups: made for it, found again after a crash, or attached to. driver:
+    this machine's; state: folder for notes. Raises BackendError while another process is the agent of this
+    name."""
 
     def __init__(self, name: str, driver: V1 | V2, state: Path = STATE) -> None:
         self._run = lasting_run(name)
@@ -58,11 +59,11 @@ class CgroupPlace:
         return self._driver.base if isinstance(self._driver, V2) else self._driver.mount_of("cpu")
 
     def create(self, name: str) -> Group:
-        """See Place.create."""
+        """Return a new, empty group for a command. Raises BackendError."""
         return self._driver.create(self._run, name)
 
     def adopt(self, name: str) -> Group | None:
-        """See Place.adopt."""
+        """Return the group that a former agent of this name left behind; None where there is none."""
         base = _noted(self._folder).get("base") or _base(self._driver)
         directories = {key: Path(directory) / MARK / self._run / name for key, directory in base.items()}
         if not all(directory.is_dir() for directory in directories.values()):
@@ -70,19 +71,21 @@ class CgroupPlace:
         return GroupV2(directories[_UNIFIED]) if _UNIFIED in directories else GroupV1(directories)
 
     def attach(self, paths: Mapping[str, str]) -> Group:
-        """See Place.attach."""
+        """Return somebody else's group, by Origin.attach. Raises BackendError, GroupGoneError where there is
+        none."""
         return attach(paths.get("") or paths, self._driver, self._run)
 
     def incarnation(self, group: HostGroup) -> int:
-        """See Place.incarnation: the inode of its (first) directory."""
+        """Return a number that tells the group from another of the same name: its (first) directory's
+        inode."""
         return group.directories[0].stat().st_ino
 
     def remember(self, origins: Iterable[Origin]) -> None:
-        """See Place.remember."""
+        """Note what there is, for an agent that has to begin anew. Raises BackendError."""
         write_private(self._folder / _NOTES, _json(self._driver, origins))
 
     def recall(self) -> dict[str, Origin]:
-        """See Place.recall. Notes that cannot be read count as none."""
+        """Return what was noted last, by name. Notes that cannot be read count as none."""
         try:
             listed: list[dict[str, Any]] = _noted(self._folder)["containers"]
             origins = [Origin(**(origin | {"command": tuple(origin["command"])})) for origin in listed]
@@ -91,7 +94,7 @@ class CgroupPlace:
         return {origin.name: origin for origin in origins}
 
     def finish(self) -> None:
-        """See Place.finish."""
+        """Forget what was noted, when everything is removed."""
         self._driver.finish(self._run)
         oci.remove_run(self._run)
         # Also a file that a killed agent was writing.
