@@ -96,8 +96,8 @@ def _services(
 def _stress(name: str, workload: Workload, folder: Path) -> StressScripts:
     """Programs with the demand of the workload, array by array."""
     small = [
-        each
-        for each, held, present in zip(
+        container
+        for container, held, present in zip(
             workload.names, workload.memory_bytes.T, workload.present.T, strict=True
         )
         if held[present].max(initial=0) < _LEAST_BYTES
@@ -112,7 +112,7 @@ def _stress(name: str, workload: Workload, folder: Path) -> StressScripts:
         workload.names,
         workload.demand_cores,
         np.maximum(workload.memory_bytes, _LEAST_BYTES),
-        threads=[ceil(each) for each in workload.threads],
+        threads=[ceil(threads) for threads in workload.threads],
         period_s=workload.period_s,
         app=workload.app.tolist(),
         peak_cores=workload.peak_cores.tolist(),

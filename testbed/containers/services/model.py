@@ -1,9 +1,9 @@
 """A service graph to be run by real processes: services, handlers, calls, and what clients may ask for.
 
 For: the data that a deployment and its containers share, and their JSON form. Not for: running it (serve.py),
-addresses (deploy.py) nor the text that a user writes (lab.services.application). The meanings are those of
-twin.containers.requests.model.ServiceGraph; the one thing of it that is not here is network_s, because the
-way between two processes takes as long as the loopback device needs.
+addresses (deploy.py), nor the text that a user writes (lab.containers.input.services). The meanings are those
+of twin.containers.requests.model.ServiceGraph. Only its network_s has no counterpart: the way between two
+processes takes as long as the loopback device needs.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Draw = Literal["fixed", "exponential", "lognormal"]
 @dataclass(frozen=True, slots=True)
 class Call:
     """A call to a handler. handler: `service.handler`; probability: that a visit makes it; timeout_s: per
-    attempt, from the moment the caller makes it (None = never); retries: further attempts after a failed or
-    timed-out one; backoff_s: before each of them."""
+    attempt, from the moment the caller makes it, s (None = never); retries: further attempts after a failed
+    or timed-out one; backoff_s: wait before each of these, s."""
 
     handler: str
     probability: float = 1.0
@@ -35,9 +35,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """An operation. mean_s: CPU seconds of a visit, drawn once and spent in equal parts before, between and
-    after the stages; cv: coefficient of variation (lognormal only); stages: made one after another, the calls
-    of each in parallel."""
+    """An operation. mean_s: mean CPU time of a visit, s; a visit's time is drawn once and spent in equal
+    parts before, between and after the stages; cv: coefficient of variation (lognormal only); stages: made
+    one after another, the calls of a stage in parallel."""
 
     mean_s: float
     draw: Draw = "fixed"
@@ -47,7 +47,7 @@ class Handler:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes of a container: base + min(cache, finished visits · cache_request) + request · visits with a
+    """A container's bytes: base + min(cache, finished visits · cache_request) + request · visits with a
     worker."""
 
     base_bytes: int = 0
@@ -58,12 +58,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """A service and how each of its containers runs.
-
-    threads: CPUs that a container can keep busy at once (more than a half counts up); workers: visits at
-    once; queue: visits that may wait for a worker (more are dropped); connections: open calls at once to a
-    callee, by its name, over all containers of this service.
-    """
+    """A service, and how each of its containers runs. threads: CPUs that a container can keep busy at once,
+    rounded up; workers: visits at once; queue: visits that may wait for a worker, more are dropped;
+    connections: open calls at once to a callee, by its name, over all containers of this service."""
 
     handlers: Mapping[str, Handler]
     replicas: int = 1
@@ -78,7 +75,7 @@ class Service:
 class ServiceApp:
     """Services by name, and what clients ask for: name → `service.handler`, in the order of their kinds.
     Raises ScenarioError (dotted key, problem) for values out of range, for calls to what is not there, and
-    for calls that go round in a cycle."""
+    for calls that form a cycle."""
 
     name: str
     services: Mapping[str, Service]
@@ -88,7 +85,8 @@ class ServiceApp:
         _check(self)
 
     def containers(self) -> dict[str, tuple[str, int]]:
-        """Container name → (service, replica from 0), service by service; replicas are called -1, -2, …"""
+        """Return container name → (service, replica from 0), service by service. Replicas are called -1, -2,
+        …"""
         return {
             name if service.replicas == 1 else f"{name}-{replica + 1}": (name, replica)
             for name, service in self.services.items()
@@ -96,12 +94,12 @@ class ServiceApp:
         }
 
     def to_json(self) -> str:
-        """The JSON form, which `from_json` reads."""
+        """Return the JSON form, which `from_json` reads."""
         return json.dumps(asdict(self), indent=1) + "\n"
 
 
 def from_json(text: str, where: str = "application") -> ServiceApp:
-    """The application in the text; raises ScenarioError that begins with `where` and names the key."""
+    """Return the application in the text. Raises ScenarioError that begins with `where` and names the key."""
     try:
         raw = json.loads(text)
     except ValueError as error:
@@ -112,8 +110,8 @@ def from_json(text: str, where: str = "application") -> ServiceApp:
 def from_plain(raw: object, where: str = "application") -> ServiceApp:
     """The application in what a JSON parser gave; raises ScenarioError that begins with `where`."""
     top = _Keys(raw, where, "")
-    services = {name: _service(top.under(f"services.{name}", each)) for name, each in top.table("services")}
-    requests = {name: _text(each, f"{where}: requests.{name}") for name, each in top.table("requests")}
+    services = {name: _service(top.under(f"services.{name}", value)) for name, value in top.table("services")}
+    requests = {name: _text(value, f"{where}: requests.{name}") for name, value in top.table("requests")}
     name = _text(top.take("name"), f"{where}: name")
     top.end()
     try:
@@ -126,7 +124,7 @@ def from_plain(raw: object, where: str = "application") -> ServiceApp:
 
 
 class _Keys:
-    """A mapping whose keys are taken one by one; what is left in the end is a mistake."""
+    """A mapping whose keys are taken one by one. A key that is left in the end is a mistake."""
 
     def __init__(self, raw: object, where: str, key: str) -> None:
         self._where, self._key = where, key
@@ -135,7 +133,7 @@ class _Keys:
         self._left: dict[str, Any] = dict(raw)
 
     def name(self, key: str) -> str:
-        """How a key of this mapping is called in messages."""
+        """Return the name of a key of this mapping for messages."""
         return f"{self._where}: {self._key}{'.' if self._key else ''}{key}"
 
     def take(self, key: str) -> Any:
@@ -185,14 +183,14 @@ def _service(keys: _Keys) -> Service:
     memory = keys.under("memory", keys.take("memory"))
     service = Service(
         handlers={
-            name: _handler(keys.under(f"handlers.{name}", each)) for name, each in keys.table("handlers")
+            name: _handler(keys.under(f"handlers.{name}", value)) for name, value in keys.table("handlers")
         },
         replicas=keys.whole("replicas"),
         threads=keys.number("threads"),
         workers=keys.whole("workers"),
         queue=keys.whole("queue"),
         memory=Memory(*(memory.whole(key) for key in Memory.__slots__)),
-        connections={name: _connections(keys, name, each) for name, each in keys.table("connections")},
+        connections={name: _connections(keys, name, value) for name, value in keys.table("connections")},
     )
     memory.end()
     keys.end()
@@ -214,7 +212,9 @@ def _handler(keys: _Keys) -> Handler:
         if not isinstance(stage, list):
             raise ScenarioError(f"{keys.name('stages')}.{at}: expected a list")
         stages.append(
-            tuple(_call(keys.under(f"stages.{at}.{place}", each)) for place, each in enumerate(stage))
+            tuple(
+                _call(keys.under(f"stages.{at}.{place}", call_keys)) for place, call_keys in enumerate(stage)
+            )
         )
     handler = Handler(keys.number("mean_s"), draw, keys.number("cv"), tuple(stages))
     keys.end()
