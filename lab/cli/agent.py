@@ -101,7 +101,7 @@ def run(
 async def _run(controller: str, own: Identity, place: CgroupPlace, logs: Path | None) -> None:
     from testbed.containers.remote.agent import Agent
     from testbed.containers.remote.hosting import Hosting
-    from testbed.containers.remote.watcher import Watcher
+    from testbed.containers.remote.origin import Watcher
 
     agent = Agent(controller, own, Hosting(place, logs), _telemetry, Watcher(place.root))
     await agent.run(stop_on_signals())

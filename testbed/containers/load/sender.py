@@ -1,7 +1,7 @@
-"""Sends requests when they are due, whatever becomes of those before, and notes what became of each.
+"""Sends requests when they are due, whatever becomes of earlier ones, and notes what became of each.
 
-For: an open loop: a server that stalls finds all that was due meanwhile, and its requests' latencies count
-from when they were due, so none of the stall is left out ("coordinated omission", Tene 2013). Not for:
+For: an open loop: after a stall a server finds all requests that were due meanwhile, and their latencies
+count from when they were due, so the stall is fully counted ("coordinated omission", Tene 2013). Not for:
 files and processes (main.py). The rules for connections, queue and timeout are those of the twin's engine.
 """
 
@@ -31,11 +31,8 @@ _NEVER_NS = 1 << 62
 
 
 class Sender:
-    """One plan being sent. begins_ns: CLOCK_MONOTONIC at second 0.
-
-    latencies: HdrHistogram of answered requests' latencies, microseconds; arrived, ended: so far.
-    To be made in a running event loop.
-    """
+    """One plan being sent. To be made in a running event loop. begins_ns: CLOCK_MONOTONIC at second 0;
+    latencies: HdrHistogram of answered requests' latencies, µs; arrived, ended: requests so far."""
 
     def __init__(self, plan: LoadPlan, begins_ns: int) -> None:
         self._plan, self._begins_ns = plan, begins_ns
@@ -55,12 +52,13 @@ class Sender:
         self.arrived = self.ended = 0
 
     def stop(self) -> None:
-        """Lets `send` return now."""
+        """Let `send` return now."""
         self._stopped = True
         self._awake.set()
 
     async def send(self) -> bool:
-        """Sends everything until all have ended or the plan's time is over; False when it was stopped."""
+        """Send everything until all have ended or the plan's time is over; return False when it was
+        stopped."""
         ends_ns = self._begins_ns + round(self._plan.duration_s * 1e9)
         with Timer(self._awake) as timer:
             while (now_ns := time.monotonic_ns()) < ends_ns and self.ended < len(self._at_ns):
@@ -81,11 +79,11 @@ class Sender:
         await asyncio.gather(*left, return_exceptions=True)
         for route, _ in self._routes:
             route.close()
-        await asyncio.sleep(0)  # the loop closes in its next turn what is to be closed
+        await asyncio.sleep(0)  # the loop closes connections in its next turn
         return not self._stopped
 
     def result(self, *, complete: bool) -> LoadResult:
-        """What became of the requests that were due by now; what has not ended is PENDING."""
+        """Return what became of the requests that were due by now; those that have not ended are PENDING."""
         count = self.arrived
         status = np.frombuffer(bytes(self._status[:count]), np.uint8)
         end_s = (np.array(self._end_ns[:count], np.int64) - self._begins_ns) * 1e-9
@@ -100,12 +98,12 @@ class Sender:
         )
 
     def _next_ns(self, ends_ns: int) -> int:
-        """When there is something to do again."""
+        """Return when there is something to do again."""
         due_ns = self._at_ns[self.arrived] if self.arrived < len(self._at_ns) else ends_ns
         return min(due_ns, self._expires_ns(), ends_ns)
 
     def _ask(self, now_ns: int, ends_ns: int) -> None:
-        """Turns to everything that is due."""
+        """Send, queue or drop everything that is due."""
         plan = self._plan
         while self.arrived < len(self._at_ns) and self._at_ns[self.arrived] <= min(now_ns, ends_ns - 1):
             index = self.arrived
@@ -120,7 +118,7 @@ class Sender:
                 self._end(index, RequestStatus.DROPPED, now_ns)
 
     def _note_missed(self, ends_ns: int) -> None:
-        """What was due before the end while this process did not run was asked for all the same."""
+        """Note requests that were due before the end while this process did not run."""
         now_ns = time.monotonic_ns()
         while self.arrived < len(self._at_ns) and self._at_ns[self.arrived] < ends_ns:
             self._late_ns[self.arrived] = now_ns - self._at_ns[self.arrived]
@@ -141,7 +139,7 @@ class Sender:
         self._close(index, status, time.monotonic_ns())
 
     def _close(self, index: int, status: RequestStatus, now_ns: int) -> None:
-        """A request that was open ended; the next in line is opened."""
+        """End a request that was open, and open the next in line."""
         if self._status[index] != RequestStatus.PENDING:
             return
         del self._tasks[index]
@@ -162,7 +160,7 @@ class Sender:
             self._awake.set()
 
     def _expires_ns(self) -> int:
-        """When the client gives up the oldest request that has not ended."""
+        """Return when the client gives up the oldest request that has not ended."""
         if not np.isfinite(self._plan.timeout_s):
             return _NEVER_NS
         while self._expiring < self.arrived and self._status[self._expiring] != RequestStatus.PENDING:
@@ -184,7 +182,8 @@ class Sender:
 
 
 def _routes(plan: LoadPlan) -> list[tuple[Replicas, bytes]]:
-    """Per kind: whom to ask in turn, shared by all kinds that ask the same service, and the message."""
+    """Return for each kind whom to ask in turn, shared by kinds that ask the same service, and the
+    message."""
     replicas: dict[tuple[tuple[str, int], ...], Replicas] = {}
     routes = []
     for urls in plan.entries:
