@@ -132,18 +132,6 @@ def command(image: Path, initrd: int, console: int, monitor: int, machine: Machi
     ]
 
 
-def symbol(image: Path, address: int) -> str:
-    """Returns the kernel function that an address of an unrandomised kernel lies in."""
-    table = _BOOT / f"System.map-{release(image)}"
-    name = "user space" if address >> 63 == 0 else f"{address:#x}"
-    for line in table.read_text().splitlines() if address >> 63 and table.exists() else ():
-        start, kind, symbol = line.split()
-        if kind in "tTwW" and int(start, 16) > address:
-            break
-        name = symbol
-    return name
-
-
 def _network(index: int, nic: Nic) -> tuple[str, ...]:
     device = f"virtio-net-pci,netdev=nic{index},mac={nic.mac},romfile="
     return "-netdev", f"tap,id=nic{index},fd={nic.tap}", "-device", device
