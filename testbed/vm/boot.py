@@ -52,7 +52,9 @@ _PROBE_S = 3.0
 # The kernel does not trust an emulated CPU's TSC, although it is this machine's and equal on all CPUs. To
 # read any other clock QEMU emulates a device, under its one lock: a loop of real-time priority that asks for
 # the time then takes a whole CPU ("sched: RT throttling activated").
-_CLOCK = "tsc=reliable"
+# On a busy machine the emulated timer may not tick while the kernel checks whether it works at all ("MP-BIOS
+# bug: 8254 timer not connected"); without the check it is believed.
+_CLOCK = "tsc=reliable no_timer_check"
 # The oldest CPU that NumPy runs on. The newest one that QEMU can emulate ("max") takes half as long again to
 # boot and to run: 5-level page tables, and AVX instruction by instruction.
 _EMULATED = ("-machine", "q35,accel=tcg", "-cpu", "Nehalem-v1")
@@ -130,18 +132,6 @@ def command(image: Path, initrd: int, console: int, monitor: int, machine: Machi
         *(word for index, nic in enumerate(machine.nics) for word in _network(index, nic)),
         *("-kernel", str(image), "-initrd", f"/proc/self/fd/{initrd}", "-append", append),
     ]
-
-
-def symbol(image: Path, address: int) -> str:
-    """Returns the kernel function that an address of an unrandomised kernel lies in."""
-    table = _BOOT / f"System.map-{release(image)}"
-    name = "user space" if address >> 63 == 0 else f"{address:#x}"
-    for line in table.read_text().splitlines() if address >> 63 and table.exists() else ():
-        start, kind, symbol = line.split()
-        if kind in "tTwW" and int(start, 16) > address:
-            break
-        name = symbol
-    return name
 
 
 def _network(index: int, nic: Nic) -> tuple[str, ...]:

@@ -52,7 +52,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class StoppedError(BackendError):
-    """Raised when a guest stopped for good. It says nothing about the command that ran in it."""
+    """Raised when a guest stopped for good, or ended by itself. It says nothing about the command that
+    ran."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +129,8 @@ class Vm:
         env: environment variables besides those of this process
         on_output: called with "stdout" or "stderr" and the bytes as they arrive
 
-        Raises StoppedError when the guest stopped, and BackendError when QEMU ended or did not answer in
-        time. After an error or an interrupt the VM is off.
+        Raises StoppedError if the guest stopped or ended, and BackendError if the command outlived its time.
+        After an error or an interrupt the VM is off.
         """
         began_s = time.monotonic()
         job = {
@@ -218,7 +219,7 @@ class Vm:
             self._process.stdin.write(line)
             self._process.stdin.flush()
         except OSError as error:
-            raise BackendError(self._last_words("ended")) from error
+            raise StoppedError(self._last_words("ended")) from error
 
     def _next_answer(self, patience_s: float, deadline_s: float = float("inf")) -> dict[str, object]:
         """Returns the guest's next answer.
@@ -236,7 +237,7 @@ class Vm:
                 if selector.select(min(_SLICE_S, patience_s)):
                     received = os.read(descriptor, 1 << 16)
                     if not received:
-                        raise BackendError(self._last_words("ended"))
+                        raise StoppedError(self._last_words("ended"))
                     self._received += received
                     continue
                 waited_s = _waited_s(self._process.pid)
@@ -251,20 +252,22 @@ class Vm:
         return answer
 
     def _whereabouts(self) -> str:
-        """Returns the kernel function that each vCPU of a stopped guest is in, as QEMU's monitor tells."""
+        """Returns what each CPU of a stopped guest does, as QEMU's monitor tells.
+
+        The kernel is loaded at fixed addresses: /proc/kallsyms of another guest names the function at one.
+        """
         assert self._monitor is not None
         said = b""
-        try:
-            self._monitor.settimeout(_SLICE_S)
+        self._monitor.settimeout(_SLICE_S)
+        with contextlib.suppress(OSError):
             self._monitor.sendall(b"info registers -a\n")
-            with contextlib.suppress(TimeoutError):
-                while received := self._monitor.recv(1 << 16):
-                    said += received
-        except OSError:
-            return "QEMU's monitor is closed"
-        addresses = re.findall(rb"[RE]IP=([0-9a-f]+)", said)
-        places = [boot.symbol(boot.kernel_image(), int(address, 16)) for address in addresses]
-        return ", ".join(f"CPU {cpu} in {place}" for cpu, place in enumerate(places)) or "QEMU hangs, too"
+            while received := self._monitor.recv(1 << 16):
+                said += received
+        states: list[str] = []
+        for address, level, halted in re.findall(rb"[RE]IP=(\w+) .* CPL=(\d) .* HLT=(\d)", said):
+            place = "in user space" if level == b"3" else f"at 0x{address.decode()}"
+            states.append(f"CPU {len(states)} {'halted' if halted == b'1' else place}")
+        return ", ".join(states) or "QEMU does not answer, either"
 
     def _last_words(self, event: str) -> str:
         size = os.fstat(self._console).st_size

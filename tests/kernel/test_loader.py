@@ -126,17 +126,17 @@ def test_bcc_and_libbpf_report_equal_records_of_the_same_periods(
         busy = [start(group, script) for group, script in zip(groups, (BUSY, BURSTS), strict=True)]
         time.sleep(5.0)
         end(busy)
-        time.sleep(0.5)
-        # Timers of two CPUs may fire at once, and each loader sees its own order.
         mine, theirs = (
-            np.sort(loaded.read().periods, order=("id", "nr_periods")) for loaded in (hooks, other)
+            {(int(record["id"]), int(record["nr_periods"])): record for record in loaded.read().periods}
+            for loaded in (hooks, other)
         )
-        assert len(mine) > 50
-        for field in ("id", "nr_periods", "quota_ns", "nr_throttled"):
-            np.testing.assert_array_equal(mine[field], theirs[field], err_msg=field)
-        # Between the two programs another CPU may take its slice from the pool.
-        for field in ("throttled", "unused_ns", "used_ns", "elapsed"):
-            assert np.mean(mine[field] == theirs[field]) > 0.97, field
+        # A period may end between the two readings.
+        both = mine.keys() & theirs.keys()
+        assert len(both) >= max(50, len(mine) - 4, len(theirs) - 4)
+        for field in ("quota_ns", "nr_throttled", "throttled", "unused_ns", "used_ns", "elapsed"):
+            equal = np.mean([mine[period][field] == theirs[period][field] for period in both])
+            # Between the two programs another CPU may take its slice from the pool.
+            assert equal == 1 if field in ("quota_ns", "nr_throttled") else equal > 0.97, field
         assert other.overhead().keys() == hooks.overhead().keys()
         assert other.lost() == hooks.lost() == 0
 

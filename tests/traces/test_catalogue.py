@@ -73,11 +73,11 @@ def test_every_price_and_rule_says_where_it_is_from():
 
 def test_a_price_holds_from_its_date(tmp_path: Path):
     later = ROW.replace("0.1,", "0.2,").replace("2024-01-01", "2025-01-01")
-    there = written(tmp_path, ROW, later)
-    assert there.price("small", "here").price_usd_h == 0.2
-    assert there.price("small", "here", on_date=date(2024, 6, 1)).price_usd_h == 0.1
+    catalog = written(tmp_path, ROW, later)
+    assert catalog.price("small", "here").price_usd_h == 0.2
+    assert catalog.price("small", "here", on_date=date(2024, 6, 1)).price_usd_h == 0.1
     with pytest.raises(TraceError, match="on 2023-01-01; the first is of 2024-01-01"):
-        there.price("small", "here", on_date=date(2023, 1, 1))
+        catalog.price("small", "here", on_date=date(2023, 1, 1))
 
 
 @pytest.mark.parametrize(
