@@ -134,17 +134,19 @@ def _cost_ns(load: RequestWorkload) -> float:
 
 def _twin(load: RequestWorkload) -> tuple[float, float, Requests]:
     """Return (wall seconds, CPU seconds) of a run, medians of repeats, and the last run."""
-    started = [_start(load) for _ in range(REPEATS)]
-    waiting = iter(started)
+    last: list[Requests] = []
+    report = cfs.new_report(len(load.names))
 
-    def run() -> None:
-        physics = next(waiting)
+    def start() -> tuple[Requests]:
+        last[:] = [_start(load)]
+        return (last[0],)
+
+    def run(physics: Requests) -> None:
         for row in range(load.periods):
             physics.run_until((row + 1) * PERIOD_S)
             physics.end_period(row, 0, report)
 
-    report = cfs.new_report(len(load.names))
-    return *median_s(run, REPEATS), started[-1]
+    return *median_s(run, REPEATS, start), last[0]
 
 
 def _start(load: RequestWorkload) -> Requests:

@@ -36,13 +36,19 @@ def figure(
     }
 
 
-def median_s(work: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Return the median seconds of wall time and of CPU time, which differ on a shared machine."""
+def median_s(
+    work: Callable[..., object], repeats: int, prepare: Callable[[], tuple[object, ...]] = tuple
+) -> tuple[float, float]:
+    """Return the median seconds of wall time and of CPU time, which differ on a shared machine.
+
+    prepare: returns the arguments of each call of `work`; it is not timed.
+    """
     wall, cpu = [], []
     for _ in range(repeats):
+        arguments = prepare()
         gc.collect()
         began, began_cpu = time.perf_counter(), time.process_time()
-        work()
+        work(*arguments)
         wall.append(time.perf_counter() - began)
         cpu.append(time.process_time() - began_cpu)
     return median(wall), median(cpu)
