@@ -12,7 +12,7 @@ NAMES = ("app", "control", "kernel", "lab", "scenarios", "testbed", "traces", "t
 """Top-level import names that twinbed owns."""
 EXTRAS = {
     "explorer": ("altair", "streamlit", "vl_convert"),
-    "cloud": ("sklearn", "torch", "xgboost"),
+    "cloud": ("safetensors", "sklearn", "torch", "xgboost"),
     "testbed": (
         "cryptography",
         "google",
