@@ -278,7 +278,8 @@ def _notes(containers: Sequence[Container], schedule: Schedule) -> tuple[str, ..
             "used around them is spread evenly over the intervals that they separate."
         )
     notes += [
-        f"{container.outlived} processes of {container.spec.name} outlived its command and ended with it."
+        f"{container.outlived} processes of {container.spec.name} outlived its command and "
+        "were ended with it."
         for container in containers
         if container.outlived
     ]

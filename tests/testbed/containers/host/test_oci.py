@@ -141,21 +141,22 @@ def test_a_container_starts_while_another_one_is_tidied_after(start: Start) -> N
 @pytest.mark.root
 def test_what_a_killed_maker_leaves_is_swept(start: Start, driver: V1 | V2) -> None:
     program = (
-        "import os, signal, time\n"
+        "import json, os, signal, time\n"
         "from testbed.containers.cgroup.drivers import detect\n"
         "from testbed.containers.host.container import ContainerSpec\n"
         "from testbed.containers.host.runtimes import Entering\n"
-        "from testbed.containers.ownership import new_run\n"
+        "from testbed.containers.ownership import RUN_ROOT, new_run\n"
         "run = new_run()\n"
+        "state = RUN_ROOT / run / 'runc' / f'{run}-a' / 'state.json'\n"
         "spec = ContainerSpec('a', ('sleep', '60'), runtime='oci')\n"
         "container = Entering(spec, detect().create(run, 'a'))\n"
         "container.start((), None, 2)\n"
-        "while not container.group.pids(): time.sleep(0.01)\n"
-        "print(run, *container.group.pids(), flush=True)\n"
+        "while not state.exists(): time.sleep(0.01)\n"
+        "print(run, json.loads(state.read_text())['init_process_pid'], flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=False)
-    run, pid, *_ = done.stdout.decode().split()
+    run, pid = done.stdout.decode().split()
     assert done.returncode == -9
     assert Path(f"/proc/{pid}").exists()
     assert [left.name for left in leftovers.runs(driver) if left.name == run and left.containers == 1] == [

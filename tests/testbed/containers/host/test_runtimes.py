@@ -112,7 +112,7 @@ def test_a_signal_to_the_loop_leaves_nothing_that_is_not_found(
         from testbed.containers.host.loop import Managed, Settings, control
         spec = ContainerSpec("a", ("sh", "-c", COMMAND), runtime="oci")
         def ready():
-            return any(Path("/run/twinbed").glob("run-*/oci/a/pid"))
+            return any(Path("/run/twinbed").glob("run-*/runc/*-a/state.json"))
         def tick(_):
             Path(RUNNING).touch()
         apps = [Application("app", 1.0, 1 << 28)]
