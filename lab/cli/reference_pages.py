@@ -21,8 +21,9 @@ from lab.ask.scenario import Scenario, schema_json
 from lab.cli import reference as cli
 from lab.containers.input.deployment import schema_json as deployment_schema_json
 from lab.containers.input.services.application import AppSpec, app_schema_json
-from lab.containers.metrics import METRICS, Metric
+from lab.containers.metrics import METRICS
 from lab.fabric.metrics import METRICS as FABRIC_METRICS
+from lab.runs.metric import Metric
 
 ROOT = Path(__file__).resolve().parents[2]
 _MADE = "<!-- Made by `python -m lab.cli.reference_pages`; edit the code, not this file. -->\n"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lab.containers.metrics import Metric
+from lab.runs.metric import Metric
 
 
 def _metric(key: str, title: str, unit: str, decimals: int, better: str, definition: str) -> Metric:
@@ -13,7 +13,6 @@ def _metric(key: str, title: str, unit: str, decimals: int, better: str, definit
         decimals,
         "higher" if better == "higher" else "lower",
         definition,
-        per_container=False,
     )
 
 

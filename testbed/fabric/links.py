@@ -112,8 +112,8 @@ def write_sysctls(namespace: str, values: Mapping[str, str | int]) -> None:
 
 def environment_of(namespace: str) -> dict[str, str]:
     """This process's environment with the mark of the namespace's fabric, for what is started for it."""
-    fabric = fabric_of(namespace)
-    return dict(os.environ) if fabric is None else {**os.environ, ENVIRONMENT: fabric}
+    mark = fabric_of(namespace)
+    return dict(os.environ) if mark is None else {**os.environ, ENVIRONMENT: mark}
 
 
 _CURE = "sudo make system installs what the fabric needs"

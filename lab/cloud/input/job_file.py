@@ -13,8 +13,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from control.recommender.model import Job
-from lab.ask.commands import Command
 from lab.ask.problems import describe
+from lab.ask.section import Command
 from lab.ask.strict_yaml import read_keys
 from lab.cloud.input.local_run_file import read
 from twinbed import ScenarioError

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.containers.calibrate.values import Value
+from lab.ask.calibration import Value
 from twinbed import BackendError
 
 Floats = NDArray[np.float64]

@@ -19,7 +19,7 @@ from scipy.optimize import nnls
 from control.allocator import make
 from lab.containers.calibrate import subject
 from lab.containers.calibrate.values import Program, load_calibration
-from lab.containers.metrics import recorded
+from lab.containers.run.figures import recorded
 from twin.containers import simulate
 from twin.containers.model import Floats
 from twin.containers.requests.model import Index, RequestLog

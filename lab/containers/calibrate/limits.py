@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from lab.ask.calibration import Value
 from lab.containers.calibrate.figures import distribution
-from lab.containers.calibrate.values import Value
 from testbed.containers.cgroup.drivers import Driver, Group
 from testbed.containers.ownership import new_run
 

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
+from lab.ask.calibration import Value
 from lab.containers.calibrate import limits, loop, program, starting
-from lab.containers.calibrate.values import Calibration, Program, Value, load_calibration
+from lab.containers.calibrate.values import MachineCalibration, Program, load_calibration
 from testbed.containers import machine
 from testbed.containers.cgroup.drivers import detect
 from twin.containers.model import Machine
@@ -44,7 +45,7 @@ QUICK = Effort(
 )
 
 
-def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Calibration:
+def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> MachineCalibration:
     """Measures; raises BackendError where this machine cannot, with nothing left running."""
     tell = progress or _nobody
     driver = detect()
@@ -72,7 +73,7 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ca
     costs = program.measure(effort.program_s, lambda fraction: tell(STEPS[5], fraction))
     values |= starting.measure(driver, effort.starts)
     facts = machine.facts()
-    return Calibration(
+    return MachineCalibration(
         name=name,
         kernel=f"{facts['kernel']}, cgroup v{driver.version}",
         cpu=f"{facts['cpus']} × {facts['cpu_model']}",

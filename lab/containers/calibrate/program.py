@@ -14,9 +14,10 @@ import numpy as np
 
 from control.allocator import make
 from control.allocator.model import Application
+from lab.ask.calibration import Value
 from lab.containers.calibrate import fit, subject
 from lab.containers.calibrate.figures import per_request
-from lab.containers.calibrate.values import Program, Value
+from lab.containers.calibrate.values import Program
 from lab.containers.input.services.program import service_app
 from lab.containers.real.busy import Busy
 from testbed.containers import ownership

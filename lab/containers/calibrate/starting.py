@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 
+from lab.ask.calibration import Value
 from lab.containers.calibrate.figures import distribution
-from lab.containers.calibrate.values import Value
 from testbed.containers import ownership
 from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host.supervised import Managed, Supervised

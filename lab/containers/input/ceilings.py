@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import KERNEL_MIN_QUOTA_S, PAGE_BYTES, Application
-from lab.ask.scenario import Scenario
+from lab.containers.input.sections import ContainerScenario
 from twin.containers.model import Floats
 from twinbed import ScenarioError
 
@@ -33,7 +33,7 @@ def profile_peaks(demand_cores: Floats, period_s: float, interval_s: float) -> F
 
 
 def applications(
-    scenario: Scenario,
+    scenario: ContainerScenario,
     names: tuple[str, ...],
     app: NDArray[np.int64],
     peak_cores: Floats,
@@ -59,7 +59,7 @@ def applications(
 
 
 def given_threads(
-    scenario: Scenario,
+    scenario: ContainerScenario,
     names: tuple[str, ...],
     threads: Floats,
     own: Mapping[str, float] = MappingProxyType({}),

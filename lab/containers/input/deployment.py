@@ -29,8 +29,8 @@ from pydantic import (
 from control.allocator.model import PAGE_BYTES, Application
 from control.allocator.ports import Allocator
 from lab.ask import policy as policies
-from lab.ask.commands import Command, Environment
 from lab.ask.problems import describe
+from lab.ask.section import Command, Environment
 from lab.ask.strict_yaml import parse
 from testbed.containers.host.container import RuntimeName
 from testbed.containers.remote.deployment import Deployment, Placed, Watch

@@ -14,8 +14,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from lab.ask.commands import Command, Environment
 from lab.ask.problems import describe
+from lab.ask.section import Command, Environment
 from lab.ask.strict_yaml import read_keys
 from lab.runs.formats import ABSENT, Column, Result, Value
 from testbed.containers.host.container import RuntimeName

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.ask.scenario import Scenario
+from lab.containers.input.sections import ContainerScenario
 from twin.containers.model import Machine, Workload
 from twin.containers.requests.model import RequestWorkload
 from twin.containers.serverless_model import ServerlessWorkload
@@ -46,8 +46,8 @@ class Source(Protocol):
     def inputs(self) -> tuple[dict[str, Any], ...]:
         """What went in, for the manifest: role, sha256, source, …."""
 
-    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:
+    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
         """`resolved` (RunSpec.resolved) without what depends on where a file lies."""
 
-    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
+    def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
         """The workload with this seed; raises ScenarioError for conditions that do not fit the input."""

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import PAGE_BYTES
-from lab.ask.scenario import Scenario
 from lab.containers.input.ceilings import applications, given_threads, profile_peaks
 from lab.containers.input.replay import Replay
-from lab.containers.input.sections import SyntheticContainer
+from lab.containers.input.sections import ContainerScenario, SyntheticContainer
 from traces.load import load
 from traces.refine import DEFAULT, Burstiness, refine
 from traces.schema import MAX_CELLS, UsageTrace
@@ -41,17 +40,17 @@ class TraceSource:
     sha256: str
     inputs: tuple[dict[str, Any], ...]
 
-    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:
+    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
         """The trace counts by its content; the burstiness it is refined with is written out."""
         plain = {key: value for key, value in resolved.items() if key != "trace"}
         return plain | {"refine": asdict(burstiness(scenario))}
 
-    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
+    def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
         """`prepare` of this trace; no machine is needed, because peaks are those of the trace."""
         return prepare(scenario, self.trace, seed)
 
 
-def load_source(scenario: Scenario) -> TraceSource:
+def load_source(scenario: ContainerScenario) -> TraceSource:
     """The scenario's trace with its content's hash; errors as of `input_trace`."""
     trace = input_trace(scenario)
     sha256 = content_sha256(trace)
@@ -59,7 +58,7 @@ def load_source(scenario: Scenario) -> TraceSource:
     return TraceSource(trace, sha256, ({"role": "trace", "sha256": sha256, **given},))
 
 
-def input_trace(scenario: Scenario) -> UsageTrace:
+def input_trace(scenario: ContainerScenario) -> UsageTrace:
     """The scenario's trace, selected and checked, not yet refined; or its synthetic workload as a trace.
 
     Raises TraceError for what is wrong with the trace, ScenarioError for what is wrong with the request.
@@ -84,7 +83,7 @@ def content_sha256(trace: UsageTrace) -> str:
     return digest.hexdigest()
 
 
-def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence) -> Replay:
+def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.SeedSequence) -> Replay:
     """Brings the trace to the scenario's period and derives threads, hosts, peaks and global limits.
 
     Raises ScenarioError for a thread count given for a container that is not there.
@@ -118,12 +117,12 @@ def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence)
     return Replay(workload, memory_known, (*fine.notes, *notes), {"start_s": trace.start_s})
 
 
-def burstiness(scenario: Scenario) -> Burstiness:
+def burstiness(scenario: ContainerScenario) -> Burstiness:
     """What a coarse trace is refined with: the default of traces, or what the scenario sets."""
     return replace(DEFAULT, **scenario.refine.model_dump(exclude_none=True))
 
 
-def _host_cores(scenario: Scenario, trace: UsageTrace, notes: list[str]) -> float:
+def _host_cores(scenario: ContainerScenario, trace: UsageTrace, notes: list[str]) -> float:
     if scenario.host_cores is not None:
         return scenario.host_cores
     said = trace.metadata.get(_HOST_KEY, "")
@@ -138,7 +137,9 @@ def _host_cores(scenario: Scenario, trace: UsageTrace, notes: list[str]) -> floa
     return float(cores)
 
 
-def _threads(scenario: Scenario, names: tuple[str, ...], demand: Floats, host_cores: float) -> Floats:
+def _threads(
+    scenario: ContainerScenario, names: tuple[str, ...], demand: Floats, host_cores: float
+) -> Floats:
     """As given, else enough to have used the peak that was seen."""
     threads: Floats = np.clip(np.ceil(demand.max(axis=0)), 1.0, max(1.0, host_cores))
     own: dict[str, float] = {}

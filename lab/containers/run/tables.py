@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from lab.containers.metrics import METRICS, Figures, recorded
+from lab.containers.metrics import METRICS
+from lab.containers.run.figures import Figures, recorded
+from lab.runs.metric import summary
 from twin.containers.model import EVENT_KINDS, Events, Outcome, Series, Workload
 from twin.containers.requests.model import RequestLog, RequestWorkload, Status
 from twin.containers.serverless_model import ServerlessWorkload
@@ -43,7 +45,7 @@ def of_run(
     """All tables of a run, by name; `requests` only where there were any clients."""
     apps = tuple(workload.applications[index].name for index in workload.app)
     found = {
-        "summary": summary(figures.summary, currency),
+        "summary": summary(METRICS, figures.summary, currency),
         "containers": containers(workload.names, apps, {**figures.per_container, **_visits(outcome)}),
         "events": events(outcome.events, workload.names),
         "periods": periods(recorded(outcome), workload.names),
@@ -103,17 +105,6 @@ def requests(log: RequestLog, kinds: tuple[str, ...]) -> pa.Table:
             "kind": _names(log.kind.astype(np.int32), kinds),
             "latency_s": pa.array(log.latency_s),
             "status": _names(log.status.astype(np.int32), statuses),
-        }
-    )
-
-
-def summary(values: Mapping[str, float], currency: str) -> pa.Table:
-    """One row per metric, in METRICS' order: metric, value (float64, NaN = not defined), unit."""
-    return pa.table(
-        {
-            "metric": pa.array([metric.key for metric in METRICS]),
-            "value": pa.array(np.array([values[metric.key] for metric in METRICS], np.float64)),
-            "unit": pa.array([currency if metric.unit == "currency" else metric.unit for metric in METRICS]),
         }
     )
 

@@ -1,57 +1,51 @@
-"""Runs fabric scenarios on the twin: one scheme, variant and seed after another, stored.
+"""Makes fabric runs on the twin: one scheme, variant and seed after another.
 
-For: the road from a RunSpec with a fabric to a Run in the store. Not for: the measures (sends.py, …), the
+For: `run_all`, from a RunSpec with a fabric to a Run in the store. Not for: the measures (sends.py, …), the
 physics (twin.fabric) or files (lab.runs.store).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Sequence
 
 import numpy as np
-import pyarrow as pa
 
+from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec
 from lab.fabric.input import FabricInput, FaultsInput
 from lab.fabric.metrics import METRICS
 from lab.fabric.run.measured import Measured
 from lab.fabric.run.world import World, world
-from lab.runs.identity import asked, identified
+from lab.runs.manifest import identified, store_run
+from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.steps import OVERLAYS
 from twinbed import InvariantError
 
 
-def run_one(
-    spec: RunSpec, store: RunStore, *, fresh: bool, progress: Callable[[str, float], None] | None = None
-) -> Run:
-    """Makes the run, or opens it where it is stored already and not wanted fresh. Raises TwinbedError."""
-    identity = identified(spec, spec.resolved(), "")
-    if not fresh and store.has(identity["id"]):
-        found = store.open(identity["id"])
-    else:
-        began = time.perf_counter()
-        where = world(spec)
-        measured = _measured(where)
-        metrics = _of_fabric(where) | dict(measured.metrics)
-        manifest = {
-            **identity,
-            **asked(spec),
-            "backend": "twin",
-            "inputs": [],
-            "about": about(where.asked),
-            "notes": [],
-            "metrics": {each.key: _plain(metrics.get(each.key, np.nan)) for each in METRICS},
-            "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "wall_s": round(time.perf_counter() - began, 3),
-        }
-        found = store.publish(manifest, {"summary": _summary(manifest["metrics"]), **measured.tables})
-    if progress is not None:
-        progress(spec.label, 1.0)
-    return found
+def run_all(
+    specs: Sequence[RunSpec], store: RunStore, *, fresh: bool, progress: Progress | None
+) -> list[Run]:
+    """Implements lab.ask.kind.Runner."""
+    runs = []
+    for spec in specs:
+        identity = identified(spec, spec.resolved(), "")
+        if not fresh and store.has(identity["id"]):
+            runs.append(store.open(identity["id"]))
+        else:
+            began = time.perf_counter()
+            made = world(spec)
+            measured = _measured(made)
+            values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
+            values |= _false_downs(made) | dict(measured.metrics)
+            about_run = {"backend": "twin", "inputs": [], "about": about(made.asked), "notes": []}
+            tables = {"summary": summary(METRICS, values), **measured.tables}
+            runs.append(store_run(spec, store, identity, about_run, values, tables, began))
+        if progress is not None:
+            progress(spec.label, 1.0)
+    return runs
 
 
 def about(given: FabricInput) -> str:
@@ -103,24 +97,9 @@ def _measured(where: World) -> Measured:
     raise InvariantError("a fabric scenario without a measure")
 
 
-def _of_fabric(where: World) -> dict[str, float]:
+def _false_downs(where: World) -> dict[str, float]:
     if where.scheme not in OVERLAYS or where.asked.fleet is not None:
         return {}
     timers, stalls = where.fabric.timers, where.fabric.control.stalls
     per_host = false_downs_per_hour(timers, stalls, where.topology.uplinks)
     return {"false_downs_per_h": where.topology.hosts * per_host}
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-def _summary(metrics: dict[str, float | None]) -> pa.Table:
-    values = [np.nan if metrics[each.key] is None else metrics[each.key] for each in METRICS]
-    return pa.table(
-        {
-            "metric": pa.array([each.key for each in METRICS]),
-            "value": pa.array(np.array(values, np.float64)),
-            "unit": pa.array([each.unit for each in METRICS]),
-        }
-    )

@@ -12,14 +12,13 @@ import numpy as np
 from lab.ask.scenario import RunSpec
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.values import Fabric
-from lab.fabric.input import FabricInput, FaultsInput
+from lab.fabric.input import FabricInput, FaultsInput, fabric_of
 from twin.fabric.ecmp import paths
 from twin.fabric.failover import failover
 from twin.fabric.faults import EdgeRates, check_faults, flapping, random_edge, round_robin
 from twin.fabric.model import Delay, Direction, Fault, FaultKind, Floats, Outages, Scheme, Topology, Whole
 from twin.fabric.overlay import wire_bytes
 from twin.fabric.topology import check, dual_tor
-from twinbed import InvariantError
 
 _DAY_S = 86_400.0
 
@@ -82,9 +81,7 @@ class World:
 
 def world(spec: RunSpec) -> World:
     """The run's world; raises ScenarioError for a topology that its scheme cannot work on."""
-    asked = spec.scenario.fabric
-    if asked is None:
-        raise InvariantError(f"{spec.name}: not about a fabric")
+    asked = fabric_of(spec.scenario)
     fabric = calibration.fabric(spec.calibration, asked.values, fast_path=asked.fast_path)
     given = asked.topology
     topology = dual_tor(

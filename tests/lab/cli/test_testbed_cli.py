@@ -18,7 +18,7 @@ from testbed.fabric import up as fabric_up
 from testbed.fabric.leftovers import Standing
 from testbed.fabric.model import BfdTimers, Fabric, Plan
 from testbed.fabric.plan import fabric_of
-from tests.lab.cli.cli_calls import Twinbed
+from tests.lab.cli_calls import Twinbed
 from twinbed import BackendError
 
 RUNS = (

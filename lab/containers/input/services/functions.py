@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from control.allocator.model import Application
-from lab.ask.scenario import Scenario
 from lab.containers.input.ceilings import applications
 from lab.containers.input.replay import Replay
+from lab.containers.input.sections import ContainerScenario
 from lab.containers.input.services.arrivals import generate
 from lab.containers.input.services.serverless import Function, Length, Part, Pod, ServerlessInput
 from twin.containers.model import Machine
@@ -39,14 +39,14 @@ class ServerlessSource:
     sha256: str
     inputs: tuple[dict[str, Any], ...]
 
-    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
+    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
         """Without prose, and without the conditions that are about traces."""
         serverless = resolved["serverless"]
         function = {key: value for key, value in serverless["function"].items() if key not in _PROSE}
         kept = {key: value for key, value in resolved.items() if key not in ("refine", "profile", "threads")}
         return kept | {"serverless": serverless | {"function": function}}
 
-    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
+    def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
         """The workload: its arrivals are all of it that is random before it runs."""
         asked, function = self.asked, self.asked.function
         workload = _workload(scenario, asked, seed)
@@ -70,7 +70,7 @@ class ServerlessSource:
         )
 
 
-def load_source(scenario: Scenario) -> ServerlessSource:
+def load_source(scenario: ContainerScenario) -> ServerlessSource:
     """The scenario's function and load."""
     asked = scenario.serverless
     if asked is None:
@@ -82,7 +82,9 @@ def load_source(scenario: Scenario) -> ServerlessSource:
     )
 
 
-def _workload(scenario: Scenario, asked: ServerlessInput, seed: np.random.SeedSequence) -> ServerlessWorkload:
+def _workload(
+    scenario: ContainerScenario, asked: ServerlessInput, seed: np.random.SeedSequence
+) -> ServerlessWorkload:
     function = asked.function
     pods = _pods(asked)
     cores = DEFAULT_HOST_CORES if scenario.host_cores is None else scenario.host_cores
@@ -126,7 +128,7 @@ def _described(asked: ServerlessInput) -> str:
     return f"every {asked.interval_s:g} s" if asked.arrivals is None else asked.arrivals.kind
 
 
-def _application(scenario: Scenario, function: Function, pods: int) -> Application:
+def _application(scenario: ContainerScenario, function: Function, pods: int) -> Application:
     app = np.zeros(pods, np.int64)
     peak_bytes = np.full(pods, function.pod.memory_mib * _MIB, np.int64)
     return applications(scenario, (function.name,), app, np.full(pods, function.pod.cores), peak_bytes)[0]

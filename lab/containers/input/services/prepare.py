@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from control.allocator.model import Application
-from lab.ask.scenario import Scenario
 from lab.containers.calibrate.values import load_calibration
 from lab.containers.input.ceilings import applications, given_threads
 from lab.containers.input.replay import Replay
-from lab.containers.input.sections import ServicesInput
+from lab.containers.input.sections import ContainerScenario, ServicesInput
 from lab.containers.input.services.application import AppSpec
 from lab.containers.input.services.arrivals import ArrivalSpec, generate
 from lab.containers.input.services.costs import beside, with_program
@@ -47,12 +46,12 @@ class ServicesSource:
     sha256: str
     inputs: tuple[dict[str, Any], ...]
 
-    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
+    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
         """The application counts by its name and content, the arrivals as they are written shortest."""
         services = resolved["services"] | {"app": self.app.name, "arrivals": _shortly(self.asked.arrivals)}
         return {key: value for key, value in resolved.items() if key != "refine"} | {"services": services}
 
-    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
+    def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
         """The containers on their hosts, their load and their profiled peaks.
 
         The profiling run has random numbers of its own. Raises ScenarioError for threads of a container that
@@ -95,7 +94,7 @@ class ServicesSource:
         return Replay(workload, np.ones(len(workload.names), np.bool_), tuple(notes), about)
 
 
-def load_source(scenario: Scenario) -> ServicesSource:
+def load_source(scenario: ContainerScenario) -> ServicesSource:
     """The scenario's application and load; raises ScenarioError for what is wrong with either."""
     asked = scenario.services
     if asked is None:
@@ -113,7 +112,7 @@ def load_source(scenario: Scenario) -> ServicesSource:
 
 
 def _workload(
-    scenario: Scenario,
+    scenario: ContainerScenario,
     asked: ServicesInput,
     compiled: CompiledApp,
     arrivals: Arrivals,
@@ -146,7 +145,7 @@ def _workload(
     )
 
 
-def _notes(scenario: Scenario, asked: ServicesInput, app: AppSpec) -> Iterator[str]:
+def _notes(scenario: ContainerScenario, asked: ServicesInput, app: AppSpec) -> Iterator[str]:
     yield (
         "Peaks are those of a profiling run without limits, under the same load with other random numbers: "
         f"CPU is the largest mean over {scenario.profile.interval_s:g} s."

@@ -13,7 +13,7 @@ import numpy as np
 from control.allocator import make
 from control.allocator.model import PAGE_BYTES
 from lab.containers.input.ceilings import profile_peaks
-from lab.containers.metrics import recorded
+from lab.containers.run.figures import recorded
 from twin.containers import simulate
 from twin.containers.model import Machine
 from twin.containers.requests.model import RequestWorkload
