@@ -1,7 +1,7 @@
 """The one table of what can be asked: which kinds of scenario there are.
 
-For: finding the kind of a scenario, of a section, of a policy and of a stored run. Not for: what a kind can
-do, which is `Kind` in lab.ask.kind. A new kind is a folder with a kind.py and a row here.
+For: finding the kind of a scenario, of a section, of a policy and of a stored run. Not for: what a kind
+can do, which is `Kind` in lab.ask.kind. A new kind is a folder with a kind.py and a row here.
 """
 
 from __future__ import annotations

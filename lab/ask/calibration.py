@@ -76,8 +76,8 @@ class _Head(_Table):
 def read(
     path: Path, schema: int, units: Mapping[str, Mapping[str, str] | None], cure: str
 ) -> tuple[dict[str, Any], dict[str, dict[str, Value]]]:
-    """Return the file's head as arguments of Calibration, and its values by section and key, in the order of
-    `units`.
+    """Return the file's head as arguments of Calibration, and its values by section and key, in the order
+    of `units`.
 
     units: section → key → the unit that the value must have, or None for a section with free keys and units;
     cure: what the user can do about a file of another schema version. Raises ScenarioError that names the

@@ -1,5 +1,5 @@
-"""What a kind of question must be able to do: the port between the table of kinds and lab.ask, lab.runs and
-lab.cli.
+"""What a kind of question must be able to do: the port between the table of kinds and lab.ask, lab.runs
+and lab.cli.
 
 For: `Kind`, which a pillar implements in its module kind.py. Not for: the table (lab.kinds). A pillar's
 kind.py imports what is heavy inside its methods, because the command line reads the table before it knows
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lab.runs.store import Run, RunStore
 
 Progress = Callable[[str, float], None]
-"""progress(label, fraction): label is RunSpec.label, fraction is the part of that run that is done, 0 to 1.
-It may raise an exception to cancel the work."""
+"""progress(label, fraction): label is RunSpec.label, fraction is the part of that run that is done, 0 to
+1. It may raise an exception to cancel the work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class Runner(Protocol):
     ) -> list[Run]:
         """Return the stored runs of specs that differ in the policy alone.
 
-        fresh: False opens a run that the store has already. Raises TwinbedError for bad input. If `progress`
-        raises, nothing is stored of the run that was at work.
+        fresh: False opens a run that the store has already. Raises TwinbedError for bad input. If
+        `progress` raises, nothing is stored of the run that was at work.
         """
 
 
@@ -148,8 +148,8 @@ class Kind(Protocol):
     ) -> tuple[Result, bool]:
         """Return the twin's figures beside this machine's, and whether they agree as well as is aimed at.
 
-        repeats: how often this machine runs each policy; fresh: False takes stored runs. Raises BackendError
-        where this machine cannot, and ScenarioError for a kind without a testbed.
+        repeats: how often this machine runs each policy; fresh: False takes stored runs. Raises
+        BackendError where this machine cannot, and ScenarioError for a kind without a testbed.
         """
         raise ScenarioError(f"{scenario.name}: there is no testbed to validate a scenario with {self.title}")
 

@@ -1,8 +1,8 @@
 """A question as a checked YAML file: what is run, under which policies, with which seeds.
 
 For: reading, checking, changing (`with_overrides`) and expanding scenarios into single runs;
-scenarios/schema.json is generated from here. Not for: the sections of one kind of scenario, which its pillar
-declares (lab.kinds), nor for running anything (lab.runs.runner).
+scenarios/schema.json is generated from here. Not for: the sections of one kind of scenario, which its
+pillar declares (lab.kinds), nor for running anything (lab.runs.runner).
 """
 
 from __future__ import annotations
@@ -65,7 +65,11 @@ class Scenario(Section):
         "values. Every "
         "combination is run; the last key changes fastest.",
     )
-    policies: list[PolicyText] = Field(min_length=1)
+    policies: list[PolicyText] = Field(
+        default_factory=list,
+        min_length=1,
+        description="Policies to compare; by default those of the kind of scenario, see below.",
+    )
     seeds: list[Annotated[int, Field(ge=0)]] = Field(
         default_factory=lambda: [0],
         min_length=1,
@@ -184,8 +188,8 @@ def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Sce
 def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
     """Return the scenario with `KEY=VALUE` assignments applied in order; values are YAML.
 
-    KEY is as in lab.ask.assignments. A key that varies becomes fixed to VALUE; `vary.KEY=[…]` lets it vary.
-    Raises ScenarioError that names the assignment.
+    KEY is as in lab.ask.assignments. A key that varies becomes fixed to VALUE; `vary.KEY=[…]` lets it
+    vary. Raises ScenarioError that names the assignment.
     """
     raw = _plain(scenario)
     for assignment in assignments:

@@ -1,7 +1,7 @@
 """Base class and field types shared by the files that users write.
 
-For: the pydantic models of scenarios, applications, jobs, recordings and deployments. Not for: what each of
-them holds, nor for the text of an error (lab.ask.problems).
+For: the pydantic models of scenarios, applications, jobs, recordings and deployments. Not for: what each
+of them holds, nor for the text of an error (lab.ask.problems).
 """
 
 from __future__ import annotations

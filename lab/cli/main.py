@@ -1,8 +1,8 @@
 """The command `twinbed`: its verbs, and how a failure ends it.
 
-For: registering the verbs, and turning every expected failure into one line and an exit code: 0 done, 1 done
-and a problem was found, 2 could not be done, 130 interrupted. Not for: the work of any verb. Verbs import
-heavy packages inside their functions.
+For: registering the verbs, and turning every expected failure into one line and an exit code: 0 done, 1
+done and a problem was found, 2 could not be done, 130 interrupted. Not for: the work of any verb. Verbs
+import heavy packages inside their functions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The options that verbs share, and what every verb does with its result.
 
-For: `--format`, `--store`, `--no-progress`, `--set` and writing to standard output. Not for: the work of any
-verb. The module imports nothing heavy, so that `twinbed --help` answers at once.
+For: `--format`, `--store`, `--no-progress`, `--set` and writing to standard output. Not for: the work of
+any verb. The module imports nothing heavy, so that `twinbed --help` answers at once.
 """
 
 from __future__ import annotations

@@ -86,9 +86,9 @@ def comparison(runs: Sequence[Run]) -> pd.DataFrame:
 def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     """Return one row per label of a `comparison`, in order of appearance: means over its seeds.
 
-    Columns: label, runs (ids, space-separated), name, policy, seeds (their number), currency, and per metric
-    KEY (mean over the seeds where it is defined) and KEY_ci95 (half-width of the mean's 95 % confidence
-    interval by Student's t; NaN with fewer than two values).
+    Columns: label, runs (ids, space-separated), name, policy, seeds (their number), currency, and per
+    metric KEY (mean over the seeds where it is defined) and KEY_ci95 (half-width of the mean's 95 %
+    confidence interval by Student's t; NaN with fewer than two values).
     """
     rows = []
     for label, group in frame.groupby("label", sort=False):

@@ -19,9 +19,9 @@ _MOST_DIFFERENCES = 3
 def labels(runs: Sequence[Run]) -> list[str]:
     """Return what tells each run from the others: its policy and, where they differ, name and conditions.
 
-    A condition is called by the last part of its key where that is clear: `app=teastore` for `services.app`.
-    Runs that differ in the seed alone share a label. Runs that differ in more than three conditions are told
-    apart by name and run id instead.
+    A condition is called by the last part of its key where that is clear: `app=teastore` for
+    `services.app`. Runs that differ in the seed alone share a label. Runs that differ in more than three
+    conditions are told apart by name and run id instead.
     """
     names = [str(run.manifest["name"]) for run in runs]
     known = [{"name": name, **conditions(run)} for name, run in zip(names, runs, strict=True)]

@@ -1,8 +1,8 @@
 """Runs scenarios on the twin: a question in, stored runs out.
 
 For: dividing a scenario's runs into groups, and running groups side by side (lab.engine.local). Runs that
-differ in the policy alone form a group, because they share their input. Not for: making a run, which is the
-work of its kind's runner (lab.kinds).
+differ in the policy alone form a group, because they share their input. Not for: making a run, which is
+the work of its kind's runner (lab.kinds).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The run store: one directory per run with manifest.json and Parquet tables, written whole or not at all.
 
-For: publishing, listing, opening, exporting, removing and querying runs. Not for: computing anything in them
-(lab.runs.runner and the pillars). A run is written to a hidden directory in the same root, every file and
-the directory are synced, and the directory is renamed. So a reader never sees half a run, whatever breaks.
+For: publishing, listing, opening, exporting, removing and querying runs. Not for: computing anything in
+them (lab.runs.runner and the pillars). A run is written to a hidden directory in the same root, every file
+and the directory are synced, and the directory is renamed. So a reader never sees half a run, whatever
+breaks.
 """
 
 from __future__ import annotations
@@ -204,8 +205,8 @@ class RunStore:
     def query(self, sql: str) -> pd.DataFrame:
         """Return DuckDB's answer to a query over all healthy runs.
 
-        There is a view per table, over the runs that have it, with the column `run` for the id, and the view
-        `runs` with what `list` shows. Raises StoreError with the first line of DuckDB's error.
+        There is a view per table, over the runs that have it, with the column `run` for the id, and the
+        view `runs` with what `list` shows. Raises StoreError with the first line of DuckDB's error.
         """
         runs = [run for run, _ in self._scan() if run is not None]
         if not runs:
@@ -230,9 +231,9 @@ class RunStore:
     def publish(self, manifest: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Run:
         """Write a run under manifest["id"], replacing a run of the same id, and return it.
 
-        tables: by name, all that its kind requires. The manifest gains their SHA-256. On any failure, and on
-        KeyboardInterrupt, nothing is left behind. An OSError (a full disk) becomes a StoreError that names
-        the path.
+        tables: by name, all that its kind requires. The manifest gains their SHA-256. On any failure, and
+        on KeyboardInterrupt, nothing is left behind. An OSError (a full disk) becomes a StoreError that
+        names the path.
         """
         run_id = str(manifest["id"])
         temporary = self._temporary("new", run_id)

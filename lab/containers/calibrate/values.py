@@ -27,8 +27,8 @@ _UNITS = {"telemetry_loss": "1", "dilation": "ratio", "base_bytes": "B", "loop_c
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """CPU, memory and time that the testbed's service program and its surroundings cost beyond the declared
-    demand.
+    """CPU, memory and time that the testbed's service program and its surroundings cost beyond the
+    declared demand.
 
     visit_s: CPU of a visit whose container is awake, s
     stage_s: CPU in the caller for each stage in which it makes calls, with what follows the stage, s

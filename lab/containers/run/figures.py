@@ -2,8 +2,8 @@
 
 For: computing the values of lab.containers.metrics from a run's recorded series and, where there were
 clients, from their requests. Not for: their definitions. Quantiles are exact, linear between order
-statistics. Those of limits are taken over container-periods: one value per container and period in which the
-container was up at the period's end.
+statistics. Those of limits are taken over container-periods: one value per container and period in which
+the container was up at the period's end.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def recorded(outcome: Outcome) -> Series:
 def quantiles(values: NDArray[np.floating[Any]], wanted: tuple[float, ...] = _QUANTILES) -> list[float]:
     """Return quantiles of float[n], linear between order statistics as numpy.quantile's, NaN if n = 0.
 
-    np.partition keeps float32 and finds all order statistics in one pass, which is several times faster than
-    numpy.quantile on millions of values.
+    np.partition keeps float32 and finds all order statistics in one pass, which is several times faster
+    than numpy.quantile on millions of values.
     """
     if values.size == 0:
         return [float("nan")] * len(wanted)

@@ -90,8 +90,8 @@ def load_source(scenario: ContainerScenario) -> Source:
 
 
 def streams(seed: int) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
-    """Return the seeds of (workload, simulation), the same for every policy, so that policies meet the same
-    luck."""
+    """Return the seeds of (workload, simulation), the same for every policy, so that policies meet the
+    same luck."""
     workload, simulation = np.random.SeedSequence(seed).spawn(2)
     return workload, simulation
 

@@ -1,7 +1,7 @@
-"""An application's text as the arrays that the request-level twin runs, and what it demands on average.
+"""Turns an application into the arrays that the request-level twin runs, and computes its mean demand.
 
-For: `ServiceGraph`s from `AppSpec`s. Not for: checking the text (lab.containers.input.services.application),
-hosts, budgets or arrivals (lab.containers.input.services.prepare).
+For: making a `ServiceGraph` of an `AppSpec`. Not for: checking the text (application.py), nor for hosts,
+budgets and arrivals (prepare.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class CompiledApp:
-    """graph: with N containers and R kinds of request. names: of the containers; threads: float64[N], CPUs
-    that each can keep busy; weights: float64[R], shares of the kinds, not all 0, as written."""
+    """An application for the twin. graph: N containers and R kinds of request; names: of the containers;
+    threads: float64[N], CPUs that a container can keep busy; weights: float64[R], of the kinds, as written
+    and not all 0."""
 
     graph: ServiceGraph
     names: tuple[str, ...]
@@ -32,13 +33,13 @@ class CompiledApp:
 
 
 def compile_graph(app: AppSpec, cpu_scale: float = 1.0) -> CompiledApp:
-    """The application's arrays; cpu_scale (> 0) multiplies every CPU demand.
+    """Return the application's arrays; cpu_scale (> 0) multiplies every CPU demand.
 
-    Services, handlers, calls and requests keep the order of the text; calls with `times` are written out.
+    Services, handlers, calls and requests keep the order of the file; calls with `times` are written out.
     """
     names = list(app.services)
     settings = [app.settings(name) for name in names]
-    replicas = np.array([each.replicas for each in settings], np.int64)
+    replicas = np.array([service.replicas for service in settings], np.int64)
     handlers = app.handlers()
     number = {name: index for index, name in enumerate(handlers)}
     owner = [names.index(name.partition(".")[0]) for name in handlers]
@@ -55,17 +56,19 @@ def compile_graph(app: AppSpec, cpu_scale: float = 1.0) -> CompiledApp:
     graph = ServiceGraph(
         services=tuple(names),
         first_container=_first(replicas),
-        workers=_integers(np.repeat([each.workers for each in settings], replicas)),
-        queue=_integers(np.repeat([each.queue for each in settings], replicas)),
-        base_bytes=_bytes([each.memory.base_mib for each in settings], _MIB, replicas),
-        request_bytes=_bytes([each.memory.request_kib for each in settings], _KIB, replicas),
-        cache_bytes=_bytes([each.memory.cache_mib for each in settings], _MIB, replicas),
-        cache_request_bytes=_bytes([each.memory.cache_request_kib for each in settings], _KIB, replicas),
+        workers=_integers(np.repeat([service.workers for service in settings], replicas)),
+        queue=_integers(np.repeat([service.queue for service in settings], replicas)),
+        base_bytes=_bytes([service.memory.base_mib for service in settings], _MIB, replicas),
+        request_bytes=_bytes([service.memory.request_kib for service in settings], _KIB, replicas),
+        cache_bytes=_bytes([service.memory.cache_mib for service in settings], _MIB, replicas),
+        cache_request_bytes=_bytes(
+            [service.memory.cache_request_kib for service in settings], _KIB, replicas
+        ),
         handlers=tuple(handlers),
         handler_service=_integers(owner),
-        draw=np.array([Draw[each.distribution.upper()] for each in handlers.values()], np.uint8),
-        mean_s=np.array([each.cpu_ms * 1e-3 * cpu_scale for each in handlers.values()]),
-        cv=np.array([each.cv for each in handlers.values()]),
+        draw=np.array([Draw[handler.distribution.upper()] for handler in handlers.values()], np.uint8),
+        mean_s=np.array([handler.cpu_ms * 1e-3 * cpu_scale for handler in handlers.values()]),
+        cv=np.array([handler.cv for handler in handlers.values()]),
         first_stage=_integers(first_stage),
         first_call=_integers(first_call),
         call_handler=_integers([number[call.call] for call in calls]),
@@ -81,17 +84,17 @@ def compile_graph(app: AppSpec, cpu_scale: float = 1.0) -> CompiledApp:
             [limit for spec in app.services.values() for limit in spec.connections.values()]
         ),
         request_names=tuple(app.requests),
-        request_handler=_integers([number[each.handler] for each in app.requests.values()]),
+        request_handler=_integers([number[request.handler] for request in app.requests.values()]),
     )
-    threads = np.repeat(np.array([each.threads for each in settings]), replicas)
-    weights = np.array([each.weight for each in app.requests.values()])
+    threads = np.repeat(np.array([service.threads for service in settings]), replicas)
+    weights = np.array([request.weight for request in app.requests.values()])
     return CompiledApp(graph, app.container_names(), threads, weights)
 
 
 def visits_per_request(compiled: CompiledApp) -> Floats:
-    """float64[H]: how often a client's request visits each handler on average, in the declared mix.
+    """Return float64[H]: how often a client's request visits each handler on average, in the declared mix.
 
-    Retries are not counted: none of them happens while nothing fails.
+    Retries are not counted, because none happens while nothing fails.
     """
     graph = compiled.graph
     visits = np.bincount(
@@ -105,9 +108,9 @@ def visits_per_request(compiled: CompiledApp) -> Floats:
 
 
 def mean_cores(compiled: CompiledApp, rate_rps: float) -> Floats:
-    """float64[N]: CPU cores that each container needs on average at that rate of requests.
+    """Return float64[N]: CPU cores that each container needs on average at a rate of requests.
 
-    A container that needs more than it may have (its threads, its limit, its host) is saturated.
+    A container that needs more than its threads, its limit or its host allow is saturated.
     """
     graph = compiled.graph
     per_service = np.bincount(
@@ -119,7 +122,7 @@ def mean_cores(compiled: CompiledApp, rate_rps: float) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """What a caller does about a call that does not come back: its own say over the service's."""
+    """What a caller does about a call without an answer. The call's own settings precede the service's."""
 
     timeout_s: float
     retries: int
@@ -127,7 +130,7 @@ class _Rule:
 
     @staticmethod
     def of(call: Call, settings: Settings) -> _Rule:
-        # A call's `timeout_s: null` is something said: this call has none, whatever the service says.
+        # A call's `timeout_s: null` means that the call has no timeout, whatever the service says.
         timeout_s = (call if "timeout_s" in call.model_fields_set else settings).timeout_s
         return _Rule(
             NO_TIMEOUT if timeout_s is None else timeout_s,
@@ -137,7 +140,7 @@ class _Rule:
 
 
 def _calls(app: AppSpec) -> tuple[list[Call], list[int], list[int]]:
-    """All calls in order, and the two CSR arrays: handler → stages, stage → calls."""
+    """Return all calls in order, and two CSR arrays: handler → stages, stage → calls."""
     calls: list[Call] = []
     first_stage, first_call = [0], [0]
     for handler in app.handlers().values():
@@ -149,7 +152,7 @@ def _calls(app: AppSpec) -> tuple[list[Call], list[int], list[int]]:
 
 
 def _callers_first(graph: ServiceGraph) -> list[int]:
-    """Handlers so ordered that each comes after all that call it (Kahn's algorithm)."""
+    """Return the handlers in an order in which each comes after all that call it (Kahn's algorithm)."""
     bounds = graph.first_call[graph.first_stage]
     waiting = np.bincount(graph.call_handler, minlength=len(graph.handlers))
     order = list(np.flatnonzero(waiting == 0))
@@ -158,7 +161,7 @@ def _callers_first(graph: ServiceGraph) -> list[int]:
             waiting[callee] -= 1
             if waiting[callee] == 0:
                 order.append(callee)
-    return [int(each) for each in order]
+    return [int(handler) for handler in order]
 
 
 def _first(counts: Index) -> Index:

@@ -1,8 +1,7 @@
-"""An application's text as the service graph that real containers run.
+"""Turns an application into the service graph that real containers run.
 
-For: `ServiceApp`s from `AppSpec`s: what lab.containers.input.services.graph compiles for the twin, for the
-testbed. Not for: checking the text (lab.containers.input.services.application) nor starting anything
-(testbed.containers.services.deploy).
+For: making a `ServiceApp` of an `AppSpec`, which is for the testbed what graph.py makes for the twin. Not
+for: checking the text (application.py) nor starting anything (testbed.containers.services.deploy).
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ _MIB = 2**20
 
 
 def service_app(app: AppSpec, cpu_scale: float = 1.0) -> model.ServiceApp:
-    """The application as real containers run it; cpu_scale (≥ 0) multiplies every CPU demand.
+    """Return the application as real containers run it; cpu_scale (≥ 0) multiplies every CPU demand.
 
-    Services, handlers, calls and requests keep the order of the text, so that kinds of requests and
-    containers have the same numbers as in `compile_graph`. Its network_s is left out: the way between two
-    containers is a real one.
+    Services, handlers, calls and requests keep the order of the file, so kinds of requests and containers
+    have the same numbers as in `compile_graph`. network_s is left out, because the network between
+    containers is real.
     """
     return model.ServiceApp(
         name=app.name,
@@ -33,7 +32,7 @@ def _service(app: AppSpec, name: str, cpu_scale: float) -> model.Service:
     spec, settings = app.services[name], app.settings(name)
     memory = settings.memory
     return model.Service(
-        handlers={key: _handler(each, settings, cpu_scale) for key, each in spec.handlers.items()},
+        handlers={key: _handler(handler, settings, cpu_scale) for key, handler in spec.handlers.items()},
         replicas=settings.replicas,
         threads=settings.threads,
         workers=settings.workers,
@@ -58,7 +57,7 @@ def _handler(spec: HandlerSpec, settings: Settings, cpu_scale: float) -> model.H
 
 
 def _call(call: Call, settings: Settings) -> model.Call:
-    # A call's `timeout_s: null` is something said: this call has none, whatever the service says.
+    # A call's `timeout_s: null` means that the call has no timeout, whatever the service says.
     timeout_s = (call if "timeout_s" in call.model_fields_set else settings).timeout_s
     return model.Call(
         handler=call.call,
