@@ -53,7 +53,7 @@ def _scenario() -> str:
         "question, the policy, the seed, the contents of the trace and of the calibration, and twinbed's "
         "version. Where the files lie does not matter.\n"
     )
-    roots = (Scenario, *(kind.scenario_model() for kind in kinds.KINDS))
+    roots: tuple[type[BaseModel], ...] = (Scenario, *(kind.scenario_model() for kind in kinds.KINDS))
     models = [model for root in roots for model in _models(root)]
     return head + "".join(_section(model) for model in dict.fromkeys(models))
 
