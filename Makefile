@@ -17,7 +17,7 @@ help:
 	  '                (HEADLESS=1: start the explorer, check its health, stop it)' \
 	  'make test       lint, types, imports and every test (what needs root is skipped without it)' \
 	  'make test-fast  the quick tests only' \
-  'make test-vm    what only another kernel shows: boots Debian'"'"'s own in QEMU (as root; installs 0.6 GB once)' \
+  'make test-vm    what only another kernel shows: boots Debian'"'"'s own in QEMU (as root; installs 0.7 GB once)' \
 	  'make test-faults   100 random faults of containers, and as many sequences of a fabric'"'"'s (root; N=count SEED=number)' \
 	  'make test-roce  a queue pair of soft RoCE between two VMs on a real fabric, through faults (root)' \
 	  'make check      lint, types, imports' \

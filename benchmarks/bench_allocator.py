@@ -1,9 +1,9 @@
 """How long one step of the Escra allocator takes, at 1,000 to 1,000,000 containers.
 
-Telemetry is synthetic and steady: 5 % of the containers throttled, 20 % with more unused than γ as far as
-their quota has it, in patterns from a fixed seed; quotas are what the allocator decided. The hard case has
-half of the containers throttled and half with runtime to give back. Baseline: benchmarks/plain_escra.py
-on the same telemetry at 1,000 containers, measured between the other figures of the same run.
+Telemetry is synthetic and steady, in patterns from a fixed seed: 5 % of the containers are throttled, and 20
+% leave more than γ unused if their quota allows it. Quotas are what the allocator decided. In the hard case
+half of the containers are throttled and half have runtime to give back. The baseline is
+benchmarks/plain_escra.py on the same telemetry at 1,000 containers, measured in the same run.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class Telemetry:
             self._patterns.append((held, np.where(held, 0.0, left)))
 
     def period(self, number: int, quota: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(unused, throttled) of a period; nobody leaves more unused than its quota."""
+        """Return (unused, throttled) of a period. No container leaves more unused than its quota."""
         held, left = self._patterns[number % PATTERNS]
         return np.minimum(left, quota), held
 
 
 def figures() -> Iterator[dict[str, object]]:
-    """One figure per size, then the hard case and many applications."""
+    """Yield one figure per size, then the hard case and many applications."""
     plain_ns = plain_step_s() / BASELINE_CONTAINERS * 1e9
     for containers in (1000, 10_000, 100_000, 1_000_000):
         yield _measured(f"allocator_step_{containers}_containers", containers, plain_ns)
@@ -65,16 +65,16 @@ def _measured(
     shuffled: bool = False,
 ) -> dict[str, object]:
     seconds, changed = step(containers, applications, throttled, unused, shuffled)
-    each_ns = seconds / containers * 1e9
+    container_ns = seconds / containers * 1e9
     return figure(
         name,
         seconds * 1e3,
         "ms",
         baseline=f"the rule in a plain Python loop over {BASELINE_CONTAINERS} containers, scaled up",
         baseline_value=plain_ns * containers / 1e6,
-        ratio=plain_ns / each_ns,
+        ratio=plain_ns / container_ns,
         target=f"≤ {TARGETS_MS[containers]:g} ms" if containers in TARGETS_MS else "none",
-        per_container_ns=round(each_ns, 1),
+        per_container_ns=round(container_ns, 1),
         limits_changed=round(changed, 3),
     )
 
@@ -82,10 +82,10 @@ def _measured(
 def step(
     containers: int, applications: int, throttled: float, unused: float, shuffled: bool
 ) -> tuple[float, float]:
-    """Medians of Escra.on_period: (seconds, share of the containers whose quota it changed)."""
+    """Return medians of Escra.on_period: (seconds, share of the containers whose quota it changed)."""
     escra = Escra(EscraSettings())
-    each = containers / applications
-    specs = [Application(f"a{i}", OMEGA_PER_CONTAINER * each, int(each) << 28) for i in range(applications)]
+    size = containers / applications
+    specs = [Application(f"a{i}", OMEGA_PER_CONTAINER * size, int(size) << 28) for i in range(applications)]
     fleet = Join(np.arange(containers) % applications, np.full(containers, HOST_CORES))
     ids = escra.start(specs, fleet).cpu.ids
     order = np.random.default_rng(1).permutation(containers) if shuffled else np.arange(containers)
@@ -105,7 +105,7 @@ def step(
 
 
 def plain_step_s() -> float:
-    """Median seconds of the plain loop on the same telemetry, given as the lists that it would have."""
+    """Return the median seconds of the plain loop on the same telemetry, given as lists."""
     omega = OMEGA_PER_CONTAINER * BASELINE_CONTAINERS
     fleet = plain_escra.start(BASELINE_CONTAINERS, omega, HOST_CORES)
     telemetry = Telemetry(BASELINE_CONTAINERS, 0.05, 0.2)

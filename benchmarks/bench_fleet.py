@@ -1,8 +1,8 @@
 """How fast the twin runs a training job on 16,384 GPUs for 54 days, through every fault of its edge.
 
-The fleet is Llama 3's in size, duration and faults (traces.fault_rates), each GPU with an adapter of its own
-and two uplinks; iterations take 6 s. The second figure has every cable flap twice a year besides, so
-that there are thousands of edge faults.
+The fleet has the size, duration and faults of Llama 3's (traces.fault_rates). Each GPU has an adapter of its
+own and two uplinks; iterations take 6 s. In the second figure every cable also flaps twice a year, so that
+there are thousands of edge faults.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ import numpy as np
 
 from benchmarks.figure import figure
 from benchmarks.simpy_fleet import Job
+from control.fabric import FaultKind
 from traces.fault_rates import LLAMA3, per_gpu_s
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.fleet import simulate
 from twin.fabric.fleet_model import Cause, FleetOutcome, FleetSpec
-from twin.fabric.model import Delay, FaultKind, QueuePair
+from twin.fabric.model import Delay, QueuePair
 from twin.fabric.topology import dual_tor
 from twin.fabric.transports import Rdma
 
@@ -33,7 +34,7 @@ REPEATS = 3
 
 
 def figures() -> Iterator[dict[str, object]]:
-    """Seconds of core time for one run, median of repeats; both models simulate the same duration."""
+    """Yield seconds of core time for one run, median of repeats. Both models simulate the same duration."""
     spec = _spec()
     simulate(replace(spec, duration_s=DAY_S), np.random.SeedSequence(0))
     yield _figure("fleet_54_days_16384_gpus", spec)
@@ -86,7 +87,7 @@ def _plain(spec: FleetSpec) -> tuple[float, Job]:
 def _figure(name: str, spec: FleetSpec) -> dict[str, object]:
     plain_s, plain = _plain(spec)
     runs = [_timed(spec) for _ in range(REPEATS)]
-    cpu_s, out = median(each[0] for each in runs), runs[0][1]
+    cpu_s, out = median(seconds for seconds, _ in runs), runs[0][1]
     kinds = np.array([cause.kind is not None for cause in spec.causes])
     return figure(
         name,

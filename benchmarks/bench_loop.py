@@ -14,10 +14,9 @@ from unittest.mock import patch
 from benchmarks.figure import figure
 from control.allocator import escra_cpu
 from lab.containers.calibrate import loop
-from studies.fidelity_containers.loop_figures import CONTAINERS, DURATION_S
 from twinbed import BackendError
 
-REPEATS = 3
+CONTAINERS, DURATION_S, REPEATS = 100, 30.0, 3
 
 
 def figures() -> Iterator[dict[str, object]]:

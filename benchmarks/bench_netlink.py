@@ -1,7 +1,7 @@
-"""How fast the kernel's tables are read into arrays and rules are put in. Needs root; without it, no figure.
+"""Time of reading the kernel's tables into arrays, and of installing rules. Without root there is no figure.
 
-Dumps are beside pyroute2's own of a tenth of the entries, and iproute2's; rules by flower beside `tc -batch`,
-where the kernel has flower, and rules in a BPF map beside one call for each.
+Dumps are compared with pyroute2's (of a tenth of the entries) and iproute2's. If the kernel has flower,
+flower rules are compared with `tc -batch`; otherwise rules in a BPF map are compared with one call per rule.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ link set vf0 master br0 up
 
 
 def figures() -> Iterator[dict[str, object]]:
-    """Seconds, medians of repeats."""
+    """Yield the figures: medians of repeats, s."""
     if os.geteuid() != 0:
         print("netlink: needs root; no figures", file=sys.stderr)
         return
@@ -84,10 +84,10 @@ def _flower() -> dict[str, object]:
         ours_s = median(_install_s(rules) for _ in range(REPEATS))
         rules.close()
         batch = "\n".join(
-            f"filter add dev vf0 ingress protocol all pref 7 flower dst_mac {_mac(each)} "
-            f"action tunnel_key set src_ip 10.0.0.9 dst_ip 10.0.0.{1 + each % 4} id 100 dst_port 4789 nocsum "
-            f"index {500 + each % 4} pipe action mirred egress redirect dev {WAY_OUT}"
-            for each in range(RULES)
+            f"filter add dev vf0 ingress protocol all pref 7 flower dst_mac {_mac(rule)} "
+            f"action tunnel_key set src_ip 10.0.0.9 dst_ip 10.0.0.{1 + rule % 4} id 100 dst_port 4789 nocsum "
+            f"index {500 + rule % 4} pipe action mirred egress redirect dev {WAY_OUT}"
+            for rule in range(RULES)
         )
         began = time.perf_counter()
         _run("tc", "-batch", "-", text=batch)
@@ -152,7 +152,7 @@ def _host() -> Iterator[None]:
 
 
 def _learn(first: int, last: int) -> None:
-    lines = (f"fdb append {_mac(each)} dev vx0 dst 10.0.0.{1 + each % 4}" for each in range(first, last))
+    lines = (f"fdb append {_mac(entry)} dev vx0 dst 10.0.0.{1 + entry % 4}" for entry in range(first, last))
     _run("bridge", "-batch", "-", text="\n".join(lines))
 
 

@@ -1,8 +1,8 @@
-"""Training the source's four networks on 1,000 rows; ranking 10,000 configurations by corrected physics.
+"""Training the thesis's four networks on 1,000 rows; ranking 10,000 configurations by the physical predictor.
 
-Jobs and outcomes follow a made-up law. Training stops early where it gets no better, as it does for users;
-the epochs that were made stand beside it. Baselines, in the same run: the four trainings' own times added up,
-as if one came after the other; a random forest's predictions of the same configurations.
+Jobs and outcomes follow a made-up law. Training stops early if it gets no better, as it does for users, and
+the number of epochs is reported. Baselines in the same run: the sum of the four trainings' times, and a
+random forest's predictions of the same configurations.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from statistics import median
 import numpy as np
 
 from benchmarks.figure import figure
+from control.jobs import Candidates, Job, LocalRun, Objective
 from control.predictor import baselines
 from control.predictor.examples import Examples, of_one_job
 from control.predictor.networks import Kind
 from control.predictor.physical import train_physical
 from control.predictor.training import train
 from control.recommender.analytic import Analytic
-from control.recommender.model import Candidates, Job, LocalRun, Objective
 from control.recommender.ports import Request
 
 ROWS, JOBS, RANKED = 1000, 7, 10_000
@@ -59,7 +59,7 @@ def figures() -> Iterator[dict[str, object]]:
 
 
 def _train(kind: Kind) -> tuple[float, int]:
-    """Seconds, and epochs that were made."""
+    """Return seconds and the number of epochs."""
     rows = _examples(ROWS)
     began = time.perf_counter()
     trained = train(kind, rows, 0)
@@ -67,7 +67,7 @@ def _train(kind: Kind) -> tuple[float, int]:
 
 
 def _ranked() -> tuple[float, float]:
-    """Seconds to predict and rank, and to predict by a forest."""
+    """Return the seconds to predict and rank, and to predict by a forest."""
     known, asked = _examples(ROWS), _candidates(RANKED, np.random.default_rng(1))
     job = known.jobs[0]
     question = of_one_job(job, asked, _law(asked, 1.0))
@@ -75,8 +75,7 @@ def _ranked() -> tuple[float, float]:
     forest = baselines.fit(baselines.Baseline.FOREST, Objective.TIME, known, 0)
 
     def ours() -> None:
-        request = Request(job=job, candidates=asked, objective=Objective.COST)
-        Analytic(model.predict(question)).recommend(request)
+        Analytic().recommend(Request(job, asked, Objective.COST, expected_s=model.predict(question)))
 
     rounds = [(_seconds(ours), _seconds(lambda: forest.predict(question))) for _ in range(REPEATS)]
     first, second = (median(column) for column in zip(*rounds, strict=True))
@@ -86,10 +85,10 @@ def _ranked() -> tuple[float, float]:
 def _examples(count: int) -> Examples:
     random = np.random.default_rng(0)
     jobs = tuple(_job(index, random) for index in range(JOBS))
-    given, job = _candidates(count, random), random.integers(JOBS, size=count)
-    expected_s = _law(given, 1.0 + job)
-    time_s = expected_s * given.vcpus**0.1 * random.lognormal(0, 0.05, count)
-    return Examples(jobs, job, given, time_s, time_s / 3600 * given.price_usd_h, expected_s)
+    rows, job = _candidates(count, random), random.integers(JOBS, size=count)
+    expected_s = _law(rows, 1.0 + job)
+    time_s = expected_s * rows.vcpus**0.1 * random.lognormal(0, 0.05, count)
+    return Examples(jobs, job, rows, time_s, time_s / 3600 * rows.price_usd_h, expected_s)
 
 
 def _job(index: int, random: np.random.Generator) -> Job:
@@ -120,8 +119,8 @@ def _candidates(count: int, random: np.random.Generator) -> Candidates:
     )
 
 
-def _law(given: Candidates, work: float | np.ndarray) -> np.ndarray:
-    return 1e5 * work * (1 / (given.count * given.vcpus) + 1e-4 * given.count)
+def _law(rows: Candidates, work: float | np.ndarray) -> np.ndarray:
+    return 1e5 * work * (1 / (rows.count * rows.vcpus) + 1e-4 * rows.count)
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -1,7 +1,7 @@
 """How fast the twin follows a series of RDMA sends packet by packet through one fault.
 
-The load is perftest's: 10,000 messages of 2^23 bytes, one after another, over a queue pair with packets of
-4 KiB on 100 Gbit/s, and one outage of 150 ms in their midst: 20.48 million packets.
+The load is perftest's: 10,000 messages of 2^23 bytes, one after another, over a queue pair with packets of 4
+KiB at 100 Gbit/s, with one outage of 150 ms in the middle. That makes 20.48 million packets.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ QP = QueuePair()
 
 
 def figures() -> Iterator[dict[str, object]]:
-    """Seconds of core time for the series, median of repeats; the SimPy model's are scaled up by packets."""
+    """Yield the core time of the series, s, as the median of repeats. The SimPy model's time is scaled up by
+    packets."""
     packets = MESSAGE_BYTES // QP.mtu_bytes
     wire_s = (QP.mtu_bytes + rdma.ROCE_V2_BYTES) * 8 / RATE_BPS
     send_s = packets * wire_s + RTT_S
     _series(1, 0.0)
     runs = [_series(MESSAGES, MESSAGES / 2 * send_s) for _ in range(REPEATS)]
-    cpu_s = median(each[0] for each in runs)
+    cpu_s = median(taken_s for taken_s, _ in runs)
     series = runs[0][1]
     began_s = PLAIN_MESSAGES / 2 * send_s
     plain = Connection(QP, packets, wire_s, RTT_S / 2, [(began_s, began_s + OUTAGE_S)], [])
@@ -58,8 +59,7 @@ def _series(messages: int, began_s: float) -> tuple[float, rdma.SendSeries]:
     began = time.process_time()
     series = rdma.send_series(
         QP,
-        rate_bps=RATE_BPS,
-        rtt_s=RTT_S,
+        rdma.Link(RATE_BPS, RTT_S),
         messages=messages,
         message_bytes=MESSAGE_BYTES,
         outages=np.array([[began_s, began_s + OUTAGE_S]]),

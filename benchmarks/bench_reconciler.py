@@ -1,9 +1,9 @@
-"""How long the reconciler takes from a request for a dump to the instructions, at 100,000 entries.
+"""Time of the reconciler from a request for a dump to the instructions, at 100,000 entries.
 
-A dump is of the twin's kernel tables (a copy of each column; reading a real kernel's messages is not in it),
-the tables in no order, as a kernel has them. First plan: nothing is installed. Steady: all is, and no row has
-moved since the last dump, or all have. Baseline: benchmarks/plain_reconciler.py on the same rows, which it is
-given as the lists that it would have.
+A dump copies the columns of the twin's kernel tables; reading a real kernel's messages is not included. The
+tables are unordered, as a kernel's are. First plan: no rule is installed. Steady: all rules are installed,
+and since the last dump either no row has changed its place or all have. Baseline:
+benchmarks/plain_reconciler.py on the same rows as lists.
 """
 
 from __future__ import annotations
@@ -30,14 +30,12 @@ from control.reconciler.model import (
     Table,
 )
 from control.reconciler.ports import (
-    Add,
     Changed,
-    Delete,
     Dump,
     Dumped,
     Installed,
     Instruction,
-    Replace,
+    RuleChange,
     Started,
 )
 from control.reconciler.reconciler import Reconciler
@@ -73,8 +71,8 @@ def figures() -> Iterator[dict[str, object]]:
 
 @dataclass(frozen=True)
 class Case:
-    """tables: the kernel; representors: where rules go; shuffled: whether rows lie elsewhere at each dump;
-    settled: whether the same dump was looked at before; target_ms: aimed at, if anything."""
+    """A case to time. tables: the kernel's; representors: the devices of the rules; shuffled: rows are in
+    another order at every dump; settled: the same dump was handled before; target_ms: the goal, or None."""
 
     tables: KernelTables
     representors: Representors
@@ -120,18 +118,18 @@ def _state() -> ForwardingState:
 
 
 def _rules(state: ForwardingState, representors: Representors) -> Rules:
-    """What the state calls for, as the kernel would have it."""
+    """Return the rules that the state calls for, as the kernel would show them."""
     mac, remote = state.evpn.mac, state.evpn.remote
     count = len(representors.device)
-    each = np.tile(np.arange(ENTRIES), count)
+    entry = np.tile(np.arange(ENTRIES), count)
     return Rules(
         device=np.repeat(representors.device, ENTRIES),
-        mac=mac[each],
-        vni=np.full(len(each), VNI),
-        remote=remote[each],
-        action=SETTINGS.first_action + (remote[each] & 0xFFFF),
-        handle=1 + np.arange(len(each)),
-        cookie=np.full(len(each), SETTINGS.owner),
+        mac=mac[entry],
+        vni=np.full(len(entry), VNI),
+        remote=remote[entry],
+        action=SETTINGS.first_action + (remote[entry] & 0xFFFF),
+        handle=1 + np.arange(len(entry)),
+        cookie=np.full(len(entry), SETTINGS.owner),
     )
 
 
@@ -158,7 +156,7 @@ def _timed(name: str, case: Case, plain: float) -> dict[str, object]:
 
 
 def step(case: Case) -> tuple[float, int]:
-    """Median seconds of dump, diff and plan, and how many rule changes are asked for."""
+    """Return the median time of dump, diff and plan, s, and the number of rule changes requested."""
     random = np.random.default_rng(3)
     times, changes = [], 0
     machine = _running(case)
@@ -179,26 +177,24 @@ def step(case: Case) -> tuple[float, int]:
 
 
 def _running(case: Case) -> Reconciler:
-    """Started, with a first dump of nothing behind it, or of the case's tables if it is to be settled."""
+    """Return a started reconciler whose first dump was empty, or the case's tables if it is settled."""
     settings = ReconcilerSettings(max_rules=10**7, dump_interval_s=0.0)
     machine = Reconciler(case.representors, settings)
-    (first,) = [one for one in machine.handle(Started(0.0)) if isinstance(one, Dump)]
+    (first,) = [step for step in machine.handle(Started(0.0)) if isinstance(step, Dump)]
     state, rules = _dump(case.tables if case.settled else KernelTables())
     _finish(machine, machine.handle(Dumped(0.0, first.request, state, rules)), 0.0)
     return machine
 
 
 def _request(machine: Reconciler, at_s: float) -> int:
-    (dump,) = [
-        one for one in machine.handle(Changed(at_s, frozenset({Table.EVPN_FDB}))) if isinstance(one, Dump)
-    ]
-    return dump.request
+    steps = machine.handle(Changed(at_s, frozenset({Table.EVPN_FDB})))
+    return next(step.request for step in steps if isinstance(step, Dump))
 
 
 def _finish(machine: Reconciler, instructions: list[Instruction], at_s: float) -> int:
-    """Says that every batch was carried out, to the last: rule changes in all."""
+    """Report every batch as installed, to the last. Return the number of rule changes."""
     changes = 0
-    while asked := [one for one in instructions if isinstance(one, Add | Replace | Delete)]:
+    while asked := [step for step in instructions if isinstance(step, RuleChange)]:
         changes += len(asked[0].reasons)
         instructions = machine.handle(Installed(at_s, asked[0].request))
     return changes
@@ -219,7 +215,7 @@ def _plain_rows(case: Case) -> list[list[tuple[int, ...]]]:
 
 
 def plain_s(case: Case) -> float:
-    """Median seconds of the plain diff."""
+    """Return the median time of the plain diff, s."""
     rows = _plain_rows(case)
     times = []
     for _ in range(5):
@@ -230,7 +226,7 @@ def plain_s(case: Case) -> float:
 
 
 def memory_mb(case: Case) -> tuple[float, float]:
-    """Megabytes at the highest point of dump, diff and plan; and of the plain rows and their diff."""
+    """Return the peak memory of dump, diff and plan, and of the plain rows and their diff, MB."""
     machine = _running(case)
     request = _request(machine, 1.0)
     tracemalloc.start()

@@ -1,28 +1,28 @@
 """How many request-hops per second the request-level twin does, and what a hop costs as containers grow.
 
-A hop is a visit of a request to a container. Requests go through groups of ten services, in two shapes: a
-chain, in which each calls the next (a visit has two CPU parts with the callee's answer between them), and a
-fan, whose first calls the nine others in parallel (their visits have one part). Demands are exponential;
-containers have four threads under a quota that is used to 80 % and throttles one period in a hundred. The
-road is the control loop's: run_until and end_period of every period, nobody deciding, no series kept.
+A hop is a visit of a request to a container. Requests go through groups of ten services, in two shapes. In a
+chain each service calls the next: a visit has two CPU parts with the callee's answer between them. In a fan
+the first calls the nine others in parallel: their visits have one part. Demands are exponential. Containers
+have four threads under a quota that is used to 80 % and throttles one period in a hundred. The loop is the
+control loop's without decisions and series: run_until and end_period of every period.
 """
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Iterator
 from statistics import median
 
 import numpy as np
 
-from benchmarks.figure import figure
+from benchmarks.figure import figure, median_s
 from benchmarks.simpy_requests import Chain
 from control.allocator.model import Application, CpuLimits
+from control.services import Draw
 from twin.containers import cfs
 from twin.containers.members import Members
 from twin.containers.model import Machine
-from twin.containers.requests.model import Arrivals, Client, Draw, RequestWorkload, ServiceGraph
+from twin.containers.requests.model import Arrivals, Client, RequestWorkload, ServiceGraph
 from twin.containers.requests.physics import Requests
 
 PERIOD_S = 0.1
@@ -34,7 +34,7 @@ MACHINE = Machine(0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
 
 
 def groups(count: int, hops: int, fan: bool = False) -> RequestWorkload:
-    """`count` groups of ten services, chains or fans, and requests for `hops` visits in all."""
+    """Return `count` groups of ten services, chains or fans, and requests for `hops` visits in all."""
     rng = np.random.default_rng(3)
     rate = UTILISATION * QUOTA_CORES / MEAN_S * count
     at_s = np.cumsum(rng.exponential(1 / rate, hops // SERVICES))
@@ -91,9 +91,12 @@ def groups(count: int, hops: int, fan: bool = False) -> RequestWorkload:
 
 
 def figures() -> Iterator[dict[str, object]]:
-    """Hops per second of one core's time (the process's CPU time, so that neighbours on a machine count
-    less) and by the wall clock, medians of repeats; the baseline is the SimPy model of one chain in the
-    same run. Then the cost of a hop as the containers grow a hundredfold."""
+    """Yield hops per second of one core's time, and by the wall clock; medians of repeats.
+
+    Core time is the process's CPU time, so that neighbours on a machine count less. The baseline is the SimPy
+    model of one chain in the same run. The last figure is the cost of a hop as the containers grow a
+    hundredfold.
+    """
     plain, plain_hops = _plain(200)
     for shape in ("chain", "fan"):
         for count in (1, 7):
@@ -130,19 +133,18 @@ def _cost_ns(load: RequestWorkload) -> float:
 
 
 def _twin(load: RequestWorkload) -> tuple[float, float, Requests]:
-    """(wall seconds, CPU seconds) of a run, medians of repeats, and the last run."""
-    wall, cpu = [], []
-    for _ in range(REPEATS):
-        physics = _start(load)
-        report = cfs.new_report(len(load.names))
-        gc.collect()
-        began, began_cpu = time.perf_counter(), time.process_time()
+    """Return (wall seconds, CPU seconds) of a run, medians of repeats, and the last run."""
+    started = [_start(load) for _ in range(REPEATS)]
+    waiting = iter(started)
+
+    def run() -> None:
+        physics = next(waiting)
         for row in range(load.periods):
             physics.run_until((row + 1) * PERIOD_S)
             physics.end_period(row, 0, report)
-        wall.append(time.perf_counter() - began)
-        cpu.append(time.process_time() - began_cpu)
-    return median(wall), median(cpu), physics
+
+    report = cfs.new_report(len(load.names))
+    return *median_s(run, REPEATS), started[-1]
 
 
 def _start(load: RequestWorkload) -> Requests:
@@ -157,7 +159,7 @@ def _start(load: RequestWorkload) -> Requests:
 
 
 def _plain(periods: int) -> tuple[float, int]:
-    """(hops per core-second of the SimPy model of one chain, hops done)."""
+    """Return (hops per core-second of the SimPy model of one chain, hops done)."""
     rng = np.random.default_rng(3)
     seconds = periods * PERIOD_S
     at_s = np.cumsum(rng.exponential(MEAN_S / UTILISATION / QUOTA_CORES, int(seconds / MEAN_S)))

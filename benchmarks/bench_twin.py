@@ -1,20 +1,17 @@
 """How many container-periods per second the period-level twin does, with Escra in the loop.
 
-The workload is synthetic and seeded: bursty demand (log-normal, correlated over ten periods, a
-different mean each), memory that climbs and falls back as a garbage-collected heap, at other rates in each
-container. Everything of the twin is on: telemetry jitter, quota writes, memory traps, grants, sweeps.
+The workload is synthetic and seeded. Demand is bursty (log-normal, correlated over ten periods, a different
+mean for each container). Memory climbs and falls back like a garbage-collected heap, at a different rate in
+each container. Everything in the twin is on: telemetry jitter, quota writes, memory traps, grants, sweeps.
 """
 
 from __future__ import annotations
 
-import gc
-import time
-from collections.abc import Callable, Iterator
-from statistics import median
+from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.figure import figure
+from benchmarks.figure import figure, median_s
 from benchmarks.simpy_containers import Baseline
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import Application
@@ -36,7 +33,7 @@ MACHINE = Machine(
 
 
 def bursty(periods: int, count: int, applications: int) -> Workload:
-    """Demand and memory as the module says; the limits are 2.5 × mean CPU and 1.3 × peak memory."""
+    """Return demand and memory as the module says. The limits are 2.5 × mean CPU and 1.3 × peak memory."""
     rng = np.random.default_rng(7)
     mean = rng.lognormal(-1.5, 0.8, count)
     demand = np.empty((periods, count))
@@ -64,9 +61,11 @@ def bursty(periods: int, count: int, applications: int) -> Workload:
 
 
 def figures() -> Iterator[dict[str, object]]:
-    """Container-periods per second of one core's time (the process's CPU time, so that neighbours on a shared
-    machine do not count), and by the wall clock; medians of repeats. The baseline is the SimPy model's
-    rate at 1,000 containers in the same run, by CPU time too."""
+    """Yield container-periods per second of one core's time, and by the wall clock; medians of repeats.
+
+    Core time is the process's CPU time, so that neighbours on a shared machine do not count. The baseline is
+    the SimPy model's rate at 1,000 containers in the same run, by CPU time too.
+    """
     small = bursty(1000, 1000, 1)
     slow, slow_done = _baseline(small, periods=60)
     yield _figure(bursty(1000, 10_000, 20), slow, "≥ 30 million")
@@ -98,11 +97,11 @@ def _twin(load: Workload) -> tuple[float, float, Outcome]:
         return simulate(load, Escra(EscraSettings()), MACHINE, seed=seed, record=False)
 
     outcome = once()
-    return *_median_s(once, REPEATS), outcome
+    return *median_s(once, REPEATS), outcome
 
 
 def _baseline(load: Workload, periods: int) -> tuple[float, float]:
-    """(container-periods per core-second, share of the work done) of the SimPy model."""
+    """Return (container-periods per core-second, share of the work done) of the SimPy model."""
     demand, memory = (
         [column.tolist() for column in table[:periods].T] for table in (load.demand_cores, load.memory_bytes)
     )
@@ -114,7 +113,7 @@ def _baseline(load: Workload, periods: int) -> tuple[float, float]:
         models.append(Baseline(demand, memory, THREADS, HOST_CORES, *limits, PERIOD_S, *delays))
         models[-1].run()
 
-    _, seconds = _median_s(once, 3)
+    _, seconds = median_s(once, 3)
     done = sum(container.done_s for container in models[-1].containers)
     arrived = sum(map(sum, demand)) * PERIOD_S
     return len(demand) * periods / seconds, _share_done(done, arrived)
@@ -122,15 +121,3 @@ def _baseline(load: Workload, periods: int) -> tuple[float, float]:
 
 def _share_done(done: float, arrived: float) -> float:
     return round(float(done / arrived), 5)
-
-
-def _median_s(work: Callable[[], object], repeats: int) -> tuple[float, float]:
-    """Median seconds of wall time and of CPU time, which differ where the machine is shared."""
-    wall, cpu = [], []
-    for _ in range(repeats):
-        gc.collect()
-        began, began_cpu = time.perf_counter(), time.process_time()
-        work()
-        wall.append(time.perf_counter() - began)
-        cpu.append(time.process_time() - began_cpu)
-    return median(wall), median(cpu)

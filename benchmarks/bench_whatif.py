@@ -47,7 +47,7 @@ def _round(trace: Path, folder: str) -> tuple[float, float, float, float]:
     """Wall seconds and peak MB of one `whatif` with all policies, then of one process per policy."""
     wall, rss = _ask(trace, POLICIES, folder)
     apart = [_ask(trace, (policy,), folder) for policy in POLICIES]
-    return wall, rss, sum(each[0] for each in apart), max(each[1] for each in apart)
+    return wall, rss, sum(child[0] for child in apart), max(child[1] for child in apart)
 
 
 def _figure(
@@ -121,8 +121,8 @@ def _write(folder: Path) -> tuple[float, float]:
 
     times: dict[str, list[float]] = {"arrow": [], "pandas": []}
     for _ in range(REPEATS):
-        for each in (arrow, pandas):
+        for reader in (arrow, pandas):
             began = time.perf_counter()
-            each()
-            times[each.__name__].append(time.perf_counter() - began)
+            reader()
+            times[reader.__name__].append(time.perf_counter() - began)
     return median(times["arrow"]), median(times["pandas"])

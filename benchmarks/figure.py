@@ -1,6 +1,11 @@
-"""One performance figure, as `python -m benchmarks` prints it."""
+"""One performance figure, as `python -m benchmarks` prints it, and the timing of what is measured."""
 
 from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from statistics import median
 
 
 def figure(
@@ -14,8 +19,11 @@ def figure(
     target: str,
     **more: object,
 ) -> dict[str, object]:
-    """A JSON object: the figure, what it is compared with in the same run and its value in the same unit, how
-    many times better the figure is (`ratio` > 1), what was aimed at; more: what it depends on."""
+    """Return a JSON object with the figure and what it is compared with.
+
+    baseline, baseline_value: the comparison in the same run, in the same unit. ratio: how many times better
+    the figure is (> 1: better). target: what was aimed at. more: what the figure depends on.
+    """
     return {
         "name": name,
         "value": _short(value),
@@ -28,6 +36,18 @@ def figure(
     }
 
 
+def median_s(work: Callable[[], object], repeats: int) -> tuple[float, float]:
+    """Return the median seconds of wall time and of CPU time, which differ on a shared machine."""
+    wall, cpu = [], []
+    for _ in range(repeats):
+        gc.collect()
+        began, began_cpu = time.perf_counter(), time.process_time()
+        work()
+        wall.append(time.perf_counter() - began)
+        cpu.append(time.process_time() - began_cpu)
+    return median(wall), median(cpu)
+
+
 def _short(value: float) -> float:
-    """Four significant digits, whole above 1000."""
+    """Round to four significant digits, or to a whole number above 1000."""
     return round(value) if abs(value) >= 1000 else float(f"{value:.4g}")

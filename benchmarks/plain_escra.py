@@ -1,7 +1,7 @@
 """The baseline: Escra's CPU rule for one container at a time, in plain Python.
 
-For: the ratio in bench_allocator. Not for: use. It decides what control.allocator.escra decides for
-containers in one application when nothing joins or leaves, up to rounding to whole microcores.
+For: the ratio in bench_allocator. Not for: use. Up to rounding to whole microcores, it decides what
+control.allocator.escra decides for containers in one application when nothing joins or leaves.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def step(
     unused: Sequence[float],
     throttled: Sequence[bool],
 ) -> list[tuple[int, float]]:
-    """One period's decisions: (index, new quota)."""
+    """Return one period's decisions: (index, new quota)."""
     pool = omega - sum(container.quota for container in containers)
     wanted: list[tuple[int, float]] = []
     asked = 0.0

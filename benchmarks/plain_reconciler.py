@@ -1,7 +1,8 @@
-"""The baseline: which rules to add, replace and delete, with dicts and one entry at a time, in plain Python.
+"""The baseline: decide which rules to add, replace and delete with dicts, one entry at a time, in plain
+Python.
 
-For: the ratio in bench_reconciler. Not for: use. It decides what control.reconciler.diff decides for one
-representor, host routes and no duplicated addresses.
+For: the ratio in bench_reconciler. Not for: production. It decides what control.reconciler.diff decides for
+one representor, host routes and no duplicated addresses.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ def diff(
     vni: int,
     owner: int,
 ) -> tuple[list[Row], list[Row], list[Row]]:
-    """(delete, replace, add): rules as rows of (device, mac, vni, remote, action, handle, cookie)."""
+    """(delete, replace, add): rules as rows tenant (device, mac, vni, remote, action, handle, cookie)."""
     dead = {(address, link) for address, _, link, usable in neighbours if not usable}
     routed = {prefix for prefix, _, gateway, link in routes if (gateway, link) not in dead}
     entries = list(evpn)
     tunnels = {link for _, _, _, link in entries}
-    here = {mac for mac, port, _, is_local in bridge if is_local or port not in tunnels}
+    on_host = {mac for mac, port, _, is_local in bridge if is_local or port not in tunnels}
     wanted = {
         mac: remote
-        for mac, remote, of, _ in entries
-        if of == vni and mac and not mac >> 40 & 1 and mac not in here
+        for mac, remote, tenant, _ in entries
+        if tenant == vni and mac and not mac >> 40 & 1 and mac not in on_host
     }
     actions = {}
     installed = {}
@@ -42,15 +43,15 @@ def diff(
     delete = [rule for mac, rule in installed.items() if mac not in wanted]
     replace, add = [], []
     for mac, remote in wanted.items():
-        there = installed.get(mac)
-        if there is not None and there[3] == remote:
+        installed_rule = installed.get(mac)
+        if installed_rule is not None and installed_rule[3] == remote:
             continue
         if remote not in routed:
             continue
         if remote not in actions:
             actions[remote] = next_action
             next_action += 1
-        handle = 0 if there is None else there[5]
+        handle = 0 if installed_rule is None else installed_rule[5]
         row = (device, mac, vni, remote, actions[remote], handle, owner)
-        (add if there is None else replace).append(row)
+        (add if installed_rule is None else replace).append(row)
     return delete, replace, add

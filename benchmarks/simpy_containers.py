@@ -1,9 +1,10 @@
-"""The straightforward model of the same containers: one SimPy process each, one timeout per period.
+"""The straightforward model of the same containers: one SimPy process per container, one timeout per period.
 
-For: the baseline of bench_twin. Per period and container the same CPU physics as twin.containers (fluid
-work, quota exhausted early by several threads, refill by a quota write), memory with traps, grants and the
-agents' sweep, and the same Escra rules, in plain Python. Not in it, to its advantage: telemetry jitter,
-reclaim on demand and kills (the pool must suffice), burst, recording, restarts, joins and leaves.
+For: the baseline of bench_twin. Per period and container it does the same CPU physics as twin.containers
+(fluid work, a quota exhausted early by several threads, refill by a quota write), memory with traps, grants
+and the agents' sweep, and the same Escra rules, in plain Python. It leaves out, to its advantage: telemetry
+jitter, reclaim on demand and kills (the pool must suffice), burst, recording, restarts, joins and leaves. Not
+for: use.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ RECLAIM_INTERVAL_S, INITIAL_MEMORY = 5.0, 0.8
 
 @dataclass(slots=True)
 class Container:
-    """One container's state; seconds and cores as in twin.containers.cfs."""
+    """One container's state. Seconds and cores are as in twin.containers.cfs."""
 
     demand: Sequence[float]
     memory: Sequence[int]
@@ -86,8 +87,8 @@ class Container:
 class Baseline:
     """A fleet of containers of one application under Escra's CPU rule.
 
-    demand, memory: per container its cores and bytes per period; limit_cores, limit_bytes: Ω and M; delays in
-    seconds, the first two together below a period.
+    demand, memory: per container its cores and bytes per period. limit_cores, limit_bytes: Ω and M. Delays
+    are in seconds; the first two together are below a period.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Baseline:
         self._grant_delay_s = oom_grant_delay_s
 
     def run(self) -> None:
-        """Simulates all periods."""
+        """Simulate all periods."""
         env = simpy.Environment()
         for container in self.containers:
             env.process(self._container(env, container))
@@ -136,7 +137,7 @@ class Baseline:
     def _grant(
         self, env: simpy.Environment, container: Container, rate: float
     ) -> Generator[simpy.Event, Any, None]:
-        """Holds the container until whole steps have made its memory fit."""
+        """Hold the container until whole steps have made its memory fit."""
         self.traps += 1
         container.held = True
         steps = -((container.limit_bytes - container.wanted_bytes) // GRANT_BYTES)
@@ -163,7 +164,7 @@ class Baseline:
         offset = self._telemetry_delay_s + self._write_delay_s
         for row in range(1, periods):
             yield env.timeout(self._period_s - (self._write_delay_s if row > 1 else 0.0))
-            quotas, unused, throttled, _, _ = zip(*(each.report for each in self.containers), strict=True)
+            quotas, unused, throttled, _, _ = zip(*(book.report for book in self.containers), strict=True)
             decided = plain_escra.step(self._books, self._limit_cores, quotas, unused, throttled)
             yield env.timeout(self._write_delay_s)
             for index, quota in decided:

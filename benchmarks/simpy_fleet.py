@@ -1,8 +1,9 @@
 """The straightforward model of a fleet's job: SimPy, a timeout for every iteration.
 
-For: the baseline of bench_fleet. A process for each cause of faults and one for the job, which waits out each
-iteration, save and start, and is interrupted by what it does not survive. Not in it, to its advantage: swaps
-of hosts, second faults of an attachment, stalls that overlap, idle times of the network; spares never end.
+For: the baseline of bench_fleet. There is a process for each cause of faults and one for the job. The job
+waits out each iteration, save and start, and is interrupted by what it does not survive. It leaves out, to
+its advantage: swaps of hosts, second faults of an attachment, stalls that overlap, idle times of the network.
+Spares never run out. Not for: use.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ Steps = Generator[simpy.Event, Any, None]
 
 @dataclass(slots=True)
 class Job:
-    """iteration_s: healthy, and with an attachment that lacks an uplink; edges: (faults of the whole fleet
-    per second, repair_s) of each cause at the edge; host_per_s: faults of all hosts; stall_s: what an edge
-    fault adds."""
+    """A job and its faults.
+
+    iteration_s: healthy, and with an attachment that lacks an uplink. edges: (faults of the whole fleet per
+    second, repair_s) of each cause at the edge. host_per_s: faults of all hosts per second. stall_s: what an
+    edge fault adds.
+    """
 
     iteration_s: tuple[float, float]
     sigma: float
@@ -42,7 +46,7 @@ class Job:
     iterations: list[float] = field(default_factory=list)
 
     def run(self, duration_s: float) -> None:
-        """Simulates it."""
+        """Simulate duration_s seconds."""
         job = self.env.process(self._job())
         for per_s, repair_s in self.edges:
             self.env.process(self._edge(per_s, repair_s))

@@ -1,8 +1,8 @@
-"""The straightforward model of a queue pair: SimPy, a process for every packet on its way.
+"""The straightforward model of a queue pair: SimPy, with a process for every packet on its way.
 
 For: the baseline of bench_rdma, and an independent check of twin.fabric.packets. One process sends, one
-watches the ACK timer; each packet that gets through is a process that flies to the receiver and comes back
-as its answer. Not in it, to its advantage: links that are shared, and partners that answer.
+watches the ACK timer. Each packet that gets through is a process that flies to the receiver and returns as
+its answer. To its advantage the model leaves out shared links and partners that answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Times = Sequence[tuple[float, float]]
 
 
 class Connection:
-    """A reliable connection over a link of its own; `down` and `answers_down`: (begin, end) of outages."""
+    """A reliable connection over a link of its own. down, answers_down: (begin, end) of the outages, s."""
 
     def __init__(
         self, qp: QueuePair, packets: int, wire_s: float, delay_s: float, down: Times, answers_down: Times
@@ -39,7 +39,7 @@ class Connection:
         self.error_at_s = math.nan
 
     def run(self, messages: int) -> None:
-        """Sends them one after another, until all are acknowledged or the connection is in error."""
+        """Send messages one after another until all are acknowledged or the connection is in error."""
         self.env.process(self._watch())
         self.env.run(until=self.env.process(self._send(messages)))
 

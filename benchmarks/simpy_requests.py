@@ -1,11 +1,11 @@
 """The straightforward model of requests through a chain of services: SimPy processes and a resource.
 
 For: the baseline of bench_requests, and an independent check of the engine, request by request. One process
-per request visits the services in turn: it takes one of the service's workers (a SimPy Resource), burns the
+per request visits the services in turn. It takes one of the service's workers (a SimPy Resource), burns the
 first half of its CPU demand, waits for its callee, burns the second half, and gives the worker back. The
-CPUs of a service are shared evenly by whoever burns (egalitarian processor sharing on `cap` CPUs), and burn
-the period's pool together; when it is empty, all wait for the period's end. Not in it, to its advantage: all
-else that twin.containers.requests can do.
+requests that burn CPU share a service's CPUs evenly (egalitarian processor sharing on `cap` CPUs), and burn
+the period's pool together. When it is empty, all wait for the period's end. It leaves out, to its advantage,
+all else that twin.containers.requests can do. Not for: use.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 import simpy
 
-OVERDRAFT_S = 1e-10  # as the engine's: a pool that lasts exactly to its period's end is not exhausted
+OVERDRAFT_S = 1e-10  # as in the engine: a pool that lasts exactly to its period's end is not exhausted
 
 
 class Cpu:
-    """`cap` CPUs under a quota, shared evenly by those who `burn`; seconds and cores.
+    """`cap` CPUs under a quota, shared evenly by those who `burn`. Seconds and cores.
 
-    Whoever burns waits for an event of its own. One process sleeps until the next of them is done or the
-    pool is empty, and is interrupted by a plain event when somebody comes or the pool is filled.
+    Each caller of `burn` waits for an event of its own. One process sleeps until the next of them is done or
+    the pool is empty. A plain event wakes it when a caller comes or the pool is filled.
     """
 
     def __init__(self, env: simpy.Environment, cap: float, quota: float, period_s: float) -> None:
@@ -37,7 +37,7 @@ class Cpu:
         env.process(self._periods(period_s))
 
     def burn(self, seconds: float) -> simpy.Event:
-        """An event that happens when `seconds` of CPU time have been burnt."""
+        """Return an event that happens when `seconds` of CPU time have been burnt."""
         self._account()
         done = self._env.event()
         self._jobs.append([seconds, done])
@@ -54,9 +54,9 @@ class Cpu:
             rate = min(len(self._jobs), self._cap)
             self.pool -= rate * passed
             self.used += rate * passed
-            each = rate / len(self._jobs) * passed
+            burnt_s = rate / len(self._jobs) * passed
             for job in self._jobs:
-                job[0] -= each
+                job[0] -= burnt_s
 
     def _run(self) -> Generator[simpy.Event, Any, None]:
         env = self._env
@@ -92,7 +92,7 @@ class Cpu:
 
 
 class Chain:
-    """Services a client calls in turn, each with `workers` workers and `cap` CPUs under `quota` cores."""
+    """Services that a client calls in turn: each has `workers` workers and `cap` CPUs under `quota` cores."""
 
     def __init__(self, services: int, cap: float, quota: float, workers: int, period_s: float) -> None:
         self.env = simpy.Environment()
@@ -102,7 +102,7 @@ class Chain:
         self.hops = 0
 
     def run(self, at_s: Sequence[float], demands_s: Sequence[Sequence[float]], until_s: float) -> None:
-        """Requests due at `at_s`, each with its CPU seconds at every service; up to `until_s`."""
+        """Simulate requests due at `at_s`, each with its CPU seconds at every service, up to `until_s`."""
         self.ends_s = [float("nan")] * len(at_s)
         self.env.process(self._client(at_s, demands_s))
         self.env.run(until=until_s)

@@ -1,7 +1,7 @@
-"""Parameters of what decides: each with a unit, a default, a range and the reason for the default.
+"""Parameters of the code that decides, each with a unit, a default, a range and the reason for the default.
 
-Settings are a frozen dataclass whose fields are made by `parameter`; `check` enforces the
-ranges, and the command line and the documentation print the metadata.
+For: frozen dataclasses whose fields are made by `parameter`. `check` enforces the ranges. The command line
+and the documentation print the metadata. Not for: the parameters themselves.
 """
 
 from __future__ import annotations
@@ -16,21 +16,25 @@ from twinbed import ScenarioError
 def parameter(
     default: Any, *, unit: str, why: str, low: float | None = None, high: float | None = None
 ) -> Any:
-    """A dataclass field with its unit, its closed range [low, high] and why the default is what it is."""
+    """Return a dataclass field with its unit, its closed range [low, high] and the reason for its default."""
     return field(default=default, metadata={"unit": unit, "why": why, "low": low, "high": high})
 
 
 def check(name: str, settings: Any) -> None:
-    """Raises ScenarioError naming `name.key` for the first value out of its range or not finite."""
+    """Raise ScenarioError naming `name.key` for the first value that is outside its range or not finite."""
     for spec in fields(settings):
         value = getattr(settings, spec.name)
         values = value if isinstance(value, tuple) else (value,)
-        for one in values:
-            if isinstance(one, bool | str) or one is None:
+        for number in values:
+            if isinstance(number, bool | str) or number is None:
                 continue
             low, high = spec.metadata.get("low"), spec.metadata.get("high")
-            if not isfinite(one) or (low is not None and one < low) or (high is not None and one > high):
+            if (
+                not isfinite(number)
+                or (low is not None and number < low)
+                or (high is not None and number > high)
+            ):
                 unit = spec.metadata.get("unit", "")
                 raise ScenarioError(
-                    f"{name}.{spec.name}: {one} {unit} is outside [{low}, {high}]".replace("None", "any")
+                    f"{name}.{spec.name}: {number} {unit} is outside [{low}, {high}]".replace("None", "any")
                 )

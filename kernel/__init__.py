@@ -1,1 +1,1 @@
-"""The BPF programs that watch containers, and what builds and loads them. Imports nothing of ours."""
+"""The BPF programs that watch containers and send tunnelled frames, and what compiles and loads them."""

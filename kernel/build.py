@@ -1,8 +1,8 @@
-"""Compiles BPF programs to a relocatable object, once per source and compiler.
+"""Compiles BPF programs to relocatable objects, once per source and set of compiler flags.
 
-For: having the objects that loader.py and tunnel.py load. Not for: loading them. An object fits every kernel
-with BTF (CO-RE), so it may be built elsewhere than it runs; it is kept in the user's cache, never in the
-project.
+For: the objects that loader.py and tunnel.py load. Not for: loading them. An object fits every kernel with
+BTF (CO-RE), so it may be built on another machine than it runs on. It is kept in the user's cache, never in
+the project.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _CURE = "make system-vm"
 
 
 def object_file(cache: Path | None = None, source: Path | None = None) -> Path:
-    """The compiled programs, compiled now if they were not yet. cache: default ~/.cache/twinbed; source:
-    default SOURCE.
+    """Returns the compiled programs, and compiles them first if they are not in the cache.
 
-    Raises BackendError where there is no compiler or it refuses.
+    cache: default ~/.cache/twinbed; source: default SOURCE. Raises BackendError if there is no compiler, or
+    it refuses the source.
     """
     source = source or SOURCE
     folder = (cache or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "twinbed") / "bpf"
@@ -36,7 +36,7 @@ def object_file(cache: Path | None = None, source: Path | None = None) -> Path:
     built = folder / f"{source.name.partition('.')[0]}-{digest}.o"
     if built.exists():
         return built
-    compiler = next((found for each in _COMPILERS if (found := shutil.which(each))), None)
+    compiler = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if compiler is None:
         raise BackendError(f"{source.name}: no clang to compile it with; install it: {_CURE}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ def object_file(cache: Path | None = None, source: Path | None = None) -> Path:
 def _command() -> list[str]:
     machine = os.uname().machine
     architecture = {"x86_64": "x86", "aarch64": "arm64"}.get(machine, machine)
-    # Clang for the target bpf does not look where Debian keeps the machine's own headers.
+    # For the target bpf, clang does not search the folder in which Debian keeps the machine's own headers.
     return [*_FLAGS, f"-D__TARGET_ARCH_{architecture}", f"-I/usr/include/{machine}-linux-gnu"]
 
 

@@ -1,6 +1,6 @@
-"""The few functions of libbpf that loading and reading need, through ctypes.
+"""Calls, through ctypes, the few functions of libbpf that loading and reading need.
 
-For: loader.py and tunnel.py. Not for: anyone else. Source: libbpf 1.x, bpf.h and libbpf.h;
+For: the loaders and tunnel.py. Not for: anyone else. Source: libbpf 1.x, bpf.h, btf.h and libbpf.h;
 include/uapi/linux/bpf.h for `bpf_prog_info` and `bpf_map_info`.
 """
 
@@ -24,14 +24,15 @@ from functools import cache
 from twinbed import BackendError
 
 ON_RECORD = CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t)
-"""ring_buffer_sample_fn: context, record, size; 0 to go on."""
+"""ring_buffer_sample_fn: takes context, record and size, and returns 0 to go on."""
 
 STATS_RUN_TIME = 0
 ANY = 0
+_BTF_STRUCT = 4
 
 
 class ProgramInfo(Structure):
-    """struct bpf_prog_info up to run_cnt; the offsets are the kernel's interface."""
+    """struct bpf_prog_info up to run_cnt. The offsets are part of the kernel's interface."""
 
     _fields_ = (
         ("kind", c_uint32),
@@ -87,13 +88,17 @@ _FUNCTIONS = {
     "bpf_map_get_fd_by_id": (c_int, [c_uint32]),
     "bpf_enable_stats": (c_int, [c_int]),
     "bpf_obj_get_info_by_fd": (c_int, [c_int, c_void_p, POINTER(c_uint32)]),
+    "btf__load_vmlinux_btf": (c_void_p, []),
+    "btf__find_by_name_kind": (c_int, [c_void_p, c_char_p, c_uint32]),
+    "btf__type_by_id": (POINTER(c_uint32), [c_void_p, c_uint32]),
+    "btf__name_by_offset": (c_char_p, [c_void_p, c_uint32]),
     "libbpf_set_print": (c_void_p, [c_void_p]),
 }
 
 
 @cache
 def library() -> CDLL:
-    """libbpf with the signatures above, silenced. Raises BackendError where it is not installed."""
+    """Returns libbpf with the signatures above, silenced. Raises BackendError if it is not installed."""
     try:
         loaded = CDLL("libbpf.so.1", use_errno=True)
     except OSError as error:
@@ -103,3 +108,29 @@ def library() -> CDLL:
         function.restype, function.argtypes = result, arguments
     loaded.libbpf_set_print(None)
     return loaded
+
+
+@cache
+def _kernel_types() -> int:
+    types = library().btf__load_vmlinux_btf()
+    if not types:
+        raise BackendError("/sys/kernel/btf/vmlinux: this kernel has no type information (BTF)")
+    return int(types)
+
+
+def field_offset(owner: str, field: str) -> int:
+    """Returns how many bytes a field lies from the start of a struct of the running kernel.
+
+    Raises BackendError if the kernel has no type information, or no such field. Source: the kernel's
+    Documentation/bpf/btf.rst, BTF_KIND_STRUCT.
+    """
+    lib, types = library(), _kernel_types()
+    number = lib.btf__find_by_name_kind(types, owner.encode(), _BTF_STRUCT)
+    # struct btf_type: name, info (the low 16 bits count the members), size; then members: name, type, bit
+    # offset.
+    words = lib.btf__type_by_id(types, max(number, 0))
+    for member in range(words[1] & 0xFFFF if number > 0 else 0):
+        name, _, bits = words[3 + 3 * member : 6 + 3 * member]
+        if lib.btf__name_by_offset(types, name).decode() == field:
+            return int(bits & 0xFFFFFF) // 8
+    raise BackendError(f"this kernel has no field {field} in struct {owner}")

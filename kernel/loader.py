@@ -1,7 +1,8 @@
-"""Loads the BPF programs, names the containers to watch, and hands out what the kernel reported.
+"""Loads the BPF programs, names the containers to watch, and returns what the kernel reported.
 
 For: whoever wants period and memory records of named cgroups (testbed). Not for: what a record means for a
-container. Loads the CO-RE object through libbpf; docs/decisions/0012 says why not by bcc.
+container. Two loaders put the same programs into the kernel: libbpf, below, and bcc (bcc_loader.py). Decision
+0012 says when which is used.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,40 +25,114 @@ from twinbed import BackendError
 
 
 class Reported(NamedTuple):
-    """What came since it was last asked: arrays of records.PERIOD and records.PRESSURE, in time's order."""
+    """What was reported since the last reading: arrays of records.PERIOD and records.PRESSURE, oldest
+    first."""
 
     periods: NDArray[np.void]
     pressures: NDArray[np.void]
 
 
 class Overhead(NamedTuple):
-    """What one program cost so far: how often it ran, and for how long in total (ns)."""
+    """What one program has cost so far: how often it ran, and for how long in total (ns)."""
 
     runs: int
     time_ns: int
 
 
-class Hooks:
-    """The programs, loaded and attached for as long as this lives. Usable as a context manager.
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The programs of containers.bpf.c, loaded and attached until `close` is called.
 
-    Raises BackendError where this kernel, or this user, may not load them: what is missing and the cure.
+    programs: descriptor of each program, by the kernel function that it is attached to
+    maps: descriptor of each of MAPS
+    close: detaches and unloads everything; idempotent
     """
 
-    def __init__(self, compiled: Path | None = None, *, measure: bool = False) -> None:
+    programs: Mapping[str, int]
+    maps: Mapping[str, int]
+    close: Callable[[], None]
+
+
+MAPS = ("watched", "lost", "periods", "pressures")
+"""The maps of containers.bpf.c."""
+
+
+def by_libbpf(compiled: Path | None = None) -> Programs:
+    """Loads the programs from a compiled object, which libbpf fits to the running kernel.
+
+    compiled: default is the object that build.py makes. Raises BackendError if there is no compiler, or this
+    kernel or user may not load the programs.
+    """
+    lib, links, programs = library(), list[int](), dict[str, int]()
+    compiled = compiled or object_file()
+    loaded = lib.bpf_object__open_file(str(compiled).encode(), None)
+
+    def close() -> None:
+        nonlocal loaded
+        while links:
+            lib.bpf_link__destroy(links.pop())
+        if loaded:
+            lib.bpf_object__close(loaded)
+        loaded = None
+
+    try:
+        _existing(loaded, f"opening {compiled}")
+        _checked(lib.bpf_object__load(loaded), "loading the programs")
+        program = lib.bpf_object__next_program(loaded, None)
+        while program:
+            name = lib.bpf_program__name(program).decode()
+            links.append(_existing(lib.bpf_program__attach(program), f"attaching to {name}"))
+            programs[name] = lib.bpf_program__fd(program)
+            program = lib.bpf_object__next_program(loaded, program)
+        maps = {name: lib.bpf_object__find_map_fd_by_name(loaded, name.encode()) for name in MAPS}
+    except BaseException:
+        close()
+        raise
+    return Programs(programs, maps, close)
+
+
+def load() -> Programs:
+    """Loads the programs through libbpf, or through bcc if nothing can compile them in advance.
+
+    Raises BackendError if neither can.
+    """
+    try:
+        compiled = object_file()
+    except BackendError:
+        from kernel import bcc_loader
+
+        if not bcc_loader.available()[0]:
+            raise
+        return bcc_loader.by_bcc()
+    return by_libbpf(compiled)
+
+
+class Hooks:
+    """The programs, loaded and attached for as long as this object lives. Usable as a context manager.
+
+    loader: loads the programs; measure: let the kernel count how long the programs run. Raises BackendError,
+    which names what is missing and the cure, if this kernel or this user may not load them.
+    """
+
+    def __init__(self, loader: Callable[[], Programs] = load, *, measure: bool = False) -> None:
         self._lib = library()
-        self._links: dict[str, tuple[int, int]] = {}
-        self._object: int | None = None
+        self._loaded: Programs | None = None
         self._buffer: int | None = None
         self._stats: int | None = None
-        self._watched = self._lost = -1
         self._periods: list[bytes] = []
         self._pressures: list[bytes] = []
-        # Kept: ctypes does not, and the kernel's records arrive through them.
+        # Kept because ctypes does not keep them, and the kernel's records arrive through them.
         self._callbacks = (_appending(self._periods), _appending(self._pressures))
         try:
-            self._load(compiled or object_file())
+            self._loaded = loader()
+            self._programs, self._maps = self._loaded.programs, self._loaded.maps
+            self._buffer = self._lib.ring_buffer__new(self._maps["periods"], self._callbacks[0], None, None)
+            _existing(self._buffer, "mapping the ring buffer")
+            pressures, on_pressure = self._maps["pressures"], self._callbacks[1]
+            added = self._lib.ring_buffer__add(self._buffer, pressures, on_pressure, None)
+            _checked(added, "mapping the ring buffer")
             if measure:
-                self._stats = self._checked(self._lib.bpf_enable_stats(STATS_RUN_TIME), "counting run times")
+                self._stats = _checked(self._lib.bpf_enable_stats(STATS_RUN_TIME), "counting run times")
         except BaseException:
             self.close()
             raise
@@ -69,23 +145,25 @@ class Hooks:
 
     @property
     def descriptor(self) -> int:
-        """Readable (epoll) when something was reported."""
+        """A descriptor that is readable (epoll) when something was reported."""
         return int(self._lib.ring_buffer__epoll_fd(self._buffer))
 
     def watch(self, ids: Iterable[int]) -> None:
-        """Cgroups that are reported from now on; BackendError when there are too many."""
-        for each in ids:
-            key, purse = ctypes.c_uint64(each), (ctypes.c_uint64 * 3)()
-            done = self._lib.bpf_map_update_elem(self._watched, ctypes.byref(key), ctypes.byref(purse), ANY)
-            self._checked(done, f"watching cgroup {each}")
+        """Reports these cgroups from now on. Raises BackendError if there are too many."""
+        for cgroup in ids:
+            key, purse = ctypes.c_uint64(cgroup), (ctypes.c_uint64 * 3)()
+            code = self._lib.bpf_map_update_elem(
+                self._maps["watched"], ctypes.byref(key), ctypes.byref(purse), ANY
+            )
+            _checked(code, f"watching cgroup {cgroup}")
 
     def unwatch(self, ids: Iterable[int]) -> None:
-        """Cgroups that are reported no more; unknown ones are ignored."""
-        for each in ids:
-            self._lib.bpf_map_delete_elem(self._watched, ctypes.byref(ctypes.c_uint64(each)))
+        """Stops reporting these cgroups. Unknown ones are ignored."""
+        for cgroup in ids:
+            self._lib.bpf_map_delete_elem(self._maps["watched"], ctypes.byref(ctypes.c_uint64(cgroup)))
 
     def read(self) -> Reported:
-        """Everything reported since the last call; returns at once."""
+        """Returns everything reported since the last call, without waiting."""
         self._lib.ring_buffer__consume(self._buffer)
         periods = np.frombuffer(b"".join(self._periods), PERIOD)
         pressures = np.frombuffer(b"".join(self._pressures), PRESSURE)
@@ -94,69 +172,34 @@ class Hooks:
         return Reported(periods, pressures)
 
     def lost(self) -> int:
-        """Records that the kernel had no room for since the programs were loaded."""
+        """Returns the number of records that the kernel had no room for since the programs were loaded."""
         total = 0
-        for which in range(2):
-            count = ctypes.c_uint64()
-            key = ctypes.c_uint32(which)
-            self._lib.bpf_map_lookup_elem(self._lost, ctypes.byref(key), ctypes.byref(count))
+        for kind in range(2):
+            key, count = ctypes.c_uint32(kind), ctypes.c_uint64()
+            self._lib.bpf_map_lookup_elem(self._maps["lost"], ctypes.byref(key), ctypes.byref(count))
             total += count.value
         return total
 
     def overhead(self) -> dict[str, Overhead]:
-        """Per program, what it cost since it was loaded; zeros where run times are not counted."""
+        """Returns what each program has cost since it was loaded; zeros unless run times are counted."""
         result: dict[str, Overhead] = {}
-        for name, (_, descriptor) in self._links.items():
+        for name, descriptor in self._programs.items():
             info = ProgramInfo()
             size = ctypes.c_uint32(ctypes.sizeof(info))
-            done = self._lib.bpf_obj_get_info_by_fd(descriptor, ctypes.byref(info), ctypes.byref(size))
-            self._checked(done, f"asking about {name}")
+            code = self._lib.bpf_obj_get_info_by_fd(descriptor, ctypes.byref(info), ctypes.byref(size))
+            _checked(code, f"asking about {name}")
             result[name] = Overhead(int(info.run_cnt), int(info.run_time_ns))
         return result
 
     def close(self) -> None:
         """Detaches and unloads everything. Idempotent."""
-        while self._links:
-            self._lib.bpf_link__destroy(self._links.popitem()[1][0])
         if self._buffer:
             self._lib.ring_buffer__free(self._buffer)
-        if self._object:
-            self._lib.bpf_object__close(self._object)
+        if self._loaded is not None:
+            self._loaded.close()
         if self._stats is not None:
             os.close(self._stats)
-        self._object = self._buffer = self._stats = None
-
-    def _load(self, compiled: Path) -> None:
-        self._object = self._lib.bpf_object__open_file(str(compiled).encode(), None)
-        if not self._object:
-            raise self._refused(f"opening {compiled}", ctypes.get_errno())
-        self._checked(self._lib.bpf_object__load(self._object), "loading the programs")
-        program = self._lib.bpf_object__next_program(self._object, None)
-        while program:
-            name = self._lib.bpf_program__name(program).decode()
-            link = self._lib.bpf_program__attach(program)
-            if not link:
-                raise self._refused(f"attaching {name}", ctypes.get_errno())
-            self._links[name] = (link, self._lib.bpf_program__fd(program))
-            program = self._lib.bpf_object__next_program(self._object, program)
-        self._watched, self._lost, periods, pressures = (
-            self._checked(self._lib.bpf_object__find_map_fd_by_name(self._object, name), name.decode())
-            for name in (b"watched", b"lost", b"periods", b"pressures")
-        )
-        self._buffer = self._lib.ring_buffer__new(periods, self._callbacks[0], None, None)
-        if not self._buffer:
-            raise self._refused("mapping the ring buffer", ctypes.get_errno())
-        added = self._lib.ring_buffer__add(self._buffer, pressures, self._callbacks[1], None)
-        self._checked(added, "mapping the ring buffer")
-
-    def _checked(self, result: int, what: str) -> int:
-        if result < 0:
-            # libbpf 1.x returns −errno, and sets errno as well where it returns −1.
-            raise self._refused(what, ctypes.get_errno() or -result)
-        return result
-
-    def _refused(self, what: str, number: int) -> BackendError:
-        return BackendError(f"kernel hooks: {what} was refused ({os.strerror(number)}); {_cure(number)}")
+        self._loaded = self._buffer = self._stats = None
 
 
 def _appending(records: list[bytes]) -> ctypes._FuncPointer:
@@ -167,12 +210,25 @@ def _appending(records: list[bytes]) -> ctypes._FuncPointer:
     return ON_RECORD(on_record)
 
 
-def _cure(number: int) -> str:
-    instead = "poll cgroup files instead"
+def _checked(result: int, action: str) -> int:
+    if result < 0:
+        # libbpf 1.x returns −errno, and sets errno as well where it returns −1.
+        raise _refused(action, ctypes.get_errno() or -result)
+    return result
+
+
+def _existing(pointer: int | None, action: str) -> int:
+    if not pointer:
+        raise _refused(action, ctypes.get_errno())
+    return pointer
+
+
+def _refused(action: str, number: int) -> BackendError:
+    cure = "poll cgroup files instead"
     if number in (errno.EPERM, errno.EACCES) and os.geteuid() == 0:
-        return f"this kernel (lockdown) or container (capabilities) forbids BPF tracing; {instead}"
-    if number in (errno.EPERM, errno.EACCES):
-        return f"run as root, or {instead}"
-    if number in (errno.ENOENT, errno.ESRCH, errno.EINVAL):
-        return f"this kernel lacks what the programs attach to or the types they read; {instead}"
-    return instead
+        cure = f"this kernel (lockdown) or container (capabilities) forbids BPF tracing; {cure}"
+    elif number in (errno.EPERM, errno.EACCES):
+        cure = f"run as root, or {cure}"
+    elif number in (errno.ENOENT, errno.ESRCH, errno.EINVAL):
+        cure = f"this kernel lacks what the programs attach to or the types they read; {cure}"
+    return BackendError(f"kernel hooks: {action} was refused ({os.strerror(number)}); {cure}")

@@ -1,8 +1,8 @@
-"""What the BPF programs report, as NumPy sees it.
+"""Declares the records of the BPF programs as NumPy types.
 
 For: the layouts of `struct period` and `struct pressure` in containers.bpf.c. Not for: reading them
-(loader.py). Times are nanoseconds, CLOCK_MONOTONIC where they are moments; `id` is the cgroup directory's
-inode number.
+(loader.py). Times are nanoseconds; moments are of CLOCK_MONOTONIC. `id` is the inode number of the cgroup's
+directory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,16 @@ PERIOD = np.dtype(
         ("elapsed", "<u4"),
     ]
 )
-"""A CFS period that ended, just before the pool was refilled. unused_ns: what was left of the pool; used_ns:
-what was taken from it since the last record, quota writes in between accounted for; nr_periods, nr_throttled:
-as cpu.stat had them, without this period; throttled: 1 where some run queue was held; elapsed: how many
-periods ended at once, more than 1 where the timer came late."""
+"""A CFS period that ended, just before the pool was refilled.
+
+end_ns: when it ended
+quota_ns: the quota in force
+unused_ns: what was left of the pool
+used_ns: what was taken from the pool since the last record, corrected for quota writes in between
+nr_periods, nr_throttled: the counters of cpu.stat, without this period
+throttled: 1 if some run queue was throttled
+elapsed: number of periods that ended at once, more than 1 if the timer was late
+"""
 
 PRESSURE = np.dtype(
     [
@@ -37,7 +43,8 @@ PRESSURE = np.dtype(
         ("pid", "<u4"),
     ]
 )
-"""A memory limit that was hit (kind UNDER_OOM, pid: who asked), or the kill that follows (KILL, pid: who)."""
+"""A memory limit that was hit (kind UNDER_OOM), or the kill that follows (kind KILL). pid: the process that
+asked for memory, or the one that is killed."""
 
 UNDER_OOM = 0
 KILL = 1

@@ -1,10 +1,10 @@
-// Tunnel rules on a representor: a frame whose destination MAC address has a rule leaves by VXLAN at once,
-// without the bridge; every other frame goes on to the bridge.
+// Applies tunnel rules on a representor. A frame whose destination MAC address has a rule leaves by VXLAN at once,
+// without the bridge. Every other frame goes on to the bridge.
 //
-// For: a host whose kernel has no flower or tunnel_key (docs/decisions/0021). Attached to the ingress of each
-// representor (clsact, direct action). Not for: receiving, which the tenant's own VXLAN device does. Rules of
-// several owners lie in maps of their own, each behind a program of its own.
-// Sources: linux/bpf.h (bpf_skb_set_tunnel_key, bpf_redirect), THORN-ML (SPEC §2).
+// For: a host whose kernel has no flower or tunnel_key (docs/decisions/0021). It is attached to the ingress of
+// each representor (clsact, direct action). Not for: receiving, which the tenant's own VXLAN device does. Each
+// owner of rules has its own program and maps.
+// Sources: linux/bpf.h (bpf_skb_set_tunnel_key, bpf_redirect), THORN-ML, section 2.
 
 #include <linux/types.h>
 #include <linux/bpf.h>

@@ -1,8 +1,8 @@
-"""The tunnel program and its maps: loaded anew, or taken over from whoever loaded them.
+"""Loads the tunnel program with its maps, or takes them over from the process that loaded them.
 
-For: testbed.fabric.rules.bpf, which attaches the program and decides what is in the maps. Not for: what rules
-there should be. Nothing is pinned: whoever holds the program's id, as a tc filter does, leads to the maps,
-and with the last filter and the last process that holds it all is gone.
+For: testbed.fabric.rules.bpf, which attaches the program and decides what is in the maps. Not for: which
+rules there should be. Nothing is pinned. A tc filter holds the program, and the program's id leads to the
+maps. They are gone with the last filter and the last process that hold the program.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ Keys = NDArray[np.void]
 
 
 class Tunnel:
-    """A program and its maps, held open. Usable as a context manager; made by `load` and `adopt`.
+    """A program and its maps, held open. Made by `load` and `adopt`; usable as a context manager.
 
-    room: how many rules its map takes; program, program_id: its descriptor and its number. A write or a
-    removal is seen by the next frame; an existing rule is exchanged without a moment between.
+    room: number of rules that the map takes
+    program, program_id: the program's descriptor and its number in the kernel
+
+    The next frame sees a write or a removal. Replacing an existing rule leaves no moment without one.
     """
 
     def __init__(self, program: int, maps: dict[str, int]) -> None:
@@ -53,9 +55,9 @@ class Tunnel:
 
     @classmethod
     def load(cls, room: int) -> Self:
-        """A new program, with no rules and no way out yet.
+        """Loads a new program, which has no rules and no way out yet. room: number of rules.
 
-        Raises BackendError where it cannot be compiled or this kernel or user may not load it.
+        Raises BackendError if it cannot be compiled, or this kernel or user may not load it.
         """
         lib = library()
         compiled = object_file(source=TUNNEL_SOURCE)
@@ -68,13 +70,13 @@ class Tunnel:
                 raise _refused("loading", -code)
             program = lib.bpf_program__fd(lib.bpf_object__next_program(loaded, None))
             maps = {name: lib.bpf_object__find_map_fd_by_name(loaded, name.encode()) for name in _SIZES}
-            return cls(os.dup(program), {name: os.dup(each) for name, each in maps.items()})
+            return cls(os.dup(program), {name: os.dup(map_) for name, map_ in maps.items()})
         finally:
             lib.bpf_object__close(loaded)
 
     @classmethod
     def adopt(cls, program_id: int) -> Self | None:
-        """The program of this id with its maps; None for one that is none of ours, or gone."""
+        """Returns the program of this id with its maps; None if it is not ours, or gone."""
         lib = library()
         program = lib.bpf_prog_get_fd_by_id(program_id)
         if program < 0:
@@ -83,8 +85,8 @@ class Tunnel:
         ids = (ctypes.c_uint32 * _MOST_MAPS)()
         info = ProgramInfo(nr_map_ids=_MOST_MAPS, map_ids=ctypes.addressof(ids))
         known = _ask(program, info) and info.name.decode() == _PROGRAM
-        for each in ids[: min(info.nr_map_ids, _MOST_MAPS)] if known else ():
-            if (descriptor := lib.bpf_map_get_fd_by_id(each)) >= 0:
+        for map_id in ids[: min(info.nr_map_ids, _MOST_MAPS)] if known else ():
+            if (descriptor := lib.bpf_map_get_fd_by_id(map_id)) >= 0:
                 maps[_map_info(descriptor).name.decode()] = descriptor
         if maps.keys() == _SIZES.keys() and all(_sizes(maps[name]) == _SIZES[name] for name in maps):
             return cls(program, maps)
@@ -99,34 +101,35 @@ class Tunnel:
         self.close()
 
     def close(self) -> None:
-        """Lets go of program and maps. Idempotent."""
+        """Closes the program and its maps. Idempotent."""
         if self.program >= 0:
             for descriptor in (self.program, *self._maps.values()):
                 os.close(descriptor)
         self.program, self._maps = -1, {}
 
     def set_way_out(self, device: int, local: int) -> None:
-        """device: ifindex of the VXLAN device that frames leave by; local: this host's VTEP address."""
+        """Sets where frames leave. device: ifindex of the VXLAN device; local: this host's VTEP address."""
         value = np.array([(device, local)], _WAY_OUT)
         code = self._lib.bpf_map_update_elem(self._maps[_OUT], _zero(), value.ctypes.data, ANY)
         if code < 0:
             raise _refused("setting the way out", -code)
 
     def frames(self) -> tuple[int, int]:
-        """Frames that a rule sent on, and frames left to the bridge, since the program was loaded."""
-        # Not os.cpu_count(): the kernel answers with a number for each CPU that could be.
+        """Returns the frames that a rule sent on, and those left to the bridge, since the program was
+        loaded."""
+        # Not os.cpu_count(): the kernel returns one count for each CPU that the machine could have.
         counts = np.zeros(_possible_cpus(), np.uint64)
-        found = []
-        for which in range(2):
-            key = ctypes.c_uint32(which)
+        sums = []
+        for kind in range(2):
+            key = ctypes.c_uint32(kind)
             code = self._lib.bpf_map_lookup_elem(self._maps[_FRAMES], ctypes.byref(key), counts.ctypes.data)
             if code < 0:
                 raise _refused("counting frames", -code)
-            found.append(int(counts.sum()))
-        return found[0], found[1]
+            sums.append(int(counts.sum()))
+        return sums[0], sums[1]
 
     def read(self) -> tuple[Keys, Keys]:
-        """All rules: arrays of KEY and of RULE, in no order."""
+        """Returns all rules: arrays of KEY and of RULE, in no order."""
         position = ctypes.c_uint64()
         keys, rules = np.zeros(_READ_AT_ONCE, KEY), np.zeros(_READ_AT_ONCE, RULE)
         parts: list[tuple[Keys, Keys]] = []
@@ -146,11 +149,13 @@ class Tunnel:
                 raise _refused("reading rules", -code)
             parts.append((keys[: count.value].copy(), rules[: count.value].copy()))
             first = False
-        return np.concatenate([each for each, _ in parts]), np.concatenate([each for _, each in parts])
+        return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
     def write(self, keys: Keys, rules: Keys) -> tuple[int, int]:
-        """Writes rules in order, over what was there: how many were written, and the errno of the one that
-        was refused (0: none was)."""
+        """Writes rules in order and replaces existing ones.
+
+        Returns the number of rules written, and the errno of the one that was refused (0 if none was).
+        """
         keys, rules = np.ascontiguousarray(keys), np.ascontiguousarray(rules)
         count = ctypes.c_uint32(len(keys))
         if not len(keys):
@@ -161,7 +166,7 @@ class Tunnel:
         return (len(keys), 0) if code >= 0 else (int(count.value), -int(code))
 
     def remove(self, keys: Keys) -> None:
-        """Removes rules; those that are not there are no matter."""
+        """Removes rules. Keys without a rule are ignored."""
         keys = np.ascontiguousarray(keys)
         while len(keys):
             count = ctypes.c_uint32(len(keys))
@@ -201,6 +206,6 @@ def _sizes(descriptor: int) -> tuple[int, int]:
     return info.key_size, info.value_size
 
 
-def _refused(what: str, number: int) -> BackendError:
+def _refused(action: str, number: int) -> BackendError:
     cure = "run as root" if os.geteuid() != 0 else "this kernel or container (CAP_BPF) forbids tc programs"
-    return BackendError(f"tunnel program: {what} was refused ({os.strerror(number)}); {cure}")
+    return BackendError(f"tunnel program: {action} was refused ({os.strerror(number)}); {cure}")

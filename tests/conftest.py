@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.containers.cgroup import hooks
-from testbed.vm import Vm, available
+from testbed.vm import StoppedError, Vm, available
 
 REAL = (
     "contract",
@@ -20,45 +21,75 @@ REAL = (
     "lab/containers/calibrate",
     "studies/fidelity_fabric",
 )
-"""Where tests run on the machine's own kernel and clock, which others use, too."""
+"""Folders of tests that use the machine's own kernel and clock, which others use, too."""
+
+MOST_STOPS = 3
+"""A test at which the guest stops this often is red: that is no chance."""
+
+stops: list[tuple[str, str]] = []
+"""Tests at which the VM stopped, and what it said."""
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What runs on the real machine runs alone (`-m real`); the rest may run side by side (`-m 'not real'
-    -n 2`). What is real, and what drives a browser, is tried once more when it fails, which the summary tells
-    of (RERUN): such a machine may stand still for longer than any deadline that is of use. What runs in the
-    VM is tried three times more: an emulated kernel stops for good now and then, and is booted anew. Files
-    with long tests come first: at the end nobody waits for the last one's."""
-    here = Path(__file__).parent
-    folders = [here / each for each in REAL]
-    for item in items:
-        kinds = {mark.name for mark in item.iter_markers()}
-        real = kinds & {"root", "vm"} or any(item.path.is_relative_to(each) for each in folders)
-        if real:
-            item.add_marker(pytest.mark.real)
-        if real or "browser" in kinds:
-            item.add_marker(pytest.mark.flaky(reruns=3 if "vm" in kinds else 1))
+    """Marks and orders the tests.
+
+    Tests of the real machine run alone (`-m real`); the others may run side by side (`-m 'not real' -n 2`). A
+    test of the real machine, or one that drives a browser, runs once more when it fails, because such a
+    machine may stand still for longer than any useful deadline. The summary tells of it (RERUN). Files with
+    long tests come first, so that nobody waits for the last one at the end. Tests named in TWINBED_DONE are
+    left out: they ran in a VM that stopped later.
+    """
+    done = os.environ.get("TWINBED_DONE", "").splitlines()
+    items[:] = [item for item in items if item.nodeid not in done]
+    folders = [Path(__file__).parent / folder for folder in REAL]
     lengths: dict[Path, int] = {}
     for item in items:
         kinds = {mark.name for mark in item.iter_markers()}
-        length = 0 if "real" in kinds else 2 if kinds & {"browser", "slow"} else 1
+        real = kinds & {"root", "vm"} or any(item.path.is_relative_to(folder) for folder in folders)
+        if real:
+            item.add_marker(pytest.mark.real)
+        if (real or "browser" in kinds) and "flaky" not in kinds:
+            item.add_marker(pytest.mark.flaky(reruns=1))
+        length = 0 if real else 2 if kinds & {"browser", "slow"} else 1
         lengths[item.path] = max(length, lengths.get(item.path, 0))
     items.sort(key=lambda item: -lengths[item.path])
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Repeats a test whose guest stopped, in a guest that is booted anew."""
+    vm = pyfuncitem.funcargs.get("vm")
+    if not isinstance(vm, Vm):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    while True:
+        try:
+            pyfuncitem.obj(**arguments)
+        except StoppedError as error:
+            stops.append((pyfuncitem.nodeid, str(error)))
+            if [test for test, _ in stops].count(pyfuncitem.nodeid) == MOST_STOPS:
+                raise
+            vm.start()
+        else:
+            return True
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Why something was tried again: nobody reads what passed in the end."""
+    """Shows why a test was repeated: nobody reads the output of a test that passed in the end."""
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"RERUN {report.nodeid}")
         terminalreporter.line(report.longreprtext)
+    for test, reason in stops:
+        terminalreporter.section(f"VM STOPPED, BOOTED ANEW: {test}")
+        terminalreporter.line(reason)
 
 
 @pytest.fixture(scope="session")
 def public_data() -> Callable[[str], Path]:
-    """A function: name of a public data set → its folder; skips the test where the data is not there."""
-    given = os.environ.get("TWINBED_DATA")
-    root = Path(given) if given else Path(__file__).parents[2] / "shared" / "data"
+    """Returns a function: name of a public data set → its folder. It skips the test if the data is
+    missing."""
+    root = Path(os.environ.get("TWINBED_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
     def folder(name: str) -> Path:
         if not (root / name).is_dir():
@@ -70,29 +101,29 @@ def public_data() -> Callable[[str], Path]:
 
 @pytest.fixture(scope="session")
 def cgroups() -> None:
-    """Skips the test where no cgroup can be made, found out without the code that is under test."""
+    """Skips the test if no cgroup can be made. Does not ask the code that is under test."""
     mount = Path("/sys/fs/cgroup")
-    there = (mount / "memory").is_dir() or (mount / "cgroup.controllers").exists()
-    if os.geteuid() != 0 or not there or not os.access(mount, os.W_OK):
+    mounted = (mount / "memory").is_dir() or (mount / "cgroup.controllers").exists()
+    if os.geteuid() != 0 or not mounted or not os.access(mount, os.W_OK):
         pytest.skip("making cgroups needs root and /sys/fs/cgroup mounted for writing")
 
 
 @pytest.fixture(scope="session")
 def tracing(cgroups: None) -> None:
-    """Skips the test where the kernel does not let BPF programs be attached; they are tested in the VM."""
-    there, reason = hooks.available()
-    if not there:
+    """Skips the test if the kernel lets no BPF programs be attached; they are tested in the VM."""
+    allowed, reason = hooks.available()
+    if not allowed:
         pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
 def kept_vm() -> Iterator[Vm]:
-    """A VM with Debian's stock kernel, not started yet; skips where there is none to be had."""
-    there, reason = available()
-    if not there:
+    """A VM with Debian's stock kernel, not started yet. Skips the test if none can be booted here."""
+    bootable, reason = available()
+    if not bootable:
         pytest.skip(f"no VM here: {reason}")
     if Path(__file__).resolve().is_relative_to("/tmp"):
-        pytest.skip("the VM has a /tmp of its own, so a tree that lies under /tmp is not to be seen in it")
+        pytest.skip("the VM has its own /tmp, so it cannot see a tree that lies under /tmp")
     kept = Vm()
     yield kept
     kept.stop()
@@ -100,7 +131,7 @@ def kept_vm() -> Iterator[Vm]:
 
 @pytest.fixture
 def vm(kept_vm: Vm) -> Vm:
-    """The session's VM, up; booted again where the test before lost it."""
+    """The session's VM, up. It is booted again if the test before lost it."""
     if kept_vm.pid is None:
         kept_vm.stop()
         kept_vm.start()

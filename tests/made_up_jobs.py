@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from control.jobs import Configuration, InstanceType, Job, LocalRun, candidates
 from control.predictor.examples import Examples
-from control.recommender.model import Configuration, InstanceType, Job, LocalRun, candidates
 
 TYPES = {
     name: InstanceType(name, "test", vcpus, memory, network_bps=vcpus * 1e9, cpu_speed=1.0)
@@ -31,13 +31,13 @@ def examples(jobs: int = 5, seed: int = 0, *, noise: float = 0.03, prior: bool =
         Job(f"job-{index}", {"epochs": 5.0 + index}, local_run(1.0 + index, index), 32, 1e5 * (1 + index))
         for index in range(jobs)
     ]
-    each = candidates(TYPES, PRICES, grid)
+    clusters = candidates(TYPES, PRICES, grid)
     job = np.repeat(np.arange(jobs), len(grid))
-    given = each.take(np.tile(np.arange(len(grid)), jobs))
-    physics = 1000.0 * (1.0 + job) * (1 / (given.count * given.vcpus) + 0.003 * given.count)
-    true = physics * 1.5 * (given.vcpus / 8) ** 0.2
+    rows = clusters.take(np.tile(np.arange(len(grid)), jobs))
+    physics = 1000.0 * (1.0 + job) * (1 / (rows.count * rows.vcpus) + 0.003 * rows.count)
+    true = physics * 1.5 * (rows.vcpus / 8) ** 0.2
     time_s = true * np.exp(noise * rng.standard_normal(len(job)))
     unknown = np.full(len(job), np.nan)
     return Examples(
-        tuple(known), job, given, time_s, time_s / 3600 * given.price_usd_h, physics if prior else unknown
+        tuple(known), job, rows, time_s, time_s / 3600 * rows.price_usd_h, physics if prior else unknown
     )

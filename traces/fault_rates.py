@@ -1,8 +1,8 @@
-"""How often the parts of a training fleet fail: published totals, and what a public fault trace adds up to.
+"""Tells how often the parts of a training fleet fail: published totals, and the sums of a public fault trace.
 
 For: faults per GPU and second by source, and the reader of StepFun's trace. Not for: drawing faults
-(twin.fabric.fleet), nor the time a path needs to fail over. Sources count GPUs or servers; a rate per GPU is
-what fleets of another size are made from. The trace is read where it lies and not shipped.
+(twin.fabric.fleet), nor the time a path needs to fail over. Sources count GPUs or servers. Rates per GPU
+carry over to fleets of another size. The trace is not shipped.
 
 Sources: A. Dubey et al., The Llama 3 Herd of Models, 2024, section 3.3.4 and table 5; StepFun,
 InfiniteHBD-Trace (SIGCOMM 2025, Apache-2.0).
@@ -23,7 +23,8 @@ from traces.schema import Floats
 from twinbed import TraceError
 
 Part = Literal["link", "nic", "other"]
-"""link: cables, optics, switch ports; nic: adapters; other: all that ends a host's part in a job."""
+"""link: cables, optics, switch ports; nic: adapters; other: all other faults that take a host out of a
+job."""
 
 PARTS: tuple[Part, ...] = ("link", "nic", "other")
 
@@ -34,14 +35,18 @@ _COLUMNS = ("node", "event_time_days", "event", "level", "fault_class", "desc")
 _PART_OF: Mapping[str, Part] = {"Parameter Plane Cable": "link", "NIC": "nic"}
 
 NO_FAULT = ("Stress Test Failure", "Training Task Troubleshooting", "Change", "Test")
-"""Classes of StepFun's trace in which people took a server away: no job was hit."""
+"""Classes of StepFun's trace in which people took a server out of use. No job was hit."""
 
 
 @dataclass(frozen=True, slots=True)
 class FaultCounts:
-    """Faults of a fleet by part, of so many GPUs that were watched for duration_s.
+    """Faults of a fleet by part.
 
-    repair_s: by part, float64[n], how long each fault lasted; empty where the source does not say.
+    source: where the counts are from
+    gpus: number of GPUs that were watched
+    duration_s: how long they were watched, s
+    counts: by part, number of faults
+    repair_s: by part, how long each fault lasted, s, float64[n]; empty if the source does not say
     """
 
     source: str
@@ -58,7 +63,8 @@ LLAMA3 = FaultCounts(
     duration_s=54 * DAY_S,
     counts={"link": 35, "nic": 7, "other": 377},
 )
-"""The job had one path per GPU: every fault of it was an interruption, and every interruption is counted."""
+"""The job had one path per GPU, so every fault of a path was an interruption. All interruptions are
+counted."""
 
 STEPFUN = FaultCounts(
     source="StepFun, 400 GPU servers for 348 days (InfiniteHBD-Trace), tests and changes left out; eight "
@@ -67,25 +73,29 @@ STEPFUN = FaultCounts(
     duration_s=348 * DAY_S,
     counts={"link": 33, "nic": 16, "other": 287},
 )
-"""What `read_stepfun` counts in that trace; how long each fault lasted is in the trace alone."""
+"""The counts of `read_stepfun` in that trace. Only the trace itself tells how long each fault lasted."""
 
 FLEETS: Mapping[str, FaultCounts] = {"llama3": LLAMA3, "stepfun": STEPFUN}
 
 
 def per_gpu_s(counts: FaultCounts, part: Part) -> float:
-    """Faults per second of one GPU's share: of its attachment (link, nic), of its part of a host (other)."""
+    """Returns faults per second of one GPU's share: its attachment (link, nic) or its part of a host
+    (other)."""
     return counts.counts[part] / (counts.gpus * counts.duration_s)
 
 
 def read_stepfun(
     path: str | Path, *, servers: int = 400, gpus_per_server: int = 8, days: float = 348.0
 ) -> FaultCounts:
-    """The trace of `servers` servers (the file names only those that failed) over `days` days.
+    """Returns the fault counts of StepFun's trace.
 
-    gpus_per_server: not in the trace; servers of its kind have eight.
+    path: the file or its folder
+    servers: number of servers; the file names only those that failed
+    gpus_per_server: not in the trace; servers of this kind have eight
+    days: length of the trace
 
-    path: the file or its folder. A fault that overlaps the one before on its server counts on its own; one
-    without an end has no repair time. Raises TraceError naming the file and the line.
+    A fault that overlaps the one before on its server counts separately. A fault without an end has no repair
+    time. Raises TraceError, which names the file and the line.
     """
     path = Path(path)
     path = path / FILE if path.is_dir() else path
@@ -121,13 +131,13 @@ def _check(path: Path, frame: pd.DataFrame, servers: int, days: float) -> None:
     unknown = ~frame["event"].isin(["fault_start", "fault_end"])
     times = frame["event_time_days"].to_numpy(np.float64)
     outside = ~((times >= 0) & (times <= days))
-    for wrong, says in (
+    for wrong, problem in (
         (unknown.to_numpy(), "column event: expected fault_start or fault_end"),
         (outside, f"column event_time_days: expected 0 to {days:g}"),
         (np.diff(times, prepend=times[:1]) < 0, "column event_time_days: runs backwards"),
     ):
         if wrong.any():
-            raise TraceError(f"{path}: line {int(np.argmax(wrong)) + table.FIRST_LINE}, {says}")
+            raise TraceError(f"{path}: line {int(np.argmax(wrong)) + table.FIRST_LINE}, {problem}")
     if frame["node"].nunique() > servers:
         raise TraceError(
             f"{path}: {frame['node'].nunique()} servers failed, more than the {servers} there are"

@@ -1,6 +1,6 @@
-"""One door for every trace: a path, a folder of a public data set, or the name of a shipped recording.
+"""Loads any trace: from a path, a folder of a public data set, or the name of a shipped recording.
 
-For: recognising a format and handing over to its reader. Not for: reading (traces/readers, traces/parquet).
+For: recognising a format and calling its reader. Not for: reading (traces/readers, traces/parquet).
 """
 
 from __future__ import annotations
@@ -13,16 +13,7 @@ from pathlib import Path
 from pydantic import ValidationError, validate_call
 
 from traces import parquet
-from traces.readers import (
-    bitbrains,
-    deathstarbench,
-    google_jobs,
-    nezha,
-    plain_csv,
-    sockshop,
-    surf,
-    table,
-)
+from traces.readers import bitbrains, deathstarbench, google_jobs, nezha, plain_csv, sockshop, surf, table
 from traces.schema import UsageTrace, select, validate
 from twinbed import TraceError
 
@@ -32,11 +23,14 @@ RECORDED = Path(__file__).parent / "recorded"
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A format: its name, what it is in one line, how to read it and how to know it.
+    """A trace format and how to read it.
 
-    read: path and keyword options → UsageTrace (options are documented there, checked and coerced by `load`);
-    recognises: the column names of a file → is it this format; is_parquet: False for CSV; files: names
-    under which a public data set comes, in the order in which they are looked for in a folder.
+    name: the user's word for it
+    description: what it is, in one line
+    read: path and keyword options → UsageTrace; `load` checks the options and converts text to their types
+    recognises: whether a file with these column names has this format
+    is_parquet: False for CSV
+    files: names of a public data set's files, in the order in which they are looked for in a folder
     """
 
     name: str
@@ -47,54 +41,43 @@ class Reader:
     files: tuple[str, ...] = ()
 
 
+def _has(*wanted: Sequence[str]) -> Callable[[list[str]], bool]:
+    return lambda columns: any(set(names) <= set(columns) for names in wanted)
+
+
 _READERS = (
     Reader(
         "recording",
         "twinbed's own Parquet (recordings and converted traces)",
         parquet.read,
-        lambda columns: set(parquet.COLUMNS) <= set(columns),
+        _has(parquet.COLUMNS),
         is_parquet=True,
     ),
-    Reader(
-        "sockshop",
-        "Sock Shop containers every 1 s, with injected faults (RCD)",
-        sockshop.read,
-        sockshop.recognises,
-        files=sockshop.FILES,
-    ),
-    Reader(
-        "deathstarbench",
-        "DeathStarBench social network pods every 10 s",
-        deathstarbench.read,
-        deathstarbench.recognises,
-        files=deathstarbench.FILES,
-    ),
-    Reader(
-        "nezha",
-        "Online Boutique and TrainTicket pods every minute (Nezha)",
-        nezha.read,
-        nezha.recognises,
-        files=nezha.FILES,
-    ),
-    Reader(
-        "google_jobs",
-        "Google 2011 cluster jobs every 5 minutes, percent of a reservation",
-        google_jobs.read,
-        google_jobs.recognises,
-        files=google_jobs.FILES,
+    *(
+        Reader(name, description, reader.read, _has(reader.COLUMNS), files=reader.FILES)
+        for name, description, reader in (
+            ("sockshop", "Sock Shop containers every 1 s, with injected faults (RCD)", sockshop),
+            ("deathstarbench", "DeathStarBench social network pods every 10 s", deathstarbench),
+            ("nezha", "Online Boutique and TrainTicket pods every minute (Nezha)", nezha),
+            (
+                "google_jobs",
+                "Google 2011 cluster jobs every 5 minutes, percent of a reservation",
+                google_jobs,
+            ),
+        )
     ),
     Reader(
         "bitbrains",
         "Bitbrains business VMs every 5 minutes, one month",
         bitbrains.read,
-        bitbrains.recognises,
+        _has(*bitbrains.COLUMNS),
         files=bitbrains.FILES,
     ),
     Reader(
         "surf",
         "SURF HPC batch jobs every 30 s, one day of a week",
         surf.read,
-        surf.recognises,
+        lambda columns: set(columns) == set(surf.COLUMNS),
         is_parquet=True,
         files=surf.FILES,
     ),
@@ -111,7 +94,7 @@ FORMATS: Mapping[str, Reader] = {reader.name: reader for reader in _READERS}
 
 
 def shipped() -> list[str]:
-    """Names of the recordings that come with twinbed, sorted."""
+    """Returns the names of the recordings that come with twinbed, sorted."""
     return sorted(path.stem for path in RECORDED.glob("*.parquet"))
 
 
@@ -125,11 +108,14 @@ def load(
     end_s: float | None = None,
     **options: object,
 ) -> UsageTrace:
-    """The validated trace at `source`: a file, a folder of a public data set, or a shipped recording's name.
+    """Returns the validated trace at `source`: a file, a public data set's folder, or a shipped recording.
 
-    format: a key of FORMATS (None = recognised by the content); containers, start_s, end_s: as in `select`;
-    max_containers: keep the first so many; options: the reader's own, text is converted to its types.
-    Raises TraceError in one line on anything that is not right.
+    format: a key of FORMATS (None = recognised by the content)
+    containers, start_s, end_s: as in `select`
+    max_containers: keep only this number of containers, the first ones
+    options: the reader's own; text is converted to their types
+
+    Raises TraceError, in one line, if anything is wrong.
     """
     path = _locate(source)
     if format is None:
@@ -166,7 +152,7 @@ def _recognise(path: Path) -> tuple[Path, Reader]:
     for reader in _READERS:
         if reader.is_parquet == is_parquet and reader.recognises(columns):
             return path, reader
-    # Its reader says best what is missing.
+    # This reader's error says best what is missing.
     return path, FORMATS["recording" if is_parquet else "csv"]
 
 

@@ -1,11 +1,12 @@
-"""Our own trace files: a UsageTrace as Parquet, written atomically and read back bit for bit.
+"""Writes a UsageTrace to Parquet atomically, and reads it back bit for bit.
 
 For: recordings, converted traces, shipped recordings. Not for: foreign Parquet (traces/readers/surf.py).
 
-Long form, container by container: container, app, time_s, cpu_cores, memory_bytes and, null where the
-source has none, rx_bytes, tx_bytes, throttled_s. An interval in which a container is absent has no row.
-What rows cannot say (interval, start, number of intervals, order of containers, metadata, notes) is
-JSON in the file's metadata under the key `twinbed`; DuckDB and pandas read the table as it is.
+The table is in long form, container by container: container, app, time_s, cpu_cores, memory_bytes, rx_bytes,
+tx_bytes, throttled_s. The last three are null if the source has none. An interval in which a container is
+absent has no row. Facts that rows cannot hold (interval, start, number of intervals, order of containers,
+metadata, notes) are JSON in the file's metadata under the key `twinbed`. DuckDB and pandas read the table as
+it is.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _SCHEMA = pa.schema(
 
 
 COLUMNS = tuple(_SCHEMA.names)
-"""The columns that make a Parquet file look like one of ours."""
+"""The columns by which a Parquet file is recognised as ours."""
 
 
 def write(trace: UsageTrace, path: str | Path) -> None:
-    """Writes the trace to `path`; the file is there whole or not at all.
+    """Writes the trace to `path`, whole or not at all.
 
-    Raises TraceError when the trace is not valid, BackendError when the file cannot be written
-    (folder missing, no permission, disk full); an older file at `path` is then still there.
+    Raises TraceError if the trace is not valid, and BackendError if the file cannot be written (folder
+    missing, no permission, disk full). An older file at `path` then stays.
     """
     path = Path(path)
     validate(trace, str(path))
@@ -71,10 +72,10 @@ def write(trace: UsageTrace, path: str | Path) -> None:
 
 
 def read(path: str | Path) -> UsageTrace:
-    """Reads a file written by `write`; equal to what was written, bit for bit.
+    """Returns the trace in a file written by `write`, equal to what was written, bit for bit.
 
-    Raises TraceError when the file is missing, is not Parquet, is cut short, has a foreign schema or
-    a version that this release does not know, or holds values that are not a valid trace.
+    Raises TraceError if the file is missing, is not Parquet, is cut short, has a foreign schema or a version
+    that this release does not know, or holds values that are not a valid trace.
     """
     path = Path(path)
     head = _head(path, _schema(path))
@@ -90,7 +91,7 @@ def read(path: str | Path) -> UsageTrace:
 
 
 def columns(path: Path) -> list[str]:
-    """Column names of any Parquet file. Raises TraceError when it is missing or not Parquet."""
+    """Returns the column names of any Parquet file. Raises TraceError if it is missing or not Parquet."""
     return list(_schema(path).names)
 
 
@@ -196,13 +197,13 @@ def _trace(path: Path, head: dict[str, Any], table: pa.Table) -> UsageTrace:
 def _cells(
     path: Path, table: pa.Table, containers: tuple[str, ...], rows: int, start_s: float, interval_s: float
 ) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]]]:
-    """(row, column) of every line of the table, each int64[lines]."""
+    """Returns (row, column) of every line of the table, two int64[lines]."""
     for name in ("container", "time_s", *sorted(set(QUANTITIES) - set(_OPTIONAL))):
         if table.column(name).null_count:
             raise TraceError(f"{path}: column {name} has missing values")
     names = table.column("container").combine_chunks()
-    where = {name: i for i, name in enumerate(containers)}
-    code_of = [where.get(name, -1) for name in names.dictionary.to_pylist()]
+    column_of = {name: i for i, name in enumerate(containers)}
+    code_of = [column_of.get(name, -1) for name in names.dictionary.to_pylist()]
     column = np.array(code_of, np.int64)[names.indices.to_numpy(zero_copy_only=False)]
     position = (table.column("time_s").to_numpy() - start_s) / interval_s
     nearest = np.rint(position)
@@ -219,7 +220,7 @@ def _cells(
 
 
 def _sync_folder(folder: Path) -> None:
-    """Makes the new name durable; a crash after this cannot bring the old file back."""
+    """Makes the new name durable: a crash after this cannot bring the old file back."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

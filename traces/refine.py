@@ -1,20 +1,20 @@
-"""A trace on another interval: coarse to fine by a stated random model, fine to coarse by adding up.
+"""Puts a trace on another interval: a finer one by a stated random model, a coarser one by adding up.
 
-For: replaying a 1 s … 5 min trace at the control period (100 ms). Not for: inventing load; every coarse
-interval keeps its mean CPU use.
+For: replaying a trace of 1 s … 5 min intervals at the control period (100 ms). Not for: inventing load. Every
+coarse interval keeps its mean CPU use.
 
 The model. Within a coarse interval, CPU use is the interval's mean times exp(σ·g), g a Gaussian AR(1)
 process (Ornstein–Uhlenbeck, correlation time `correlation_s`) per container, σ² = ln(1 + cv²): a
 log-normal, positive, autocorrelated multiplier with coefficient of variation `cv`. It is divided by its
-own mean over the interval, so the interval's mean is kept; what exceeds `max_cores` is cut and given to
-the interval's other moments in proportion to their room. Zero stays zero. Containers are independent; cv
-is the same at every level of use. Memory is the straight line between samples; network bytes follow CPU
-use within the interval (evenly where there is none); throttled time has no honest finer form and is left
-out.
+own mean over the interval, so the interval's mean is kept. Use above `max_cores` is cut and given to the
+interval's other moments in proportion to their room. Zero stays zero. Containers are independent, and cv is
+the same at every level of use. Memory is the straight line between samples. Network bytes follow CPU use
+within the interval, or are spread evenly if there is none. Throttled time is left out, because it has no
+honest finer form.
 
-The default parameters (burstiness.toml) are fitted from the recordings that ship with twinbed;
-`python -m traces.refine` fits them again and prints the file (redirect it elsewhere, then move it: the
-module reads the old one first).
+The default parameters (burstiness.toml) are fitted from the recordings that ship with twinbed. `python -m
+traces.refine` fits them again and prints the file. Redirect it elsewhere and then move it: the module reads
+the old file first.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ from traces.schema import MAX_CELLS, Floats, UsageTrace
 from twinbed import TraceError
 
 FIT_COARSE_S = 10.0
-"""Length over which the default is fitted (seconds): many times the correlation times seen, and still
-short enough that a recording of a minute has several."""
+"""Length over which the default is fitted, s: many times the measured correlation times, and short enough
+that a recording of a minute has several."""
 
 _LARGEST_CV = 100.0
-"""Beyond this all of an interval's use falls into one moment anyway."""
+"""Largest cv. Beyond it all of an interval's use falls into one moment anyway."""
 
 _CHUNK_CELLS = 1 << 19
-"""Fine cells worked on at once: 4 MiB an array stays in the cache and bounds the memory."""
+"""Fine cells worked on at once. An array of 4 MiB stays in the cache, and memory is bounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Burstiness:
     """How CPU use varies within a coarse interval.
 
-    cv: standard deviation / mean of the use at the fine interval (≥ 0; 0 = flat); correlation_s: time in
-    which the autocorrelation of ln(use) falls to 1/e (seconds, ≥ 0; 0 = white).
+    cv: standard deviation / mean of the use at the fine interval, ≥ 0; 0 = flat
+    correlation_s: time in which the autocorrelation of ln(use) falls to 1/e, s, ≥ 0; 0 = white
     """
 
     cv: float
@@ -72,7 +72,7 @@ def _default() -> Burstiness:
 
 
 DEFAULT = _default()
-"""What the shipped recordings show at 100 ms, each recording with the same weight."""
+"""Burstiness of the shipped recordings at 100 ms. Every recording has the same weight."""
 
 
 def refine(
@@ -82,11 +82,11 @@ def refine(
     burstiness: Burstiness = DEFAULT,
     max_cores: float | None = None,
 ) -> UsageTrace:
-    """The trace on intervals of interval_s, finer (by the model above) or coarser (`aggregate`).
+    """Returns the trace on intervals of interval_s, finer (by the model above) or coarser (`aggregate`).
 
-    max_cores: no fine value exceeds it, except where a coarse mean itself does: there use is flat. Same
-    trace, seed and parameters give the same bits. Adds a note. Raises TraceError when neither interval is a
-    multiple of the other, and when the result has more than MAX_CELLS cells.
+    max_cores: no fine value exceeds it; use is flat if the coarse mean itself does. The same trace, seed and
+    parameters give the same bits. Adds a note. Raises TraceError if neither interval is a multiple of the
+    other, or the result has more than MAX_CELLS cells.
     """
     if not (isfinite(interval_s) and interval_s > 0):
         raise TraceError(f"interval is {interval_s} s, expected a number above zero")
@@ -119,10 +119,11 @@ def refine(
 
 
 def aggregate(trace: UsageTrace, interval_s: float) -> UsageTrace:
-    """The trace on longer intervals: mean CPU, last memory, sums of the rest; adds a note.
+    """Returns the trace on longer intervals: mean CPU, last memory, sums of the rest. Adds a note.
 
-    A container is present where it is so at any moment. A last interval that is not full is left out.
-    Raises TraceError when interval_s is not a multiple of the trace's, or longer than the trace.
+    A container is present in an interval if it is present at any moment of it. A last interval that is not
+    full is left out. Raises TraceError if interval_s is not a multiple of the trace's, or longer than the
+    trace.
     """
     parts = _multiple(interval_s, trace.interval_s)
     rows = len(trace.present) // parts
@@ -138,8 +139,8 @@ def aggregate(trace: UsageTrace, interval_s: float) -> UsageTrace:
     def total(values: Floats | None) -> Floats | None:
         return None if values is None else blocks(values).sum(axis=1)
 
-    there = trace.present[: rows * parts].reshape(rows, parts, -1)
-    last = parts - 1 - np.argmax(there[:, ::-1], axis=1)
+    present = trace.present[: rows * parts].reshape(rows, parts, -1)
+    last = parts - 1 - np.argmax(present[:, ::-1], axis=1)
     note = f"Added up from {trace.interval_s:g} s to {interval_s:g} s intervals" + (
         f"; the last {left_out} of {len(trace.present)} do not fill one and were left out."
         if left_out
@@ -150,7 +151,7 @@ def aggregate(trace: UsageTrace, interval_s: float) -> UsageTrace:
         interval_s=interval_s,
         cpu_cores=blocks(trace.cpu_cores).mean(axis=1),
         memory_bytes=np.take_along_axis(blocks(trace.memory_bytes), last[:, None], axis=1)[:, 0],
-        present=np.asarray(there.any(axis=1), np.bool_),
+        present=np.asarray(present.any(axis=1), np.bool_),
         rx_bytes=total(trace.rx_bytes),
         tx_bytes=total(trace.tx_bytes),
         throttled_s=total(trace.throttled_s),
@@ -159,18 +160,18 @@ def aggregate(trace: UsageTrace, interval_s: float) -> UsageTrace:
 
 
 def fit(trace: UsageTrace, coarse_interval_s: float) -> Burstiness:
-    """The model's parameters for a fine trace seen through coarse intervals (`fit_all` of one trace)."""
+    """Returns the model's parameters for one fine trace seen through coarse intervals (see `fit_all`)."""
     return fit_all([trace], coarse_interval_s)
 
 
 def fit_all(traces: Sequence[UsageTrace], coarse_interval_s: float) -> Burstiness:
-    """Parameters by moments, each trace with the same weight whatever its length or number of cores.
+    """Returns parameters fitted by moments. Every trace has the same weight, whatever its length or cores.
 
-    cv² is the variance within coarse intervals over the mean square of their means, so busy intervals
-    count for more than idle ones; the correlation comes from the covariance of neighbouring fine
-    intervals. What varies over longer than the coarse interval is not seen, so strong, slow bursts come out
-    low (cv 1.34 for 1.5 at a correlation of 0.5 s and 20 s intervals). Raises TraceError when the traces
-    differ in interval, are shorter than the coarse one, or have no CPU use.
+    cv² is the variance within coarse intervals over the mean square of their means, so busy intervals count
+    for more than idle ones. The correlation comes from the covariance of neighbouring fine intervals.
+    Variation over longer than the coarse interval is not seen, so the cv of strong, slow bursts comes out low
+    (1.34 for 1.5 at a correlation of 0.5 s and 20 s intervals). Raises TraceError if the traces differ in
+    interval, are shorter than the coarse one, or have no CPU use.
     """
     intervals = {trace.interval_s for trace in traces}
     if len(intervals) != 1:
@@ -186,7 +187,7 @@ def fit_all(traces: Sequence[UsageTrace], coarse_interval_s: float) -> Burstines
 
 
 def _moments(trace: UsageTrace, coarse_interval_s: float) -> tuple[float, float]:
-    """(variance, lag-one covariance) within coarse intervals, both relative to the means' mean square."""
+    """Returns (variance, lag-one covariance) within coarse intervals, relative to the means' mean square."""
     parts = _multiple(coarse_interval_s, trace.interval_s)
     rows = len(trace.present) // parts
     if parts < 2 or rows == 0:
@@ -195,15 +196,15 @@ def _moments(trace: UsageTrace, coarse_interval_s: float) -> tuple[float, float]
             f"{trace.interval_s:g} s"
         )
     cpu = trace.cpu_cores[: rows * parts].reshape(rows, parts, trace.shape[1])
-    # Only intervals in which the container was there throughout: its start is not a burst.
-    there = trace.present[: rows * parts].reshape(rows, parts, -1).all(axis=1)
+    # Only intervals in which the container was present throughout: its start is not a burst.
+    whole = trace.present[: rows * parts].reshape(rows, parts, -1).all(axis=1)
     mean = cpu.mean(axis=1)
-    scale = float((mean[there] ** 2).sum())
+    scale = float((mean[whole] ** 2).sum())
     if not scale > 0:
         raise TraceError("burstiness cannot be fitted to a trace without CPU use")
     deviation = cpu - mean[:, None, :]
-    variance = (deviation**2).mean(axis=1)[there].sum()
-    covariance = (deviation[:, 1:] * deviation[:, :-1]).mean(axis=1)[there].sum()
+    variance = (deviation**2).mean(axis=1)[whole].sum()
+    covariance = (deviation[:, 1:] * deviation[:, :-1]).mean(axis=1)[whole].sum()
     return float(variance) / scale, float(covariance) / scale
 
 
@@ -252,7 +253,7 @@ def _cut(block: Floats, level: Floats, cap: float) -> None:
 
 
 def _interpolate(memory: Floats, present: NDArray[np.bool_], parts: int) -> Floats:
-    """Memory at the ends of the fine intervals: from the sample before to this one, in a straight line."""
+    """Returns memory at the ends of the fine intervals, on the line from the sample before to this one."""
     before = np.vstack([memory[:1], memory[:-1]])
     # A container that has just appeared has no sample before.
     known = np.vstack([present[:1], present[:-1]])
@@ -265,7 +266,8 @@ def _interpolate(memory: Floats, present: NDArray[np.bool_], parts: int) -> Floa
 
 
 def _share_out(total: Floats, cpu: Floats, mean: Floats) -> Floats:
-    """Interval totals over the fine intervals, in proportion to CPU use, or evenly where there is none."""
+    """Returns interval totals spread over the fine intervals in proportion to CPU use, or evenly without
+    it."""
     parts = len(cpu) // len(mean)
     block = cpu.reshape(len(mean), parts, -1)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -302,16 +304,16 @@ def _refined_note(
 
 
 def print_fit() -> None:
-    """Prints burstiness.toml as the shipped recordings give it. Raises TraceError when there are none."""
+    """Prints burstiness.toml, fitted to the shipped recordings. Raises TraceError if there are none."""
     if not shipped():
         raise TraceError(f"{RECORDED}: no recordings to fit burstiness to")
     traces = {name: parquet.read(RECORDED / f"{name}.parquet") for name in shipped()}
-    default = fit_all(list(traces.values()), FIT_COARSE_S)
+    fitted = {"default": fit_all(list(traces.values()), FIT_COARSE_S)}
+    fitted |= {name: fit(trace, FIT_COARSE_S) for name, trace in traces.items()}
     print("# Printed by `python -m traces.refine`: burstiness of CPU use in the shipped recordings.")
     print(f"# Within intervals of {FIT_COARSE_S:g} s; the default gives every recording the same weight.")
-    each = {name: fit(trace, FIT_COARSE_S) for name, trace in traces.items()}
-    for name, found in {"default": default, **each}.items():
-        print(f"\n[{name}]\ncv = {found.cv:.3f}\ncorrelation_s = {found.correlation_s:.3f}")
+    for name, burstiness in fitted.items():
+        print(f"\n[{name}]\ncv = {burstiness.cv:.3f}\ncorrelation_s = {burstiness.correlation_s:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""How often, or when, real users asked: series of request rates and lists of arrival times.
+"""Reads series of request rates and lists of arrival times of real users' requests.
 
 For: CSV files (plain or .gz) with `t_s,rps`, or with a column of time stamps. Not for: usage traces
-(traces.load), nor for drawing arrivals from a rate (lab.services.arrivals). Public data sets that are read as
-they are: the request rates of Autothrottle (Wang et al., NSDI 2024), Azure's LLM inference trace of 2023.
+(traces.load), nor for drawing arrivals from a rate. Two public data sets are read as they are: the request
+rates of Autothrottle (Wang et al., NSDI 2024) and Azure's LLM inference trace of 2023.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from traces.readers import table
 from traces.schema import Floats
@@ -32,29 +31,33 @@ _TOLERANCE = 0.01
 
 @dataclass(frozen=True, slots=True)
 class RequestRates:
-    """rates_rps: float64[n ≥ 2], finite and zero or above, each for step_s seconds (> 0)."""
+    """A series of request rates.
+
+    step_s: how long each rate holds, s (> 0)
+    rates_rps: requests per second, float64[n ≥ 2], finite and zero or above
+    """
 
     step_s: float
     rates_rps: Floats
 
     @property
     def duration_s(self) -> float:
-        """n · step_s, in seconds."""
+        """Length of the series: n · step_s, in seconds."""
         return len(self.rates_rps) * self.step_s
 
 
 def read_rates(path: str | Path) -> RequestRates:
-    """The series in a CSV with a time and a rate column; other columns are not looked at.
+    """Returns the series in a CSV with a time and a rate column; other columns are ignored.
 
-    Raises TraceError naming the file and the line: a rate that is not a number, zero or above; a time that
-    repeats, runs backwards or leaves a gap; fewer than two rows.
+    Raises TraceError, which names the file and the line: a rate that is not a number, zero or above; a time
+    that repeats, runs backwards or leaves a gap; fewer than two rows.
     """
     path = Path(path)
     frame = table.read_text(path, MAX_ROWS)
-    times = _times(path, frame[_column(path, frame, TIME)])
-    cells = frame[_column(path, frame, RATE)]
+    times = _times(path, frame[table.only(path, frame, TIME)])
+    cells = frame[table.only(path, frame, RATE)]
     rates = table.numbers(path, cells)
-    _refuse(path, cells, rates < 0, "a rate, zero or above")
+    table.refuse(path, cells, rates < 0, "a rate, zero or above")
     if len(times) < 2:
         raise TraceError(f"{path}: a single row, so how long its rate holds cannot be told")
     steps = np.diff(times)
@@ -72,14 +75,15 @@ def read_rates(path: str | Path) -> RequestRates:
 
 
 def read_timestamps(path: str | Path) -> Floats:
-    """Arrival times, float64[n ≥ 1] ascending, seconds since the first, from a CSV with a time column.
+    """Returns arrival times from a CSV with a time column: float64[n ≥ 1], ascending, seconds since the
+    first.
 
-    Equal times are requests at once. Raises TraceError naming the file and the line: a time that cannot be
+    Requests may have equal times. Raises TraceError, which names the file and the line: a time that cannot be
     read, or that is before the line above it.
     """
     path = Path(path)
     frame = table.read_text(path, MAX_ROWS)
-    cells = frame[_column(path, frame, TIME)]
+    cells = frame[table.only(path, frame, TIME)]
     times = _times(path, cells)
     back = np.flatnonzero(np.diff(times) < 0)
     if back.size:
@@ -90,29 +94,9 @@ def read_timestamps(path: str | Path) -> Floats:
     return np.asarray(times - times[0], np.float64)
 
 
-def _column(path: Path, frame: pd.DataFrame, names: tuple[str, ...]) -> str:
-    found = [name for name in names if name in frame]
-    if len(found) != 1:
-        wanted = " or ".join(map(repr, names))
-        have = f"columns {' and '.join(found)} mean the same" if found else f"no column {wanted}"
-        raise TraceError(f"{path}: {have}; the file has {', '.join(map(str, frame.columns[:12]))}")
-    return found[0]
-
-
 def _times(path: Path, cells: pd.Series[str]) -> Floats:
-    """Seconds since the first row's; exact to 1e-7 s for stamps, which are counted in whole nanoseconds."""
-    if cells.iloc[0].count("-") < 2 or "e" in cells.iloc[0].lower():
+    """Returns seconds, float64[n]; ISO 8601 times count from the first row's, exact to 1e-7 s."""
+    stamps_ns = table.iso_ns(path, cells)
+    if stamps_ns is None:
         return table.numbers(path, cells)
-    stamps = pd.to_datetime(cells.str.strip(), format="ISO8601", utc=True, errors="coerce")
-    _refuse(path, cells, stamps.isna().to_numpy(), "an ISO 8601 time")
-    whole = np.asarray(stamps.dt.as_unit("ns").astype("int64"), np.int64)
-    return np.asarray(whole - whole[0], np.float64) / 1e9
-
-
-def _refuse(path: Path, cells: pd.Series[str], bad: NDArray[np.bool_], expected: str) -> None:
-    """Raises TraceError naming the first line that is bad."""
-    if bad.any():
-        at = int(np.argmax(bad))
-        raise TraceError(
-            f"{path}: line {cells.index[at]}, column {cells.name}: {cells.iloc[at]!r}, expected {expected}"
-        )
+    return np.asarray(stamps_ns - stamps_ns[0], np.float64) / 1e9

@@ -1,12 +1,11 @@
-"""The one schema of a usage trace: who used how much CPU, memory and network, when.
+"""Defines the one schema of a usage trace: who used how much CPU, memory and network, when.
 
-For: the in-memory form that every reader produces and the Parquet form that we write. Not for:
-parsing foreign files (traces/readers), nor for refining coarse traces (traces/refine).
+For: the in-memory form that every reader produces and the Parquet form that we write. Not for: parsing
+foreign files (traces/readers), nor for refining coarse traces (traces/refine).
 
-A trace is dense: T regular intervals × N containers. A container that is not there in an interval
-(before it starts, after it ends) is `present = False`; its usage is 0 there. A value that is missing while
-the container is there is not a trace but an error (readers say which row), unless the reader is
-asked to fill it and says so in `notes`.
+A trace is dense: T regular intervals × N containers. A container that does not run in an interval (before it
+starts, after it ends) has `present = False` and usage 0 there. A value that is missing while its container
+runs is an error, and the reader names the row; or the reader is asked to fill it and says so in `notes`.
 """
 
 from __future__ import annotations
@@ -26,15 +25,19 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class UsageTrace:
-    """T intervals × N containers, time-major (row t, column i), C-contiguous.
+    """Usage in T intervals × N containers. Arrays are [T, N], time-major (row t, column i), C-contiguous.
 
-    containers: N distinct non-empty names; apps: N application names; start_s: time stamp of the first
-    interval's start (seconds, any epoch); interval_s: length of an interval (seconds, > 0).
-    cpu_cores: mean CPU use in the interval, cores, ≥ 0; memory_bytes: working set at the
-    interval's end, bytes, ≥ 0; rx_bytes/tx_bytes: network bytes received/sent in the interval, or None
-    where the source has no network counters; throttled_s: CFS throttled time in the interval (seconds)
-    or None; present: bool. metadata: the source's own facts (machine, kernel, command, licence…).
-    notes: what a reader or a refinement did to the data, one sentence each, shown to the user.
+    containers: N distinct non-empty names
+    apps: N application names
+    start_s: time stamp of the first interval's start, s, any epoch
+    interval_s: length of an interval, s, > 0
+    cpu_cores: mean CPU use in the interval, cores, ≥ 0
+    memory_bytes: working set at the interval's end, bytes, ≥ 0
+    present: whether the container runs, bool
+    rx_bytes, tx_bytes: network bytes received and sent in the interval; None if the source has no counters
+    throttled_s: CFS throttled time in the interval, s, or None
+    metadata: the source's own facts (machine, kernel, command, licence…)
+    notes: what a reader or a refinement did to the data, one sentence for each step, shown to the user
     """
 
     containers: tuple[str, ...]
@@ -52,12 +55,12 @@ class UsageTrace:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(T, N)"""
+        """Number of intervals and of containers: (T, N)."""
         return self.cpu_cores.shape
 
     @property
     def duration_s(self) -> float:
-        """T · interval_s, in seconds."""
+        """Length of the trace: T · interval_s, in seconds."""
         return len(self.cpu_cores) * self.interval_s
 
 
@@ -69,11 +72,12 @@ MAX_CELLS = 50_000_000
 
 
 def validate(trace: UsageTrace, source: str) -> None:
-    """Checks every promise of `UsageTrace`; `source` (a path or a name) begins the message.
+    """Checks every promise of `UsageTrace`. source: a path or a name, with which the message begins.
 
-    Raises TraceError naming the interval (counted from 1) with its time stamp, the column and the container
-    of the first value, in time order, that is NaN, infinite, negative, or not zero while its container is
-    absent; or naming the header fact that is wrong (no rows, no containers, a container twice, a length).
+    Raises TraceError for the first value, in time order, that is NaN, infinite, negative, or not zero while
+    its
+    container is absent: it names the interval (counted from 1), its time stamp, the column and the container.
+    Or it names the fact of the header that is wrong (no rows, no containers, a container twice, a length).
     """
     _validate_header(trace, source)
     for name in QUANTITIES:
@@ -99,12 +103,12 @@ def _validate_header(trace: UsageTrace, source: str) -> None:
         raise TraceError(f"{source}: no intervals (0 rows), expected at least one")
     if columns == 0:
         raise TraceError(f"{source}: no containers, expected at least one")
-    for what, names in (("container", trace.containers), ("app", trace.apps)):
+    for noun, names in (("container", trace.containers), ("app", trace.apps)):
         if len(names) != columns:
-            raise TraceError(f"{source}: {len(names)} {what} names for {columns} columns")
+            raise TraceError(f"{source}: {len(names)} {noun} names for {columns} columns")
         for index, name in enumerate(names):
             if not name.strip():
-                raise TraceError(f"{source}: {what} name of column {index + 1} is empty")
+                raise TraceError(f"{source}: {noun} name of column {index + 1} is empty")
     seen: set[str] = set()
     for name in trace.containers:
         if name in seen:
@@ -134,11 +138,12 @@ def select(
     start_s: float | None = None,
     end_s: float | None = None,
 ) -> UsageTrace:
-    """A part of a trace: these containers, in this order, and the intervals that begin in [start_s, end_s).
+    """Returns a part of a trace: these containers, in this order, and the intervals in [start_s, end_s).
 
-    start_s and end_s count seconds from the trace's own start. A container that is never there in the
-    window stays, absent. Adds a note when anything is left out. Raises TraceError on an unknown
-    container (naming close ones), on one that is named twice and on a window without intervals.
+    start_s, end_s: seconds from the trace's own start; an interval belongs to the window in which it begins.
+    A container that never runs in the window stays, absent. Adds a note if anything is left out. Raises
+    TraceError for an unknown container (it names close ones), a container named twice, and a window without
+    intervals.
     """
     columns = _columns(trace, containers)
     rows = len(trace.present)
@@ -177,11 +182,11 @@ def select(
 def _columns(trace: UsageTrace, containers: Sequence[str] | None) -> list[int]:
     if containers is None:
         return list(range(len(trace.containers)))
-    where = {name: i for i, name in enumerate(trace.containers)}
+    column_of = {name: i for i, name in enumerate(trace.containers)}
     for name in containers:
-        if name not in where:
+        if name not in column_of:
             close = get_close_matches(name, trace.containers, n=3) or list(trace.containers[:3])
             raise TraceError(f"no container {name!r} in the trace; close: {', '.join(close)}")
     if len(set(containers)) != len(containers) or not containers:
         raise TraceError(f"containers to select must be distinct and at least one: {', '.join(containers)}")
-    return [where[name] for name in containers]
+    return [column_of[name] for name in containers]

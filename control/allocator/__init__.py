@@ -1,7 +1,7 @@
 """Allocators: who gets how much CPU and memory, and why.
 
-For: the table of policies and `make`, which builds one from its name and its parameters as they come from
-a scenario, a command line or a form. Not for: the policies.
+For: the table of policies, and `make`, which builds one from its name and its parameters as they come from a
+scenario, a command line or a form. Not for: the policies themselves.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.ports import Allocator
-from control.allocator.static import Static, StaticSettings
-from control.allocator.unlimited import Unlimited, UnlimitedSettings
+from control.allocator.static import Static, StaticSettings, Unlimited, UnlimitedSettings
 from control.allocator.vpa import Vpa, VpaSettings
 from twinbed import ScenarioError
 
@@ -28,7 +27,7 @@ POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
     "autothrottle": (AutothrottleSettings, Autothrottle),
     "unlimited": (UnlimitedSettings, Unlimited),
 }
-"""Every policy's name, its settings (a frozen dataclass of `settings.parameter`s) and its allocator."""
+"""Each policy's name, its settings (a frozen dataclass of `settings.parameter`s) and its allocator."""
 
 _BOOLEANS = {"true": True, "on": True, "yes": True, "false": False, "off": False, "no": False}
 _KIND_NAMES: dict[type[Any], str] = {
@@ -40,43 +39,43 @@ _KIND_NAMES: dict[type[Any], str] = {
 
 
 def make(name: str, parameters: Mapping[str, object]) -> Allocator:
-    """A new allocator of policy `name`; parameters and errors as in `settings`."""
+    """Return a new allocator of policy `name`. Parameters and errors are those of `settings`."""
     checked = settings(name, parameters)
     return POLICIES[name][1](checked)
 
 
 def settings(name: str, parameters: Mapping[str, object]) -> Any:
-    """The settings of policy `name`; what `parameters` does not name keeps its default.
+    """Return the settings of policy `name`. Parameters that `parameters` does not name keep their defaults.
 
-    Values may be of the parameter's type or text that means one: `"0.5"`, `"true"`, and for a parameter
-    with several values `"0.1/0.2"` or a list. Raises ScenarioError naming the policy, parameter or value
-    that is wrong, and the names that come close.
+    A value has the parameter's type or is text for it: `"0.5"`, `"true"`, and `"0.1/0.2"` or a list for a
+    parameter with several values. Raises ScenarioError naming the wrong policy, parameter or value, and close
+    names.
     """
     if name not in POLICIES:
-        raise ScenarioError(f"no policy {name!r}; {_there_is(name, list(POLICIES))}")
+        raise ScenarioError(f"no policy {name!r}; {_choices(name, list(POLICIES))}")
     settings_type = POLICIES[name][0]
     known = [spec.name for spec in fields(settings_type)]
     types = get_type_hints(settings_type)
     values: dict[str, object] = {}
     for key, value in parameters.items():
         if key not in known:
-            raise ScenarioError(f"policy {name!r} has no parameter {key!r}; {_there_is(key, known)}")
+            raise ScenarioError(f"policy {name!r} has no parameter {key!r}; {_choices(key, known)}")
         values[key] = _coerce(f"{name}.{key}", value, types[key])
     return settings_type(**values)
 
 
-def _there_is(wrong: str, known: list[str]) -> str:
+def _choices(wrong: str, known: list[str]) -> str:
     close = get_close_matches(wrong, known, n=3)
-    return f"close: {', '.join(close)}" if close else f"there is {', '.join(known)}"
+    return f"close: {', '.join(close)}" if close else f"known: {', '.join(known)}"
 
 
 def _coerce(what: str, value: object, kind: Any) -> object:
-    """`value` as the field's type: bool, int, float, str or a tuple of one of them, of any length."""
+    """Return `value` as the field's type: bool, int, float, str or a tuple of one of them, of any length."""
     if get_origin(kind) is tuple:
         several = value.split("/") if isinstance(value, str) else value
         if not isinstance(several, list | tuple):
             several = (several,)
-        return tuple(_coerce(what, one, get_args(kind)[0]) for one in several)
+        return tuple(_coerce(what, part, get_args(kind)[0]) for part in several)
     result: object
     if kind is bool:
         result = _BOOLEANS.get(str(value).lower())
@@ -96,5 +95,5 @@ def _number(value: object, kind: type[Any]) -> int | float | None:
         number: int | float = kind(value)
     except (ValueError, OverflowError):
         return None
-    # int() cuts 1.5 to 1 without a word.
+    # int() would cut 1.5 to 1 silently.
     return number if isinstance(value, str) or number == value or kind is float else None

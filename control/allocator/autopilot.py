@@ -1,17 +1,15 @@
-"""Autopilot's vertical scaling: limits from recommenders, changed in place every few minutes.
+"""Autopilot's vertical scaling: recommenders set limits, which change in place every few minutes.
 
 For: sampling, the update interval, the limits in force and OOM kills. Not for: what a limit should be
 (autopilot_window.py, autopilot_ml.py) nor the application's global limits (cap.py).
 
-Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3; SPEC.md §1. CPU usage
-is a histogram of 1 s means over each update interval, memory the interval's peak. The paper does not
-publish the weights, decays and margins of its ML recommender: those here are our choice, made for the
-stated reasons and not fitted to any published figure.
+Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3. A CPU sample is a mean
+of 1 s; memory is the peak of the update interval. The paper does not publish the weights, decays and margins
+of its ML recommender. Those here are our choice, for the stated reasons, and are not fitted to a published
+figure.
 
-A memory limit is never lowered below the usage last reported: the kernel would refuse it (cgroup v1)
-or kill (v2).
-
-Memory per container: about 6.5 kB with the ML recommender, 1.2 kB with the moving window.
+A memory limit is never lowered below the usage last reported: the kernel would refuse it (cgroup v1) or kill
+the container (v2). Memory per container: about 6.5 kB with the ML recommender, 1.2 kB with the moving window.
 """
 
 from __future__ import annotations
@@ -24,7 +22,6 @@ from numpy.typing import NDArray
 
 from control.allocator.autopilot_ml import Ensemble, EnsembleRecommender
 from control.allocator.autopilot_window import Average, Peak, Percentile, Statistic, WindowRecommender
-from control.allocator.cap import reasons
 from control.allocator.histogram import Buckets, exponential
 from control.allocator.model import (
     Decision,
@@ -49,52 +46,68 @@ _CHOICES = {
 
 @dataclass(frozen=True)
 class AutopilotSettings:
-    """Parameters of Autopilot: common ones, then the moving window's, then the ML recommender's."""
+    """Parameters of Autopilot: common ones, then those of the moving window, then those of the ML
+    recommender.
+    """
 
     recommender: str = parameter(
-        "ml", unit="ml | moving_window", why="the one that the source compares Escra with"
+        "ml", unit="ml | moving_window", why="the recommender that the Escra paper compares with"
     )
-    update_interval_s: float = parameter(300.0, unit="s", low=0.1, why="the paper's: every five minutes")
+    update_interval_s: float = parameter(300.0, unit="s", low=0.1, why="the paper updates every five minutes")
     sample_interval_s: float = parameter(
-        1.0, unit="s", low=0.01, why="the paper's raw signal: one per second"
+        1.0, unit="s", low=0.01, why="the paper's raw signal has one sample a second"
     )
     bucket_ratio: float = parameter(
         1.05,
         unit="factor",
         low=1.01,
         high=2.0,
-        why="candidate limits 5 % apart, the VPA's grid; coarser: less memory, more slack",
+        why="candidate limits are 5 % apart, as in the VPA; a coarser grid takes less memory and leaves "
+        "more slack",
     )
     initial_factor: float = parameter(
-        1.0, unit="factor", low=0.01, why="a profiled container starts at its peak: what its owner would ask"
+        1.0, unit="factor", low=0.01, why="a profiled container starts at its peak, as its owner would ask"
     )
     oom_factor: float = parameter(
         1.5,
         unit="factor",
         low=1.01,
-        why="our choice: a container that grows to 10× its limit is through after six kills",
+        why="our choice: a container that grows to 10× its limit gets there after six kills",
     )
 
     cpu_statistic: str = parameter(
-        "percentile", unit="percentile | average | max", why="the paper's for serving jobs (batch: average)"
+        "percentile",
+        unit="percentile | average | max",
+        why="the paper's choice for serving jobs (batch: average)",
     )
     cpu_percentile: float = parameter(
-        0.95, unit="fraction of load", low=0.01, high=1.0, why="the paper's for latency-sensitive serving"
+        0.95,
+        unit="fraction of load",
+        low=0.01,
+        high=1.0,
+        why="the paper's choice for latency-sensitive serving",
     )
-    cpu_half_life_s: float = parameter(43_200.0, unit="s", low=1.0, why="the paper's: 12 h")
+    cpu_half_life_s: float = parameter(43_200.0, unit="s", low=1.0, why="12 h in the paper")
     memory_statistic: str = parameter(
         "max",
         unit="percentile | average | max",
-        why="the paper's for jobs that tolerate OOM kills least; percentile for those that tolerate a few",
+        why="the paper's choice for jobs that tolerate OOM kills least; percentile suits those that "
+        "tolerate a few",
     )
     memory_percentile: float = parameter(
-        0.98, unit="fraction of time", low=0.01, high=1.0, why="the paper's for a low tolerance of OOM kills"
+        0.98,
+        unit="fraction of time",
+        low=0.01,
+        high=1.0,
+        why="the paper's choice for a low tolerance of OOM kills",
     )
-    memory_half_life_s: float = parameter(172_800.0, unit="s", low=1.0, why="the paper's: 48 h")
+    memory_half_life_s: float = parameter(172_800.0, unit="s", low=1.0, why="48 h in the paper")
     max_window_s: float = parameter(
-        86_400.0, unit="s", low=1.0, why="our choice, N is not published: one day-night cycle"
+        86_400.0, unit="s", low=1.0, why="our choice, as N is not published: one day-night cycle"
     )
-    margin: float = parameter(0.15, unit="fraction", low=0.0, why="the paper adds 10-15 %; the cautious end")
+    margin: float = parameter(
+        0.15, unit="fraction", low=0.0, why="the paper adds 10-15 %; this is the cautious end"
+    )
     hold_s: float = parameter(
         3600.0, unit="s", low=0.0, why="the paper takes the highest recommendation of the last hour"
     )
@@ -104,35 +117,35 @@ class AutopilotSettings:
         unit="per update",
         low=0.0001,
         high=1.0,
-        why="our choice: half-lives of 1, 7 and 34 updates, from the last interval to three hours",
+        why="our choice: half-lives of 1, 7 and 34 updates, which is from one interval to three hours",
     )
     margins: tuple[float, ...] = parameter(
         (0.1, 0.2),
         unit="fraction of the limit",
         low=0.0,
-        why="our choice: usage cannot exceed the limit that holds it, so a margin below two buckets would "
-        "never see that more is wanted; no cost leads back from a larger margin, so the largest stays small",
+        why="our choice: usage cannot exceed its limit, so a margin below two buckets would never show that"
+        " more is wanted; no cost leads back from a larger margin, so the largest one is small",
     )
     overrun_weight: float = parameter(
         10.0,
         unit="cost of all time above",
         low=0.0,
-        why="our choice: a second throttled is worth ten of slack",
+        why="our choice: one throttled second costs as much as ten seconds of slack",
     )
     memory_overrun_weight: float = parameter(
         100.0,
         unit="cost of all time above",
         low=0.0,
-        why="our choice: an OOM kill loses work, throttling delays it",
+        why="our choice: an OOM kill loses work, while throttling only delays it",
     )
     underrun_weight: float = parameter(
-        1.0, unit="cost of all time below", low=0.0, why="the unit in which the other weights are given"
+        1.0, unit="cost of all time below", low=0.0, why="the unit of the other weights"
     )
     limit_change_weight: float = parameter(
         0.1,
         unit="cost per change",
         low=0.0,
-        why="our choice: a change must save a tenth of an interval's slack",
+        why="our choice: a change must save at least a tenth of an interval's slack",
     )
     model_change_weight: float = parameter(
         0.1, unit="cost per change", low=0.0, why="our choice: as for a change of the limit"
@@ -142,14 +155,14 @@ class AutopilotSettings:
         unit="per update",
         low=0.0001,
         high=1.0,
-        why="our choice: a model is judged by its last ten updates",
+        why="our choice: a model is judged by about its last ten updates",
     )
 
     def __post_init__(self) -> None:
         check("autopilot", self)
         for key in ("decays", "margins"):
             if not getattr(self, key):
-                raise ScenarioError(f"autopilot.{key}: the ensemble needs at least one")
+                raise ScenarioError(f"autopilot.{key}: the ensemble needs at least one value")
         for key, choices in _CHOICES.items():
             if getattr(self, key) not in choices:
                 raise ScenarioError(
@@ -163,19 +176,19 @@ class AutopilotSettings:
 
 
 class Recommender(Protocol):
-    """Recommends limits of one resource."""
+    """A recommender of limits of one resource."""
 
     def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
-        """One usage sample (cores or bytes) per slot; slots distinct, at_s never decreasing."""
+        """Take one usage sample (cores or bytes) per slot. Slots are distinct; at_s never decreases."""
         ...
 
     def recommend(self, slots: Slots, at_s: float) -> Floats:
-        """Limits (float64[n]) at the end of an update interval; NaN: no opinion."""
+        """Return limits (float64[n]) at the end of an update interval. NaN means no opinion."""
         ...
 
 
 class Autopilot(SampledPolicy):
-    """Autopilot as an allocator: limits change in place."""
+    """Autopilot as an allocator whose limits change in place."""
 
     name = "autopilot"
 
@@ -184,15 +197,18 @@ class Autopilot(SampledPolicy):
         super().__init__(settings.initial_factor, settings.sample_interval_s, settings.update_interval_s)
 
     def on_oom(self, event: OomEvents) -> Decision:
-        """The kernel killed these: their limit is raised at once, and their peak of this interval is
-        what they asked for, so that the next recommendation covers it."""
+        """Raise the memory limit of killed containers at once.
+
+        What a container asked for also becomes its peak of this interval, so that the next recommendation
+        covers it.
+        """
         known = self._fleet.roster.member(event.ids)
         slots, first = np.unique(slot(event.ids[known]), return_index=True)
         limit = self._fleet.memory.values[slots]
         asked = limit + event.needed_bytes[known][first]
         self._peak_bytes.values[slots] = np.fmax(self._peak_bytes.values[slots], asked)
         raised = slots[self._fleet.memory.change(slots, np.maximum(limit * self.settings.oom_factor, asked))]
-        return Decision(memory=self._fleet.memory_limits(raised, reasons(len(raised), Reason.OOM_BUMP)))
+        return Decision(memory=self._fleet.memory_limits(raised, Reason.OOM_BUMP))
 
     def _set_up(self, roster: Roster) -> None:
         self._peak_bytes = roster.column(np.nan, np.float64)
@@ -216,58 +232,50 @@ class Autopilot(SampledPolicy):
         cpu_changed = slots[fleet.cpu.change(slots, cores)]
         memory_changed = slots[fleet.memory.change(slots, size)]
         return Decision(
-            cpu=fleet.cpu_limits(cpu_changed, reasons(len(cpu_changed), Reason.RECOMMENDED)),
-            memory=fleet.memory_limits(memory_changed, reasons(len(memory_changed), Reason.RECOMMENDED)),
+            cpu=fleet.cpu_limits(cpu_changed, Reason.RECOMMENDED),
+            memory=fleet.memory_limits(memory_changed, Reason.RECOMMENDED),
         )
 
 
 def cpu_recommender(roster: Roster, s: AutopilotSettings) -> Recommender:
-    """The chosen recommender over CPU buckets of 0.01 core and wider, to 1000 cores."""
+    """Return the configured recommender over CPU buckets of 0.01 core and wider, up to 1000 cores."""
     buckets = exponential(0.01, s.bucket_ratio, 1000.0)
     if s.recommender == "ml":
-        return EnsembleRecommender(roster, buckets, _ensemble(s, s.overrun_weight))
-    statistic = _statistic(
-        roster, buckets, s.cpu_statistic, s.cpu_half_life_s, s.cpu_percentile, s.max_window_s, of_load=True
-    )
-    return WindowRecommender(roster, statistic, s.margin, s.hold_s)
+        return _ensemble(roster, buckets, s, s.overrun_weight)
+    return _window(roster, buckets, s, s.cpu_statistic, s.cpu_half_life_s, s.cpu_percentile, of_load=True)
 
 
 def memory_recommender(roster: Roster, s: AutopilotSettings) -> Recommender:
-    """The chosen recommender over memory buckets of 1 MB and wider, to 1 TB."""
+    """Return the configured recommender over memory buckets of 1 MB and wider, up to 1 TB."""
     buckets = exponential(1e6, s.bucket_ratio, 1e12)
     if s.recommender == "ml":
-        return EnsembleRecommender(roster, buckets, _ensemble(s, s.memory_overrun_weight))
-    statistic = _statistic(
-        roster,
-        buckets,
-        s.memory_statistic,
-        s.memory_half_life_s,
-        s.memory_percentile,
-        s.max_window_s,
-        of_load=False,
-    )
-    return WindowRecommender(roster, statistic, s.margin, s.hold_s)
+        return _ensemble(roster, buckets, s, s.memory_overrun_weight)
+    name, half_life_s, fraction = s.memory_statistic, s.memory_half_life_s, s.memory_percentile
+    return _window(roster, buckets, s, name, half_life_s, fraction, of_load=False)
 
 
-def _statistic(
+def _window(
     roster: Roster,
     buckets: Buckets,
+    s: AutopilotSettings,
     name: str,
     half_life_s: float,
     fraction: float,
-    span_s: float,
     *,
     of_load: bool,
-) -> Statistic:
+) -> WindowRecommender:
+    statistic: Statistic
     if name == "percentile":
-        return Percentile(roster, buckets, half_life_s, fraction, of_load=of_load)
-    if name == "average":
-        return Average(roster, buckets, half_life_s)
-    return Peak(roster, buckets, span_s)
+        statistic = Percentile(roster, buckets, half_life_s, fraction, of_load=of_load)
+    elif name == "average":
+        statistic = Average(roster, buckets, half_life_s)
+    else:
+        statistic = Peak(roster, buckets, s.max_window_s)
+    return WindowRecommender(roster, statistic, s.margin, s.hold_s)
 
 
-def _ensemble(s: AutopilotSettings, overrun: float) -> Ensemble:
-    return Ensemble(
+def _ensemble(roster: Roster, buckets: Buckets, s: AutopilotSettings, overrun: float) -> EnsembleRecommender:
+    weights = Ensemble(
         decays=s.decays,
         margins=s.margins,
         overrun=overrun,
@@ -276,3 +284,4 @@ def _ensemble(s: AutopilotSettings, overrun: float) -> Ensemble:
         model_change=s.model_change_weight,
         cost_decay=s.cost_decay,
     )
+    return EnsembleRecommender(roster, buckets, weights)

@@ -1,11 +1,11 @@
-"""Autopilot's ML recommender: an ensemble of simple models, the cheapest of which sets the limit.
+"""Autopilot's ML recommender: an ensemble of simple models, of which the cheapest sets the limit.
 
-For: one resource of all containers. Not for: the moving-window recommender (autopilot_window.py) nor
-limits in force (autopilot.py).
+For: one resource of all containers. Not for: the moving-window recommender (autopilot_window.py) nor limits
+in force (autopilot.py).
 
-Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3.2.3; SPEC.md §1. A
-model m is a decay d_m and a margin M_m. With s_j the share of the update interval's samples in bucket
-j, whose value is its upper end b_j, and every b_k a candidate limit L:
+Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3.2.3. A model m is a decay
+d_m and a margin M_m. s_j is the share of the update interval's samples in bucket j, whose value is its upper
+end b_j. Every b_k is a candidate limit L:
 
     o(L) ← (1 − d_m)·o(L) + d_m·Σ_{j: b_j > L} s_j        overrun
     u(L) ← (1 − d_m)·u(L) + d_m·Σ_{j: b_j < L} s_j        underrun
@@ -13,20 +13,21 @@ j, whose value is its upper end b_j, and every b_k a candidate limit L:
     c_m  ← (1 − d)·c_m + d·(w_o·o_t(L_m before) + w_u·u_t(L'_m before) + w_ΔL·[L_m ≠ L_m before])
     the limit is that of argmin_m  c_m + w_Δm·[m ≠ m before] + w_ΔL·[L_m ≠ limit before]
 
-Readings, where the paper leaves a choice:
+Our readings, where the paper leaves a choice:
+
 - s is normalised to Σ s = 1, so that the weights mean the same at every update interval.
-- M_m is a fraction of L'_m: one ensemble then serves containers of any size, and both resources.
-- A model pays for the limit it recommended *before* the interval on that interval's usage alone
-  (o_t, u_t): it is judged by what it predicted, with one decay d common to all models.
-- It pays underrun for L'_m, not for L_m: the margin is headroom kept on purpose. Since u counts samples
-  and not how far below they are, every limit above the largest sample would cost the same, and the
+- M_m is a fraction of L'_m, so that one ensemble serves containers of any size, and both resources.
+- A model pays for the limit that it recommended *before* the interval, by that interval's usage alone (o_t,
+  u_t). It is judged by what it predicted, with one decay d that all models share.
+- It pays underrun for L'_m, not for L_m, because the margin is headroom kept on purpose. u counts samples,
+  not how far below they are. With L_m, every limit above the largest sample would cost the same, and the
   ensemble would stay with its slowest model when a load falls.
-- Before its first limit neither a model nor the ensemble has a "before": that term is then 0.
+- Before its first limit a model or the ensemble has no "before". That term is then 0.
 - Ties go to the lower limit and to the model listed first.
 
-Both sums are linear in s, so one decayed histogram per decay is kept and o, u are its cumulative sums:
-models that differ only in their margin share them. Memory per container and resource: 4·K·(D + 1)
-bytes for D decays and K buckets (2.8 kB at K = 176, D = 3) + 4·D·(1 + M) + 12.
+Both sums are linear in s. So one decayed histogram per decay is kept, and o and u are its cumulative sums.
+Models that differ only in their margin share them. Memory per container and resource: 4·K·(D + 1) bytes for D
+decays and K buckets (2.8 kB at K = 176, D = 3) + 4·D·(1 + M) + 12.
 """
 
 from __future__ import annotations
@@ -43,13 +44,16 @@ from control.allocator.roster import Roster
 Slots = NDArray[np.int64]
 
 _CHUNK_ROWS = 256
-"""Containers per pass: temporaries of 256 × 3 × 176 numbers stay within a core's cache."""
+"""Containers per pass. Temporaries of 256 × 3 × 176 numbers then stay within a core's cache."""
 _NONE = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """The models (every decay with every margin) and the weights of their costs; units: AutopilotSettings."""
+    """The models (every decay with every margin) and the weights of their costs.
+
+    Units: see AutopilotSettings.
+    """
 
     decays: tuple[float, ...]
     margins: tuple[float, ...]
@@ -61,7 +65,7 @@ class Ensemble:
 
 
 class EnsembleRecommender:
-    """The ensemble's state for every slot; call `observe` per sample and `recommend` per update."""
+    """The ensemble's state for every slot. Call `observe` per sample and `recommend` per update."""
 
     def __init__(self, roster: Roster, buckets: Buckets, ensemble: Ensemble) -> None:
         self._buckets = buckets
@@ -69,7 +73,7 @@ class EnsembleRecommender:
         self._decays = np.array(ensemble.decays, np.float32)
         decays, margins = len(ensemble.decays), len(ensemble.margins)
         self._used = 1
-        """Buckets up to the highest that was ever hit: all work is done on these alone."""
+        """Buckets up to the highest one that was ever hit. All work is done on these alone."""
         self._interval = roster.column(0.0, np.float32, buckets.count)
         self._history = roster.column(0.0, np.float32, decays, buckets.count)
         self._choice = roster.column(_NONE, np.int32, decays)
@@ -80,13 +84,13 @@ class EnsembleRecommender:
         self._at_or_below = np.searchsorted(buckets.ends, self._limits, side="right")
 
     def observe(self, slots: Slots, values: Floats, at_s: float) -> None:  # noqa: ARG002 - decays count updates
-        """One usage sample (cores or bytes) per slot; slots distinct."""
-        found = self._buckets.find(values)
-        self._interval.values[slots, found] += 1.0
-        self._used = max(self._used, int(found.max(initial=0)) + 1)
+        """Take one usage sample (cores or bytes) per slot. Slots are distinct."""
+        bucket = self._buckets.find(values)
+        self._interval.values[slots, bucket] += 1.0
+        self._used = max(self._used, int(bucket.max(initial=0)) + 1)
 
     def recommend(self, slots: Slots, at_s: float) -> Floats:  # noqa: ARG002 - decays count updates
-        """float64[n] at the end of an update interval; NaN: no opinion, there was no sample in it."""
+        """Return limits (float64[n]) at the end of an update interval. NaN: no sample, so no opinion."""
         answer = np.full(len(slots), np.nan)
         for start in range(0, len(slots), _CHUNK_ROWS):
             chunk = slots[start : start + _CHUNK_ROWS]
@@ -99,7 +103,7 @@ class EnsembleRecommender:
         return answer
 
     def _step(self, slots: Slots, usage: NDArray[np.float32]) -> Floats:
-        """usage: s, float32[n, used]. Returns the new limits, float64[n]."""
+        """Return the new limits, float64[n]. usage: s, float32[n, used]."""
         before = self._choice.values[slots]
         after = self._model_choices(slots, usage, before)
         self._pay(slots, usage, before, after)
@@ -109,7 +113,7 @@ class EnsembleRecommender:
     def _model_choices(
         self, slots: Slots, usage: NDArray[np.float32], before: NDArray[np.int32]
     ) -> NDArray[np.int32]:
-        """The bucket whose end is L'_m, int32[n, D]."""
+        """Return the bucket whose end is L'_m, int32[n, D]."""
         w = self._weights
         history = self._history.values[slots, :, : self._used]
         history += self._decays[:, None] * (usage[:, None, :] - history)
@@ -129,7 +133,7 @@ class EnsembleRecommender:
         before: NDArray[np.int32],
         after: NDArray[np.int32],
     ) -> None:
-        """Each model's cost of the interval at the limit it had recommended for it."""
+        """Charge each model for the interval, at the limit that it had recommended for it."""
         w = self._weights
         up_to = np.zeros((len(slots), self._used + 1), np.float32)
         np.cumsum(usage, axis=1, out=up_to[:, 1:])
@@ -142,7 +146,7 @@ class EnsembleRecommender:
         self._cost.values[slots] = np.where(known, cost + w.cost_decay * (paid - cost), cost)
 
     def _choose(self, slots: Slots, limits: Floats) -> Floats:
-        """The ensemble's limit; limits: L_m, float64[n, D, M]."""
+        """Return the ensemble's limit, float64[n]. limits: L_m, float64[n, D, M]."""
         w = self._weights
         candidates = limits.reshape(len(slots), -1)
         cost = self._cost.values[slots].reshape(candidates.shape).astype(np.float64)

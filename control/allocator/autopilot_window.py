@@ -1,14 +1,14 @@
 """Autopilot's moving-window recommender: one statistic of an aged usage history, plus a margin.
 
-For: one resource of all containers. Not for: Autopilot's other recommender (autopilot_ml.py) nor
-limits in force (autopilot.py).
+For: one resource of all containers. Not for: Autopilot's other recommender (autopilot_ml.py) nor limits in
+force (autopilot.py).
 
-Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3.2.2; SPEC.md §1.
-Weights are 2^(−age / half-life). Statistics: the largest usage of the recent windows; the weighted
-average; the j-th percentile, for CPU of the load-adjusted histogram (bucket k weighs b_k · s_k: 95 % of
-the CPU *work* is done at or below the limit, which looks harder at peaks than 95 % of the time).
-Every statistic is a bucket's upper end, so that a limit moves only when usage leaves a bucket.
-Afterwards the margin is added and the largest recommendation of the last hour is taken.
+Source: Rzadca et al., "Autopilot: workload autoscaling at Google", EuroSys 2020, §3.2.2. Weights are 2^(−age
+/ half-life). There are three statistics: the largest usage of the recent windows, the weighted average, and
+the j-th percentile. For CPU the percentile is that of the load-adjusted histogram, in which bucket k weighs
+b_k · s_k: 95 % of the CPU *work* is then done at or below the limit, which looks harder at peaks than 95 % of
+the time. Every statistic is a bucket's upper end, so that a limit moves only when usage leaves a bucket. Then
+the margin is added and the largest recommendation of the last hour is taken.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ from control.allocator.roster import Roster
 Slots = NDArray[np.int64]
 
 _SEGMENTS = 12
-"""A sliding maximum is kept in this many segments: it looks back between its span and 1/12 more."""
+"""Segments of a sliding maximum. It looks back between its span and 1/12 more."""
 
 
 class Statistic(Protocol):
     """A statistic of each container's usage history."""
 
     def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
-        """One sample (cores or bytes) per slot; slots distinct, at_s never decreasing."""
+        """Take one sample (cores or bytes) per slot. Slots are distinct; at_s never decreases."""
         ...
 
     def value(self, slots: Slots) -> Floats:
-        """float64[n], a bucket's end; NaN without a sample."""
+        """Return a bucket's end per slot, float64[n]. NaN where there is no sample."""
         ...
 
 
 class Percentile:
-    """Percentile of the decaying histogram; of_load: of the load-adjusted one."""
+    """A percentile of the decaying histogram, or of the load-adjusted one if `of_load`."""
 
     def __init__(
         self, roster: Roster, buckets: Buckets, half_life_s: float, fraction: float, *, of_load: bool
@@ -63,7 +63,7 @@ class Percentile:
 
 
 class Average:
-    """Weighted average of the samples: 16 bytes per container."""
+    """The weighted average of the samples: 16 bytes per container."""
 
     def __init__(self, roster: Roster, buckets: Buckets, half_life_s: float) -> None:
         self._roster = roster
@@ -90,7 +90,7 @@ class Average:
 
 
 class SlidingMax:
-    """Largest value of the last span_s seconds per slot: 104 bytes per container."""
+    """The largest value of the last span_s seconds per slot: 104 bytes per container."""
 
     def __init__(self, roster: Roster, span_s: float) -> None:
         self._segment_s = span_s / _SEGMENTS
@@ -99,7 +99,7 @@ class SlidingMax:
         self._segment = 0
 
     def push(self, slots: Slots, values: Floats, at_s: float) -> None:
-        """One value per slot; slots distinct, at_s never decreasing."""
+        """Add one value per slot. Slots are distinct; at_s never decreases."""
         if self._start_s is None:
             self._start_s = at_s
         segment = floor((at_s - self._start_s) / self._segment_s)
@@ -111,7 +111,7 @@ class SlidingMax:
         self._rings.values[slots, place] = np.fmax(self._rings.values[slots, place], values)
 
     def value(self, slots: Slots) -> Floats:
-        """float64[n]; NaN where nothing was pushed within the span."""
+        """Return the maxima, float64[n]. NaN where nothing was pushed within the span."""
         return np.asarray(np.fmax.reduce(self._rings.values[slots], axis=1), np.float64)
 
 
@@ -133,7 +133,7 @@ class Peak:
 
 
 class WindowRecommender:
-    """Statistic + margin, held at its maximum over hold_s seconds (0: not held)."""
+    """A statistic plus a margin, held at its maximum over hold_s seconds (0: not held)."""
 
     def __init__(self, roster: Roster, statistic: Statistic, margin: float, hold_s: float) -> None:
         self._statistic = statistic
@@ -141,11 +141,11 @@ class WindowRecommender:
         self._held = SlidingMax(roster, hold_s) if hold_s > 0 else None
 
     def observe(self, slots: Slots, values: Floats, at_s: float) -> None:
-        """One usage sample (cores or bytes) per slot."""
+        """Take one usage sample (cores or bytes) per slot."""
         self._statistic.observe(slots, values, at_s)
 
     def recommend(self, slots: Slots, at_s: float) -> Floats:
-        """float64[n] at the end of an update interval; NaN: no opinion, there was no sample."""
+        """Return limits (float64[n]) at the end of an update interval. NaN: no sample, so no opinion."""
         limits = self._statistic.value(slots) * (1.0 + self._margin)
         if self._held is None:
             return limits

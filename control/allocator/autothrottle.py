@@ -1,18 +1,18 @@
-"""Autothrottle: CPU quotas by throttle targets, one local controller per container and one per application.
+"""Autothrottle: CPU quotas by throttle targets, with one local controller per container and one per
+application.
 
-For: the allocator that backends drive through ports.py: membership, telemetry, limits. Not for: the rules
-(autothrottle_captain.py, autothrottle_tower.py, which say what is the source's and what is ours) nor the
+For: membership, telemetry and limits of the allocator that backends drive through ports.py. Not for: the
+rules (autothrottle_captain.py, autothrottle_tower.py say which are the source's and which ours), nor the
 application's global limits (cap.py).
 
 Source: Wang et al., "Autothrottle: A Practical Bi-Level Approach to Resource Management for SLO-Targeted
-Microservices", NSDI 2024.
+Microservices", NSDI 2024. Besides the readings of its rules, we differ from it in this:
 
-Where it differs from the source, besides the rules' readings:
-- Without an SLO (slo_p99_s = 0) there is no Tower and the targets are fixed: a run of minutes cannot learn
+- Without an SLO (slo_p99_s = 0) there is no Tower and the targets are fixed. A run of minutes cannot learn
   what the source learns in twelve hours before it measures.
 - Quotas stay under the application's Ω: raises share what is unallocated (cap.py). The source knows no Ω.
-- The source does not manage memory. Each container gets a limit when it appears, a factor times its
-  profiled peak, and keeps it; only newcomers to a full application lower it, in place.
+- The source does not manage memory. Each container gets a limit when it appears, a factor times its profiled
+  peak, and keeps it. Only newcomers to a full application lower it, in place.
 """
 
 from __future__ import annotations
@@ -33,13 +33,11 @@ from control.allocator.model import (
     Floats,
     Ids,
     Join,
-    OomEvents,
     PeriodStats,
     Reason,
     ServiceStats,
-    Shrunk,
 )
-from control.allocator.ports import ReclaimRule
+from control.allocator.ports import WithoutReclaim
 from control.allocator.roster import Index
 from control.allocator.usage import Interval
 from control.settings import check, parameter
@@ -48,71 +46,80 @@ from twinbed import ScenarioError
 
 @dataclass(frozen=True)
 class AutothrottleSettings:
-    """Parameters of Autothrottle: the targets, then the Tower's, the Captain's and the first limits."""
+    """Parameters of Autothrottle: the targets, then those of the Tower, the Captain and the first limits."""
 
     target_busy: float = parameter(
         0.06,
         unit="share of periods throttled",
         low=0.0,
         high=1.0,
-        why="our choice, on the source's ladder: about as often as Escra throttles (5-6 % of periods), so "
-        "that the two are compared at equal throttling; where the Tower starts",
+        why="our choice, on the source's ladder: Escra throttles about as often (5-6 % of periods), so the "
+        "two are compared at equal throttling; the Tower starts here",
     )
     target_idle: float = parameter(
         0.06,
         unit="share of periods throttled",
         low=0.0,
         high=1.0,
-        why="as target_busy: without an SLO nothing says which class should wait more",
+        why="equal to target_busy: without an SLO nothing says which class should wait more",
     )
     slo_p99_s: float = parameter(
         0.0,
         unit="s",
         low=0.0,
-        why="0: no Tower, the targets stay; above: the application's p99 latency that the Tower aims at",
+        why="0: no Tower, the targets stay; above 0: the p99 latency of the application that the Tower aims"
+        " at",
     )
     tower_interval_s: float = parameter(
-        60.0, unit="s", low=1.0, why="the source's: new targets and classes every minute"
+        60.0, unit="s", low=1.0, why="the source sets new targets and classes every minute"
     )
     exploration: float = parameter(
         0.1,
         unit="cost",
         low=0.0,
-        why="our choice, as large as the source's share of strays (0.1): a tenth of the span between the "
-        "cheapest and the dearest allocation is risked on a pair seen once",
+        why="our choice, as large as the source's share of exploring steps (0.1): a tenth of the span "
+        "between the cheapest and the dearest allocation is risked on a pair seen once",
     )
     alpha: float = parameter(
         3.0,
         unit="times the target",
         low=1.0,
-        why="α of the source: more throttling than this raises the quota",
+        why="the source's α: more throttling than this raises the quota",
     )
     beta_max: float = parameter(
-        0.9, unit="share of the quota", low=0.0, high=1.0, why="of the source: smaller cuts are not made"
+        0.9, unit="share of the quota", low=0.0, high=1.0, why="the source's value: smaller cuts are not made"
     )
     beta_min: float = parameter(
-        0.5, unit="share of the quota", low=0.0, high=1.0, why="of the source: larger cuts are made in steps"
+        0.5,
+        unit="share of the quota",
+        low=0.0,
+        high=1.0,
+        why="the source's value: larger cuts are made in steps",
     )
     window: int = parameter(
-        10, unit="periods", low=1, high=1000, why="N of the source: a decision every second, or a roll-back"
+        10, unit="periods", low=1, high=1000, why="the source's N: a decision every second, or a roll-back"
     )
     history: int = parameter(
-        50, unit="periods", low=2, high=1000, why="M of the source: a cut is to the usage of five seconds"
+        50,
+        unit="periods",
+        low=2,
+        high=1000,
+        why="the source's M: a cut goes to the usage of the last five seconds",
     )
     initial_margin: float = parameter(
-        3.0, unit="standard deviations", low=0.0, why="of the authors' code; it adapts from there"
+        3.0, unit="standard deviations", low=0.0, why="as in the authors' code; it adapts from there"
     )
     initial_factor: float = parameter(
         1.0,
         unit="times the profiled peak",
         low=0.01,
-        why="a profiled container starts at its peak, as elsewhere",
+        why="a profiled container starts at its peak, as under other policies",
     )
     initial_memory_factor: float = parameter(
         1.5,
         unit="times the profiled peak",
         low=0.01,
-        why="memory is not managed: as static's, which never changes it either",
+        why="memory is not managed: the same factor as static, which never changes it either",
     )
 
     def __post_init__(self) -> None:
@@ -121,43 +128,47 @@ class AutothrottleSettings:
             raise ScenarioError(f"autothrottle.beta_min: {self.beta_min} is above beta_max, {self.beta_max}")
 
 
-class Autothrottle:
-    """Implements `ports.Allocator` and `ports.ServiceAware`; the methods' contract is stated there."""
+class Autothrottle(WithoutReclaim):
+    """Implement `ports.Allocator` and `ports.ServiceAware`. The methods' contract is stated there."""
 
     name = "autothrottle"
-    traps_oom = False
-    reclaim: ReclaimRule | None = None
 
     def __init__(self, settings: AutothrottleSettings) -> None:
         self.settings = settings
 
     @property
     def service_interval_s(self) -> float:
-        """How often the Tower chooses."""
+        """Interval between two choices of the Tower, s."""
         return self.settings.tower_interval_s
 
     @property
     def targets(self) -> Floats:
-        """float64[apps, 2]: each application's targets of busy and idle containers; not to be written to."""
+        """Targets of busy and idle containers, float64[apps, 2]. Do not write to it."""
         return self._targets
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """First limits: profiled peaks times their factors, or the fair share; forgets any earlier fleet."""
+        """Set first limits: profiled peaks times their factors, or the fair share.
+
+        Any earlier fleet is forgotten.
+        """
         self._set_up(tuple(applications))
         return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
 
     def on_join(self, containers: Join) -> Decision:
-        """Newcomers start as at `start`; those above the fair share make room in place."""
+        """Start newcomers as in `start`. Containers above the fair share make room in place."""
         memory = self._memory.values[: self._fleet.roster.size].astype(np.float64)
         return self._fleet.join(containers, Reason.JOINED, memory)
 
     def on_leave(self, ids: Ids) -> Decision:
-        """Nothing is redistributed: the Captains that want more may use what has become free."""
+        """Redistribute nothing. The Captains that want more may use what has become free."""
         self._fleet.leave(ids)
         return NOTHING
 
     def on_period(self, stats: PeriodStats) -> Decision:
-        """Every reporting container's Captain; those whose window is over, or that roll back, may change."""
+        """Run the Captain of every reporting container.
+
+        It may act when its window is over or when it rolls back.
+        """
         fleet = self._fleet
         rows, index = fleet.roster.find(stats.ids)
         usage = stats.usage_cores[rows]
@@ -181,7 +192,7 @@ class Autothrottle:
         return Decision(cpu=fleet.cpu_limits(wanted.slots[changed], wanted.reason[changed]))
 
     def on_service(self, stats: ServiceStats) -> Decision:
-        """Each application's Tower learns from the interval and sets the targets of the next one."""
+        """Let each application's Tower learn from the interval and set the targets of the next one."""
         size, app = self._fleet.roster.size, self._fleet.roster.app
         seconds, quota_s = self._quota_seconds.values[:size], self._quota_s.values[:size]
         mean = np.divide(quota_s, seconds, out=np.zeros(size), where=seconds > 0)
@@ -191,14 +202,6 @@ class Autothrottle:
         for at, tower in enumerate(self._towers):
             tower.learn(float(stats.rate_rps[at]), float(stats.latency_p99_s[at]), float(cores[at]))
             self._targets[at] = tower.targets
-        return NOTHING
-
-    def on_oom(self, event: OomEvents) -> Decision:  # noqa: ARG002 - the port's signature
-        """Nothing: the kernel has killed the container, and its limit stays."""
-        return NOTHING
-
-    def on_reclaimed(self, shrunk: Shrunk) -> Decision:  # noqa: ARG002 - no reclaim is ever asked for
-        """Nothing."""
         return NOTHING
 
     def _set_up(self, applications: tuple[Application, ...]) -> None:
@@ -229,14 +232,14 @@ class Autothrottle:
             self._quota_seconds.values[index] += period_s
 
     def _target(self, slots: NDArray[np.int64]) -> Floats:
-        """float64[n]: the throttle ratio that containers, which have reported, are to hold."""
+        """Return the throttle ratio to hold, float64[n], of containers that have reported."""
         app = self._fleet.roster.app[slots]
         mean = self._usage_s.values[slots] / self._seconds.values[slots]
         idle = (mean <= self._boundaries[app]).astype(np.int64)
         return np.asarray(self._targets[app, idle], np.float64)
 
     def _classify(self) -> None:
-        """Which mean usage divides each application's containers into idle and busy ones from now on."""
+        """Set the mean usage that divides each application's containers into idle and busy from now on."""
         roster = self._fleet.roster
         seconds = self._seconds.values[: roster.size]
         known = np.flatnonzero(roster.alive & (seconds > 0))

@@ -1,33 +1,35 @@
 """Autothrottle's Tower: one application's throttle targets, chosen every minute from what its clients saw.
 
-For: which pair of targets (of busy, of idle containers) is tried next, and which containers are busy.
-Not for: holding a target, which is the Captain's (autothrottle_captain.py).
+For: which pair of targets (for busy and for idle containers) is tried next, and which containers are busy.
+Not for: holding a target, which is the Captain's task (autothrottle_captain.py).
 
 Source: Wang et al., "Autothrottle: A Practical Bi-Level Approach to Resource Management for SLO-Targeted
-Microservices", NSDI 2024, and the authors' published code (microsoft/autothrottle, utils.py). Of
-the source are: the ladder of nine targets; two classes of services, by 2-means on their mean CPU usage; a
+Microservices", NSDI 2024, and the authors' published code (microsoft/autothrottle, utils.py). These parts are
+the source's: the ladder of nine targets; two classes of services, by 2-means on their mean CPU usage; a
 contextual bandit over the 81 pairs, whose context is the request rate and whose cost is
 
     (A − A_min) / (A_max − A_min)            where the p99 latency met the SLO, over the samples that met it
     2 + (L − L_min) / (L_max − L_min)        where it did not, over the samples that did not
 
-(A: cores allocated, L: p99 latency; the middle, 0.5 or 2.5, where the extremes are equal); a sample is the
-pair, the rate it was chosen at, and the latency and allocation of the minute after; and it strays from
-the pair it thinks best only to the pair's neighbours on the ladder.
+(A: cores allocated; L: p99 latency; the middle, 0.5 or 2.5, where the extremes are equal). A sample is the
+pair, the rate it was chosen at, and the latency and allocation of the minute after. The bandit leaves the
+pair it thinks best only for the pair's neighbours on the ladder.
 
-Ours, because an allocator draws no random numbers and a run is minutes, not the source's twelve hours of
-exploring before the measurement:
-- The source predicts costs by a small neural network (Vowpal Wabbit) and strays with a probability of 0.1.
-  We estimate the cost of pair a at rate ρ from its own samples, each with the weight of its nearness
-  2^−(|ln(ρ/ρ_i)| / ln 1.25), together n, and a quarter of a sample of what the other pairs suggest:
-  their mean, by the same nearness times 4^−(steps on the ladder from a).
-  Of the best pair tried and its neighbours we play the one whose optimistic cost, estimate − e/√(n + ¼), is
-  lowest (a lower confidence bound): what is little known is tried first, and the urge fades.
-- The first pair is the one nearest to the configured targets. Ties go to the best pair, then to the lower
-  sum of targets, then to the lower target of the busy ones: the more cautious.
-- A minute in which requests came and none was answered costs 3, the most; one without any teaches nothing.
+The following is ours, because an allocator draws no random numbers and a run lasts minutes, not the source's
+twelve hours of exploring before the measurement:
+
+- The source predicts costs by a small neural network (Vowpal Wabbit) and explores with a probability of 0.1.
+  We estimate the cost of pair a at rate ρ from its own samples. Each has the weight of its nearness
+  2^−(|ln(ρ/ρ_i)| / ln 1.25); together they weigh n. A quarter of a sample is added for what the other pairs
+  suggest: their mean, by the same nearness times 4^−(steps on the ladder from a). Among the best pair tried
+  and its neighbours we play the pair with the lowest optimistic cost, estimate − e/√(n + ¼) (a lower
+  confidence bound). So little-known pairs are tried first, and this urge fades.
+- The first pair is the one nearest to the configured targets. Ties go to the best pair, then to the lower sum
+  of targets, then to the lower target of the busy containers: the more cautious choice.
+- A minute in which requests came and none was answered costs 3, the most. One without requests teaches
+  nothing.
 - Samples older than the last 1440 (a day) are forgotten. The source keeps all and takes medians of them.
-- Classes follow the usage so far; the source fixes them before the measurement.
+- Classes follow the usage so far. The source fixes them before the measurement.
 """
 
 from __future__ import annotations
@@ -52,24 +54,30 @@ _NEAR_RATE = log(1.25)
 _NEAR_STEP = 4.0
 _SUGGESTED = 0.25
 _DIGITS = 9
-"""Optimistic costs that are equal to so many digits are a tie: rounding must not decide."""
+"""Optimistic costs that are equal to this many digits are a tie, so that rounding does not decide."""
 _SAME = 1e-9
-"""Relatively: extremes and usages as near as this are equal, for the same reason. An application that uses
-all of Ω is allocated Ω in every interval, but for the last bit of a sum in the containers' order."""
+"""Relative difference up to which extremes and usages are equal, for the same reason.
+
+An application that uses all of Ω is allocated Ω in every interval, except for the last bit of a sum in the
+containers' order.
+"""
 _LEAST_RATE = 1e-3
-"""Requests per second; keeps the logarithm of an idle application's rate finite."""
+"""Requests per second. It keeps the logarithm of an idle application's rate finite."""
 
 
 class Pair(NamedTuple):
-    """Places on the ladder: of busy and of idle containers' target."""
+    """Places on the ladder: the target of busy and that of idle containers."""
 
     busy: int
     idle: int
 
 
 class Sample(NamedTuple):
-    """One interval: the pair in force, the logarithm of the rate that it was chosen at, p99 latency (s; inf:
-    nobody was answered) and cores allocated on average."""
+    """One interval.
+
+    pair: the pair in force. log_rate: logarithm of the rate that it was chosen at. latency_s: p99 latency
+    (inf: nobody was answered). cores: mean allocation.
+    """
 
     pair: Pair
     log_rate: float
@@ -89,12 +97,14 @@ class Tower:
 
     @property
     def targets(self) -> tuple[float, float]:
-        """The targets in force: of busy, of idle containers."""
+        """The targets in force, of busy and of idle containers."""
         return LADDER[self._pair.busy], LADDER[self._pair.idle]
 
     def learn(self, rate_rps: float, latency_p99_s: float, cores: float) -> None:
-        """An interval is over: what its clients saw (latency NaN: nobody was answered) and the mean
-        allocation. Then chooses the targets of the next one."""
+        """Learn from an interval and choose the targets of the next one.
+
+        latency_p99_s: what its clients saw (NaN: nobody was answered). cores: mean allocation.
+        """
         if self._chosen_at is not None and rate_rps > 0:
             latency = inf if isnan(latency_p99_s) else latency_p99_s
             self._samples.append(Sample(self._pair, self._chosen_at, latency, cores))
@@ -124,7 +134,7 @@ class Tower:
 
 
 def costs(samples: deque[Sample], slo_p99_s: float) -> Floats:
-    """float64[n]: the source's cost of each sample: in [0, 1] where the SLO was met, in [2, 3] elsewhere."""
+    """Return the source's cost of each sample, float64[n]: in [0, 1] if the SLO was met, else in [2, 3]."""
     latency = np.array([sample.latency_s for sample in samples])
     cores = np.array([sample.cores for sample in samples])
     met = latency <= slo_p99_s
@@ -136,16 +146,17 @@ def costs(samples: deque[Sample], slo_p99_s: float) -> Floats:
 
 
 def boundary(usage_cores: Floats) -> float:
-    """The usage (cores) above which a container is busy: half way between the means of the two classes of
-    usage_cores (float64[n]) with the least squared distance from their means (2-means, exactly).
+    """Return the usage (cores) above which a container is busy.
 
-    The lowest of those that are equally good; `EVERYONE_BUSY` where all use the same.
+    It is half way between the means of the two classes of usage_cores (float64[n]) with the least squared
+    distance from their means (2-means, exactly). Among equally good boundaries the lowest is taken. It is
+    `EVERYONE_BUSY` where all containers use the same.
     """
     values = np.sort(usage_cores)
     count = np.arange(1, len(values))
     below = np.cumsum(values)[:-1]
     above = values.sum() - below
-    # The squares around the means are least where those of the means, weighted, are greatest.
+    # The squares around the means are least where the weighted squares of the means are greatest.
     between = below**2 / count + above**2 / (len(values) - count)
     apart = np.flatnonzero(values[1:] - values[:-1] > _SAME * values[1:])
     if apart.size == 0:
@@ -164,11 +175,11 @@ def _normalised(values: Floats) -> Floats:
 def _neighbours(pair: Pair) -> set[Pair]:
     last = len(LADDER) - 1
     near = {Pair(pair.busy + a, pair.idle + b) for a, b in ((-1, 0), (1, 0), (0, -1), (0, 1))}
-    return {one for one in near if 0 <= one.busy <= last and 0 <= one.idle <= last}
+    return {close for close in near if 0 <= close.busy <= last and 0 <= close.idle <= last}
 
 
 def _cautious(pairs: set[Pair]) -> list[Pair]:
-    """The most cautious first, so that it wins a tie."""
+    """Return the pairs, the most cautious first, so that it wins a tie."""
     return sorted(pairs, key=lambda pair: (LADDER[pair.busy] + LADDER[pair.idle], pair.busy))
 
 

@@ -1,12 +1,12 @@
 """Limits of containers under their application's global limits, for policies that know no such limit.
 
-VPA, Autopilot and Autothrottle decide for each container on its own; a Distributed Container promises that
-the sum of its containers' limits never exceeds Ω and M. This module keeps that promise for them:
-recommended decreases are taken in full, increases share what is then unallocated in proportion to
-what each asks, and containers that join are given room. Not for: deciding what a container needs.
+VPA, Autopilot and Autothrottle decide for each container on its own. A Distributed Container promises that
+the sum of its containers' limits never exceeds Ω and M. For: keeping that promise for them. Recommended
+decreases are taken in full. Increases share what is then unallocated, in proportion to what each asks.
+Containers that join are given room. Not for: deciding what a container needs.
 
-Source of the invariants: Escra, SPEC.md §1. The sharing rule treats containers alike and depends on
-no order.
+Source: the invariants are Escra's (ICDCS 2022). The sharing rule treats containers alike and depends on no
+order.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from control.allocator.model import (
     Join,
     MemoryLimits,
     Reason,
+    Reasons,
+    reasons,
     slot,
 )
 from control.allocator.roster import Roster
@@ -34,16 +36,16 @@ from twinbed import ScenarioError
 Slots = NDArray[np.int64]
 
 _USUAL_PERIOD_S = 0.1
-"""Until the first telemetry says otherwise: the kernel's default CFS period."""
+"""The kernel's default CFS period, used until telemetry tells another."""
 _ROUNDING = 1.0 + 1e-12
 """Ω / 0.01 containers just fit, whatever the last bit of the product says."""
 
 
 class CappedLimits:
-    """One resource's limits, per slot: `total` (float64[apps]) is never exceeded by an application's sum.
+    """One resource's limits per slot. An application's sum never exceeds its `total` (float64[apps]).
 
-    what: the resource's name in errors. least: what every member has at least; quantum: limits are
-    whole multiples of it (0: any). Values are float64; bytes are exact in them up to 2^53.
+    what: the resource's name in errors. least: minimum of every member. quantum: limits are whole multiples
+    of it (0: any value). Values are float64, in which bytes are exact up to 2^53.
     """
 
     def __init__(self, roster: Roster, what: str, total: Floats, least: float, quantum: int) -> None:
@@ -60,29 +62,29 @@ class CappedLimits:
         return self._limits.values[: self._roster.size]
 
     def check_room(self, apps: NDArray[np.int64]) -> None:
-        """Raises ScenarioError if with newcomers in `apps` (int64[k]) a fair share is below the minimum."""
+        """Raise ScenarioError if with newcomers in `apps` (int64[k]) a fair share is below the minimum."""
         members = self._roster.members + np.bincount(apps, minlength=len(self._total))
         short = np.flatnonzero(members * self._least > self._total * _ROUNDING)
         if short.size:
             app = int(short[0])
             raise ScenarioError(
                 f"application {self._roster.applications[app].name!r}: {members[app]} containers do not fit "
-                f"its {self._what} limit: each needs {self._least:g} at least"
+                f"its {self._what} limit: each needs at least {self._least:g}"
             )
 
     def fair_share(self, slots: Slots) -> Floats:
-        """float64[n]: the application's limit over its members, for each slot."""
+        """Return the application's limit over its members for each slot, float64[n]."""
         app = self._roster.app[slots]
         return np.asarray(self._total[app] / self._roster.members[app], np.float64)
 
     def admit(self, new: Slots, wanted: Floats, keep: Floats) -> Slots:
-        """Gives newcomers (slots, already members) what they want or, where the application is short,
-        what there is; returns the slots of older members that were lowered for them, ascending.
+        """Give newcomers (slots, already members) what they want or, where the application is short, what is
+        left.
 
-        wanted: float64[k]; keep: float64[size], what an older member should not go below (its memory
-        usage). Newcomers together get at least their fair share. Older members above the fair
-        share make the room, each in proportion to what it has above it; `keep` gives way only if
-        newcomers would otherwise not get the minimum.
+        wanted: float64[k]. keep: float64[size], what an older member should not go below (its memory usage).
+        Returns the slots of older members that were lowered for newcomers, ascending. Newcomers together get
+        at least their fair share. Older members above the fair share make the room, in proportion to what
+        they have above it. `keep` gives way only if newcomers would otherwise not get the minimum.
         """
         app = self._roster.app
         newcomer = np.zeros(self._roster.size, np.bool_)
@@ -106,7 +108,10 @@ class CappedLimits:
         return np.flatnonzero(lowered < old)
 
     def require(self, least: float) -> tuple[Slots, Slots]:
-        """A new minimum for every member: (slots lifted to it, slots lowered to make room for them)."""
+        """Set a new minimum for every member.
+
+        Returns (slots lifted to it, slots lowered to make room for them).
+        """
         self._least = least
         self.check_room(np.empty(0, np.int64))
         below = np.flatnonzero(self._roster.alive & (self.values < least))
@@ -114,14 +119,17 @@ class CappedLimits:
         return below, self.admit(below, np.full(len(below), least), np.zeros(self._roster.size))
 
     def change(self, slots: Slots, wanted: Floats) -> NDArray[np.bool_]:
-        """Moves limits (distinct slots int64[n], members) towards `wanted` (float64[n]) as far as the
-        totals allow; returns bool[n], which of them changed."""
+        """Move limits (distinct slots int64[n], members) towards `wanted` (float64[n]) as far as the totals
+        allow.
+
+        Returns bool[n]: which of them changed.
+        """
         before = self.values[slots]
         self.values[slots] = self.attainable(slots, wanted)
         return np.asarray(self.values[slots] != before, np.bool_)
 
     def attainable(self, slots: Slots, wanted: Floats) -> Floats:
-        """float64[n]: the limits that `change` would set, without setting them."""
+        """Return the limits that `change` would set, float64[n], without setting them."""
         app = self._roster.app[slots]
         now = self.values[slots]
         aim = np.maximum(self._rounded_up(wanted), self._least)
@@ -131,15 +139,15 @@ class CappedLimits:
         pool = np.maximum(self._total - self._sums(after_cuts), 0.0)
         share = np.minimum(_ratio(pool, _sums(app, more, len(pool))), 1.0)[app]
         part = self._rounded(now + more * share)
-        # What is not cut is set exactly: rounding must not leave a limit a hair off its bucket's end.
+        # A limit that is not cut is set exactly. Rounding must not move it off its bucket's end.
         return np.where((aim <= now) | (share >= 1.0), aim, part)
 
     def vacate(self, slots: Slots) -> None:
-        """Returns the limits of members that left to their applications."""
+        """Return the limits of members that left to their applications."""
         self._limits.values[slots] = 0.0
 
     def _scaled(self, app: Slots, wanted: Floats, budget: Floats, count: NDArray[np.int64]) -> Floats:
-        """The part above the minimum, scaled so that each application stays within its budget."""
+        """Scale the part above the minimum so that each application stays within its budget."""
         base = np.asarray(count * self._least, np.float64)
         asked = _sums(app, wanted, len(budget)) - base
         share = np.minimum(_ratio(np.maximum(budget - base, 0.0), asked), 1.0)
@@ -157,10 +165,10 @@ class CappedLimits:
 
 
 class CappedFleet:
-    """CPU and memory limits of all members, with the join/leave half of `ports.Allocator`.
+    """CPU and memory limits of all members, with the join and leave half of `ports.Allocator`.
 
-    cpu_factor, memory_factor: a profiled container starts at this times its peak (scaled down where the
-    application is short); others start at the fair share Ω/k and M/k, because nothing is known of them.
+    cpu_factor, memory_factor: a profiled container starts at this times its peak, scaled down where the
+    application is short. Others start at the fair share Ω/k and M/k, because nothing is known of them.
     """
 
     def __init__(
@@ -175,12 +183,12 @@ class CappedFleet:
         self._factors = cpu_factor, memory_factor
 
     def join(self, containers: Join, reason: Reason, memory_in_use: Floats) -> Decision:
-        """Admits containers; the answer to `ports.Allocator.start` and `on_join`.
+        """Admit containers; this answers `ports.Allocator.start` and `on_join`.
 
-        memory_in_use: float64[size before]; a member is not lowered below it if that can be helped.
-        Older members' limits are lowered in place even under a policy that restarts containers to
-        change them: it is the application's limit that acts here, not the policy. ScenarioError when
-        an application's limits cannot give each member the minimum; nothing has changed then.
+        memory_in_use: float64[size before]; a member is not lowered below it if that can be helped. Older
+        members' limits are lowered in place even under a policy that restarts containers to change them,
+        because the application's limit acts here and not the policy. Raises ScenarioError, with nothing
+        changed, when an application's limits cannot give each member the minimum.
         """
         self.cpu.check_room(containers.app)
         self.memory.check_room(containers.app)
@@ -201,9 +209,9 @@ class CappedFleet:
         )
 
     def fit_period(self, period_s: float) -> Decision:
-        """Adopts the period of the telemetry: the kernel's minimum of 1 ms is more cores in a shorter one.
+        """Adopt the telemetry's period. The kernel's minimum of 1 ms is more cores in a shorter period.
 
-        Empty but where the period has just become shorter and a limit is below the new minimum.
+        The decision is empty unless the period has just become shorter and a limit is below the new minimum.
         Raises ScenarioError when an application cannot give each member that minimum.
         """
         if period_s == self._period_s:
@@ -213,40 +221,38 @@ class CappedFleet:
         return Decision(cpu=self.cpu_limits(*self._entries(lowered, lifted, Reason.INITIAL)))
 
     def leave(self, ids: Ids) -> None:
-        """Forgets members and returns their limits to the applications; unknown ids are ignored."""
+        """Forget members and return their limits to the applications. Unknown ids are ignored."""
         gone = self.roster.leave(ids)
         self.cpu.vacate(gone)
         self.memory.vacate(gone)
 
-    def cpu_limits(self, slots: Slots, reason: NDArray[np.uint8]) -> CpuLimits:
-        """The CPU part of a decision: the present limits of these slots."""
-        return CpuLimits(self.roster.ids[slots], self.cpu.values[slots], reason)
+    def cpu_limits(self, slots: Slots, reason: Reason | Reasons) -> CpuLimits:
+        """Return the CPU part of a decision: the present limits of these slots, with one reason or one for
+        each.
+        """
+        return CpuLimits(self.roster.ids[slots], self.cpu.values[slots], reasons(len(slots), reason))
 
-    def memory_limits(self, slots: Slots, reason: NDArray[np.uint8]) -> MemoryLimits:
-        """The memory part of a decision: the present limits of these slots, in whole bytes."""
-        return MemoryLimits(self.roster.ids[slots], self.memory.values[slots].astype(np.int64), reason)
+    def memory_limits(self, slots: Slots, reason: Reason | Reasons) -> MemoryLimits:
+        """Return the memory part of a decision: the present limits of these slots in whole bytes."""
+        limits = self.memory.values[slots].astype(np.int64)
+        return MemoryLimits(self.roster.ids[slots], limits, reasons(len(slots), reason))
 
-    def _entries(self, lowered: Slots, new: Slots, reason: Reason) -> tuple[Slots, NDArray[np.uint8]]:
-        reasons = np.full(len(lowered) + len(new), reason, np.uint8)
-        reasons[: len(lowered)] = Reason.MADE_ROOM
-        return np.concatenate([lowered, new]), reasons
-
-
-def reasons(count: int, reason: Reason) -> NDArray[np.uint8]:
-    """uint8[count] of one reason."""
-    return np.full(count, reason, np.uint8)
+    def _entries(self, lowered: Slots, new: Slots, reason: Reason) -> tuple[Slots, Reasons]:
+        codes = reasons(len(lowered) + len(new), reason)
+        codes[: len(lowered)] = Reason.MADE_ROOM
+        return np.concatenate([lowered, new]), codes
 
 
 def _first(limits: CappedLimits, new: Slots, peak: NDArray[np.generic] | None, factor: float) -> Floats:
-    """A newcomer's first limit, before anything cuts it: float64[k]."""
+    """Return a newcomer's first limit before anything cuts it, float64[k]."""
     return limits.fair_share(new) if peak is None else np.asarray(peak, np.float64) * factor
 
 
 def _sums(app: Slots, values: Floats, apps: int) -> Floats:
-    """float64[apps]: the sum of the values of each application's containers."""
+    """Return the sum of the values of each application's containers, float64[apps]."""
     return np.asarray(np.bincount(app, weights=values, minlength=apps), np.float64)
 
 
 def _ratio(part: Floats, whole: Floats) -> Floats:
-    """part / whole, and 0 where the whole is not above 0 (nothing is asked there)."""
+    """Return part / whole, and 0 where the whole is not above 0 (nothing is asked there)."""
     return np.divide(part, whole, out=np.zeros(len(whole)), where=whole > 0)

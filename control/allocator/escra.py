@@ -1,7 +1,7 @@
 """Escra: one pool of CPU and memory per application, moved between its containers every period.
 
-For: the allocator that backends drive through ports.py; the rules themselves are in escra_cpu.py
-and escra_memory.py. Not for: carrying anything out. Source: Escra (ICDCS 2022), SPEC.md §1.
+For: the allocator that backends drive through ports.py. The rules themselves are in escra_cpu.py and
+escra_memory.py. Not for: carrying anything out. Source: Escra (ICDCS 2022).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from control.allocator.model import (
     PeriodStats,
     Reason,
     Shrunk,
+    reasons,
     slot,
 )
 from control.allocator.ports import ReclaimRule
@@ -34,10 +35,10 @@ __all__ = ["Escra", "EscraSettings"]
 
 
 class Escra:
-    """Implements `ports.Allocator`; the methods' contract is stated there.
+    """Implement `ports.Allocator`; the methods' contract is stated there.
 
-    A container that was left to the OOM killer stays a member with the limits it had: the backend
-    either restarts it in place or reports that it left.
+    A container that was left to the OOM killer stays a member with the limits it had. The backend either
+    restarts it in place or reports that it left.
     """
 
     name = "escra"
@@ -49,54 +50,54 @@ class Escra:
 
     @property
     def reclaim(self) -> ReclaimRule:
-        """The agents' sweep: every 5 s down to usage + 50 MiB by default."""
+        """The agents' sweep: by default every 5 s, down to usage + 50 MiB."""
         return ReclaimRule(self._settings.reclaim_interval_s, self._settings.reclaim_margin_bytes)
 
     @property
     def roster(self) -> Roster:
-        """The members; not to be changed from outside."""
+        """The members. Not to be changed from outside."""
         return self._roster
 
     @property
     def cpu(self) -> CpuRule:
-        """The books of CPU: what each container holds and each pool has left."""
+        """The books of CPU: what each container holds and what each pool has left."""
         return self._cpu
 
     @property
     def memory(self) -> MemoryRule:
-        """The books of memory: limits, pools and who waits for a reclaim."""
+        """The books of memory: limits, pools and the containers that wait for a reclaim."""
         return self._memory
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """Ω/k and M·σ/k for each of an application's k containers; forgets any earlier fleet."""
+        """Give Ω/k and M·σ/k to each of an application's k containers. Any earlier fleet is forgotten."""
         self._set_up(applications)
         return self._admit(containers, Reason.INITIAL)
 
     def on_join(self, containers: Join) -> Decision:
-        """Newcomers get up to a fair share, for which older containers above theirs make room.
+        """Give newcomers up to a fair share. Older containers above theirs make room.
 
         Raises ScenarioError, with nothing changed, when an application is too small for one more.
         """
         return self._admit(containers, Reason.JOINED)
 
     def on_leave(self, ids: Ids) -> Decision:
-        """Returns quotas and limits to the pools; nothing is decided."""
+        """Return quotas and limits to the pools. Nothing is decided."""
         slots = self._roster.leave(ids)
         self._cpu.release(slots)
         self._memory.release(slots)
         return NOTHING
 
     def on_period(self, stats: PeriodStats) -> Decision:
-        """The CPU rule; memory is not touched. An id that occurs twice counts once, with its last row."""
+        """Apply the CPU rule. Memory is not touched. An id that occurs twice counts with its last row."""
         return Decision(cpu=self._cpu.step(stats))
 
     def on_oom(self, event: OomEvents) -> Decision:
-        """A grant for each held container, or a reclaim of its application."""
+        """Give each held container a grant, or reclaim from its application."""
         granted, short = self._memory.on_oom(event)
         return Decision(memory=granted, reclaim=short)
 
     def on_reclaimed(self, shrunk: Shrunk) -> Decision:
-        """Answers every container that waits in the applications reported on."""
+        """Answer every container that waits in the applications reported on."""
         granted, killed = self._memory.on_reclaimed(shrunk)
         return Decision(memory=granted, kill=killed)
 
@@ -113,10 +114,10 @@ class Escra:
         ids = self._roster.join(containers)
         quota, lowered = self._cpu.admit(slot(ids))
         limit, short = self._memory.admit(slot(ids))
-        why = np.full(len(ids), reason, np.uint8)
+        why = reasons(len(ids), reason)
         cpu = CpuLimits(
             np.concatenate((self._roster.ids[lowered], ids)),
             np.concatenate((self._cpu.allocated_cores[lowered], quota)),
-            np.concatenate((np.full(len(lowered), Reason.MADE_ROOM, np.uint8), why)),
+            np.concatenate((reasons(len(lowered), Reason.MADE_ROOM), why)),
         )
         return Decision(cpu=cpu, memory=MemoryLimits(ids, limit, why), reclaim=short)

@@ -1,16 +1,16 @@
 """Escra's CPU rule over all containers at once.
 
-For: quotas at deployment, on joins and leaves, and at every period's end. Not for: memory
-(escra_memory.py). Source: Escra (ICDCS 2022), SPEC.md §1, with Υ in percent of the unallocated pool.
+For: quotas at deployment, on joins and leaves, and at every period's end. Not for: memory (escra_memory.py).
+Source: Escra (ICDCS 2022), with Υ in percent of the unallocated pool.
 
-Quotas are kept as whole microcores (0.1 µs of a 100 ms period, finer than the kernel's 1 µs) in
-float64, which adds and subtracts whole numbers exactly up to 2^53. So the books are kept
-incrementally without drift, Σ quotas ≤ Ω holds exactly, and no sum depends on the containers' order.
+Quotas are kept as whole microcores (0.1 µs of a 100 ms period, finer than the kernel's 1 µs) in float64,
+which adds and subtracts whole numbers exactly up to 2^53. So the books are kept incrementally without drift,
+Σ quotas ≤ Ω holds exactly, and no sum depends on the containers' order.
 
-The rule's base is the quota that the report says was in force; what a decision takes from
-the pool is counted against the last quota decided. The two differ only when telemetry is late.
-Then a throttled container is never lowered below what was already decided for it, and an
-unused-runtime report may end above it: it shows a more recent use than that decision knew.
+The rule's base is the quota that the report says was in force. What a decision takes from the pool is counted
+against the last quota decided. The two differ only when telemetry is late. A throttled container is then
+never lowered below what was already decided for it. An unused-runtime report may end above it, because it
+shows a more recent use than that decision knew.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from control.allocator.model import (
     PeriodStats,
     Reason,
     Reasons,
+    reasons,
 )
 from control.allocator.roster import Index, Roster
 from control.allocator.windows import Windows
@@ -42,26 +43,32 @@ MICRO = 1e6
 """Microcores per core."""
 
 BLOCK = 16384
-"""Containers per pass: about 60 bytes of state and telemetry each fit a core's L2 cache, so the cost per
-container stays the same however many there are."""
+"""Containers per pass.
+
+About 60 bytes of state and telemetry per container then fit a core's L2 cache, so the cost per container
+stays the same however many there are.
+"""
 
 FEW = 32
-"""Containers in a report up to which one at a time is faster than all at once. A backend that serves each
-container's own period reports a handful at a time, and after it has slept a call of NumPy costs as much as
-two containers."""
+"""Containers in a report up to which one at a time is faster than all at once.
+
+A backend that serves each container's own period reports a handful at a time. After it has slept, a call of
+NumPy costs as much as two containers.
+"""
 
 _DEFAULT_PERIOD_S = 0.1
 _UNUSED, _THROTTLED = int(Reason.UNUSED), int(Reason.THROTTLED)
-_NOT_A_NUMBER = "telemetry with a quota or an unused runtime that is not a number"
+_NOT_A_NUMBER = "telemetry has a quota or an unused runtime that is not a number"
 _ROUNDING = 1e-6
-"""Microcores: brings 0.29 · 10^6 = 289999.99999999994 back to the whole number that was meant."""
+"""Microcores. It brings 0.29 · 10^6 = 289999.99999999994 back to the whole number that was meant."""
 
 
 @dataclass(slots=True)
 class _Changes:
     """Wanted changes of one block: throttled containers first, then those with unused runtime.
 
-    rows: index into the report; allocated, delta: microcores, the last decided and the change wanted.
+    rows: index into the report. raised: number of throttled containers. allocated, delta: the last decided
+    quota and the change wanted, microcores.
     """
 
     rows: Slots
@@ -72,7 +79,7 @@ class _Changes:
 
 
 _Change = tuple[int, int, int, float, float]
-"""Of one container: id, slot and application; microcores as in _Changes."""
+"""One container's id, slot, application, and its allocated and delta as in _Changes."""
 
 
 class CpuRule:
@@ -96,22 +103,22 @@ class CpuRule:
 
     @property
     def pool_cores(self) -> Floats:
-        """float64[apps]: what is not allocated, Ω − Σ quotas."""
+        """float64[apps]: cores that are not allocated, Ω − Σ quotas."""
         pool: Floats = (self._limit - self._used) / MICRO
         return pool
 
     def check_room(self, apps: Slots) -> None:
-        """Raises ScenarioError if with newcomers in `apps` (int64[k]) the kernel's minimum does not fit Ω."""
+        """Raise ScenarioError if with newcomers in `apps` (int64[k]) the kernel's minimum does not fit Ω."""
         self._check_members(self._roster.members + np.bincount(apps, minlength=len(self._limit)), self._least)
 
     def admit(self, slots: Slots) -> tuple[Floats, Slots]:
-        """Newcomers get min(Ω/k, host), k counting them. Returns (their quotas in cores, lowered slots).
+        """Give newcomers min(Ω/k, host), k counting them. Returns (their quotas in cores, lowered slots).
 
-        What the pool lacks is taken from members that hold more than Ω/k, in proportion to what they
-        hold above it. That is always enough: all others hold at most Ω/k.
+        What the pool lacks is taken from members that hold more than Ω/k, in proportion to what they hold
+        above it. That is always enough, because all others hold at most Ω/k.
         """
         app = self._roster.app[slots]
-        # A host smaller than the kernel's minimum cannot exist; one that is said to be gets the minimum.
+        # A host smaller than the kernel's minimum cannot exist. One that is said to be gets the minimum.
         cap = np.maximum(np.floor(self._roster.host_cores[slots] * MICRO + _ROUNDING), self._least)
         self._cap.values[slots] = cap
         fair = self._fair()
@@ -122,12 +129,12 @@ class CpuRule:
         return wanted / MICRO, lowered
 
     def release(self, slots: Slots) -> None:
-        """Members that left (slots int64[m]) return their quotas."""
+        """Take back the quotas of members that left (slots int64[m])."""
         self._used -= self._per_app(self._roster.app[slots], self._allocated.values[slots])
         self._allocated.values[slots] = 0.0
 
     def step(self, stats: PeriodStats) -> CpuLimits:
-        """The rule at a period's end. Raises InvariantError on a quota or unused runtime that is NaN."""
+        """Apply the rule at a period's end. Raises InvariantError if a quota or unused runtime is NaN."""
         rows, slots = self._roster.find(stats.ids)
         if stats.period_s != self._period_s:
             divided_anew = self._learn_period(stats.period_s)
@@ -148,8 +155,8 @@ class CpuRule:
         blocks: list[_Changes] = []
         for start in range(0, len(ids), BLOCK):
             part = slice(start, min(start + BLOCK, len(ids)))
-            where = part if isinstance(slots, slice) else slots[part]
-            changes = self._wanted(where, start, quota[part], unused[part], throttled[part], pool)
+            columns = part if isinstance(slots, slice) else slots[part]
+            changes = self._wanted(columns, start, quota[part], unused[part], throttled[part], pool)
             if changes is not None:
                 asked += self._per_app_of(changes.slots, np.maximum(changes.delta, 0.0))
                 blocks.append(changes)
@@ -160,22 +167,24 @@ class CpuRule:
         return self._settle(blocks, pool, asked, ids)
 
     def _wanted(
-        self, where: Index, start: int, quota: Floats, unused: Floats, throttled: Flags, pool: Floats
+        self, columns: Index, start: int, quota: Floats, unused: Floats, throttled: Flags, pool: Floats
     ) -> _Changes | None:
-        """One block's wanted changes, as if each container were alone with the pool; None: there are none."""
+        """Return one block's wanted changes, as if each container were alone with the pool, or None without
+        changes.
+        """
         settings = self._settings
-        if isinstance(where, slice):
-            self._windows.write(where, unused, throttled)
+        if isinstance(columns, slice):
+            self._windows.write(columns, unused, throttled)
         else:
-            self._windows.write_some(where, unused, throttled)
+            self._windows.write_some(columns, unused, throttled)
         ups = throttled.nonzero()[0]
-        # Throttled wins where both hold: sampled out of phase, a report can show both.
+        # A report that is sampled out of phase can show both. Throttled then wins.
         idle = unused > settings.gamma
         downs = np.greater(idle, throttled, out=idle).nonzero()[0]
         if ups.size == 0 and downs.size == 0:
             return None
         rows = np.concatenate((ups, downs))
-        slots = rows + start if isinstance(where, slice) else where.take(rows)
+        slots = rows + start if isinstance(columns, slice) else columns.take(rows)
         target = quota.take(rows)
         target *= MICRO
         split = len(ups)
@@ -191,14 +200,14 @@ class CpuRule:
         return _Changes(rows, slots, split, allocated, target)
 
     def _raise(self, slots: Slots, pool: Floats) -> Floats:
-        """mean_n(th) · Υ/100 · pool, microcores."""
+        """Return mean_n(th) · Υ/100 · pool, microcores."""
         amount = self._windows.throttled_share(slots)
         amount *= self._settings.upsilon / 100.0
         amount *= pool[0] if len(pool) == 1 else pool.take(self._roster.app.take(slots))
         return amount
 
     def _cut(self, slots: Slots, unused: Floats) -> Floats:
-        """κ · mean_n(q − u), at most κ · (q − u) with the guard, microcores."""
+        """Return κ · mean_n(q − u), with the guard at most κ · (q − u), microcores."""
         amount = self._windows.mean_unused(slots)
         if self._settings.stale_mean_guard:
             np.minimum(amount, unused, out=amount)
@@ -208,10 +217,10 @@ class CpuRule:
     def _settle(
         self, blocks: list[_Changes], pool: Floats, asked: Floats, ids: NDArray[np.int64]
     ) -> CpuLimits:
-        """Shares the pool among all raises, drops changes too small to write, and books the rest.
+        """Share the pool among all raises, drop changes too small to write, and book the rest.
 
-        Rounding down to whole microcores keeps the shares' sum within the pool: the quotient's own error
-        (2^-53) is less than one part in the pool's microcores.
+        Rounding down to whole microcores keeps the sum of the shares within the pool: the quotient's own
+        error (2^-53) is less than one part in the pool's microcores.
         """
         scarce = asked > pool
         short = scarce.any()
@@ -253,8 +262,11 @@ class CpuRule:
     def _step_few(
         self, ids: NDArray[np.int64], slots: Slots, quota: Floats, unused: Floats, throttled: Flags
     ) -> CpuLimits:
-        """`step` from here on, one container at a time: the same operations in the same order, so that not a
-        bit of it depends on how many report together."""
+        """Do the rest of `step` one container at a time.
+
+        The operations and their order are the same, so that the result does not depend, to the bit, on how
+        many containers report together.
+        """
         settings, windows, app_of = self._settings, self._windows, self._roster.app
         asked: dict[int, float] = {}
         ups: list[_Change] = []
@@ -285,7 +297,7 @@ class CpuRule:
         return self._settle_few(ups, downs, asked)
 
     def _settle_few(self, ups: list[_Change], downs: list[_Change], asked: dict[int, float]) -> CpuLimits:
-        """As `_settle`. asked: by application, of those that are asked for something."""
+        """Do what `_settle` does. asked: amount by application, of those that are asked for something."""
         pools = {app: self._pool_of(app) for app in asked}
         share = {app: pools[app] / amount for app, amount in asked.items() if amount > pools[app]}
         kept: list[tuple[int, float, int]] = []
@@ -300,16 +312,14 @@ class CpuRule:
                 kept.append((number, (allocated + delta) / MICRO, reason))
         if not kept:
             return NO_CPU
-        numbers, cores, reasons = zip(*kept, strict=True)
-        return CpuLimits(
-            np.array(numbers, np.int64), np.array(cores, np.float64), np.array(reasons, np.uint8)
-        )
+        numbers, cores, codes = zip(*kept, strict=True)
+        return CpuLimits(np.array(numbers, np.int64), np.array(cores, np.float64), np.array(codes, np.uint8))
 
     def _pool_of(self, app: int) -> float:
         return self._limit.item(app) - self._used.item(app)
 
     def _make_room(self, wanted: Floats, fair: Floats) -> Slots:
-        """Lowers members above the fair share until `wanted` (per application) is in the pool."""
+        """Lower members above the fair share until `wanted` (per application) is in the pool."""
         missing = wanted - (self._limit - self._used)
         if not (missing > 0.0).any():
             return np.empty(0, np.int64)
@@ -325,10 +335,10 @@ class CpuRule:
         return slots
 
     def _learn_period(self, period_s: float) -> CpuLimits:
-        """A report of another period length: the kernel's minimum of 1 ms per period becomes another.
+        """Adopt a report's new period length: the kernel's minimum of 1 ms per period is then another.
 
-        Applications with a member below a higher minimum are divided anew, Ω/k each, and the rule
-        rests for this period. Raises ScenarioError when the new minimum does not fit.
+        Applications with a member below a higher minimum are divided anew, Ω/k each, and the rule rests for
+        this period. Raises ScenarioError when the new minimum does not fit.
         """
         least = _least(period_s)
         self._check_members(self._roster.members, least)
@@ -345,7 +355,7 @@ class CpuRule:
         self.release(slots)
         allocated[slots] = np.minimum(self._fair()[app[slots]], self._cap.values[slots])
         self._used += self._per_app(app[slots], allocated[slots])
-        reason = np.full(len(slots), Reason.INITIAL, np.uint8)
+        reason = reasons(len(slots), Reason.INITIAL)
         return CpuLimits(self._roster.ids[slots], allocated[slots] / MICRO, reason)
 
     def _check_members(self, members: NDArray[np.int64], least: float) -> None:
@@ -374,5 +384,5 @@ class CpuRule:
 
 
 def _least(period_s: float) -> float:
-    """The kernel's minimum quota in whole microcores."""
+    """Return the kernel's minimum quota in whole microcores."""
     return float(np.ceil(KERNEL_MIN_QUOTA_S / period_s * MICRO - _ROUNDING))

@@ -1,7 +1,7 @@
 """Escra's memory rule: a withheld pool, grants to held containers, and what a reclaim brings back.
 
 For: memory limits at deployment, on joins, leaves, OOM events and reclaim reports. Not for: CPU
-(escra_cpu.py), nor for choosing what to shrink (reclaim.py, the agents). Source: Escra, SPEC.md §1.
+(escra_cpu.py), nor for choosing what to shrink (`ports.shrink`, the agents). Source: Escra (ICDCS 2022).
 
 All amounts are whole bytes (int64): Σ limits + pool = M holds exactly after every call.
 """
@@ -12,7 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.escra_settings import EscraSettings
-from control.allocator.model import PAGE_BYTES, Bytes, Ids, MemoryLimits, OomEvents, Reason, Shrunk, slot
+from control.allocator.model import (
+    PAGE_BYTES,
+    Bytes,
+    Ids,
+    MemoryLimits,
+    OomEvents,
+    Reason,
+    Shrunk,
+    reasons,
+    slot,
+)
 from control.allocator.roster import Roster
 from twinbed import ScenarioError
 
@@ -38,7 +48,7 @@ class MemoryRule:
 
     @property
     def pool_bytes(self) -> Bytes:
-        """int64[apps]: what is in no container's limit. Do not write to it."""
+        """int64[apps]: bytes in no container's limit. Do not write to it."""
         return self._pool
 
     @property
@@ -47,7 +57,9 @@ class MemoryRule:
         return self._roster.ids[self._waiting_slots()]
 
     def check_room(self, apps: Apps) -> None:
-        """Raises ScenarioError if with newcomers in `apps` (int64[k]) one page each does not fit M."""
+        """Raise ScenarioError if with newcomers in `apps` (int64[k]) one page for each container does not fit
+        M.
+        """
         members = self._roster.members + np.bincount(apps, minlength=len(self._pool))
         short = np.flatnonzero(members * PAGE_BYTES > self._roster.memory_limit_bytes)
         if short.size:
@@ -58,10 +70,11 @@ class MemoryRule:
             )
 
     def admit(self, slots: Slots) -> tuple[Bytes, Apps]:
-        """Newcomers get M·σ/k, k counting them, as far as the pool has it. Returns (limits, short apps).
+        """Give newcomers M·σ/k, k counting them, as far as the pool has it.
 
-        Limits are whole pages. Of a pool that is short the newcomers get equal parts, which may be
-        nothing: their first page is then held until the reclaim of the short applications is in.
+        Returns (limits, short applications). Limits are whole pages. If the pool is short, the newcomers get
+        equal parts, which may be nothing. Their first page is then held until the reclaim of the short
+        applications is in.
         """
         app = self._roster.app[slots]
         total = self._roster.memory_limit_bytes
@@ -74,17 +87,17 @@ class MemoryRule:
         return given[app], np.flatnonzero((newcomers > 0) & (given < share))
 
     def release(self, slots: Slots) -> None:
-        """Members that left return their limits and are no longer waited for."""
+        """Take back the limits of members that left. They are no longer waited for."""
         np.add.at(self._pool, self._roster.app[slots], self._limit.values[slots])
         self._limit.values[slots] = 0
         self._waiting.values[slots] = 0
 
     def on_oom(self, event: OomEvents) -> tuple[MemoryLimits, Apps]:
-        """Grants whole steps; returns (grants, applications to reclaim).
+        """Grant whole steps. Returns (grants, applications to reclaim).
 
         Where a pool is short, smaller requests go first (equal ones by slot) and the rest waits for a
-        reclaim: a pool is refilled before it is handed out in crumbs. A container that waits already
-        goes on waiting.
+        reclaim: a pool is refilled before it is handed out in crumbs. A container that waits already goes on
+        waiting.
         """
         rows, _ = self._roster.find(event.ids)
         slots = slot(event.ids[rows])
@@ -98,10 +111,10 @@ class MemoryRule:
         return granted, np.unique(self._roster.app[slots[~fits]])
 
     def on_reclaimed(self, shrunk: Shrunk) -> tuple[MemoryLimits, Ids]:
-        """Books the freed bytes and answers who waits in `shrunk.apps`: (grants, ids left to the OOM killer).
+        """Book the freed bytes and answer the containers that wait in `shrunk.apps`.
 
-        What is needed comes first, smaller needs before larger ones; what is then left tops
-        the grants up towards whole steps, in proportion to what each lacks.
+        Returns (grants, ids left to the OOM killer). Needs are served first, smaller ones before larger ones.
+        What is then left tops the grants up towards whole steps, in proportion to what each lacks.
         """
         self._credit(shrunk)
         asked = np.zeros(len(self._pool), np.bool_)
@@ -120,7 +133,7 @@ class MemoryRule:
     def _credit(self, shrunk: Shrunk) -> None:
         rows, _ = self._roster.find(shrunk.ids)
         slots = slot(shrunk.ids[rows])
-        # A report that is not below the books was overtaken by another one: nothing is freed by it.
+        # A report that is not below the books was overtaken by another one and frees nothing.
         limit = np.minimum(shrunk.limit_bytes[rows], self._limit.values[slots])
         np.add.at(self._pool, self._roster.app[slots], self._limit.values[slots] - limit)
         self._limit.values[slots] = limit
@@ -129,10 +142,10 @@ class MemoryRule:
         np.subtract.at(self._pool, self._roster.app[slots], amount)
         limit = self._limit.values[slots] + amount
         self._limit.values[slots] = limit
-        return MemoryLimits(self._roster.ids[slots], limit, np.full(len(slots), Reason.OOM_GRANT, np.uint8))
+        return MemoryLimits(self._roster.ids[slots], limit, reasons(len(slots), Reason.OOM_GRANT))
 
     def _smallest_first(self, slots: Slots, amount: Bytes) -> NDArray[np.bool_]:
-        """bool[m]: the requests that fit their application's pool when served from the smallest up."""
+        """Return the requests that fit their application's pool when served from the smallest up, bool[m]."""
         app = self._roster.app[slots]
         order = np.lexsort((slots, amount, app))
         app = app[order]
@@ -144,7 +157,9 @@ class MemoryRule:
         return fits
 
     def _top_up(self, app: Apps, amount: Bytes) -> Bytes:
-        """What each grant gets beyond its need (whole pages), from what the pool has left after the needs."""
+        """Return what each grant gets beyond its need (whole pages), from what the pool has left after the
+        needs.
+        """
         lacking = -_whole(-amount, self._settings.grant_bytes) - amount
         left = self._pool - np.bincount(app, amount, minlength=len(self._pool)).astype(np.int64)
         wanted = np.bincount(app, lacking, minlength=len(self._pool))
@@ -156,5 +171,5 @@ class MemoryRule:
 
 
 def _whole(amount: Bytes, unit: int) -> Bytes:
-    """`amount` rounded down to whole units; −_whole(−amount) rounds up."""
+    """Round `amount` down to whole units. −_whole(−amount) rounds up."""
     return amount // unit * unit

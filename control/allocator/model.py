@@ -1,16 +1,15 @@
 """The data that allocators and backends exchange, as structures of arrays.
 
 For: period and service statistics, OOM events, reclaim reports, limits and decisions. Not for: deciding.
-One NumPy array per quantity over all containers of all applications, in the same order as `ids`.
+There is one NumPy array per quantity over all containers of all applications, in the same order as `ids`.
 
-A container id is issued by the allocator's `Roster` when the container joins: the low 32 bits are
-its slot, the high bits count the slot's occupants. Late telemetry of a container that left is told
-from its successor's by the id alone, and both sides index their arrays by `slot(ids)`.
+A container id is issued by the allocator's `Roster` when the container joins. Its low 32 bits are its slot,
+its high bits count the slot's occupants. So the id alone tells late telemetry of a container that left from
+its successor's, and both sides index their arrays by `slot(ids)`.
 
-CPU quantities are in cores: a quota of 20 ms per 100 ms period is 0.2 core, and unused runtime is
-expressed the same way. Memory is whole bytes (int64), so that conservation is exact.
-
-Source: Escra (ICDCS 2022), the telemetry and the limits of a Distributed Container; SPEC.md §1.
+CPU quantities are in cores: a quota of 20 ms per 100 ms period is 0.2 core, and unused runtime is expressed
+the same way. Memory is whole bytes (int64), so that conservation is exact. Source: Escra (ICDCS 2022), the
+telemetry and the limits of a Distributed Container.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ KERNEL_MIN_QUOTA_S = 0.001
 
 
 def slot(ids: Ids) -> NDArray[np.int64]:
-    """Array index (int64[n], 0-based) of each container id (int64[n])."""
+    """Return the array index (int64[n], from 0) of each container id (int64[n])."""
     return ids & SLOT_MASK
 
 
 class Reason(IntEnum):
-    """Why a limit changed; one byte per change, its text in `describe`."""
+    """Why a limit changed: one byte per change, its text in `describe`."""
 
     NONE = 0
     INITIAL = 1
@@ -60,7 +59,7 @@ class Reason(IntEnum):
     ROLLED_BACK = 12
 
     def describe(self) -> str:
-        """The reason as a short clause for a table or a log line."""
+        """Return the reason as a short clause for a table or a log line."""
         return _REASON_TEXT[self]
 
 
@@ -81,6 +80,11 @@ _REASON_TEXT = {
 }
 
 
+def reasons(count: int, reason: Reason | Reasons) -> Reasons:
+    """Return `reason` as uint8[count]: one reason for all, or an array of that length."""
+    return np.full(count, reason, np.uint8)
+
+
 def _same_length(what: str, first: NDArray[np.generic], *others: NDArray[np.generic] | None) -> None:
     for other in others:
         if other is not None and other.shape != first.shape:
@@ -91,7 +95,7 @@ def _same_length(what: str, first: NDArray[np.generic], *others: NDArray[np.gene
 class Application:
     """A Distributed Container: all containers of one tenant under two global limits.
 
-    cpu_limit_cores is Ω (cores, > 0), memory_limit_bytes is M (bytes, > 0).
+    cpu_limit_cores: Ω, cores, > 0. memory_limit_bytes: M, bytes, > 0.
     """
 
     name: str
@@ -103,9 +107,9 @@ class Application:
 class Join:
     """Containers that appear: their application, their host's size and, if profiled, their peaks.
 
-    app: int64[k] index into the applications given to `start`; host_cores: float64[k], the largest
-    useful quota; peak_cores/peak_bytes: profiled maxima (float64[k] cores, int64[k] bytes) or None
-    when nobody profiled them (policies that need them say so).
+    app: int64[k], index into the applications given to `start`. host_cores: float64[k], the largest useful
+    quota. peak_cores, peak_bytes: profiled maxima (float64[k] cores, int64[k] bytes), or None when nobody
+    profiled the containers (policies that need them say so).
     """
 
     app: NDArray[np.int64]
@@ -121,11 +125,10 @@ class Join:
 class PeriodStats:
     """One CFS period's telemetry of the containers that reported (any subset, any order).
 
-    quota_cores: float64[n] quota in force at the period's end; unused_cores: float64[n] runtime left
-    in the pool then, over the period; throttled: bool[n] a runqueue is throttled at the period's end
-    or was in it; usage_cores: float64[n] CPU time used over the period; memory_bytes: int64[n]
-    usage at the period's end. period_s: length; at_s: the period's end on the backend's
-    time line (data, not a clock).
+    quota_cores: float64[n], quota in force at the period's end. unused_cores: float64[n], runtime left in the
+    pool then, over the period. throttled: bool[n], a runqueue is throttled at the period's end or was in it.
+    usage_cores: float64[n], CPU time used over the period. memory_bytes: int64[n], usage at the period's end.
+    period_s: length, s. at_s: the period's end on the backend's time line (data, not a clock), s.
     """
 
     ids: Ids
@@ -153,8 +156,9 @@ class PeriodStats:
 class ServiceStats:
     """What clients saw of each application over the last service interval, for `ports.ServiceAware`.
 
-    rate_rps: float64[apps], requests that arrived per second; latency_p99_s: float64[apps], of those
-    answered in the interval, NaN where none was. at_s: the interval's end on the backend's time line.
+    rate_rps: float64[apps], requests that arrived per second. latency_p99_s: float64[apps], p99 latency of
+    the requests answered in the interval, NaN where none was. at_s: the interval's end on the backend's time
+    line, s.
     """
 
     rate_rps: Floats
@@ -167,7 +171,7 @@ class ServiceStats:
 
 @dataclass(frozen=True, slots=True)
 class OomEvents:
-    """Containers held at their memory limit: ids, and bytes by which the charge overshoots (≥ 1)."""
+    """Containers held at their memory limit: ids, and bytes by which the charge exceeds the limit (≥ 1)."""
 
     ids: Ids
     needed_bytes: Bytes
@@ -181,8 +185,8 @@ class OomEvents:
 class Shrunk:
     """Agents' report of a reclaim: the containers whose limit they lowered, and to what (bytes).
 
-    apps: the applications that were asked (int64[m]), including those where nothing could be freed,
-    so that an allocator waiting for memory knows that its wait is over.
+    apps: int64[m], the applications that were asked. They include those where nothing could be freed, so that
+    an allocator waiting for memory knows that its wait is over.
     """
 
     apps: NDArray[np.int64]
@@ -231,11 +235,11 @@ NO_MEMORY = MemoryLimits(NO_IDS, NO_IDS, _frozen(np.uint8))
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the backend is to carry out; empty parts mean "leave it as it is".
+    """What the backend is to carry out. Empty parts mean "leave it as it is".
 
-    Decreases are to be carried out before increases. restart: containers whose new limits take
-    effect only by a restart (VPA); kill: containers left to the OOM killer; reclaim: applications
-    (int64[m]) whose containers the agents are asked to shrink now, answered by `on_reclaimed`.
+    Decreases are carried out before increases. restart: containers whose new limits take effect only by a
+    restart (VPA). kill: containers left to the OOM killer. reclaim: int64[m], applications whose containers
+    the agents are asked to shrink now, answered by `on_reclaimed`.
     """
 
     cpu: CpuLimits = field(default=NO_CPU)

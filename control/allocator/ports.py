@@ -1,9 +1,11 @@
 """What an allocator offers, and what a backend promises to do with it.
 
-A backend (the twin's SimPy process, the testbed's event loop) calls `start` once, then the `on_*`
-methods as things happen, one at a time, and carries out each `Decision` at once. The allocator never
-calls anyone, never looks at a clock and keeps no reference to arrays it was given, but for ids: an array of
-ids that is marked not writeable is one that its owner will not change either.
+For: the Protocols of allocators, and the rule by which agents reclaim memory. Not for: policies.
+
+A backend (the twin's SimPy process, the testbed's event loop) calls `start` once. Then it calls the `on_*`
+methods as things happen, one at a time, and carries out each `Decision` at once. The allocator never calls
+anyone and never looks at a clock. It keeps no reference to arrays it was given, except ids: an array of ids
+that is marked not writeable is one that its owner will not change either.
 """
 
 from __future__ import annotations
@@ -12,8 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from control.allocator.model import (
+    NOTHING,
+    PAGE_BYTES,
     Application,
+    Bytes,
     Decision,
     Ids,
     Join,
@@ -26,21 +33,34 @@ from control.allocator.model import (
 
 @dataclass(frozen=True, slots=True)
 class ReclaimRule:
-    """Periodic reclaim that the agents run on the allocator's behalf (`reclaim.shrink`).
+    """A periodic reclaim that the agents run on the allocator's behalf (`shrink`).
 
-    interval_s: seconds between sweeps; margin_bytes: δ, what a container keeps above its usage.
+    interval_s: seconds between sweeps. margin_bytes: δ, what a container keeps above its usage.
     """
 
     interval_s: float
     margin_bytes: int
 
 
-class Allocator(Protocol):
-    """Decides CPU and memory limits for all containers of all applications.
+def shrink(ids: Ids, limit_bytes: Bytes, usage_bytes: Bytes, margin_bytes: int) -> tuple[Ids, Bytes]:
+    """Return the containers to shrink and their new limits (bytes, rounded up to whole pages).
 
-    name: the policy's name in tables. traps_oom: containers at their memory limit are held and
-    reported through `on_oom` before anything is killed; where it is False the kernel kills at once
-    and `on_oom` reports it after the fact. reclaim: the agents' periodic sweep, or None.
+    Both backends shrink by this rule: every container with `limit > usage + δ` is shrunk to `usage + δ`
+    (Escra, ICDCS 2022). ids, limit_bytes, usage_bytes: int64[n]; margin_bytes: δ ≥ 0. Returns (int64[m],
+    int64[m]), m ≤ n. Each new limit is below the old one and at least usage + δ.
+    """
+    wanted = usage_bytes + margin_bytes
+    wanted += -wanted % PAGE_BYTES
+    lower = np.flatnonzero(wanted < limit_bytes)
+    return ids[lower], wanted[lower]
+
+
+class Allocator(Protocol):
+    """Decide CPU and memory limits for all containers of all applications.
+
+    name: the policy's name in tables. traps_oom: containers at their memory limit are held and reported
+    through `on_oom` before anything is killed; if False, the kernel kills at once and `on_oom` reports it
+    afterwards. reclaim: the agents' periodic sweep, or None.
     """
 
     @property
@@ -53,46 +73,72 @@ class Allocator(Protocol):
     def reclaim(self) -> ReclaimRule | None: ...
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """Initial limits. `cpu.ids` and `memory.ids` are the new ids, in the order of `containers`.
+        """Return the initial limits.
 
-        Raises ScenarioError when the containers cannot fit the applications' limits.
+        `cpu.ids` and `memory.ids` are the new ids, in the order of `containers`. Raises ScenarioError when
+        the containers cannot fit the applications' limits.
         """
         ...
 
     def on_join(self, containers: Join) -> Decision:
-        """Containers that appeared. The last len(containers.app) entries of `cpu` and of `memory` are
-        the new ids with their limits, in the order given; entries before them are older containers
-        whose limits were lowered to make room (carried out first)."""
+        """Admit containers that appeared.
+
+        The last len(containers.app) entries of `cpu` and of `memory` are the new ids with their limits, in
+        the order given. Entries before them are older containers whose limits were lowered to make room; they
+        are carried out first.
+        """
         ...
 
     def on_leave(self, ids: Ids) -> Decision:
-        """Containers that are gone; their limits return to their applications. Unknown ids are ignored."""
+        """Forget containers that are gone.
+
+        Their limits return to their applications; unknown ids are ignored.
+        """
         ...
 
     def on_period(self, stats: PeriodStats) -> Decision:
-        """One period's telemetry, of any subset of containers; ids that left are ignored."""
+        """Take one period's telemetry of any subset of containers. Ids that left are ignored."""
         ...
 
     def on_oom(self, event: OomEvents) -> Decision:
-        """Held containers (traps_oom), or containers that the kernel just killed (not traps_oom).
+        """Answer held containers (traps_oom), or learn of containers that the kernel just killed (not
+        traps_oom).
 
-        With traps_oom each id gets exactly one answer: a grant in `memory`, an entry in `kill`, or
-        its application in `reclaim`, in which case the answer follows from `on_reclaimed`.
+        With traps_oom each id gets exactly one answer: a grant in `memory`, an entry in `kill`, or its
+        application in `reclaim`. In the last case the answer follows from `on_reclaimed`.
         """
         ...
 
     def on_reclaimed(self, shrunk: Shrunk) -> Decision:
-        """The agents lowered these limits; the freed bytes are back in the pools. Answers waiting
-        containers of `shrunk.apps` with a grant or, if the pool is still short, with a kill."""
+        """Take the agents' report of limits they lowered. The freed bytes are back in the pools.
+
+        Each waiting container of `shrunk.apps` is answered with a grant or, if the pool is still short, with
+        a kill.
+        """
         ...
+
+
+class WithoutReclaim:
+    """The part of `Allocator` that is the same in all policies that neither trap OOMs nor reclaim memory."""
+
+    traps_oom = False
+    reclaim: ReclaimRule | None = None
+
+    def on_oom(self, event: OomEvents) -> Decision:  # noqa: ARG002 - the port's signature
+        """Decide nothing. The kernel has killed the container, and its limit stays."""
+        return NOTHING
+
+    def on_reclaimed(self, shrunk: Shrunk) -> Decision:  # noqa: ARG002 - no reclaim is ever asked for
+        """Decide nothing."""
+        return NOTHING
 
 
 @runtime_checkable
 class ServiceAware(Protocol):
     """What an allocator offers besides `Allocator` if it wants to know how its applications serve.
 
-    A backend that sees requests calls `on_service` every `service_interval_s` (seconds, > 0), from the end
-    of the first interval on, and carries the decision out at once; a backend that sees none never does,
+    A backend that sees requests calls `on_service` every `service_interval_s` (seconds, > 0), from the end of
+    the first interval on, and carries the decision out at once. A backend that sees no requests never does,
     so the allocator must do without. Not every allocator has it: ask with `isinstance`.
     """
 
@@ -100,5 +146,5 @@ class ServiceAware(Protocol):
     def service_interval_s(self) -> float: ...
 
     def on_service(self, stats: ServiceStats) -> Decision:
-        """One interval's service level, of all applications in the order given to `start`."""
+        """Take one interval's service level of all applications, in the order given to `start`."""
         ...

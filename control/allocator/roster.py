@@ -1,8 +1,8 @@
 """Who is there: container ids, their slots, their application, and columns of per-slot state.
 
-For: every allocator's membership. Slots are dense and reused (smallest first), so state stays in
-compact arrays however many containers come and go; an id carries the slot's occupancy count, so
-nothing is ever decided on a container that left. Not for: limits or decisions.
+For: every allocator's membership. Slots are dense and reused (smallest first), so state stays in compact
+arrays however many containers come and go. An id carries the slot's occupancy count, so nothing is ever
+decided on a container that left. Not for: limits or decisions.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ Index = slice | NDArray[np.int64]
 """Rows or slots as an array index: a slice when all are meant, in order (no copy), else int64[m]."""
 
 _FIRST_CAPACITY = 64
-_MOST_FOUND = 64
-"""Arrays of ids whose look-up is remembered: groups of containers that report together are fewer."""
+_MOST_LOOK_UPS = 64
+"""Arrays of ids whose look-up is remembered. There are fewer groups of containers that report together."""
 
 
 class Column:
-    """One quantity over all slots: `values`, shape (capacity, *shape); reset to `fill` on a join.
+    """One quantity over all slots: `values`, shape (capacity, *shape), reset to `fill` on a join.
 
-    cells: the same memory for one number at a time, which costs a third of what NumPy takes for it."""
+    cells: the same memory for one number at a time, which takes a third of NumPy's time.
+    """
 
     def __init__(self, capacity: int, fill: float, dtype: type, shape: tuple[int, ...]) -> None:
         self._fill = fill
@@ -47,8 +48,8 @@ class Column:
 class Roster:
     """Members of all applications of one allocator.
 
-    `size` is the number of slots ever used (columns are meaningful in [0, size)); `alive`, `app`,
-    `ids` and `host_cores` are views of that length.
+    `size` is the number of slots ever used; columns are meaningful in [0, size). `alive`, `app`, `ids` and
+    `host_cores` are views of that length.
     """
 
     def __init__(self, applications: Sequence[Application]) -> None:
@@ -71,44 +72,47 @@ class Roster:
         self._ids = np.full(self._capacity, -1, np.int64)
         self._last_row = self.column(0, np.int64)
         self._all: Ids | None = None
-        self._found: dict[int, tuple[Ids, Index, Index]] = {}
+        self._look_ups: dict[int, tuple[Ids, Index, Index]] = {}
 
     @property
     def alive(self) -> NDArray[np.bool_]:
-        """bool[size]"""
+        """bool[size]: whether a member holds the slot."""
         return self._alive.values[: self.size]
 
     @property
     def app(self) -> NDArray[np.int64]:
-        """int64[size], the application's index (stale where not alive)"""
+        """int64[size]: the application's index (stale where not alive)."""
         return self._app.values[: self.size]
 
     @property
     def host_cores(self) -> NDArray[np.float64]:
-        """float64[size], cores of the container's host"""
+        """float64[size]: cores of the container's host."""
         return self._host_cores.values[: self.size]
 
     @property
     def ids(self) -> Ids:
-        """int64[size], the latest id of each slot"""
+        """int64[size]: the latest id of each slot."""
         return self._ids[: self.size]
 
     def living(self) -> Ids:
-        """Ids of all members, by slot. The same array until membership changes: passing it back in
-        telemetry takes the fast path of `find`. Do not write to it."""
+        """Return the ids of all members, by slot. Do not write to it.
+
+        It is the same array until membership changes. Passing it back in telemetry takes the fast path of
+        `find`.
+        """
         if self._all is None:
             self._all = self.ids[self.alive].copy()
             self._all.setflags(write=False)
         return self._all
 
     def column(self, fill: float, dtype: type, *shape: int) -> Column:
-        """A new per-slot state column that grows and resets with the membership."""
+        """Return a new per-slot state column that grows and resets with the membership."""
         column = Column(self._capacity, fill, dtype, shape)
         self._columns.append(column)
         return column
 
     def join(self, containers: Join) -> Ids:
-        """Issues ids (int64[k], in the order given) and resets all columns at their slots."""
+        """Issue ids (int64[k], in the order given) and reset all columns at their slots."""
         count = len(containers.app)
         if count and not (containers.app.min() >= 0 and containers.app.max() < len(self.applications)):
             raise InvariantError("a container joins an application that does not exist")
@@ -128,22 +132,22 @@ class Roster:
         self._host_cores.values[slots] = containers.host_cores
         self.members += np.bincount(containers.app, minlength=len(self.members))
         self._all = None
-        self._found.clear()
+        self._look_ups.clear()
         return new
 
     def leave(self, ids: Ids) -> NDArray[np.int64]:
-        """Removes members; returns their slots (int64[m]). Ids that are not members are ignored."""
+        """Remove members and return their slots (int64[m]). Ids that are not members are ignored."""
         slots = slot(ids[self.member(ids)])
         slots = np.unique(slots)
         self._alive.values[slots] = False
         self.members -= np.bincount(self.app[slots], minlength=len(self.members))
         self._free = sorted([*self._free, *slots.tolist()])
         self._all = None
-        self._found.clear()
+        self._look_ups.clear()
         return slots
 
     def member(self, ids: Ids) -> NDArray[np.bool_]:
-        """bool[n]: is this id a present member"""
+        """Return bool[n]: whether each id is a present member."""
         slots = slot(ids)
         known = slots < self.size
         safe = np.where(known, slots, 0)
@@ -153,15 +157,15 @@ class Roster:
         return present
 
     def find(self, ids: Ids) -> tuple[Index, Index]:
-        """(rows, slots): which rows of arrays parallel to `ids` belong to members, and their slots.
+        """Return (rows, slots): which rows of arrays parallel to `ids` belong to members, and their slots.
 
-        An id that occurs more than once counts once, with its last row. `rows` is a slice when every
-        row counts; `slots` is one too when `ids` are all members by slot (`living`) and no slot is vacant.
+        An id that occurs more than once counts once, with its last row. `rows` is a slice when every row
+        counts. `slots` is one too when `ids` are all members by slot (`living`) and no slot is vacant.
         """
         everyone = self.living()
-        # Comparing costs much less than looking each id up, and backends that
-        # keep their own array of the ids gain as much as those that pass `living` back. One that they
-        # promise not to write to (not writeable) takes its place, and is not compared the next time.
+        # Comparing costs much less than looking each id up, and backends that keep their own array of the ids
+        # gain as much as those that pass `living` back. An array that is not writeable replaces `living`'s
+        # and need not be compared the next time.
         if len(ids) == len(everyone) and (ids is everyone or np.array_equal(ids, everyone)):
             if not ids.flags.writeable:
                 self._all = ids
@@ -169,13 +173,13 @@ class Roster:
             return whole, whole if len(ids) == self.size else slot(everyone)
         if ids.flags.writeable:
             return self._look_up(ids)
-        # Keeping the array itself keeps its address from being another's.
-        found = self._found.get(id(ids))
-        if found is None:
-            if len(self._found) >= _MOST_FOUND:
-                self._found.clear()
-            found = self._found[id(ids)] = (ids, *self._look_up(ids))
-        return found[1:]
+        # Keeping the array itself ensures that no other array gets its address.
+        entry = self._look_ups.get(id(ids))
+        if entry is None:
+            if len(self._look_ups) >= _MOST_LOOK_UPS:
+                self._look_ups.clear()
+            entry = self._look_ups[id(ids)] = (ids, *self._look_up(ids))
+        return entry[1:]
 
     def _look_up(self, ids: Ids) -> tuple[Index, Index]:
         rows = np.flatnonzero(self.member(ids))

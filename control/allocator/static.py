@@ -1,12 +1,16 @@
-"""Static limits: a factor times the profiled peak, set once.
+"""Limits that never change: a factor times the profiled peak, or no limits at all.
 
-For: the baseline that most clusters run. Not for: adapting; nothing is decided after a container has
-started, and the kernel kills what exceeds its memory limit. Source: Escra's evaluation, SPEC.md §1
-(0.75, 1.0 and 1.5 times the peak).
+For: the baseline that most clusters run (`Static`), and profiling runs (`Unlimited`), whose peaks size the
+other policies' limits. Not for: adapting. Nothing is decided after a container has started, and the kernel
+kills what exceeds its memory limit.
+
+Source: Static: the evaluation of Escra (ICDCS 2022; 0.75, 1.0 and 1.5 times the peak). Unlimited: the
+kernel's own "none", which is cpu.cfs_quota_us = −1 and the largest memory.limit_in_bytes.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -24,26 +28,29 @@ from control.allocator.model import (
     Ids,
     Join,
     MemoryLimits,
-    OomEvents,
     PeriodStats,
     Reason,
-    Shrunk,
+    reasons,
     slot,
 )
+from control.allocator.ports import WithoutReclaim
 from control.allocator.roster import Roster
 from control.settings import check, parameter
 from twinbed import ScenarioError
 
+NO_QUOTA_CORES = float("inf")
+NO_LIMIT_BYTES = (1 << 63) - 1
+
 _PERIOD_S = 0.1
-"""The kernel's default CFS period: no telemetry has told another one when the limits are set."""
+"""The kernel's default CFS period. No telemetry has told another one when the limits are set."""
 
 _ROUNDING = 1e-9
-"""Share of Ω by which the sum may exceed it: that of adding the same limits in another order."""
+"""Share of Ω by which the sum may exceed it: adding the same limits in another order differs by as much."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticSettings:
-    """Parameters of the static policy. Raises ScenarioError for a value out of its range."""
+    """Parameters of the static policy. Raises ScenarioError for a value outside its range."""
 
     factor: float = parameter(
         1.5,
@@ -57,89 +64,85 @@ class StaticSettings:
         check("static", self)
 
 
-class Static:
-    """Implements `ports.Allocator`; the methods' contract is stated there.
+@dataclass(frozen=True, slots=True)
+class UnlimitedSettings:
+    """The policy has no parameters."""
 
-    Needs profiled peaks (`Join.peak_cores`, `Join.peak_bytes`). A plan that does not fit an application's
-    global limits is refused with a ScenarioError, not scaled: scaled, it would no longer be the
-    factor times the peak that was asked for.
-    """
 
-    name = "static"
-    traps_oom = False
-    reclaim = None
-
-    def __init__(self, settings: StaticSettings) -> None:
-        self._settings = settings
-        self._set_up(())
+class _FixedLimits(WithoutReclaim, ABC):
+    """The methods of `ports.Allocator` for containers that keep their first limits."""
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """The limits of the whole run; forgets any earlier fleet."""
-        self._set_up(applications)
+        """Set the limits of the whole run. Any earlier fleet is forgotten."""
+        self._roster = Roster(applications)
+        self._quota = self._roster.column(0.0, np.float64)
+        self._limit = self._roster.column(0, np.int64)
         return self._admit(containers, Reason.INITIAL)
 
     def on_join(self, containers: Join) -> Decision:
-        """Limits of newcomers, for the rest of the run.
+        """Set the limits of newcomers for the rest of the run.
 
-        Raises ScenarioError, with nothing changed, when they do not fit beside the present containers.
+        A ScenarioError leaves everything unchanged.
         """
         return self._admit(containers, Reason.JOINED)
 
     def on_leave(self, ids: Ids) -> Decision:
-        """Frees the place of containers that are gone."""
+        """Forget containers that are gone. Their limits count no longer."""
         slots = self._roster.leave(ids)
         self._quota.values[slots] = 0.0
         self._limit.values[slots] = 0
         return NOTHING
 
     def on_period(self, stats: PeriodStats) -> Decision:  # noqa: ARG002 - the port's signature
-        """Nothing, ever."""
+        """Decide nothing."""
         return NOTHING
-
-    def on_oom(self, event: OomEvents) -> Decision:  # noqa: ARG002 - the port's signature
-        """Nothing: the kernel has killed the container, and its limit stays."""
-        return NOTHING
-
-    def on_reclaimed(self, shrunk: Shrunk) -> Decision:  # noqa: ARG002 - the port's signature
-        """Nothing: no reclaim is asked for."""
-        return NOTHING
-
-    def _set_up(self, applications: Sequence[Application]) -> None:
-        self._roster = Roster(applications)
-        self._quota = self._roster.column(0.0, np.float64)
-        self._limit = self._roster.column(0, np.int64)
 
     def _admit(self, containers: Join, reason: Reason) -> Decision:
         quota, limit = self._plan(containers)
-        self._check_fits(containers, quota, limit)
         ids = self._roster.join(containers)
-        slots = slot(ids)
-        self._quota.values[slots] = quota
-        self._limit.values[slots] = limit
-        why = np.full(len(ids), reason, np.uint8)
+        self._quota.values[slot(ids)] = quota
+        self._limit.values[slot(ids)] = limit
+        why = reasons(len(ids), reason)
         return Decision(cpu=CpuLimits(ids, quota, why), memory=MemoryLimits(ids, limit, why))
 
+    @abstractmethod
     def _plan(self, containers: Join) -> tuple[Floats, Bytes]:
-        """Quotas (cores, between the kernel's minimum and the host) and limits (bytes, whole pages)."""
+        """Return the containers' quotas (cores) and memory limits (bytes)."""
+
+
+class Static(_FixedLimits):
+    """The profiled peak times a factor (`Join.peak_cores` and `Join.peak_bytes` are needed).
+
+    A plan that does not fit an application's global limits is refused with a ScenarioError and not scaled.
+    Scaled, it would no longer be the factor times the peak that was asked for.
+    """
+
+    name = "static"
+
+    def __init__(self, settings: StaticSettings) -> None:
+        self._settings = settings
+
+    def _plan(self, containers: Join) -> tuple[Floats, Bytes]:
+        """Return quotas between the kernel's minimum and the host, and limits in whole pages."""
         if containers.peak_cores is None or containers.peak_bytes is None:
             missing = "CPU" if containers.peak_cores is None else "memory"
             raise ScenarioError(f"static: the containers have no {missing} profile to take a peak from")
         factor = self._settings.factor
         quota = np.minimum(factor * containers.peak_cores, containers.host_cores)
+        quota = np.maximum(quota, KERNEL_MIN_QUOTA_S / _PERIOD_S)
         pages = np.ceil(factor * containers.peak_bytes / PAGE_BYTES)
         limit = np.maximum(pages, 1).astype(np.int64) * PAGE_BYTES
-        return np.maximum(quota, KERNEL_MIN_QUOTA_S / _PERIOD_S), limit
+        self._check_fits(containers, quota, limit)
+        return quota, limit
 
     def _check_fits(self, containers: Join, quota: Floats, limit: Bytes) -> None:
         roster = self._roster
         apps = len(roster.applications)
         held = slice(0, roster.size)  # vacant slots hold 0
-        cores = np.zeros(apps)
-        np.add.at(cores, roster.app, self._quota.values[held])
-        np.add.at(cores, containers.app, quota)
-        memory = np.zeros(apps, np.int64)
-        np.add.at(memory, roster.app, self._limit.values[held])
-        np.add.at(memory, containers.app, limit)
+        cores, memory = np.zeros(apps), np.zeros(apps, np.int64)
+        for sums, column, new in ((cores, self._quota, quota), (memory, self._limit, limit)):
+            np.add.at(sums, roster.app, column.values[held])
+            np.add.at(sums, containers.app, new)
         for application, sum_cores, sum_bytes in zip(roster.applications, cores, memory, strict=True):
             plan = f"application {application.name!r}: {self._settings.factor:g} × the profiled peaks"
             if sum_cores > application.cpu_limit_cores * (1 + _ROUNDING):
@@ -152,3 +155,20 @@ class Static:
                     f"{plan} sum to {sum_bytes} bytes of memory, above its limit of "
                     f"{application.memory_limit_bytes}; lower the factor or raise the limit"
                 )
+
+
+class Unlimited(_FixedLimits):
+    """No CPU quota and no memory limit: what is slow here is slow for want of cores, not for want of quota.
+
+    The applications' global limits (Ω, M) are ignored. The sum of the limits is infinite, so this is no
+    Distributed Container. A container can only run out of the host's own memory.
+    """
+
+    name = "unlimited"
+
+    def __init__(self, settings: UnlimitedSettings) -> None:
+        pass
+
+    def _plan(self, containers: Join) -> tuple[Floats, Bytes]:
+        count = len(containers.app)
+        return np.full(count, NO_QUOTA_CORES), np.full(count, NO_LIMIT_BYTES, np.int64)

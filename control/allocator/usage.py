@@ -1,8 +1,8 @@
-"""From 100 ms period statistics to the samples that a recommender is built on.
+"""From 100 ms period statistics to the samples that a recommender uses.
 
 For: per-container means of CPU and peaks of memory over sample intervals, and the fleet's interval
-boundaries. Not for: histograms. The policies that use it run every period, so `add` is a handful of
-vector operations and everything else waits for the end of an interval.
+boundaries. Not for: histograms. The policies that use it run every period, so `add` is a handful of vector
+operations and everything else waits for the end of an interval.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from control.allocator.model import Floats, PeriodStats
 from control.allocator.roster import Roster
 
 _NEARLY_HALF = 0.5 + 1e-6
-"""A group may end just half a period before an interval does; off the tie, rounding cannot end it twice."""
+"""Slightly more than half a period.
+
+A group may end exactly half a period before an interval does; without the excess, rounding could end the
+interval twice.
+"""
 
 
 class Interval:
-    """Says when an interval of the fleet's time line is over.
+    """Say when an interval of the fleet's time line is over.
 
-    The time line starts with the first period that is reported (at its beginning) and is read from
-    the data alone, so a backend may start at any time and skip any number of periods.
+    The time line starts with the first period that is reported (at its beginning) and is read from the data
+    alone. So a backend may start at any time and skip any number of periods.
     """
 
     def __init__(self, length_s: float) -> None:
@@ -32,7 +36,8 @@ class Interval:
         self._end_s = 0.0
 
     def over(self, at_s: float, period_s: float) -> bool:
-        """True once per interval: for the first period that ends at its end (to half a period) or later.
+        """Return True once per interval: for the first period that ends at its end (to half a period) or
+        later.
 
         Periods may be reported in groups, several per period_s, in the order of their ends.
         """
@@ -48,7 +53,7 @@ class Interval:
 
 
 class UsageSamples:
-    """Running sums of one sample interval; 32 bytes per container."""
+    """Running sums of one sample interval: 32 bytes per container."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
@@ -63,7 +68,7 @@ class UsageSamples:
         return self._last.values[: self._roster.size].astype(np.float64)
 
     def add(self, stats: PeriodStats) -> None:
-        """One period's usage of the containers that reported it."""
+        """Add one period's usage of the containers that reported it."""
         rows, slots = self._roster.find(stats.ids)
         memory = stats.memory_bytes[rows]
         self._cpu_s.values[slots] += stats.usage_cores[rows] * stats.period_s
@@ -72,8 +77,10 @@ class UsageSamples:
         self._last.values[slots] = memory
 
     def take(self) -> tuple[NDArray[np.int64], Floats, Floats]:
-        """(slots int64[n] ascending, mean CPU in cores, memory peak in bytes) of every member that
-        reported since the last call; starts the next interval."""
+        """Return the samples of every member that reported since the last call, and start the next interval.
+
+        Returns (slots int64[n] ascending, mean CPU in cores, memory peak in bytes).
+        """
         size = self._roster.size
         seconds = self._seconds.values[:size]
         slots = np.flatnonzero((seconds > 0) & self._roster.alive)

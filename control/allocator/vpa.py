@@ -1,28 +1,30 @@
 """The Kubernetes Vertical Pod Autoscaler: percentiles of decaying histograms, put in force by restarts.
 
-For: recommender and updater as one allocator. Not for: the histograms (histogram.py) nor the
-application's global limits, which Kubernetes does not have (cap.py).
+For: recommender and updater as one allocator. Not for: the histograms (histogram.py) nor the application's
+global limits, which Kubernetes does not have (cap.py).
 
 Source: kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender (logic/recommender.go,
-logic/estimator.go, model/container.go, model/aggregations_config.go) and pkg/updater/priority; SPEC.md §1.
+logic/estimator.go, model/container.go, model/aggregations_config.go) and pkg/updater/priority.
 
-Where it differs from Kubernetes, and why:
+Ours differs from Kubernetes in this:
+
 - We set the *limit* to the target. Kubernetes sets the request and scales the limit by the pod's own
-  request-to-limit ratio, which a trace does not tell; a ratio of 1 is its "guaranteed" class.
+  request-to-limit ratio, which a trace does not tell. A ratio of 1 is its "guaranteed" class.
 - Every container is a pod of its own: it has a history of its own and the pod minimum is not divided.
-- The recommendation is cut to what the application's global limits leave, and to the host's cores. A
-  cut target is worth a restart only if it still moves the limits by `update_threshold`.
+- The recommendation is cut to what the application's global limits leave, and to the host's cores. A cut
+  target is worth a restart only if it still moves the limits by `update_threshold`.
 
-In place (`in_place`): the VPA's updateMode InPlaceOrRecreate (AEP-4016) on in-place pod resize, stable in
-Kubernetes 1.35 (KEP-1287). It changes limits under the same conditions as a restart would, and a change
-starts the twelve hours anew just as well (AEP-4016); only that nothing restarts. The kubelet does
-not carry out a memory decrease to below the usage, as the kernel would refuse it (cgroup v1) or kill (v2):
-then the limit stays, and the next update asks again. Where ours differs, and why:
-- "Usage" is what the telemetry last said, up to a period and its delay old; the kubelet reads it at the node.
-- CPU changes take force even where the memory decrease waits: they are separate files. The kubelet
+`in_place` is the VPA's updateMode InPlaceOrRecreate (AEP-4016) on in-place pod resize, stable in Kubernetes
+1.35 (KEP-1287). It changes limits under the same conditions as a restart would, and a change starts the
+twelve hours anew as well (AEP-4016), but nothing restarts. The kubelet does not lower memory below the usage,
+because the kernel would refuse it (cgroup v1) or kill (v2). The limit then stays, and the next update asks
+again. Ours differs in this:
+
+- "Usage" is what the telemetry last said, up to a period and its delay old. The kubelet reads it at the node.
+- CPU changes take effect even where the memory decrease waits, because they are separate files. The kubelet
   does them in turn and may hold the second back.
-- We never fall back to a restart, Kubernetes does so when a resize stays pending (5 min deferred, 1 h in
-  progress): here no node is too small for a resize and a decrease that waits costs only memory.
+- We never fall back to a restart. Kubernetes does so when a resize stays pending (5 min deferred, 1 h in
+  progress). Here no node is too small for a resize, and a decrease that waits costs only memory.
 - An OOM-killed container starts again because it was killed, with the raised limit.
 
 Memory: 1.5 kB per container (two histograms of 176 float32 buckets and about 130 bytes of state).
@@ -35,7 +37,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.cap import reasons
 from control.allocator.histogram import DecayingHistograms, exponential
 from control.allocator.model import (
     NO_IDS,
@@ -57,23 +58,24 @@ _SAMPLES_PER_DAY = 1440.0
 _MIB = 1 << 20
 
 UPPER_CONFIDENCE = (1.0, 1.0)
-"""(multiplier, exponent): ×3 after 12 h, ×2 after a day: no restart to reclaim on a short history."""
+"""(multiplier, exponent): ×3 after 12 h, ×2 after a day. A short history causes no restart to reclaim."""
 LOWER_CONFIDENCE = (0.001, -2.0)
-"""×0.6 after 5 min, ×0.95 after an hour: a restart to give more needs little history."""
+"""(multiplier, exponent): ×0.6 after 5 min, ×0.95 after an hour. A restart to give more needs little history.
+"""
 
 
 @dataclass(frozen=True)
 class VpaSettings:
-    """Parameters of the VPA; the defaults are Kubernetes' own, whose names are given where they differ."""
+    """Parameters of the VPA. The defaults are those of Kubernetes; its names are given if they differ."""
 
     sample_interval_s: float = parameter(
-        60.0, unit="s", low=0.1, why="the metrics server's resolution as the VPA reads it"
+        60.0, unit="s", low=0.1, why="the resolution at which the VPA reads the metrics server"
     )
     update_interval_s: float = parameter(
         60.0, unit="s", low=0.1, why="the updater's loop (updater-interval) and the recommender's"
     )
     min_restart_interval_s: float = parameter(
-        60.0, unit="s", low=0.0, why="at most one restart per container a minute (SPEC.md §1), or resize"
+        60.0, unit="s", low=0.0, why="our choice: at most one restart or resize of a container a minute"
     )
     cpu_half_life_s: float = parameter(
         _DAY_S, unit="s", low=1.0, why="cpu-histogram-decay-half-life: one day-night cycle"
@@ -82,7 +84,7 @@ class VpaSettings:
         _DAY_S, unit="s", low=1.0, why="memory-histogram-decay-half-life: one day-night cycle"
     )
     memory_aggregation_interval_s: float = parameter(
-        _DAY_S, unit="s", low=1.0, why="one memory peak per day: peaks, not averages, cause OOM kills"
+        _DAY_S, unit="s", low=1.0, why="one memory peak per day, because peaks cause OOM kills, not averages"
     )
     target_percentile: float = parameter(
         0.90, unit="fraction", low=0.01, high=1.0, why="target-cpu-percentile and its memory twin"
@@ -100,18 +102,21 @@ class VpaSettings:
         0.025,
         unit="core",
         low=0.0,
-        why="pod-recommendation-min-cpu-millicores; kept above the kernel's 0.01, as it is part of the "
-        "policy that is compared: idle containers wake up into a limit that is not the very least",
+        why="pod-recommendation-min-cpu-millicores; it is part of the policy that is compared, though above"
+        " the kernel's 0.01: idle containers do not wake up at the kernel's minimum",
     )
     min_bytes: float = parameter(
         250 * _MIB,
         unit="byte",
         low=0.0,
-        why="pod-recommendation-min-memory-mb (in MiB); part of the policy compared, though it dominates "
-        "the limits of small containers",
+        why="pod-recommendation-min-memory-mb (in MiB); it is part of the policy that is compared, though "
+        "it dominates the limits of small containers",
     )
     min_sample_weight_cores: float = parameter(
-        0.1, unit="core", low=0.001, why="minSampleWeight: a sample counts as the limit it was taken under"
+        0.1,
+        unit="core",
+        low=0.001,
+        why="minSampleWeight: a sample weighs as much as the limit it was taken under",
     )
     update_threshold: float = parameter(
         0.10, unit="fraction", low=0.0, why="pod-update-threshold: smaller changes are not worth a restart"
@@ -124,16 +129,16 @@ class VpaSettings:
         100 * _MIB,
         unit="byte",
         low=0.0,
-        why="oom-min-bump-up-bytes: small containers must leave the OOM loop",
+        why="oom-min-bump-up-bytes: without it small containers would be killed again and again",
     )
     in_place: bool = parameter(
         False,
         unit="on/off",
-        why="off, updateMode Recreate: what the source compares with; on: InPlaceOrRecreate, resize without "
-        "a restart",
+        why="off: updateMode Recreate, which Escra's paper compares with; on: InPlaceOrRecreate, a resize "
+        "without a restart",
     )
     initial_factor: float = parameter(
-        1.0, unit="factor", low=0.01, why="a profiled container starts at its peak: what its owner would ask"
+        1.0, unit="factor", low=0.01, why="a profiled container starts at its peak, as its owner would ask"
     )
 
     def __post_init__(self) -> None:
@@ -150,14 +155,14 @@ class Estimate:
 
 
 def with_margin(values: Floats, fraction: float) -> Floats:
-    """Each estimate plus a fraction of itself."""
+    """Return each estimate plus a fraction of itself."""
     return values * (1.0 + fraction)
 
 
 def with_confidence(values: Floats, confidence: Floats, scaling: tuple[float, float]) -> Floats:
-    """values · (1 + multiplier / confidence)^exponent; confidence in days of history (float64[n], ≥ 0).
+    """Return values · (1 + multiplier / confidence)^exponent; confidence: days of history (float64[n], ≥ 0).
 
-    Without history the upper bound is infinite and the lower one zero: nothing forces a restart.
+    Without history the upper bound is infinite and the lower bound zero, so that nothing forces a restart.
     """
     multiplier, exponent = scaling
     with np.errstate(divide="ignore"):
@@ -165,7 +170,7 @@ def with_confidence(values: Floats, confidence: Floats, scaling: tuple[float, fl
 
 
 def estimate(percentiles: Floats, confidence: Floats, margin: float, least: float) -> Estimate:
-    """percentile → margin → confidence → floor. percentiles: float64[3, n], of target, lower, upper."""
+    """Apply margin, confidence and minimum to percentiles (float64[3, n]: of target, lower, upper)."""
     target, lower, upper = with_margin(percentiles, margin)
     return Estimate(
         target=np.maximum(target, least),
@@ -175,7 +180,7 @@ def estimate(percentiles: Floats, confidence: Floats, margin: float, least: floa
 
 
 class Vpa(SampledPolicy):
-    """The VPA as an allocator: samples every minute, and restarts or resizes what is outside its bounds."""
+    """The VPA as an allocator: it samples, and restarts or resizes what is outside its bounds."""
 
     name = "vpa"
 
@@ -184,8 +189,10 @@ class Vpa(SampledPolicy):
         super().__init__(settings.initial_factor, settings.sample_interval_s, settings.update_interval_s)
 
     def on_oom(self, event: OomEvents) -> Decision:
-        """The kernel killed these: a sample of what they would have needed is recorded and they restart
-        with the new target, unless their last restart is too recent: then at the update after that."""
+        """Record a sample of what killed containers would have needed and restart them with the new target.
+
+        A container whose last restart is too recent restarts at a later update.
+        """
         s = self.settings
         slots = np.unique(slot(event.ids[self._fleet.roster.member(event.ids)]))
         used = self._fleet.memory.values[slots]
@@ -224,7 +231,7 @@ class Vpa(SampledPolicy):
         self._record_peaks(slots, peak, at_s)
 
     def _record_peaks(self, slots: Slots, peak: Floats, at_s: float) -> None:
-        """One peak per container and aggregation window: replaced as it grows within the window."""
+        """Record one peak per container and aggregation window. It is replaced as it grows."""
         interval = self.settings.memory_aggregation_interval_s
         end, present = self._window_end_s.values[slots], self._window_peak.values[slots]
         end = np.where(np.isneginf(end), at_s, end)
@@ -260,7 +267,7 @@ class Vpa(SampledPolicy):
         changed = cpu_changed | memory_changed
         self._note_change(slots[changed], slots[changed & ~waiting], at_s)
         return Decision(
-            cpu=self._fleet.cpu_limits(slots[cpu_changed], reasons(cpu_changed.sum(), Reason.RECOMMENDED)),
+            cpu=self._fleet.cpu_limits(slots[cpu_changed], Reason.RECOMMENDED),
             memory=self._fleet.memory_limits(slots[memory_changed], reason[memory_changed]),
             restart=self._restarting(slots[changed]),
         )
@@ -280,7 +287,7 @@ class Vpa(SampledPolicy):
     def _worth_restarting(
         self, slots: Slots, cpu: Estimate, memory: Estimate, at_s: float
     ) -> tuple[Slots, Floats, Floats]:
-        """The updater's choice: (slots, target cores, target bytes) of the containers to restart."""
+        """Return the updater's choice: (slots, target cores, target bytes) of the containers to restart."""
         fleet, s = self._fleet, self.settings
         quota, limit = fleet.cpu.values[slots], fleet.memory.values[slots]
         target = np.minimum(cpu.target, fleet.roster.host_cores[slots])
@@ -298,13 +305,15 @@ class Vpa(SampledPolicy):
         return slots[acts], target[acts], size[acts]
 
     def _waiting(self, slots: Slots, size: Floats) -> NDArray[np.bool_]:
-        """Whose memory limit is not lowered to `size` (bytes) now: in place, it must stay above the usage."""
+        """Return which memory limits are not lowered to `size` (bytes) now: in place, they stay above the
+        usage.
+        """
         usage = self._usage.memory_bytes[slots]
         lowered = size < np.minimum(self._fleet.memory.values[slots], usage)
         return lowered & self.settings.in_place
 
     def _restarting(self, slots: Slots) -> Ids:
-        """Which of the containers that get new limits restart for it."""
+        """Return the containers that restart to get their new limits."""
         return NO_IDS if self.settings.in_place else self._fleet.roster.ids[slots]
 
     def _bump(self, slots: Slots, at_s: float) -> Decision:
@@ -312,11 +321,11 @@ class Vpa(SampledPolicy):
         self._bump_bytes.values[slots] = 0.0
         self._note_change(changed, changed, at_s)
         return Decision(
-            memory=self._fleet.memory_limits(changed, reasons(len(changed), Reason.OOM_BUMP)),
+            memory=self._fleet.memory_limits(changed, Reason.OOM_BUMP),
             restart=self._restarting(changed),
         )
 
     def _note_change(self, slots: Slots, complete: Slots, at_s: float) -> None:
-        """New limits now; a resize of which a part waits has not ended the time without change."""
+        """Note new limits now. A resize of which a part waits has not ended the time without change."""
         self._restarted_s.values[slots] = at_s
         self._started_s.values[complete] = at_s

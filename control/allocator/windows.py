@@ -1,12 +1,12 @@
 """The last n reported periods of every container: throttled flags and unused runtime.
 
-For: the two means of Escra's CPU rule. Not for: deciding. A window starts empty when its container
-joins, and means are over what has been reported since, at most n periods.
+For: the two means of Escra's CPU rule. Not for: deciding. A window starts empty when its container joins.
+Means are over what has been reported since, at most n periods.
 
-Layout: one contiguous array per window position, so that a period in which everyone reports writes
-one array at one shared position. Containers that report on their own are counted as `ahead` of the
-shared position and brought back in line at the next period in which everyone reports. Throttled flags
-are the bits of one word per container, newest lowest.
+Layout: one contiguous array per window position, so that a period in which everyone reports writes one array
+at one shared position. Containers that report on their own are counted as `ahead` of the shared position. The
+next period in which everyone reports brings them back in line. Throttled flags are the bits of one word per
+container, newest lowest.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Windows:
         self._in_line = True
 
     def advance(self) -> None:
-        """Every member reports in this period: one `write` per slice of slots follows."""
+        """Begin a period in which every member reports. One `write` per slice of slots follows."""
         if not self._in_line:
             self._align()
         self._position = (self._position + 1) % self._length
 
     def write(self, slots: slice, unused_cores: Floats, throttled: Flags) -> None:
-        """This period's report of a slice of slots (float64[m], bool[m]), after `advance`."""
+        """Write this period's report of a slice of slots (float64[m], bool[m]), after `advance`."""
         self._unused[self._position].values[slots] = unused_cores
         flags = self._flags.values[slots]
         np.left_shift(flags, 1, out=flags)
@@ -56,7 +56,9 @@ class Windows:
         np.minimum(reported, self._length, out=reported)
 
     def write_some(self, slots: Slots, unused_cores: Floats, throttled: Flags) -> None:
-        """A report of some containers only (distinct slots int64[m], float64[m], bool[m]); no `advance`."""
+        """Write a report of some containers only (distinct slots int64[m], float64[m], bool[m]), without
+        `advance`.
+        """
         self._in_line = False
         ahead = self._ahead.values[slots] + np.uint8(1)
         ahead[ahead == self._length] = 0
@@ -64,8 +66,8 @@ class Windows:
         # Containers whose periods end together are usually at one position.
         steps = set(ahead.tolist())
         for step in steps:
-            here = slice(None) if len(steps) == 1 else np.flatnonzero(ahead == step)
-            self._unused[(self._position + step) % self._length].values[slots[here]] = unused_cores[here]
+            rows = slice(None) if len(steps) == 1 else np.flatnonzero(ahead == step)
+            self._unused[(self._position + step) % self._length].values[slots[rows]] = unused_cores[rows]
         flags = self._flags.values.take(slots)
         flags <<= np.uint32(1)
         flags |= throttled
@@ -76,7 +78,7 @@ class Windows:
         self._reported.values[slots] = reported
 
     def write_one(self, slot: int, unused_cores: float, throttled: bool) -> None:
-        """A report of one container, as `write_some`."""
+        """Write a report of one container, as `write_some` does."""
         self._in_line = False
         ahead = (self._ahead.cells[slot] + 1) % self._length
         self._ahead.cells[slot] = ahead
@@ -85,13 +87,13 @@ class Windows:
         self._reported.cells[slot] = min(self._reported.cells[slot] + 1, self._length)
 
     def throttled_share_of(self, slot: int) -> float:
-        """`throttled_share` of one slot."""
+        """Return `throttled_share` of one slot."""
         flags: int = self._flags.cells[slot] & self._ones
         reported: int = self._reported.cells[slot]
         return flags.bit_count() / reported
 
     def mean_unused_of(self, slot: int) -> float:
-        """`mean_unused` of one slot, summed in the same order."""
+        """Return `mean_unused` of one slot, summed in the same order."""
         total = 0.0
         for column in self._unused:
             total += column.cells[slot]
@@ -99,15 +101,15 @@ class Windows:
         return total / reported
 
     def throttled_share(self, slots: Slots) -> Floats:
-        """mean_n(th), float64[m] in [0, 1], of slots that have reported at least once."""
+        """Return mean_n(th), float64[m] in [0, 1], of slots that have reported at least once."""
         count: Floats = np.bitwise_count(self._flags.values[slots] & self._mask).astype(np.float64)
         count /= self._reported.values[slots]
         return count
 
     def mean_unused(self, slots: Slots) -> Floats:
-        """mean_n(q − u) in cores, float64[m], of slots that have reported at least once.
+        """Return mean_n(q − u) in cores, float64[m], of slots that have reported at least once.
 
-        Summed anew from the window: a running sum would drift and cost every container, not only
+        The sum is made anew from the window. A running sum would drift and cost every container, not only
         those that are asked about.
         """
         total: Floats = self._unused[0].values.take(slots)

@@ -1,1 +1,1 @@
-"""The fast path: turns away from a dead uplink at once, and lets BGP confirm."""
+"""The fast path stops using a dead uplink at once and lets BGP confirm."""

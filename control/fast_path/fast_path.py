@@ -1,16 +1,17 @@
-"""Turns away from a dead uplink within BFD's detection time, and gives back once BGP has done the same.
+"""Stop using a dead uplink within BFD's detection time, and hand back to BGP once its routes have changed.
 
-For: one host's decisions: which next hops are dead, which hosts are reached around them, what others
-are told. Not for: packets' formats (bfd.py, message.py), sockets and routes (a backend), nor tunnel rules,
-which no failover changes. Source: RFC 5880 §6.8.4 for the detection time; ADR 0019 for the rest.
+For: one host's decisions: which next hops are dead, which hosts are reached around them, and what the other
+hosts are told. Not for: packet formats (bfd.py, message.py), sockets and routes (a backend), or tunnel rules,
+which no failover changes. Source: RFC 5880 §6.8.4 for the detection time; docs/decisions/0019 for the rest.
 
-Rules of the house:
-1. It only takes away: a host is steered over next hops that BGP's own routes have, less the dead ones. It
-   never adds one, and never takes the last.
-2. So it is over by itself: once BGP's routes do without the dead next hop, nothing is left to take away.
-3. Nothing is for good: a dead uplink is believed again when its session is up, and at the latest after
-   `most_s`; a report holds for its lifetime.
-4. Our table is what was read, not what was asked for: a predecessor's routes go, and a lost one is made anew.
+Rules of this file:
+1. The fast path only removes next hops: a host is reached over the next hops of BGP's own routes without the
+   dead ones. It never adds a next hop and never removes the last one.
+2. It therefore ends by itself: once BGP's routes do without the dead next hop, nothing is left to remove.
+3. Nothing is permanent: a dead uplink is used again when its session is up, and after `most_s` at the latest.
+   A report holds for its lifetime.
+4. Our routing table is what was read, not what was requested: a predecessor's routes are removed and a lost
+   route is made again.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from control.fast_path.bfd import Control, State
+from control.fabric import BfdState
+from control.fast_path.bfd import Control
 from control.fast_path.message import Report
 from control.fast_path.ports import (
     ArmTimer,
@@ -45,7 +47,10 @@ from twinbed import InvariantError
 
 @dataclass(slots=True)
 class _Session:
-    """One uplink's, as we hear it. silent_at_s: when it has been silent for the detection time."""
+    """The BFD session of one uplink, as overheard.
+
+    up: the far end reports the state up; since_s: since then; silent_at_s: end of the detection time.
+    """
 
     up: bool = False
     since_s: float = -math.inf
@@ -54,7 +59,7 @@ class _Session:
 
 @dataclass(slots=True)
 class _Dead:
-    """A dead uplink, not believed until until_s."""
+    """A dead uplink. It is not used until until_s."""
 
     reason: Reason
     until_s: float
@@ -62,8 +67,11 @@ class _Dead:
 
 @dataclass(slots=True)
 class _Due:
-    """Things to be done at a time. tell_s: the report, in order; read_s: the routes, which may be read again
-    from readable_s on."""
+    """Times at which something is due.
+
+    tell_s: times to send the report, ascending; read_s: time to read the routes; readable_s: earliest time at
+    which they may be read again.
+    """
 
     tell_s: list[float] = field(default_factory=list)
     read_s: float = math.inf
@@ -71,12 +79,12 @@ class _Due:
 
 
 class FastPath:
-    """One host's; one object lives from a `Started` to the process's end."""
+    """The fast path of one host. An object lives from `Started` to the process's end."""
 
     def __init__(
         self, host: int, tors: Sequence[int], others: Iterable[int], settings: FastPathSettings
     ) -> None:
-        """host: our loopback; tors: which one each uplink leads to; others: loopbacks of the other hosts."""
+        """host: our loopback; tors: the ToR of each uplink; others: loopbacks of the other hosts."""
         self._host, self._tors, self._others = host, tuple(tors), frozenset(others) - {host}
         self._settings = settings
         self._sessions = tuple(_Session() for _ in self._tors)
@@ -90,17 +98,19 @@ class FastPath:
 
     @property
     def dead(self) -> frozenset[int]:
-        """Uplinks that are not believed."""
+        """The uplinks that are considered dead."""
         return frozenset(self._dead)
 
     @property
     def steered(self) -> NextHops:
-        """Hosts that are reached otherwise than BGP says, and how."""
+        """The hosts that are not reached as BGP says, and the uplinks used instead."""
         return dict(self._steered)
 
     def handle(self, event: Event) -> list[Instruction]:
-        """What to do about it, in this order. Raises InvariantError for an event that cannot be, and is then
-        as it was before."""
+        """Return what to do about the event, in this order.
+
+        Raises InvariantError for an event that is impossible now; the fast path is then unchanged.
+        """
         if isinstance(event, Started) == self._started:
             raise InvariantError(f"fast path: {type(event).__name__} cannot be {'twice' * self._started}")
         if isinstance(event, Heard | CarrierLost) and not 0 <= event.uplink < len(self._tors):
@@ -111,7 +121,7 @@ class FastPath:
         return [*steering, *self._told_now(event.at_s), *out, *self._timer()]
 
     def _take(self, event: Event) -> tuple[Reason, list[Instruction]]:
-        """Changes what is known; the reason for what follows, and what is to be read."""
+        """Update what is known. Return the reason for what follows, and the instructions to read routes."""
         match event:
             case Started():
                 return Reason.STARTED, self._read(event.at_s, Reason.STARTED)
@@ -133,16 +143,16 @@ class FastPath:
 
     def _heard(self, at_s: float, uplink: int, control: Control) -> Reason:
         session = self._sessions[uplink]
-        if control.state is not State.UP:
+        if control.state is not BfdState.UP:
             was_up, session.up = session.up, False
-            # An end that is shut on purpose says so; that is no fault (RFC 5880 §6.8.16).
-            if was_up and control.state is not State.ADMIN_DOWN:
+            # An end that was shut down on purpose reports ADMIN_DOWN; that is no fault (RFC 5880 §6.8.16).
+            if was_up and control.state is not BfdState.ADMIN_DOWN:
                 return self._lose(at_s, uplink, Reason.TOLD_DOWN)
             return Reason.CHANGED
         if not session.up:
             session.up, session.since_s = True, at_s
-        interval_s = max(control.interval_s, self._settings.least_interval_s)
-        session.silent_at_s = at_s + control.multiplier * interval_s
+        timers = control.timers.received_at_least(self._settings.least_interval_s)
+        session.silent_at_s = at_s + timers.detection_s
         if uplink in self._dead and at_s - session.since_s >= self._settings.steady_s:
             return self._believe(at_s, uplink, Reason.UP_AGAIN)
         return Reason.CHANGED
@@ -170,8 +180,8 @@ class FastPath:
 
     def _routes(self, event: Routes) -> Reason:
         self._main = {host: hops for host, hops in event.main.items() if host in self._others}
-        known, self._steered = self._steered, dict(event.steered)
-        return Reason.CONFIRMED if known == self._steered else Reason.MENDED
+        expected, self._steered = self._steered, dict(event.steered)
+        return Reason.CONFIRMED if expected == self._steered else Reason.MENDED
 
     def _time_passed(self, at_s: float) -> tuple[Reason, list[Instruction]]:
         reason, out = Reason.PERIODIC, list[Instruction]()
@@ -191,18 +201,18 @@ class FastPath:
     # --- what follows --------------------------------------------------------------------------------
 
     def _around(self, host: int) -> frozenset[int] | None:
-        """The uplinks to reach `host` by, where BGP's routes have a dead one and others besides."""
+        """Return the living uplinks to `host`; None if BGP's routes have no dead uplink or only dead ones."""
         hops = self._main.get(host, frozenset())
         tors, _ = self._reports.get(host, (frozenset[int](), 0.0))
         alive = frozenset(hop for hop in hops if hop not in self._dead and self._tors[hop] not in tors)
         return alive if alive and alive != hops else None
 
     def _settle(self, reason: Reason) -> list[Instruction]:
-        """Makes our table what it should be."""
+        """Return the instructions that make our routing table what it should be."""
         out: list[Instruction] = []
         for host in sorted(self._main.keys() | self._steered.keys()):
-            wanted, there = self._around(host), self._steered.get(host)
-            if wanted == there:
+            wanted = self._around(host)
+            if wanted == self._steered.get(host):
                 continue
             if wanted is not None:
                 self._steered[host] = wanted
@@ -218,12 +228,12 @@ class FastPath:
         return Reason.CONFIRMED if self._main.get(host) else Reason.NO_OTHER
 
     def _tell(self, at_s: float, reason: Reason) -> None:
-        """The report goes out, now and again; the most urgent steering comes first in `handle`."""
+        """Schedule the report now and its repetitions. `handle` puts the more urgent routes before it."""
         self._why_told = reason
         self._due.tell_s = [at_s + after_s for after_s in self._settings.repeats_s]
 
     def _told_now(self, at_s: float) -> list[Instruction]:
-        due = [one_s for one_s in self._due.tell_s if one_s <= at_s]
+        due = [tell_s for tell_s in self._due.tell_s if tell_s <= at_s]
         if not due:
             return []
         self._due.tell_s = self._due.tell_s[len(due) :]
@@ -233,7 +243,7 @@ class FastPath:
         return [Tell(Report(self._host, tors, self._settings.lifetime_s), self._why_told)]
 
     def _read(self, at_s: float, reason: Reason) -> list[Instruction]:
-        """The routes are read now, or when enough time has passed since the last reading."""
+        """Read the routes now, or schedule it if too little time has passed since the last reading."""
         due = self._due
         if at_s < due.readable_s:
             due.read_s = min(due.read_s, due.readable_s)

@@ -1,10 +1,11 @@
-"""What hosts tell each other: the ToRs by which they cannot be reached. Keyed, sequenced, replay refused.
+"""The reports that hosts send each other: the ToRs over which they cannot be reached.
 
-For: sealing a report into a datagram and opening one. Not for: when to tell (fast_path.py), nor sockets.
+For: sealing a report into an authenticated datagram, and opening one; replays are refused. Not for: deciding
+when to send (fast_path.py), or sockets. Source: our design; HMAC-SHA-256 (RFC 2104).
 
-The sequence number is the sender's wall clock in nanoseconds, made to rise: so nobody has to remember it
-over a restart, and a receiver that has just started refuses what is older than `window_s`. Hosts' clocks must
-agree within that; where they do not, reports are refused and failover is BGP's alone.
+The sequence number is the sender's wall clock in nanoseconds, forced to rise. So nobody has to store it
+across a restart, and a receiver that has just started refuses reports older than `window_s`. The hosts'
+clocks must agree within `window_s`; otherwise reports are refused and only BGP handles the failover.
 """
 
 from __future__ import annotations
@@ -31,8 +32,11 @@ _SECOND_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Host `sender` (IPv4 of its loopback) cannot be reached by `tors`, which holds for lifetime_s unless it
-    says otherwise. It is all that the host has to say: a ToR that is not named works again."""
+    """Host `sender` cannot be reached over `tors`.
+
+    A report replaces the sender's earlier one: a ToR that is not named works again. sender: IPv4 address of
+    the host's loopback; lifetime_s: the report expires after this time, s.
+    """
 
     sender: int
     tors: frozenset[int]
@@ -40,25 +44,25 @@ class Report:
 
 
 class Refusal(StrEnum):
-    """Why a datagram was not believed."""
+    """Why a datagram was refused."""
 
-    MALFORMED = "not a report"
-    FORGED = "its key is not ours"
-    STRANGER = "its sender is no host of this fabric"
-    STALE = "its clock is too far from ours"
-    REPLAYED = "an equal or newer one of its sender came before"
+    MALFORMED = "it is not a report"
+    FORGED = "it was not signed with our key"
+    STRANGER = "its sender is not a host of this fabric"
+    STALE = "its clock differs too much from ours"
+    REPLAYED = "an equal or newer report of its sender came before"
 
 
 class Sealer:
-    """Seals the reports of one host with the fabric's key. Raises ScenarioError for a key that is short."""
+    """Seal the reports of one host with the fabric's key. Raises ScenarioError if the key is too short."""
 
     def __init__(self, key: bytes) -> None:
         self._key, self._last = _checked(key), 0
 
     def seal(self, report: Report, clock_ns: int) -> bytes:
-        """The datagram; clock_ns: the wall clock. Raises ScenarioError for more than MOST_TORS."""
+        """Return the datagram. clock_ns: the wall clock. Raises ScenarioError for more than MOST_TORS."""
         if len(report.tors) > MOST_TORS:
-            raise ScenarioError(f"fast path: {len(report.tors)} ToRs in a report; {MOST_TORS} fit")
+            raise ScenarioError(f"fast path: {len(report.tors)} ToRs in a report; at most {MOST_TORS} fit")
         self._last = max(self._last + 1, clock_ns)
         lifetime_ms = round(report.lifetime_s * 1e3)
         head = _HEAD.pack(_MAGIC, report.sender, self._last, lifetime_ms, len(report.tors))
@@ -67,7 +71,7 @@ class Sealer:
 
 
 class Opener:
-    """Opens what the hosts in `senders` sent. refused: how many datagrams, by reason."""
+    """Open the datagrams of the hosts in `senders`."""
 
     def __init__(self, key: bytes, senders: Iterable[int], window_s: float) -> None:
         self._key, self._window_ns = _checked(key), round(window_s * _SECOND_NS)
@@ -76,11 +80,11 @@ class Opener:
 
     @property
     def refused(self) -> Mapping[Refusal, int]:
-        """Datagrams that were not believed."""
+        """Number of refused datagrams by reason."""
         return self._refused
 
     def open(self, datagram: bytes, clock_ns: int) -> Report | None:
-        """The report, or None for one that is refused; clock_ns: the wall clock now."""
+        """Return the report, or None if it is refused. clock_ns: the wall clock now."""
         opened = self._opened(datagram, clock_ns)
         if isinstance(opened, Refusal):
             self._refused[opened] += 1
@@ -91,7 +95,7 @@ class Opener:
         body, digest = datagram[:-_DIGEST_BYTES], datagram[-_DIGEST_BYTES:]
         if len(body) < _HEAD.size:
             return Refusal.MALFORMED
-        # Nothing is looked at before the key is: a stranger learns nothing but that it was refused.
+        # The key is checked first, so that a stranger learns only that the datagram was refused.
         if not hmac.compare_digest(hmac.digest(self._key, body, "sha256"), digest):
             return Refusal.FORGED
         magic, sender, sequence, lifetime_ms, count = _HEAD.unpack_from(body)
@@ -110,5 +114,7 @@ class Opener:
 
 def _checked(key: bytes) -> bytes:
     if len(key) < LEAST_KEY_BYTES:
-        raise ScenarioError(f"fast path: a key of {len(key)} bytes; take {LEAST_KEY_BYTES} or more")
+        raise ScenarioError(
+            f"fast path: a key of {len(key)} bytes is too short; use {LEAST_KEY_BYTES} or more"
+        )
     return key

@@ -1,14 +1,15 @@
-"""What reaches the fast path of a host, what it asks for, and what a backend promises to do with it.
+"""The events that reach the fast path of a host, its instructions, and what a backend promises.
 
-A backend hands over one event at a time and carries out the instructions that come back, in their order. It
-promises:
-- `at_s` never goes back, and it is when the thing happened, not when it was read: a packet that arrived
-  before a timer's time is handed over before that `TimerFired`, however late both are read;
-- `Routes` is read whole after `ReadRoutes`, with everything that was asked for before in force;
-- arming the timer moves it;
-- only reports that message.Opener believed are handed over.
+For: the port between the fast path and its backends. Not for: decisions (fast_path.py). Source: our design.
 
-Uplinks are numbered from 0; hosts are known by their loopback (IPv4 as a whole number), ToRs by a number that
+A backend hands over one event at a time and carries out the instructions in order. It promises:
+- `at_s` never goes back. It is the time at which something happened, not when it was read: a packet that
+  arrived before a timer's time is handed over before that `TimerFired`, however late both are read.
+- `Routes` answers `ReadRoutes`, is complete, and shows all earlier instructions in force.
+- Arming the timer moves it.
+- Only reports that message.Opener accepted are handed over.
+
+Uplinks are numbered from 0. A host is identified by its loopback (IPv4 as an integer), a ToR by a number that
 is the same at every host.
 """
 
@@ -22,84 +23,80 @@ from control.fast_path.bfd import Control
 from control.fast_path.message import Report
 
 NextHops = Mapping[int, frozenset[int]]
-"""Host → the uplinks by which it is reached."""
+"""Host → the uplinks over which it is reached."""
 
 
 class Reason(StrEnum):
-    """Why something is asked for."""
+    """Why an instruction is given."""
 
     STARTED = "the fast path started"
     SILENT = "nothing was heard over the uplink for the detection time"
-    TOLD_DOWN = "the far end of the uplink says that it does not hear us"
+    TOLD_DOWN = "the far end of the uplink reports that it does not hear us"
     NO_CARRIER = "the uplink lost its carrier"
-    REPORTED = "the host says by which ToRs it cannot be reached"
+    REPORTED = "the host reported the ToRs over which it cannot be reached"
     UP_AGAIN = "the uplink's session is up again"
     CONFIRMED = "BGP's routes do without the dead next hop"
     NO_OTHER = "BGP's routes have no other next hop"
-    OVER = "the longest time is over; BGP's word is the last"
+    OVER = "the longest time is over, so BGP's routes are used again"
     EXPIRED = "the report was not repeated"
-    PERIODIC = "it is time again"
+    PERIODIC = "the routes are due to be read again"
     CHANGED = "routes changed"
-    MENDED = "the table of the fast path is not as it should be"
+    MENDED = "the routing table of the fast path was not as it should be"
 
 
 # --- events ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """The fast path runs; nothing is known, and a predecessor may have left routes."""
+class _Event:
+    """Something that happened at at_s on the backend's clock, s."""
 
     at_s: float
+
+
+class Started(_Event):
+    """The fast path has started and knows nothing yet. A predecessor may have left routes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A BFD control packet of the uplink's gateway arrived."""
+class Heard(_Event):
+    """A BFD control packet from the uplink's gateway arrived."""
 
-    at_s: float
     uplink: int
     control: Control
 
 
 @dataclass(frozen=True, slots=True)
-class CarrierLost:
-    """The uplink's device says that nothing is connected."""
+class CarrierLost(_Event):
+    """The uplink's device reports that it has no carrier."""
 
-    at_s: float
     uplink: int
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Another host's report."""
+class Told(_Event):
+    """Another host's report arrived."""
 
-    at_s: float
     report: Report
 
 
-@dataclass(frozen=True, slots=True)
-class RoutesChanged:
-    """A message said that routes changed, or that such messages were lost."""
-
-    at_s: float
+class RoutesChanged(_Event):
+    """The kernel said that routes changed, or that such messages were lost."""
 
 
 @dataclass(frozen=True, slots=True)
-class Routes:
-    """The answer to `ReadRoutes`. main: what BGP has put in force; steered: what stands in the fast path's
-    own table, whoever wrote it."""
+class Routes(_Event):
+    """The answer to `ReadRoutes`.
 
-    at_s: float
+    main: BGP's routes that are in force; steered: those in the fast path's own table, also a predecessor's.
+    """
+
     main: NextHops
     steered: NextHops
 
 
-@dataclass(frozen=True, slots=True)
-class TimerFired:
-    """The armed timer's time has come."""
-
-    at_s: float
+class TimerFired(_Event):
+    """The time of the armed timer has come."""
 
 
 Event = Started | Heard | CarrierLost | Told | RoutesChanged | Routes | TimerFired
@@ -109,7 +106,7 @@ Event = Started | Heard | CarrierLost | Told | RoutesChanged | Routes | TimerFir
 
 @dataclass(frozen=True, slots=True)
 class Steer:
-    """Reach the host by these uplinks alone, whatever BGP says; one or more."""
+    """Reach the host over these uplinks only (one or more), whatever BGP says."""
 
     host: int
     uplinks: frozenset[int]
@@ -134,14 +131,14 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class ReadRoutes:
-    """Read BGP's routes and the fast path's own; the answer is `Routes`."""
+    """Read BGP's routes and those of the fast path. The answer is `Routes`."""
 
     reason: Reason
 
 
 @dataclass(frozen=True, slots=True)
 class ArmTimer:
-    """Send `TimerFired` at that time, of the backend's time line."""
+    """Send `TimerFired` at at_s on the backend's clock."""
 
     at_s: float
 

@@ -1,1 +1,1 @@
-"""What a training job takes on a cloud configuration: features, networks, baselines. No clock, no I/O."""
+"""Predictors of what a training job takes on a cloud configuration. No clock, no I/O."""

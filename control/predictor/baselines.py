@@ -1,8 +1,10 @@
-"""What the networks are compared with: linear and Poisson regression, forests, boosted trees, logistic.
+"""Baselines that the networks are compared with: linear and Poisson regression, forests, boosted trees,
+logistic.
 
-For: fitting one on examples, behind the same port. Not for: choosing among them. They see the static features
-and the local run's summaries, not its series. Library defaults, but for XGBoost's (100 trees of depth 6 are
-its own) and a logarithm's link where the library has it. Source: SPEC §3.1.
+For: fitting a baseline on examples, behind the same port as all predictors. Not for: choosing among them.
+They see the static features and the summaries of the local run, but not its series. All settings are the
+libraries' defaults, except the iteration limits and the weak regularisation of the Poisson regression.
+Source: chapter 4 (cloud) of the doctoral thesis.
 """
 
 from __future__ import annotations
@@ -13,17 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from control.jobs import Objective, Real
 from control.predictor.examples import Examples, best
 from control.predictor.features import Encoded, Encoder
-from control.recommender.model import Objective, Real
 from twinbed import ScenarioError
 
 THREADS = 1
-"""The same figures on every machine, and no contest with the others' processes."""
+"""Threads that a library may use: one, so that figures are the same on every machine and processes do not
+compete."""
 
 
 class Baseline(StrEnum):
-    """Which."""
+    """The baselines by name."""
 
     LINEAR = "linear"
     POISSON = "poisson"
@@ -34,13 +37,13 @@ class Baseline(StrEnum):
 
     @property
     def classifies(self) -> bool:
-        """Whether it says how likely a configuration is one of the best."""
+        """Whether it predicts the probability that a configuration is one of the best."""
         return self in (Baseline.LOGISTIC, Baseline.FOREST_CLASSIFIER)
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A baseline that has learned. model: the library's own object."""
+    """A fitted baseline. model: the library's own object."""
 
     name: Baseline
     encoder: Encoder
@@ -53,14 +56,16 @@ class Fitted:
     def predict_encoded(self, encoded: Encoded) -> Real:
         """See Predictor."""
         if self.name.classifies:
-            likely: Real = self.model.predict_proba(encoded.static)[:, -1].astype(np.float64)
-            return likely
+            probability: Real = self.model.predict_proba(encoded.static)[:, -1].astype(np.float64)
+            return probability
         values: Real = self.model.predict(encoded.static).astype(np.float64)
         return values
 
 
 def fit(name: Baseline, by: Objective, examples: Examples, seed: int) -> Fitted:
-    """Learns from all rows. Raises ScenarioError for rows without an outcome, or of one class alone."""
+    """Return a baseline fitted to all rows. Raises ScenarioError for rows without an outcome or of only one
+    class.
+    """
     examples.check_known(by)
     encoder = Encoder.fit(examples)
     value = examples.objective(by)

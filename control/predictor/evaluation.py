@@ -1,8 +1,9 @@
-"""How good predictors are on rows that they have not seen: cross-validation and the figures of the source.
+"""How good predictors are on rows that they have not seen: cross-validation and the thesis's figures.
 
-For: predictions of every row by a model that was made without its fold, and what they are worth. Not for:
-choosing a model (that is part of making one), nor files. Source: SPEC §3.1: RMSE and R² of cost and time; for
-the best configurations of an unseen job AUC, how many of the five best are found, and false positives.
+For: predicting every row by a model that was fitted without its fold, and judging these predictions. Not for:
+choosing a model (that is part of fitting one), nor files. Source: chapter 4 (cloud) of the doctoral thesis:
+RMSE and R² of cost and time; for the best configurations of an unseen job AUC, hits among the five best,
+false positives.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from control.jobs import Flags, Real, Whole
 from control.predictor.examples import Examples, best
 from control.predictor.ports import Predictor
-from control.recommender.model import Flags, Real, Whole
 from twinbed import ScenarioError
 
 PICKED = 6
-"""Most configurations that are taken for the best: with four of five found, two are wrong."""
+"""Most configurations that are picked as the best: with four hits among five, two picks are wrong."""
 LIKELY = 0.5
-"""From this likelihood on, a classifier takes a configuration for one of the best."""
+"""Probability from which a classifier's configuration is picked as one of the best."""
 
 Maker = Callable[[Examples], Predictor]
 
@@ -31,21 +32,28 @@ def cross_validated(
     folds: Sequence[Whole],
     on_fold: Callable[[int, int], None] | None = None,
 ) -> Real:
-    """float64[n], each row predicted by what `make` makes of the rows outside its fold. on_fold: told of
-    folds done, of all."""
-    found = np.full(len(examples), np.nan)
+    """Return each row's prediction by a model that `make` fits to the rows outside its fold, float64[n].
+
+    folds: positions of each fold's rows; on_fold: called with the number of folds done and of all.
+    """
+    predicted = np.full(len(examples), np.nan)
     for index, rows in enumerate(folds):
         others = np.ones(len(examples), dtype=np.bool_)
         others[rows] = False
-        found[rows] = make(examples.take(others)).predict(examples.take(rows))
+        predicted[rows] = make(examples.take(others)).predict(examples.take(rows))
         if on_fold is not None:
             on_fold(index + 1, len(folds))
-    return found
+    return predicted
 
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
-    """rmse: in the unit of the values; r2; median_error: of |predicted ÷ true − 1|."""
+    """Errors of predicted values.
+
+    rmse: root mean square error, in the unit of the values.
+    r2: coefficient of determination.
+    median_error: median of |predicted ÷ true − 1|.
+    """
 
     rmse: float
     r2: float
@@ -53,7 +61,7 @@ class Accuracy:
 
 
 def accuracy(predicted: Real, true: Real) -> Accuracy:
-    """Of float64[n] each. Raises ScenarioError for fewer than two rows."""
+    """Return the accuracy of predictions, float64[n]. Raises ScenarioError for fewer than two rows."""
     if len(true) < 2:
         raise ScenarioError(f"{len(true)} rows to judge by; at least two are needed")
     error = predicted - true
@@ -64,35 +72,41 @@ def accuracy(predicted: Real, true: Real) -> Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Of one job. auc: how well a score tells its best from the others; of `best` that there are, `found` are
-    among those that were picked; false_positives: picked that are not."""
+    """How well a predictor picks the best configurations of one job.
+
+    auc: area under the ROC curve of telling the best from the others.
+    best: number of best configurations.
+    hits: how many of them were picked.
+    false_positives: number of other configurations that were picked.
+    """
 
     auc: float
     best: int
-    found: int
+    hits: int
     false_positives: int
 
     @property
     def good(self) -> bool:
-        """Whether all but one at most are found, and no more than two are picked wrongly."""
-        return self.found >= self.best - 1 and self.false_positives <= 2
+        """Whether at most one of the best is missed and at most two others are picked."""
+        return self.hits >= self.best - 1 and self.false_positives <= 2
 
 
 def picks(said: Real, *, likelihoods: bool) -> Flags:
-    """What a predictor takes for one job's best, bool[n], PICKED at most (and ties): what it says will take
-    or cost no more than `examples.WITHIN` times the least; or, of likelihoods, what is LIKELY."""
-    nobody = np.zeros(len(said), dtype=np.int64)
+    """Return which rows of one job a predictor picks as the best, bool[n]: PICKED at most, and ties.
+
+    Of predicted values it picks those within TOP_FACTOR of the least; of probabilities those of at least
+    LIKELY.
+    """
     if not likelihoods:
-        return best(said, nobody, count=PICKED)
-    likeliest = said >= np.sort(said)[::-1][min(PICKED, len(said)) - 1]
-    found: Flags = likeliest & (said >= LIKELY)
-    return found
+        return best(said, np.zeros(len(said), dtype=np.int64), count=PICKED)
+    picked: Flags = (said >= np.sort(said)[::-1][min(PICKED, len(said)) - 1]) & (said >= LIKELY)
+    return picked
 
 
 def selection(said: Real, true: Real, *, likelihoods: bool = False) -> Selection:
-    """Of one job's rows, the lowest `true` being the best. said: the predicted values or likelihoods.
+    """Return how well predicted values or probabilities `said` pick the rows of lowest `true` of one job.
 
-    AUC is NaN where all rows are the best, or none.
+    AUC is NaN if all rows or none are among the best.
     """
     good = best(true, np.zeros(len(true), dtype=np.int64))
     taken = picks(said, likelihoods=likelihoods)
@@ -101,7 +115,9 @@ def selection(said: Real, true: Real, *, likelihoods: bool = False) -> Selection
 
 
 def auc(score: Real, good: np.ndarray) -> float:
-    """Probability that a good row has a higher score than another (Mann–Whitney U; ties count half)."""
+    """Return the probability that a good row has a higher score than another (Mann–Whitney U; ties count
+    half).
+    """
     from scipy.stats import rankdata
 
     positives = int(good.sum())
@@ -113,5 +129,5 @@ def auc(score: Real, good: np.ndarray) -> float:
 
 
 def coverage(low: Real, high: Real, true: Real) -> float:
-    """Share of the rows that lie within their interval."""
+    """Return the share of the rows that lie within their interval."""
     return float(np.mean((low <= true) & (true <= high)))

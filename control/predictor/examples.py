@@ -1,8 +1,9 @@
-"""What a predictor learns from: jobs on configurations, with what they took and cost.
+"""What a predictor learns from: jobs on configurations, with their times and costs.
 
-For: the rows of a data set as arrays, choosing among them, and which configurations are a job's best. Not
-for: turning them into numbers (features.py). Times are seconds, costs US dollars; NaN means "not known".
-Source: SPEC §3.1.
+For: the rows of a data set as arrays, folds for cross-validation, and which configurations are a job's best.
+Not
+for: encoding them (features.py). Times are in s, costs in US$; NaN means "not known".
+Source: chapter 4 (cloud) of the doctoral thesis.
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.recommender.model import Candidates, Flags, Job, Objective, Real, Whole
+from control.jobs import TOP, TOP_FACTOR, Candidates, Flags, Job, Objective, Real, Whole
 from twinbed import InvariantError, ScenarioError
 
-BEST = 5
-WITHIN = 1.5
+FEWEST_ROWS = 10
+"""Least number of rows to train networks and the physical predictor."""
 
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """n rows. job: int64[n], position in jobs; candidates: its configuration, one per row; time_s, cost_usd:
-    float64[n] of the whole job; prior_time_s: float64[n], what an analytic model expects.
+    """n rows, each a job on a configuration.
 
-    Raises InvariantError for columns of other lengths, or a job that is not there.
+    jobs: the jobs.
+    job: position of each row's job, int64[n].
+    candidates: configuration of each row.
+    time_s, cost_usd: outcome of the whole job, s and US$, float64[n].
+    prior_time_s: time that an analytic model expects, s, float64[n].
+
+    Raises InvariantError for columns of other lengths, or a position beyond the jobs.
     """
 
     jobs: tuple[Job, ...]
@@ -37,7 +43,7 @@ class Examples:
     def __post_init__(self) -> None:
         count = len(self.candidates)
         columns = (self.job, self.time_s, self.cost_usd, self.prior_time_s)
-        if any(each.shape != (count,) for each in columns):
+        if any(column.shape != (count,) for column in columns):
             raise InvariantError(f"examples: {count} candidates and columns of other lengths")
         if ((self.job < 0) | (self.job >= len(self.jobs))).any():
             raise InvariantError(f"examples: a row of a job beyond the {len(self.jobs)} that there are")
@@ -46,7 +52,7 @@ class Examples:
         return len(self.candidates)
 
     def take(self, rows: Whole | Flags) -> Examples:
-        """The rows at `rows` (positions or a mask), in that order; the jobs stay."""
+        """Return the rows at `rows` (positions or a mask), in that order, with all jobs."""
         return Examples(
             self.jobs,
             self.job[rows],
@@ -57,16 +63,22 @@ class Examples:
         )
 
     def objective(self, by: Objective) -> Real:
-        """cost_usd or time_s."""
+        """Return cost_usd or time_s, float64[n]."""
         return self.cost_usd if by is Objective.COST else self.time_s
 
     def prior(self, by: Objective) -> Real:
-        """What the analytic model expects of it."""
+        """Return what the analytic model expects of the objective, float64[n]."""
         hours = self.prior_time_s / 3600
         return hours * self.candidates.price_usd_h if by is Objective.COST else self.prior_time_s
 
-    def check_known(self, by: Objective) -> None:
-        """Raises ScenarioError for a row to learn from whose outcome is not known, or is not positive."""
+    def check_known(self, by: Objective, fewest: int = 1) -> None:
+        """Raise ScenarioError for fewer rows than `fewest`, and for an outcome that is unknown or not
+        positive.
+        """
+        if len(self) < fewest:
+            raise ScenarioError(
+                f"{len(self)} rows to learn from; at least {fewest} are needed: add past runs"
+            )
         wrong = np.flatnonzero(~(self.objective(by) > 0) | ~np.isfinite(self.objective(by)))
         if wrong.size:
             row = int(wrong[0])
@@ -77,7 +89,7 @@ class Examples:
 
 
 def of_one_job(job: Job, candidates: Candidates, prior_time_s: Real | None = None) -> Examples:
-    """Rows to ask about: a job on each of n candidates, nothing known of them."""
+    """Return rows to ask about: one job on each of n candidates, without outcomes."""
     unknown = np.full(len(candidates), np.nan)
     zeros = np.zeros(len(candidates), np.int64)
     return Examples(
@@ -85,30 +97,29 @@ def of_one_job(job: Job, candidates: Candidates, prior_time_s: Real | None = Non
     )
 
 
-def best(value: Real, job: Whole, *, count: int = BEST, within: float = WITHIN) -> Flags:
-    """bool[n]: among its job's `count` lowest values and no more than `within` times the lowest.
+def best(value: Real, job: Whole, *, count: int = TOP) -> Flags:
+    """Return which rows are among their job's `count` lowest values and within TOP_FACTOR of the lowest,
+    bool[n].
 
-    Ties at the last place are all in.
+    Rows that tie with the last of them are included.
     """
-    found = np.zeros(len(value), dtype=np.bool_)
-    for each in np.unique(job):
-        rows = np.flatnonzero(job == each)
+    top = np.zeros(len(value), dtype=np.bool_)
+    for rows in (np.flatnonzero(job == present) for present in np.unique(job)):
         lowest = np.sort(value[rows])
-        limit = min(lowest[min(count, len(rows)) - 1], within * lowest[0])
-        found[rows] = value[rows] <= limit
-    return found
+        top[rows] = value[rows] <= min(lowest[min(count, len(rows)) - 1], TOP_FACTOR * lowest[0])
+    return top
 
 
 def folds_of_rows(count: int, folds: int, rng: np.random.Generator) -> list[Whole]:
-    """Positions of each fold of `count` rows, shuffled. Raises ScenarioError for more folds than rows."""
+    """Return positions of the rows of each random fold. Raises ScenarioError for more folds than rows."""
     if not 2 <= folds <= count:
         raise ScenarioError(f"{folds} folds of {count} rows: expected 2 to {count}")
-    return [np.sort(each) for each in np.array_split(rng.permutation(count), folds)]
+    return [np.sort(fold) for fold in np.array_split(rng.permutation(count), folds)]
 
 
 def folds_of_jobs(job: Whole) -> list[Whole]:
-    """Positions of each job's rows: for leaving one application out. Raises ScenarioError for one alone."""
+    """Return the positions of each job's rows, for leaving jobs out. Raises ScenarioError for one job."""
     present: Sequence[int] = np.unique(job).tolist()
     if len(present) < 2:
         raise ScenarioError("leaving one application out needs at least two; there is one")
-    return [np.flatnonzero(job == each) for each in present]
+    return [np.flatnonzero(job == position) for position in present]

@@ -1,51 +1,60 @@
-"""Why a predictor says what it says: which groups of features its accuracy hangs on, and what each adds.
+"""Why a predictor says what it says: how much its accuracy depends on groups of features, and what each group
+adds.
 
-For: any predictor. Not for: drawing. Permutation importance (Breiman 2001; Fisher et al. 2019) over groups of
-columns, so that one-hots of a type move together; Shapley values of one row against a background by sampled
-permutations (Štrumbelj & Kononenko 2014): they sum to the difference from the background's mean.
+For: any predictor. Not for: drawing. Methods: permutation importance (Breiman 2001; Fisher et al. 2019) over
+groups of columns, so that the one-hots of an instance type move together; Shapley values of one row against a
+background by sampled permutations (Štrumbelj & Kononenko 2014), which sum to the difference from the
+background's mean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
+from control.jobs import Objective, Real, Whole
 from control.predictor.examples import Examples
 from control.predictor.features import Encoded
 from control.predictor.ports import Predictor
-from control.recommender.model import Objective, Real, Whole
 
-SERIES = "local run's series"
+SERIES, _PRIOR = "local run's series", "analytic model"
+"""Groups that are no columns of the static features."""
 _ROUNDS = 5
+"""Shuffles of each group."""
 _PERMUTATIONS = 64
+"""Permutations of the groups, each against a background row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Importance:
-    """Of each group, the most important first: how much the median error (a factor, as a logarithm) grows
-    when the group is shuffled among rows."""
+    """Importance of groups of features, the most important first.
+
+    group: names of the groups.
+    loss: growth of the median absolute log error if the group is shuffled among rows, float64[groups].
+    """
 
     group: tuple[str, ...]
     loss: Real
 
 
 def importance(
-    predictor: Predictor, by: Objective, examples: Examples, rng: np.random.Generator, rounds: int = _ROUNDS
+    predictor: Predictor, by: Objective, examples: Examples, rng: np.random.Generator
 ) -> Importance:
-    """On rows with known outcomes, better ones that were not learned from."""
+    """Return the importance on rows with known outcomes, preferably rows that were not learned from."""
     encoded = predictor.encoder.encode(examples)
     truth = np.log(examples.objective(by))
 
     def error(rows: Encoded) -> float:
         return float(np.median(np.abs(np.log(predictor.predict_encoded(rows)) - truth)))
 
-    base = error(encoded)
+    base, everything = error(encoded), np.arange(len(truth))
     lost = {}
     for name, columns in _groups(predictor).items():
-        orders = [rng.permutation(len(truth)) for _ in range(rounds)]
-        shuffled = [error(_mixed(encoded, encoded, name, columns, order)) for order in orders]
+        orders = [rng.permutation(len(truth)) for _ in range(_ROUNDS)]
+        shuffled = [error(_swapped(encoded, everything, encoded, order, name, columns)) for order in orders]
         lost[name] = float(np.mean(shuffled)) - base
     order = sorted(lost, key=lambda name: -lost[name])
     return Importance(tuple(order), np.array([lost[name] for name in order]))
@@ -53,8 +62,12 @@ def importance(
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """Of each group to one row's logarithm, the largest first, and the background's mean logarithm: their sum
-    is the row's own."""
+    """What groups of features add to the logarithm of one row's prediction, the largest first.
+
+    group: names of the groups.
+    log_factor: what each group adds, float64[groups].
+    base: mean log prediction of the background; base and log_factor sum to the row's log prediction.
+    """
 
     group: tuple[str, ...]
     log_factor: Real
@@ -66,30 +79,27 @@ def contributions(
     row: Examples,
     background: Examples,
     rng: np.random.Generator,
-    permutations: int = _PERMUTATIONS,
 ) -> Contribution:
-    """Of the one row of `row`, against as many background rows as permutations, drawn anew."""
+    """Return contributions to the prediction of the one row of `row`, against random background rows."""
     own, others = predictor.encoder.encode(row), predictor.encoder.encode(background)
     groups = _groups(predictor)
     names = list(groups)
-    drawn = rng.integers(len(others.job), size=permutations)
-    order = np.array([rng.permutation(len(names)) for _ in range(permutations)])
+    drawn = rng.integers(len(others.job), size=_PERMUTATIONS)
+    order = np.array([rng.permutation(len(names)) for _ in range(_PERMUTATIONS)])
     rows = _drawn(others, drawn, own)
+    own = replace(own, job=own.job + len(others.series))
     total = np.zeros(len(names))
     before = np.log(predictor.predict_encoded(rows))
     base = float(before.mean())
     for place in range(len(names)):
         for index in np.unique(order[:, place]):
             chosen = np.flatnonzero(order[:, place] == index)
-            rows = _given(rows, own, names[index], groups[names[index]], chosen)
+            rows = _swapped(rows, chosen, own, np.zeros_like(chosen), names[index], groups[names[index]])
         after = np.log(predictor.predict_encoded(rows))
-        np.add.at(total, order[:, place], (after - before) / permutations)
+        np.add.at(total, order[:, place], (after - before) / _PERMUTATIONS)
         before = after
     ranked = np.argsort(-np.abs(total), kind="stable")
     return Contribution(tuple(names[index] for index in ranked), total[ranked], base)
-
-
-_PRIOR = "analytic model"
 
 
 def _groups(predictor: Predictor) -> Mapping[str, Whole]:
@@ -97,20 +107,26 @@ def _groups(predictor: Predictor) -> Mapping[str, Whole]:
     return {**predictor.encoder.groups_of(), SERIES: none, _PRIOR: none}
 
 
-def _mixed(into: Encoded, source: Encoded, name: str, columns: Whole, order: Whole) -> Encoded:
-    """`into` with one group of rows `order` of `source`."""
+def _swapped(into: Encoded, at: Whole, source: Encoded, rows: Whole, name: str, columns: Whole) -> Encoded:
+    """Return `into` with one group of its rows `at` taken from rows `rows` of `source`."""
+
+    def assigned(values: Any, others: Any) -> Any:
+        copy = values.copy()
+        copy[at] = others[rows]
+        return copy
+
     if name == SERIES:
-        return replace(into, job=source.job[order])
+        return replace(into, job=assigned(into.job, source.job))
     if name == _PRIOR:
-        return replace(into, prior=source.prior[order])
+        return replace(into, prior=assigned(into.prior, source.prior))
     static = into.static.copy()
-    static[:, columns] = source.static[order][:, columns]
-    price = source.log_price[order] if name == "price" else into.log_price
+    static[np.ix_(at, columns)] = source.static[np.ix_(rows, columns)]
+    price = assigned(into.log_price, source.log_price) if name == "price" else into.log_price
     return replace(into, static=static, log_price=price)
 
 
 def _drawn(others: Encoded, rows: Whole, own: Encoded) -> Encoded:
-    """Background rows, and the series of the row's own job after theirs."""
+    """Return background rows, with the series of the explained row's job appended to theirs."""
     return Encoded(
         others.static[rows],
         np.concatenate((others.series, own.series)),
@@ -119,20 +135,3 @@ def _drawn(others: Encoded, rows: Whole, own: Encoded) -> Encoded:
         others.log_price[rows],
         (*others.names, *own.names),
     )
-
-
-def _given(rows: Encoded, own: Encoded, name: str, columns: Whole, chosen: Whole) -> Encoded:
-    """`rows` with the own row's group at positions `chosen`."""
-    if name == SERIES:
-        job = rows.job.copy()
-        job[chosen] = len(rows.series) - len(own.series) + own.job[0]
-        return replace(rows, job=job)
-    if name == _PRIOR:
-        prior = rows.prior.copy()
-        prior[chosen] = own.prior[0]
-        return replace(rows, prior=prior)
-    static, price = rows.static.copy(), rows.log_price.copy()
-    static[np.ix_(chosen, columns)] = own.static[0, columns]
-    if name == "price":
-        price[chosen] = own.log_price[0]
-    return replace(rows, static=static, log_price=price)

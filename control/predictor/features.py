@@ -1,9 +1,9 @@
-"""Jobs, configurations and local runs as numbers: columns with names, groups and scales, and time series.
+"""Jobs, configurations and local runs as numbers: named columns in groups, and time series.
 
-For: what every predictor sees, the same for all. Not for: learning. Heavy-tailed quantities are taken as
-logarithms; every column is standardised by the rows that the encoder was made from, and is 0 where nothing
-is known. A type of machine that it has not seen is no one-hot at all, and is known by its vCPUs, memory and
-network alone. Source: SPEC §3.1 (features, up to 10 minutes of series).
+For: the input of every predictor. Not for: learning. Heavy-tailed quantities are logarithms. Every column is
+standardised by the rows that the encoder was fitted to, and unknown values become 0. An instance type that
+the encoder has not seen has no one-hot column; only its vCPUs, memory and network describe it. Source:
+chapter 4 (cloud) of the doctoral thesis (features, up to 10 minutes of series).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from control.jobs import Job, LocalRun, Real, Whole
 from control.predictor.examples import Examples
-from control.recommender.model import Job, LocalRun, Real, Whole
 
 POINTS = 20
-"""Of a series: ten minutes at one per thirty seconds; shorter runs are resampled to as many."""
+"""Points of a series: ten minutes with one point per 30 s; shorter runs are resampled to as many."""
 
 SERIES = ("cpu", "memory", "net_in", "net_out")
 
@@ -32,7 +32,7 @@ SCALING = (
     "parameters alone",
     "log vCPUs alone",
 )
-"""Columns that say how a job changes with its cluster and batch, whatever the job is."""
+"""Columns that say how the time of any job changes with its cluster and batch size."""
 
 _LAYERS: Mapping[str, tuple[str, ...]] = {
     "convolution": ("conv",),
@@ -44,6 +44,7 @@ _LAYERS: Mapping[str, tuple[str, ...]] = {
     "linear": ("linear", "dense"),
 }
 _UNKNOWN = 0.0
+"""Standardised value of what is not known: the mean."""
 
 
 def _log(value: float) -> float:
@@ -52,9 +53,15 @@ def _log(value: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """static: float64[n, f]; series: float64[J, POINTS, 4] of the J jobs; job: int64[n]; prior: float64[n],
-    the logarithm of the analytic model's seconds (NaN: none); log_price: float64[n], of dollars per hour;
-    names: of the J jobs."""
+    """n encoded rows of J jobs.
+
+    static: standardised columns, float64[n, f].
+    series: standardised series of each job's local run, float64[J, POINTS, 4].
+    job: position of each row's job, int64[n].
+    prior: logarithm of the analytic model's seconds, float64[n]; NaN if there is none.
+    log_price: logarithm of the price per hour, float64[n].
+    names: names of the jobs.
+    """
 
     static: Real
     series: NDArray[np.float64]
@@ -66,8 +73,15 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """Made by `fit`, and plain data after that: names of the columns and of each one's group, its mean and
-    scale, the types and the job features that were seen, the means and scales of the series."""
+    """How rows are encoded; `fit` makes one from rows to learn from.
+
+    columns: names of the f static columns.
+    groups: group of each column, for explanations.
+    instances: instance types that were seen.
+    features: job features that were seen.
+    mean, scale: mean and standard deviation of each column, float64[f].
+    series_mean, series_scale: the same of each series, float64[4].
+    """
 
     columns: tuple[str, ...]
     groups: tuple[str, ...]
@@ -80,7 +94,7 @@ class Encoder:
 
     @staticmethod
     def fit(examples: Examples) -> Encoder:
-        """From the rows to learn from, and from nothing else."""
+        """Return the encoder of these rows."""
         instances = tuple(sorted(set(examples.candidates.name.tolist())))
         used = [examples.jobs[index] for index in np.unique(examples.job).tolist()]
         features = tuple(sorted({name for job in used for name in job.features}))
@@ -104,7 +118,7 @@ class Encoder:
         )
 
     def encode(self, examples: Examples) -> Encoded:
-        """Any rows, of jobs and types that were seen or not."""
+        """Return encoded rows; their jobs and instance types need not have been seen."""
         raw, _, _ = _columns(examples, self.instances, self.features)
         static = (raw - self.mean) / self.scale
         series = np.array([_series(job.local_run) for job in examples.jobs])
@@ -121,7 +135,7 @@ class Encoder:
         )
 
     def groups_of(self) -> dict[str, Whole]:
-        """Positions of each group's columns: `parameters`, `instance` …, as an explanation names them."""
+        """Return the positions of each group's columns."""
         names = np.array(self.groups)
         return {name: np.flatnonzero(names == name) for name in dict.fromkeys(self.groups)}
 
@@ -153,41 +167,41 @@ _RUN: tuple[tuple[str, str, Callable[[LocalRun], float]], ...] = (
 def _columns(
     examples: Examples, instances: Sequence[str], features: Sequence[str]
 ) -> tuple[Real, tuple[str, ...], tuple[str, ...]]:
-    """Raw columns [n, f], their names and groups; NaN where nothing is known."""
+    """Return raw columns, float64[n, f], NaN where unknown, their names and their groups."""
     per_job, columns, groups = _of_jobs(examples.jobs, features)
     rows = [per_job[:, index][examples.job] for index in range(per_job.shape[1])]
-    given = examples.candidates
+    rows_on = examples.candidates
     with np.errstate(divide="ignore"):
         own_batch = np.array([float(job.batch or np.nan) for job in examples.jobs])[examples.job]
-        batch = np.where(np.isnan(given.batch), own_batch, given.batch)
+        batch = np.where(np.isnan(rows_on.batch), own_batch, rows_on.batch)
         machine = {
-            "log workers": ("workers", np.log(given.count)),
-            "workers": ("workers", given.count.astype(np.float64)),
-            "servers": ("servers", given.servers.astype(np.float64)),
+            "log workers": ("workers", np.log(rows_on.count)),
+            "workers": ("workers", rows_on.count.astype(np.float64)),
+            "servers": ("servers", rows_on.servers.astype(np.float64)),
             "log batch here": ("batch size", np.log(batch)),
-            "log vCPUs": ("vCPUs", np.log(given.vcpus)),
-            "log memory": ("memory", np.log(given.memory_gib)),
-            "GPUs": ("GPUs", given.gpus),
-            "log network": ("network", np.log(given.network_bps)),
-            "log CPU speed": ("CPU speed", np.log(given.cpu_speed)),
-            "log price": ("price", np.log(given.price_usd_h)),
+            "log vCPUs": ("vCPUs", np.log(rows_on.vcpus)),
+            "log memory": ("memory", np.log(rows_on.memory_gib)),
+            "GPUs": ("GPUs", rows_on.gpus),
+            "log network": ("network", np.log(rows_on.network_bps)),
+            "log CPU speed": ("CPU speed", np.log(rows_on.cpu_speed)),
+            "log price": ("price", np.log(rows_on.price_usd_h)),
         }
-        # What a step costs per parameter and not per sample counts less in larger batches, and differs alone.
+        # Time per parameter, not per sample, weighs less in larger batches and is different on one worker.
         fixed = np.array([_per_cpu_us(job.local_run) for job in examples.jobs])[examples.job]
         local = np.array([_local_batch(job.local_run) for job in examples.jobs])[examples.job]
         machine["parameters × log batch"] = ("batch size", fixed * np.log(batch / local))
-        machine["parameters alone"] = ("workers", fixed * (given.count == 1))
-        machine["log vCPUs alone"] = ("workers", np.log(given.vcpus) * (given.count == 1))
+        machine["parameters alone"] = ("workers", fixed * (rows_on.count == 1))
+        machine["log vCPUs alone"] = ("workers", np.log(rows_on.vcpus) * (rows_on.count == 1))
     for name, (group, values) in machine.items():
         rows.append(values)
         columns.append(name)
         groups.append(group)
-    for name, values in given.parameters.items():
+    for name, values in rows_on.parameters.items():
         rows.append(values)
         columns.append(name)
         groups.append(name)
     for name in instances:
-        rows.append((given.name == name).astype(np.float64))
+        rows.append((rows_on.name == name).astype(np.float64))
         columns.append(f"is {name}")
         groups.append("instance type")
     return np.column_stack(rows), tuple(columns), tuple(groups)
@@ -210,7 +224,7 @@ def _of_jobs(jobs: Sequence[Job], features: Sequence[str]) -> tuple[Real, list[s
 
 
 def _per_cpu_us(run: LocalRun | None) -> float:
-    """Parameters per microsecond of CPU that a step of one process takes: how much of it may be theirs."""
+    """Return parameters per µs of CPU time in a step of one process; it indicates the time per parameter."""
     if run is None or not run.cpu_cores.size or not run.cpu_cores.any():
         return float("nan")
     return run.parameters / (1e6 * float(np.median(run.step_s)) * float(run.cpu_cores.mean()))
@@ -221,7 +235,7 @@ def _local_batch(run: LocalRun | None) -> float:
 
 
 def _layers(run: LocalRun | None) -> list[float]:
-    """How many layers of each kind."""
+    """Return the number of layers of each kind in _LAYERS."""
     if run is None:
         return [np.nan] * len(_LAYERS)
     names = [layer.lower() for layer in run.layers]
@@ -229,7 +243,7 @@ def _layers(run: LocalRun | None) -> list[float]:
 
 
 def _series(run: LocalRun | None) -> Real:
-    """float64[POINTS, 4]: of all processes together; CPU in cores, the others as log(1 + bytes)."""
+    """Return sums over all processes, float64[POINTS, 4]: CPU in cores, the others as log(1 + bytes)."""
     if run is None or not run.cpu_cores.size:
         return np.zeros((POINTS, len(SERIES)))
     columns = (
@@ -238,11 +252,11 @@ def _series(run: LocalRun | None) -> Real:
         np.log1p(run.net_in_bytes.sum(axis=1)),
         np.log1p(run.net_out_bytes.sum(axis=1)),
     )
-    return np.column_stack([_resampled(each) for each in columns])
+    return np.column_stack([_resampled(column) for column in columns])
 
 
 def _resampled(values: Real) -> Real:
-    """POINTS means over equal parts of the run."""
+    """Return the means over POINTS equal parts of the run."""
     total = np.concatenate(([0.0], np.cumsum(values)))
     edges = np.linspace(0.0, len(values), POINTS + 1)
     sums: Real = np.interp(edges, np.arange(len(total)), total)

@@ -1,10 +1,8 @@
-"""How sure a prediction is: conformal intervals from errors on rows that were left out, and a flag for rows
-unlike any that were learned from.
+"""How sure a prediction is: conformal intervals, and a flag for rows unlike any that were learned from.
 
-For: any predictor's values. Not for: making the errors (physical.py, evaluation.py). Split conformal
-prediction (Vovk et al.; Lei et al. 2018) on the absolute error of the logarithm: an interval is a factor up
-and down. A job that was not seen gets the errors of jobs that were left out, and a row out of the domain the
-largest of them.
+For: any predictor's values. Not for: computing the errors on left-out rows (physical.py, evaluation.py).
+Method: split conformal prediction (Vovk et al.; Lei et al. 2018) on the absolute log error, so that an
+interval is a factor up and down.
 """
 
 from __future__ import annotations
@@ -13,20 +11,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from control.jobs import Flags, Real
 from control.predictor.features import Encoded
-from control.recommender.model import Flags, Real
 from twinbed import ScenarioError
 
 COVERAGE = 0.9
 _NEIGHBOURS = 3
+"""Nearest rows over which a distance is averaged."""
 _FAR = 0.99
+"""Quantile of the training rows' distances beyond which a row is outside."""
 
 
 def factor(errors: Real, coverage: float = COVERAGE) -> float:
-    """The factor that holds `coverage` of new errors if they are like these: float64[k], absolute, of logs.
+    """Return the factor that covers a share `coverage` of new errors if they are like these.
 
-    ⌈(k + 1) · coverage⌉-th smallest; infinite where k is too small for it. Raises ScenarioError for a
-    coverage outside 0 … 1.
+    errors: absolute log errors, float64[k]. The factor is their ⌈(k + 1) · coverage⌉-th smallest, infinite if
+        k is too small for that. Raises ScenarioError for a coverage outside 0 … 1.
     """
     if not 0 < coverage < 1:
         raise ScenarioError(f"coverage {coverage:g}: expected between 0 and 1")
@@ -36,25 +36,28 @@ def factor(errors: Real, coverage: float = COVERAGE) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Where the rows that were learned from lie. static: float64[n, f]; far: distance beyond which fewer than
-    1 in 100 of them are from their nearest others."""
+    """The region of the rows that were learned from.
+
+    static: their static columns, float64[n, f].
+    far: distance to the nearest others that 1 in 100 of them exceeds.
+    """
 
     static: Real
     far: float
 
     @staticmethod
     def of(encoded: Encoded) -> Domain:
-        """Of the training's rows."""
+        """Return the domain of the training rows."""
         distance = _to_nearest(encoded.static, encoded.static, itself=True)
         return Domain(encoded.static, float(np.quantile(distance, _FAR)) if len(distance) else 0.0)
 
     def outside(self, encoded: Encoded) -> Flags:
-        """bool[n]: further from everything than the training's rows are from each other."""
+        """Return which rows are farther from the training rows than these are from each other, bool[n]."""
         return _to_nearest(encoded.static, self.static, itself=False) > self.far + 1e-9
 
 
 def _to_nearest(rows: Real, others: Real, *, itself: bool) -> Real:
-    """Mean distance to the nearest few, float64[n]; per column, so that more columns are no more distance."""
+    """Return the mean distance to the nearest rows over the root of the number of columns, float64[n]."""
     from scipy.spatial import KDTree
 
     columns = max(rows.shape[1], 1)

@@ -1,9 +1,10 @@
-"""The four networks of the source: a dense branch for what is static, a BiLSTM branch for each series.
+"""The thesis's four networks: a dense branch for static features and a BiLSTM branch for each kind of series.
 
-For: the architecture and its parameters as arrays. Not for: training (training.py). The branches of a local
-run are computed once per job and not once per row, since all rows of a job share it. Source: SPEC §3.1: three
-branches of series (CPU, memory, network), concatenated dense layers; softplus where a ReLU would die; batch
-norm in the static branch of the time model and of the time classifier, everywhere in the cost classifier.
+For: the architecture, and its parameters as arrays. Not for: training (training.py). The branches of a local
+run are computed once per job, because all rows of a job share its local run. Source: chapter 4 (cloud) of the
+doctoral thesis: three branches of series (CPU, memory, network), then concatenated dense layers; softplus
+where a ReLU would die; batch norm in the static branch of the time model and of the time classifier, and
+everywhere in the cost classifier.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from control.recommender.model import Objective
+from control.jobs import Objective
 from twinbed import ScenarioError
 
 _BRANCHES = {"cpu_series": (0,), "memory_series": (1,), "network_series": (2, 3)}
@@ -25,7 +26,7 @@ _STATIC, _RECURRENT, _DENSE = 128, 16, 64
 
 
 class Kind(StrEnum):
-    """Which network."""
+    """The networks by name."""
 
     COST = "cost"
     TIME = "time"
@@ -34,17 +35,17 @@ class Kind(StrEnum):
 
     @property
     def by(self) -> Objective:
-        """What it is about."""
+        """The quantity that it predicts or ranks by."""
         return Objective.COST if self in (Kind.COST, Kind.TOP_COST) else Objective.TIME
 
     @property
     def classifies(self) -> bool:
-        """Whether it says how likely a configuration is one of the best, and not what it takes."""
+        """Whether it predicts the probability that a configuration is one of the best, instead of a value."""
         return self in (Kind.TOP_COST, Kind.TOP_TIME)
 
 
 class Norm(StrEnum):
-    """Where there is batch norm."""
+    """Where a network has batch norm."""
 
     NONE = "none"
     STATIC = "static"
@@ -53,7 +54,7 @@ class Norm(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How the source trains a kind: learning rate of Adam, and where batch norm is."""
+    """How the thesis trains a kind. rate: Adam's learning rate; norm: where there is batch norm."""
 
     rate: float
     norm: Norm
@@ -68,7 +69,7 @@ RECIPES: Mapping[Kind, Recipe] = {
 
 
 class Network(nn.Module):
-    """statics: columns of the static features."""
+    """A network of one kind. statics: number of static columns."""
 
     def __init__(self, statics: int, kind: Kind) -> None:
         super().__init__()
@@ -87,8 +88,10 @@ class Network(nn.Module):
         )
 
     def forward(self, static: Tensor, series: Tensor, job: Tensor) -> Tensor:
-        """[n]: a time or cost in units of the training's mean, or a logit. static: [n, f]; series:
-        [J, points, 4]; job: [n]."""
+        """Return times or costs in units of the training rows' mean, or logits, [n].
+
+        static: [n, f]; series: of the J jobs, [J, points, 4]; job: position of each row's job, [n].
+        """
         last = []
         for name, columns in _BRANCHES.items():
             _, (state, _) = self.branches[name](series[:, :, list(columns)])
@@ -110,21 +113,23 @@ def _dense(inputs: int, widths: tuple[int, ...], *, batch_norm: bool) -> nn.Sequ
 
 
 def as_arrays(network: Network) -> dict[str, NDArray[np.float64]]:
-    """Its parameters and buffers by name."""
-    return {name: each.detach().numpy().astype(np.float64) for name, each in network.state_dict().items()}
+    """Return the parameters and buffers by name."""
+    return {name: tensor.detach().numpy().astype(np.float64) for name, tensor in network.state_dict().items()}
 
 
 def from_arrays(kind: Kind, statics: int, arrays: Mapping[str, NDArray[np.float64]]) -> Network:
-    """The inverse of `as_arrays`. Raises ScenarioError for arrays that are not this network's."""
+    """Return the network of which `as_arrays` returned these. Raises ScenarioError for arrays that do not
+    fit.
+    """
     network = Network(statics, kind)
     own = network.state_dict()
     if set(own) != set(arrays):
-        raise ScenarioError(f"network {kind}: other parameters than this version's; train it anew")
-    for name, each in own.items():
-        given = arrays[name]
-        if tuple(each.shape) != given.shape or not np.isfinite(given).all():
+        raise ScenarioError(f"network {kind}: other parameters than this version's; train it again")
+    for name, tensor in own.items():
+        values = arrays[name]
+        if tuple(tensor.shape) != values.shape or not np.isfinite(values).all():
             raise ScenarioError(f"network {kind}: {name} has another shape, or a value that is no number")
-        own[name] = torch.as_tensor(given).to(each.dtype)
+        own[name] = torch.as_tensor(values).to(tensor.dtype)
     network.load_state_dict(own)
     network.eval()
     return network

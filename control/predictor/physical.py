@@ -1,13 +1,13 @@
-"""The predictor that we believe in: an analytic model of the job, and what past jobs teach about its errors.
+"""The recommended predictor: an analytic model's expectation, corrected by what past jobs teach about its
+errors.
 
-For: times and costs of jobs that were never seen. Not for: the analytic model (twin.cloud; it comes in with
-the examples as prior_time_s). It learns the logarithm of outcome ÷ prior, which for an unseen job is small
-where the physics is right, by one of four correctors: NONE (the prior, times what it was off by on average),
-SCALING (linear in what says how any job scales), RIDGE (in all features) or TREES (boosted, shallow). Which
-one, and how much it is held back, is chosen twice: for applications that it does not know by leaving one
-application of the training out at a time, for those that it knows by leaving out rows. The errors seen there,
-of what the other parts would have chosen, make the intervals. Without a prior the same is learned of the
-outcome itself.
+For: times and costs, also of jobs that were never seen. Not for: the analytic model, whose times come with
+the examples as prior_time_s. It learns the logarithm of outcome ÷ prior by one of four correctors: NONE (a
+constant factor), SCALING (linear in the columns that say how any job scales), RIDGE (linear in all columns)
+or TREES (shallow boosted trees). The corrector and its penalty are chosen twice: for unknown applications by
+leaving out one application of the training rows at a time, for known ones by leaving out rows. The errors on
+the left-out rows, each by the corrector that the other folds would have chosen, make the intervals. Without a
+prior the outcome itself is learned in the same way.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from typing import Any
 
 import numpy as np
 
+from control.jobs import Flags, Objective, Real, Whole
 from control.predictor.baselines import THREADS
-from control.predictor.examples import Examples, folds_of_jobs, folds_of_rows
+from control.predictor.examples import FEWEST_ROWS, Examples, folds_of_jobs, folds_of_rows
 from control.predictor.features import SCALING, Encoded, Encoder
 from control.predictor.trees import Trees, of_xgboost
-from control.recommender.model import Flags, Objective, Real, Whole
 from twinbed import ScenarioError
 
 _RIDGES = (0.1, 1.0, 10.0, 100.0, 1000.0)
+"""Penalties that are tried."""
 _TREES: Mapping[str, Any] = {
     "n_estimators": 200,
     "max_depth": 3,
@@ -35,14 +36,13 @@ _TREES: Mapping[str, Any] = {
     "min_child_weight": 3,
     "reg_lambda": 3.0,
 }
-"""Shallow and slow: it corrects a model that is nearly right already."""
+"""Shallow trees that learn slowly, because the prior is nearly right already."""
 _FOLDS = 10
-"""Of rows that are left out: what is learned from the others is nearly what all would teach."""
-FEWEST_ROWS = 10
+"""Folds of left-out rows; the other nine tenths teach nearly as much as all rows."""
 
 
 class Corrector(StrEnum):
-    """What is added to the logarithm of the prior."""
+    """How the correction of the log prior is computed."""
 
     NONE = "none"
     SCALING = "scaling"
@@ -52,8 +52,14 @@ class Corrector(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """One that has learned. offset: what the prior is off by on average (log); weights: float64[f], of
-    SCALING and RIDGE, held back by penalty; trees: of TREES, else None."""
+    """A corrector, fitted or to be fitted.
+
+    corrector: how the correction is computed.
+    offset: its constant, a logarithm.
+    weights: coefficients of SCALING and RIDGE, float64[f].
+    penalty: ridge penalty on the weights.
+    trees: trees of TREES, else None.
+    """
 
     corrector: Corrector
     offset: float
@@ -62,7 +68,7 @@ class Correction:
     trees: Trees | None = None
 
     def of(self, static: Real) -> Real:
-        """float64[n], to be added to the logarithm of the prior."""
+        """Return what is to be added to the log prior, float64[n]."""
         if self.corrector in (Corrector.SCALING, Corrector.RIDGE):
             return self.offset + static @ self.weights
         if self.trees is not None:
@@ -72,12 +78,16 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class Physical:
-    """Trained.
+    """A trained predictor.
 
-    correction: of applications that it does not know, known: of those that it does; level: mean logarithm of
-    the training's outcomes where there was no prior (else 0). job_errors,
-    row_errors: float64[k], absolute errors (log) of rows whose whole application, or which alone, was left
-    out; jobs: names of the applications that it knows.
+    by: the quantity that it predicts.
+    encoder: how rows are encoded.
+    correction: correction for applications that it does not know.
+    known: correction for applications that it knows.
+    level: mean log outcome of the training rows, used in place of a missing prior; 0 if all had a prior.
+    job_errors: absolute log errors of rows whose whole application was left out, float64[k], ascending.
+    row_errors: absolute log errors of rows that were left out themselves, float64[k], ascending.
+    jobs: names of the applications that it knows.
     """
 
     by: Objective
@@ -99,20 +109,17 @@ class Physical:
         prior = np.where(np.isnan(expected), self.level, expected)
         known = np.array([name in self.jobs for name in encoded.names], dtype=np.bool_)[encoded.job]
         static = encoded.static
-        found: Real = np.exp(prior + np.where(known, self.known.of(static), self.correction.of(static)))
-        return found
+        predicted: Real = np.exp(prior + np.where(known, self.known.of(static), self.correction.of(static)))
+        return predicted
 
 
 def train_physical(by: Objective, examples: Examples, seed: int) -> Physical:
-    """Learns from all rows, of one application or several; with one, rows are left out in its place.
+    """Return a predictor trained on all rows; if there is only one application, rows are left out in its
+    place.
 
     Raises ScenarioError for fewer than FEWEST_ROWS rows, rows without an outcome, or a prior for some only.
     """
-    if len(examples) < FEWEST_ROWS:
-        raise ScenarioError(
-            f"{len(examples)} rows to learn from; at least {FEWEST_ROWS} are needed: add past runs"
-        )
-    examples.check_known(by)
+    examples.check_known(by, FEWEST_ROWS)
     encoder = Encoder.fit(examples)
     encoded = encoder.encode(examples)
     prior = _log_prior(encoded, by)
@@ -146,8 +153,13 @@ def _log_prior(encoded: Encoded, by: Objective) -> Real:
 
 @dataclass(frozen=True, slots=True)
 class _Learner:
-    """Rows to learn from. static: float64[n, f]; error: float64[n], of the prior's logarithm; scaling:
-    bool[f], the columns of SCALING."""
+    """Rows to learn from.
+
+    static: their columns, float64[n, f].
+    error: log outcome − log prior, float64[n].
+    scaling: which columns SCALING uses, bool[f].
+    seed: seed of the trees.
+    """
 
     static: Real
     error: Real
@@ -155,17 +167,20 @@ class _Learner:
     seed: int
 
     def choose(self, folds: list[Whole]) -> tuple[Correction, Real]:
-        """The one with the smallest median error on folds left out, each counting alike; and the errors of
-        each fold by the one that the other folds would have chosen, which knows as little of it."""
+        """Return the corrector of smallest median error on left-out folds, and the folds' absolute errors.
+
+        Folds count alike. Each fold's errors are those of the corrector that the other folds would have
+        chosen.
+        """
         kinds = list(self._untrained())
-        errors = [self._left_out(each, folds) for each in kinds]
+        errors = [self._left_out(kind, folds) for kind in kinds]
         medians = np.array([[np.median(part) for part in parts] for parts in errors])
         elsewhere = medians.sum(axis=1, keepdims=True) - medians
         nested = [errors[kind][fold] for fold, kind in enumerate(elsewhere.argmin(axis=0))]
         return kinds[int(medians.mean(axis=1).argmin())], np.concatenate(nested)
 
     def fit(self, kind: Correction) -> Correction:
-        """One that has learned from all rows."""
+        """Return the corrector fitted to all rows."""
         return self._fit(kind, np.ones(len(self.error), dtype=np.bool_))
 
     def _untrained(self) -> Iterator[Correction]:
@@ -177,7 +192,7 @@ class _Learner:
         yield replace(none, corrector=Corrector.TREES)
 
     def _left_out(self, kind: Correction, folds: list[Whole]) -> list[Real]:
-        """Absolute errors of each fold's rows by what the others teach."""
+        """Return the absolute errors on each fold's rows of the corrector fitted to the others."""
         errors = []
         for rows in folds:
             others = np.ones(len(self.error), dtype=np.bool_)

@@ -1,11 +1,10 @@
-"""Training a network: losses, batches, early stopping; seeds come in, progress goes out through a function.
+"""Training of a network: losses, batches and early stopping.
 
-For: from examples to a trained predictor that can be asked and stored. Not for: the architecture
-(networks.py), nor cross-validation (evaluation.py). Source: SPEC §3.1: Huber (δ = 1) for cost, Poisson for
-time, binary cross-entropy for the classifiers, Adam, batches of 32, at most 400 epochs.
-
-Reading of ours: a cost or time is divided by the training rows' mean, so that δ = 1 and the learning rates
-mean the same for jobs of minutes and of days.
+For: turning examples into a trained predictor. Not for: the architecture (networks.py), nor cross-validation
+(evaluation.py). Source: chapter 4 (cloud) of the doctoral thesis: Huber loss (δ = 1) for cost, Poisson for
+time, binary cross-entropy for the classifiers, Adam, batches of 32, at most 400 epochs. Our reading: costs
+and times are divided by the training rows' mean, so that δ and the learning rates mean the same for jobs of
+minutes and of days.
 """
 
 from __future__ import annotations
@@ -18,19 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from control.predictor.examples import Examples, best
+from control.jobs import Real, Whole
+from control.predictor.examples import FEWEST_ROWS, Examples, best
 from control.predictor.features import Encoded, Encoder
 from control.predictor.networks import RECIPES, Kind, Network
-from control.recommender.model import Real, Whole
 from twinbed import ScenarioError
-
-FEWEST_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """epochs: at most; batch: rows per step; held_out: share of the rows that says when to stop; patience:
-    epochs without a better loss on them."""
+    """How long to train.
+
+    epochs: largest number of epochs.
+    batch: rows per step.
+    held_out: share of the rows whose loss decides when to stop.
+    patience: epochs without a smaller held-out loss after which training stops.
+    """
 
     epochs: int = 400
     batch: int = 32
@@ -47,7 +49,7 @@ class Schedule:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """After an epoch: its number from 1, of how many, the losses on both parts."""
+    """The state after an epoch: its number from 1, the largest number, both losses."""
 
     epoch: int
     epochs: int
@@ -57,7 +59,12 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A network, the encoder that its rows went through, and what a value of 1 means (seconds or dollars)."""
+    """A trained network.
+
+    kind, encoder, network: the network and how its rows are encoded.
+    unit: seconds or dollars that an output of 1 means.
+    losses: losses on training and held-out rows after each epoch.
+    """
 
     kind: Kind
     encoder: Encoder
@@ -66,11 +73,11 @@ class Trained:
     losses: tuple[tuple[float, float], ...] = ()
 
     def predict(self, examples: Examples) -> Real:
-        """float64[n]: seconds, dollars, or how likely each row is one of its job's best (0 … 1)."""
+        """See Predictor."""
         return self.predict_encoded(self.encoder.encode(examples))
 
     def predict_encoded(self, encoded: Encoded) -> Real:
-        """The same, of rows that have been through the encoder."""
+        """See Predictor."""
         static, series, job = _tensors(encoded)
         self.network.eval()
         with torch.inference_mode():
@@ -87,15 +94,11 @@ def train(
     schedule: Schedule = Schedule(),
     on_epoch: Callable[[Progress], None] | None = None,
 ) -> Trained:
-    """Learns from all rows of `examples`; the same seed gives the same network on the same machine.
+    """Return a network trained on `examples`; the same seed gives the same network on the same machine.
 
     Raises ScenarioError for fewer than FEWEST_ROWS rows, or rows without an outcome.
     """
-    if len(examples) < FEWEST_ROWS:
-        raise ScenarioError(
-            f"{len(examples)} rows to learn from; at least {FEWEST_ROWS} are needed: add past runs"
-        )
-    examples.check_known(kind.by)
+    examples.check_known(kind.by, FEWEST_ROWS)
     encoder = Encoder.fit(examples)
     target, unit = _target(kind, examples)
     with torch.random.fork_rng(), _one_thread():
@@ -107,7 +110,7 @@ def train(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """The networks are small: a second thread costs more than it brings, and other trainings want it."""
+    """Use one thread: the networks are so small that a second one costs more than it brings."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -139,7 +142,7 @@ def _descend(
     split = max(1, round(schedule.held_out * len(order)))
     held_out, kept = torch.as_tensor(order[:split]), order[split:]
     loss_of = _loss(network.kind)
-    # Fused: all of the many small parameters in one call, a fifth of the time of one after the other.
+    # Fused: one call for the many small parameters takes a fifth of the time of one call for each.
     optimizer = torch.optim.Adam(network.parameters(), lr=RECIPES[network.kind].rate, fused=True)
     losses: list[tuple[float, float]] = []
     state, least, since = None, np.inf, 0
@@ -155,24 +158,24 @@ def _descend(
             total += float(loss.detach()) * len(batch)
         network.eval()
         with torch.inference_mode():
-            found = float(loss_of(network(static[held_out], series, job[held_out]), goal[held_out]))
-        losses.append((total / len(kept), found))
+            held_out_loss = float(loss_of(network(static[held_out], series, job[held_out]), goal[held_out]))
+        losses.append((total / len(kept), held_out_loss))
         if on_epoch is not None:
             on_epoch(Progress(epoch, schedule.epochs, *losses[-1]))
-        if found < least:
-            least, since = found, 0
-            state = {name: each.clone() for name, each in network.state_dict().items()}
+        if held_out_loss < least:
+            least, since = held_out_loss, 0
+            state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
         elif (since := since + 1) >= schedule.patience:
             break
     if state is None:
-        raise ScenarioError(f"the network {network.kind} did not learn: its loss is no number")
+        raise ScenarioError(f"the network {network.kind} did not learn: its loss is not a number")
     network.load_state_dict(state)
     network.eval()
     return losses
 
 
 def _batches(order: Whole, size: int) -> list[Whole]:
-    """Batch norm needs two rows: a last one that is alone joins the batch before it."""
+    """Return the rows of each batch; a single last row joins the batch before it, for batch norm."""
     starts = list(range(0, len(order), size))
     if len(starts) > 1 and len(order) - starts[-1] < 2:
         starts.pop()

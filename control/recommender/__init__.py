@@ -1,1 +1,135 @@
-"""Which configuration to take: FC2, CherryPick, Ernest and others behind one interface. No clock, no I/O."""
+"""Recommenders: which cluster a job should take, and why.
+
+For: the table of recommenders, and `make` and `choose`, which build one from its name as it comes from a
+command line or a form. Not for: the recommenders themselves. Their modules are imported when one is built,
+so that the command line can list the table without waiting for SciPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from twinbed import ScenarioError
+
+if TYPE_CHECKING:
+    from control.recommender.fc2 import Server
+    from control.recommender.ports import Recommender, Request
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A row of the table.
+
+    factory: what builds the recommender, as `module:name` in this package.
+    title: its name in a form.
+    summary: how it decides, in one line.
+    needs: what it needs to know beside the job and the candidates.
+    seeded: whether its search depends on the seed.
+    needs_server: whether every candidate needs a parameter server, given as `server`.
+    """
+
+    factory: str
+    title: str
+    summary: str
+    needs: str
+    seeded: bool = False
+    needs_server: bool = False
+
+
+RECOMMENDERS: dict[str, Method] = {
+    "transfer": Method(
+        "transfer:Transfer",
+        "Transfer from past jobs",
+        "learns from past jobs, scaling laws and its own trials, and needs few trials",
+        "nothing; past jobs and a local run sharpen it",
+        seeded=True,
+    ),
+    "analytic": Method(
+        "analytic:Analytic",
+        "Analytic model of the local run",
+        "ranks by the times that an analytic model expects, without any trial",
+        "a local run and the number of samples",
+    ),
+    "cherrypick": Method(
+        "cherrypick:CherryPick",
+        "CherryPick",
+        "Bayesian optimisation of the job's own trials",
+        "trials; it starts without any",
+        seeded=True,
+    ),
+    "ernest": Method(
+        "ernest:Ernest",
+        "Ernest",
+        "fits a scaling law to small runs on each instance type",
+        "trials on every type; it starts without any",
+    ),
+    "cost-opt": Method(
+        "fc2:COST_OPT",
+        "Cost-Opt (FC²)",
+        "as many workers of the cheapest type as the budget pays for",
+        "a parameter server",
+        needs_server=True,
+    ),
+    "time-opt": Method(
+        "fc2:TIME_OPT",
+        "Time-Opt (FC²)",
+        "as many workers of the dearest type as the budget pays for",
+        "a parameter server",
+        needs_server=True,
+    ),
+    "scala-opt": Method(
+        "fc2:SCALA_OPT",
+        "Scala-Opt (FC²)",
+        "as many workers as the parameter server's network can serve",
+        "a parameter server and a local run",
+        needs_server=True,
+    ),
+    "random": Method(
+        "plain_search:RandomSearch",
+        "Random search",
+        "tries candidates in a random order",
+        "trials",
+        seeded=True,
+    ),
+    "exhaustive": Method(
+        "plain_search:Exhaustive", "Exhaustive search", "tries every candidate, the cheapest first", "trials"
+    ),
+}
+"""Every recommender by the name that users give."""
+
+
+def make(
+    name: str, settings: Mapping[str, float] | None = None, *, server: Server | None = None
+) -> Recommender:
+    """Return a new recommender of this name; settings: arguments of its class such as stop_below.
+
+    Raises ScenarioError for an unknown name, or without a server for a method that needs one.
+    """
+    method = RECOMMENDERS.get(name)
+    if method is None:
+        raise ScenarioError(f"no recommender {name!r}; there are {', '.join(RECOMMENDERS)}")
+    factory = resolve_name(f"{__name__}.{method.factory}")
+    recommender: Recommender
+    if not method.needs_server:
+        recommender = factory(**(settings or {}))
+    elif server is None:
+        raise ScenarioError(f"{name} is for clusters with a parameter server; name its type")
+    else:
+        recommender = factory(server)
+    return recommender
+
+
+def choose(name: str, request: Request, *, server: Server | None = None) -> Recommender:
+    """Return the recommender of this name that suits what the request knows. Errors are those of `make`.
+
+    Transfer has nothing to learn from without past jobs and trials. If the analytic model knows a time for
+    every candidate, then its ranking is the better one, and `analytic` is returned in place of `transfer`.
+    """
+    known = request.expected_s
+    untaught = not len(request.observed) and not (request.history and request.history.jobs)
+    if name == "transfer" and untaught and known is not None and bool((known < float("inf")).all()):
+        name = "analytic"
+    return make(name, server=server)

@@ -1,7 +1,9 @@
-"""What an analytic model expects, ranked: the recommender of a job that has a local run and no past at all.
+"""What a local run tells before any trial: a ranking by an analytic model's times, and the level of all
+times.
 
-For: the first answer, before any trial and any past job. Not for: the model (twin.cloud; its times come in),
-nor for learning from trials (transfer.py does). Its interval is as wide as two machines' vCPUs differ.
+For: the first answer about a job that has a local run and no past jobs (Analytic), and how long a job takes
+on average for the prior of transfer.py (Level). Not for: the analytic model, whose times come with the
+request, nor for learning from trials.
 """
 
 from __future__ import annotations
@@ -10,66 +12,80 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.recommender.fc2 import OneChoice
-from control.recommender.model import Candidates, Real, Recommendation
-from control.recommender.ports import Request
+from control.jobs import Candidates, Job, Real, Whole
+from control.recommender.ports import Observations, Proposal, Recommendation, Request, Stop
 from control.recommender.ranking import Prediction, ranked
-from twinbed import InvariantError, ScenarioError
+from twinbed import ScenarioError
 
 DEVIATION = 0.7
-"""Of the logarithm of a time: another CPU, other libraries. As local_level.py has it."""
+"""Standard deviation of a log time that a local run predicts. A vCPU of the cloud and a local one are taken
+to be alike within a factor of about two; libraries and networks differ, too."""
 _REASON = "expected from the local run, sizes and speeds: no past job, no trial"
 
 
-@dataclass(frozen=True, slots=True)
 class Analytic:
-    """expected_s: float64[n], of the request's candidates; NaN where the model knows nothing.
-
-    deviation: of the logarithm of a job's time about it.
-    """
-
-    expected_s: Real
-    deviation: float = DEVIATION
+    """Ranks by the times of request.expected_s, with DEVIATION as their uncertainty."""
 
     def recommend(self, request: Request) -> list[Recommendation]:
-        """The candidates of which the model knows something, best first.
+        """Return the candidates whose time the model knows, best first; ScenarioError if there is none."""
+        return _ranked(request)[0]
 
-        Raises ScenarioError if there are none.
-        """
-        return self._ranked(request, None)
-
-    def searcher(self, request: Request, seed: int) -> OneChoice:
-        """Tries the first of the ranking, and stops; `seed` changes nothing."""
+    def searcher(self, request: Request, seed: int) -> SingleTrial:
+        """Return a search that tries the first of the ranking and stops; `seed` has no effect."""
         del seed
-        first = self._ranked(request, 1)[0]
-        row = _row(request.candidates, first)
-        return OneChoice(request, row, f"the first by the analytic model; expected {first.time_s:.4g} s")
-
-    def _ranked(self, request: Request, most: int | None) -> list[Recommendation]:
-        if self.expected_s.shape != (len(request.candidates),):
-            raise InvariantError(
-                f"{self.expected_s.size} expected times of {len(request.candidates)} candidates"
-            )
-        known = np.flatnonzero(np.isfinite(self.expected_s))
-        if not known.size:
-            raise ScenarioError(
-                f"job {request.job.name}: its time is known on no candidate; it needs a local run (twinbed "
-                "profile), samples and batch, and types without GPUs and with a network rate"
-            )
-        among = Request(
-            job=request.job,
-            candidates=request.candidates.take(known),
-            objective=request.objective,
-            budget_usd=request.budget_usd,
-            budget_usd_h=request.budget_usd_h,
-            deadline_s=request.deadline_s,
+        (first,), rows = _ranked(request, 1)
+        row = next(
+            row for row in rows.tolist() if request.candidates.configuration(row) == first.configuration
         )
-        expected = np.log(self.expected_s[known])
-        predicted = Prediction(expected, np.full(known.size, self.deviation), [_REASON] * known.size)
-        return ranked(among, predicted, most)
+        return SingleTrial(row, f"the first by the analytic model; expected {first.time_s:.4g} s")
 
 
-def _row(candidates: Candidates, chosen: Recommendation) -> int:
-    return next(
-        row for row in range(len(candidates)) if candidates.configuration(row) == chosen.configuration
-    )
+def _ranked(request: Request, most: int | None = None) -> tuple[list[Recommendation], Whole]:
+    """Return the ranking and the positions of all candidates whose time is known."""
+    expected_s: Real = np.empty(0) if request.expected_s is None else request.expected_s
+    rows = np.flatnonzero(np.isfinite(expected_s)).astype(np.int64)
+    if not rows.size:
+        raise ScenarioError(
+            f"job {request.job.name}: the analytic model knows its time on no candidate; it needs a local "
+            "run (make one with twinbed profile), samples and batch, and types without GPUs and with a "
+            "network rate"
+        )
+    predicted = Prediction(np.log(expected_s[rows]), np.full(rows.size, DEVIATION), [_REASON] * rows.size)
+    return ranked(request.among(rows), predicted, most), rows
+
+
+@dataclass(frozen=True, slots=True)
+class SingleTrial:
+    """A search that tries one candidate and stops. row: its position; reason: why it was chosen."""
+
+    row: int
+    reason: str
+
+    def propose(self, observed: Observations) -> Proposal | Stop:
+        """Return the candidate as a proposal, then as the end."""
+        return (Stop if self.row in observed.candidate else Proposal)(self.row, self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Mean and standard deviation of the log of the job's seconds, averaged over the candidates."""
+
+    mean: float
+    deviation: float
+
+
+def level(job: Job, candidates: Candidates) -> Level | None:
+    """Return how long a job takes, from the CPU time per sample of its local run shared by all vCPUs.
+
+    Returns None without a local run, without the number of samples, or if no CPU time was seen.
+    """
+    run = job.local_run
+    if run is None or not np.isfinite(job.samples):
+        return None
+    cores = float(run.cpu_cores.mean(axis=0).sum())
+    vcpus = candidates.vcpus * candidates.count
+    if cores <= 0 or not np.isfinite(vcpus).all():
+        return None
+    core_s_per_sample = cores * float(np.median(run.step_s)) / (run.batch * run.cpu_cores.shape[1])
+    work = np.log(core_s_per_sample * job.samples)
+    return Level(float(work - np.log(vcpus).mean()), DEVIATION)

@@ -1,9 +1,10 @@
 """FC²'s four rules for clusters with one parameter server: Cost-Opt, Time-Opt, Scala-Opt and Scala-Opt-M.
 
-For: a worker type and a count within an hourly budget or a cap, from prices and from how much of the server's
-network one worker uses. Not for: predicting time or cost (the rules know neither; NaN says so). Source: FC²
-(Ta, Cluster Computing 22, 2019) §5.2: n = ⌊(C − c_ps) / c_t⌋ for the cheapest or the dearest type; Scala-Opt
-n_t = ⌊min(B_ps · p / b_t, (C − c_ps) / c_t)⌋, types from the dearest down, the smallest n_t is kept.
+For: a worker type and a number of workers within an hourly budget or a cap, from prices and from how much of
+the server's network one worker uses. Not for: predicting time or cost, which the rules do not know (NaN says
+so). Source: FC² (Ta, Cluster Computing 22, 2019) §5.2: n = ⌊(C − c_ps) / c_t⌋ for the cheapest or the dearest
+type; Scala-Opt n_t = ⌊min(B_ps · p / b_t, (C − c_ps) / c_t)⌋ over types from the dearest down, keeping the
+smallest n_t.
 """
 
 from __future__ import annotations
@@ -11,21 +12,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from math import floor, inf, isfinite, isnan
 
-from control.recommender.model import Interval, Observations, Proposal, Recommendation, Stop
-from control.recommender.ports import Request
+import numpy as np
+
+from control.jobs import Job
+from control.recommender.analytic import SingleTrial
+from control.recommender.ports import Interval, Recommendation, Request
 from twinbed import ScenarioError
 
 NETWORK_SHARE = 0.95
-"""p: how much of the server's bandwidth its workers may use together (the source's experiments, §7.3)."""
+"""p: share of the server's bandwidth that its workers may use together (the paper's experiments, §7.3)."""
 
 _ROUNDING = 1e-9
-"""A budget that pays for a whole number of workers must not lose one to binary fractions."""
+"""Added before rounding down, so that a budget for a whole number of workers loses none to binary fractions.
+"""
 
 
 class Rule(StrEnum):
-    """Which of FC²'s rules; Scala-Opt-M is Scala-Opt over the one type that the user fixed."""
+    """FC²'s rules. Scala-Opt-M is Scala-Opt for the one type that the user fixed."""
 
     COST = "cost-opt"
     TIME = "time-opt"
@@ -35,7 +41,12 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A type that may serve parameters: its price, US$ per hour, and the bandwidth seen on it, bit/s."""
+    """A parameter server's type.
+
+    name: name of the type.
+    price_usd_h: price of one, US$/h.
+    bandwidth_bps: bandwidth measured on it, bit/s.
+    """
 
     name: str
     price_usd_h: float
@@ -44,9 +55,11 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A type that may work: its price, US$ per hour, and the bandwidth that one worker uses, bit/s.
+    """A worker's type.
 
-    use_bps comes from a short run with one server and one worker; NaN where there was none.
+    name: name of the type.
+    price_usd_h: price of one, US$/h.
+    use_bps: bandwidth that one worker uses in a short run with one server, bit/s; NaN if not measured.
     """
 
     name: str
@@ -56,7 +69,14 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`count` workers of one type and one server; price_usd_h of all; reason: made from figures."""
+    """The cluster that a rule recommends.
+
+    worker: type of the workers.
+    count: number of workers.
+    server: type of the one parameter server.
+    price_usd_h: price of all, US$/h.
+    reason: a sentence made from figures.
+    """
 
     worker: str
     count: int
@@ -66,16 +86,16 @@ class Plan:
 
 
 def choose_server(servers: Sequence[Server], budget_usd_h: float = inf) -> Server:
-    """The eligible type with the largest bandwidth within the budget (§5.2.1), the cheaper of equals.
+    """Return the type with the largest bandwidth within the budget (§5.2.1), the cheaper of equals.
 
     Raises ScenarioError if there is none.
     """
-    within = [each for each in servers if each.price_usd_h < budget_usd_h]
+    within = [server for server in servers if server.price_usd_h < budget_usd_h]
     if not within:
         raise ScenarioError(
             f"a budget of {budget_usd_h:g} $/h pays for no parameter server and a worker; raise it"
         )
-    return max(within, key=lambda each: (each.bandwidth_bps, -each.price_usd_h))
+    return max(within, key=lambda server: (server.bandwidth_bps, -server.price_usd_h))
 
 
 def plan(
@@ -87,10 +107,13 @@ def plan(
     cap: int | None = None,
     network_share: float = NETWORK_SHARE,
 ) -> Plan:
-    """The cluster that `rule` recommends.
+    """Return the cluster that `rule` recommends.
 
-    budget_usd_h: for server and workers together; cap: most workers; at least one of the two bounds. Raises
-    ScenarioError without a bound, without types, for a budget below the server and one worker, and where
+    budget_usd_h: bound on the price of server and workers together, US$/h.
+    cap: largest number of workers; a budget or a cap is needed.
+    network_share: share of the server's bandwidth that its workers may use together.
+
+    Raises ScenarioError without a bound, without types, for a budget below the server and one worker, and if
     Scala-Opt lacks a worker's bandwidth use.
     """
     if cap is None and not isfinite(budget_usd_h):
@@ -99,7 +122,7 @@ def plan(
         raise ScenarioError(f"{rule}: no worker type to choose from; allow at least one")
     if rule is Rule.SCALE_MANUAL and len(workers) > 1:
         raise ScenarioError(f"{rule} takes the one type that you fix; {len(workers)} are given")
-    by_price = sorted(workers, key=lambda each: (-each.price_usd_h, each.name))
+    by_price = sorted(workers, key=lambda worker: (-worker.price_usd_h, worker.name))
     if rule is Rule.COST:
         return _filled(rule, by_price[-1], server, budget_usd_h, cap)
     if rule is Rule.TIME:
@@ -108,7 +131,7 @@ def plan(
 
 
 def _paid(worker: Worker, server: Server, budget_usd_h: float, cap: int | None) -> int:
-    """How many workers the budget and the cap allow; may be 0."""
+    """Return how many workers the budget and the cap allow; may be 0."""
     paid = inf if cap is None else float(cap)
     if isfinite(budget_usd_h):
         paid = min(paid, (budget_usd_h - server.price_usd_h) / worker.price_usd_h + _ROUNDING)
@@ -174,10 +197,13 @@ def _too_dear(worker: Worker, server: Server, budget_usd_h: float) -> ScenarioEr
 
 @dataclass(frozen=True, slots=True)
 class Fc2:
-    """One of the rules over candidates that have one parameter server each (or none, priced at 0).
+    """One of the rules, over candidates that have one parameter server each (or none, priced at 0).
 
-    use_bps: what one worker of a type uses of the network, by type; cap: most workers (None: the largest
-    count among the candidates where there is no hourly budget).
+    rule: the rule.
+    server: the parameter server of every candidate.
+    use_bps: bandwidth that one worker uses, bit/s, by type; for other types what a process of the job's local
+        run moved.
+    cap: largest number of workers; None means the largest among the candidates if there is no hourly budget.
     """
 
     rule: Rule
@@ -186,9 +212,9 @@ class Fc2:
     cap: int | None = None
 
     def recommend(self, request: Request) -> list[Recommendation]:
-        """The rule's one choice; time and cost are NaN, for the rule knows neither.
+        """Return the rule's one choice; its time and cost are NaN, for the rule knows neither.
 
-        Raises ScenarioError as `plan` does, and where the choice is not among the candidates.
+        Raises ScenarioError as `plan` does, and if the choice is not among the candidates.
         """
         row, reason = self._choice(request)
         unknown = Interval(float("nan"), float("nan"))
@@ -204,19 +230,17 @@ class Fc2:
             )
         ]
 
-    def searcher(self, request: Request, seed: int) -> OneChoice:
-        """Tries the choice, and stops; `seed` changes nothing."""
+    def searcher(self, request: Request, seed: int) -> SingleTrial:
+        """Return a search that tries the choice and stops; `seed` has no effect."""
         del seed
-        row, reason = self._choice(request)
-        return OneChoice(request, row, reason)
+        return SingleTrial(*self._choice(request))
 
     def _choice(self, request: Request) -> tuple[int, str]:
         candidates = request.candidates
-        each_usd_h = (candidates.price_usd_h - self.server.price_usd_h) / candidates.count
-        prices = {str(name): float(price) for name, price in zip(candidates.name, each_usd_h, strict=True)}
-        workers = [
-            Worker(name, price, self.use_bps.get(name, float("nan"))) for name, price in prices.items()
-        ]
+        unit_price = (candidates.price_usd_h - self.server.price_usd_h) / candidates.count
+        prices = {str(name): float(price) for name, price in zip(candidates.name, unit_price, strict=True)}
+        use_bps = _network_use(request.job)
+        workers = [Worker(name, price, self.use_bps.get(name, use_bps)) for name, price in prices.items()]
         bounded = isfinite(request.budget_usd_h)
         cap = int(candidates.count.max()) if self.cap is None and not bounded else self.cap
         chosen = plan(self.rule, workers, self.server, budget_usd_h=request.budget_usd_h, cap=cap)
@@ -225,20 +249,14 @@ class Fc2:
             raise ScenarioError(
                 f"{self.rule} takes {chosen.count} × {chosen.worker}, and no candidate has so few; allow it"
             )
-        row = int((candidates.count * rows).argmax())
-        return row, chosen.reason
+        return int((candidates.count * rows).argmax()), chosen.reason
 
 
-@dataclass(frozen=True, slots=True)
-class OneChoice:
-    """The search of a rule: its choice is tried once."""
+def _network_use(job: Job) -> float:
+    """Return the mean rate of one process of the local run, bit/s, or NaN without a local run."""
+    if (run := job.local_run) is None:
+        return float("nan")
+    return float(np.maximum(run.net_in_bytes, run.net_out_bytes).mean()) / run.interval_s * 8
 
-    request: Request
-    row: int
-    reason: str
 
-    def propose(self, observed: Observations) -> Proposal | Stop:
-        """The choice, then the end."""
-        if self.row in observed.candidate:
-            return Stop(self.row, self.reason)
-        return Proposal(self.row, self.reason)
+COST_OPT, TIME_OPT, SCALA_OPT = (partial(Fc2, rule) for rule in (Rule.COST, Rule.TIME, Rule.SCALE))

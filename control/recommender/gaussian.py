@@ -1,6 +1,6 @@
 """Gaussian processes over configurations: the Matérn-5/2 kernel, its fit, conditioning, improvement.
 
-For: what CherryPick and transfer from past jobs both stand on. Not for: choosing (cherrypick.py,
+For: what CherryPick and transfer from past jobs have in common. Not for: choosing a candidate (cherrypick.py,
 transfer.py). Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, §2.2, §4.2, §5.4.
 """
 
@@ -14,33 +14,39 @@ from scipy.linalg import cho_solve, solve_triangular
 from scipy.optimize import minimize
 from scipy.special import expit, logit, ndtr
 
-from control.recommender.model import Candidates, Real, Whole
+from control.jobs import Candidates, Real, Whole
 
 _NEGLIGIBLE = 1e-9
-"""A column that varies by less than this says nothing about candidates."""
+"""A feature whose standard deviation is below this is left out."""
 _VARIANCE_PRECISION, _LENGTH_PRECISION = 0.3, 0.7
-"""1 / deviation of the log-normal priors of variance and noise (a factor of 28), and of lengths (of 4)."""
+"""1 / standard deviation of the log-normal priors: of variance and noise (a factor of 28), and of lengths
+(4)."""
 _IMPOSSIBLE = 1e12
+"""Loss of a kernel whose covariance matrix cannot be factorised."""
 _ITERATIONS = 25
-"""Steps of the optimiser: the evidence is flat near its maximum, and more change no ranking."""
+"""Most steps of the optimiser. The evidence is flat near its maximum, and more steps change no ranking."""
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """By what n candidates resemble each other: values, float64[n, p]; kind: a number per type, int64[n]."""
+    """What the kernel compares n candidates by.
+
+    values: p features of each candidate, float64[n, p].
+    kind: a number per instance type, int64[n].
+    """
 
     values: Real
     kind: Whole
 
     def take(self, rows: Whole | slice) -> Features:
-        """The candidates at `rows`."""
+        """Return the features of the candidates at `rows`."""
         return Features(self.values[rows], self.kind[rows])
 
 
 def features(candidates: Candidates) -> Features:
-    """Natural logs of workers, vCPUs, GiB per vCPU, GPUs + 1, servers + 1, batch, positive parameters.
+    """Return natural logs of workers, vCPUs, GiB per vCPU, GPUs + 1, servers + 1, batch and parameters.
 
-    A parameter that is ever ≤ 0 stays as it is. Columns that do not vary or hold NaN are left out.
+    A parameter that is ever ≤ 0 is not transformed. Columns that do not vary or hold NaN are left out.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         columns = [
@@ -55,32 +61,35 @@ def features(candidates: Candidates) -> Features:
             np.log(values) if values.min() > 0 else values.astype(np.float64)
             for _, values in sorted(candidates.parameters.items())
         ]
-    kept = [each for each in columns if np.isfinite(each).all() and each.std() > _NEGLIGIBLE]
+    kept = [column for column in columns if np.isfinite(column).all() and column.std() > _NEGLIGIBLE]
     values = np.column_stack(kept) if kept else np.zeros((len(candidates), 1))
     return Features(values, np.unique(candidates.name, return_inverse=True)[1].astype(np.int64))
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """variance and noise: of the values; lengths: one per column of the features, float64[p].
+    """A Matérn-5/2 kernel with one length scale per feature.
 
-    kinship: the share of the covariance that holds only between candidates of one type, 0 to below 1.
+    variance: variance of the process.
+    noise: variance of a measurement about the process.
+    lengths: length scale of each feature, float64[p].
+    type_share: share of the covariance that only candidates of the same instance type have, 0 ≤ share < 1.
     """
 
     variance: float
     noise: float
     lengths: Real
-    kinship: float = 0.0
+    type_share: float = 0.0
 
     def __call__(self, left: Features, right: Features) -> Real:
-        """Covariance between two sets of candidates, float64[n, m]; without noise."""
+        """Return the covariance between two sets of candidates without noise, float64[n, m]."""
         a, b = left.values / self.lengths, right.values / self.lengths
         squared = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2 * a @ b.T
         r = np.sqrt(5 * np.maximum(squared, 0.0))
         covariance: Real = self.variance * (1 + r + r**2 / 3) * np.exp(-r)
-        if self.kinship:
+        if self.type_share:
             same = left.kind[:, None] == right.kind[None, :]
-            covariance *= np.where(same, 1.0, 1.0 - self.kinship)
+            covariance *= np.where(same, 1.0, 1.0 - self.type_share)
         return covariance
 
 
@@ -90,13 +99,14 @@ def fit(
     start: Kernel,
     *,
     level_variance: float,
-    iterations: int = _ITERATIONS,
 ) -> Kernel:
-    """The kernel of largest posterior density for independent draws of one process.
+    """Return the maximum-a-posteriori kernel for independent draws of one process.
 
-    draws: positions in x, and centred values there, of each; level_variance: of each draw's own constant;
-    start: also the prior's median; its kinship is fitted only if it is not 0. Draws at the same positions
-    share one factorisation.
+    draws: for each draw positions in x, int64[k], and centred values there, float64[k].
+    start: where the optimiser begins, and the prior's median; type_share is fitted only if it is not 0.
+    level_variance: prior variance of each draw's own constant mean.
+
+    Draws at the same positions share one factorisation.
     """
     together: dict[bytes, tuple[Whole, list[Real]]] = {}
     for positions, values in draws:
@@ -120,26 +130,26 @@ def fit(
             total += 0.5 * float((z**2).sum()) + len(values) * float(np.log(np.diag(lower)).sum())
         return total
 
-    bounds = [(each - 7, each + 7) for each in at]
-    found = minimize(loss, at, method="L-BFGS-B", bounds=bounds, options={"maxiter": iterations})
-    return _kernel(found.x, start)
+    bounds = [(value - 7, value + 7) for value in at]
+    fitted = minimize(loss, at, method="L-BFGS-B", bounds=bounds, options={"maxiter": _ITERATIONS})
+    return _kernel(fitted.x, start)
 
 
 def _theta(kernel: Kernel) -> Real:
     theta = np.log(np.concatenate([[kernel.variance, kernel.noise], kernel.lengths]))
-    return np.append(theta, logit(kernel.kinship)) if kernel.kinship else theta
+    return np.append(theta, logit(kernel.type_share)) if kernel.type_share else theta
 
 
 def _kernel(theta: Real, like: Kernel) -> Kernel:
-    lengths = theta[2:-1] if like.kinship else theta[2:]
-    kinship = float(expit(theta[-1])) if like.kinship else 0.0
-    return Kernel(float(np.exp(theta[0])), float(np.exp(theta[1])), np.exp(lengths), kinship)
+    lengths = theta[2:-1] if like.type_share else theta[2:]
+    type_share = float(expit(theta[-1])) if like.type_share else 0.0
+    return Kernel(float(np.exp(theta[0])), float(np.exp(theta[1])), np.exp(lengths), type_share)
 
 
 def condition(
     kernel: Kernel, x: Features, positions: Whole, values: Real, *, level_variance: float
 ) -> tuple[Real, Real]:
-    """Mean and variance of the process at every candidate, given values at some, float64[n] each."""
+    """Return the posterior mean and variance at every candidate, float64[n] each, given values at some."""
     known = x.take(positions)
     covariance = kernel(known, known) + level_variance
     covariance[np.diag_indices_from(covariance)] += kernel.noise
@@ -151,7 +161,7 @@ def condition(
 
 
 def expected_improvement(best: float, mean: Real, deviation: Real) -> Real:
-    """E[max(best − value, 0)] of normal values, in the values' unit; same shape as `mean`."""
+    """Return E[max(best − value, 0)] of normal values, in their unit and with the shape of `mean`."""
     safe = np.maximum(deviation, 1e-12)
     z = (best - mean) / safe
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)

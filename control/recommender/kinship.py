@@ -1,11 +1,12 @@
-"""Which past jobs a job is likely to resemble, told by its name before any trial: kin share parts of it.
+"""Prior weights of past jobs from their names: a past job that shares parts of the new job's name weighs
+more.
 
-For: weights of past jobs in population.py. Not for: whether past jobs are to be believed at all (trust.py).
-A name is a path, as in `sort/spark/large`: what runs, with what, on what. How much a shared part says is
-learned from the past jobs themselves: those of the same program may scale alike, those on data of the same
-size need not. Each part's factor is averaged over a few that are possible, by how likely every past job is,
-told from the others with such weights. Source: Bernardo and Smith 1994 §6.1 (weights of models by
-cross-validation); the factors are our own.
+For: how likely a new job is to resemble each past job before any trial (prior.py). Not for: whether past jobs
+are to be believed at all (trust.py). A name is a path such as `sort/spark/large`: what runs, with what, on
+what. How much a shared part says is learned from the past jobs: jobs of the same program may scale alike, and
+jobs on data of the same size need not. The weights are averaged over a grid of factors, each weighed by the
+leave-one-out likelihood of all past jobs under it. Source: Bernardo and Smith 1994 §6.1 (model weights by
+cross-validation); the grid is our own.
 """
 
 from __future__ import annotations
@@ -16,45 +17,47 @@ from itertools import product
 import numpy as np
 from scipy.special import logsumexp
 
-from control.recommender.model import Flags, Real
+from control.jobs import Flags, Real
 
 PARTS = 3
-"""Of a name, from its beginning; what follows is one part with the last."""
+"""Leading parts of a name that are compared; the last of them includes all that follows."""
 FACTORS = (1.0, 3.0, 9.0)
-"""How many times likelier a past job is that shares a part; a factor of 3 is the least that is worth telling
-from none by a dozen jobs, and with 9 twice as many strangers are still heard."""
+"""Grid of factors by which a shared part raises a past job's weight. A dozen jobs can just tell a factor of 3
+from none; with 9, twice as many unrelated jobs still have a say."""
 
 
-def weights(name: str, past: Sequence[str], likely: Real) -> Real:
-    """Of each past job, relative to one that shares nothing with the job `name`, float64[m].
+def weights(name: str, past: Sequence[str], log_likelihood: Real) -> Real:
+    """Return the weight of each of m past jobs relative to one whose name shares nothing with `name`,
+    float64[m].
 
-    likely: log likelihood of past job i if it is like past job j, float64[m, m], the diagonal unused.
+    log_likelihood: log likelihood of past job i if it resembles past job j, float64[m, m]; the diagonal is
+        unused.
     """
     if not past:
         return np.empty(0)
-    shared = _shared([name], past)[0]
-    exponents = np.array(list(product(np.log(FACTORS), repeat=PARTS)))
-    score = _evidence(exponents, _shared(past, past), likely)
-    believed = np.exp(score - logsumexp(score))
-    found: Real = believed @ np.exp(exponents @ shared.T)
-    return found
+    shared = _shared_parts([name], past)[0]
+    log_factors = np.array(list(product(np.log(FACTORS), repeat=PARTS)))
+    score = _leave_one_out(log_factors, _shared_parts(past, past), log_likelihood)
+    posterior = np.exp(score - logsumexp(score))
+    mean: Real = posterior @ np.exp(log_factors @ shared.T)
+    return mean
 
 
-def _evidence(exponents: Real, shared: Flags, likely: Real) -> Real:
-    """Log likelihood of all past jobs, each told from the others, for each set of factors, float64[k]."""
-    if len(likely) < 2:
-        return np.zeros(len(exponents))
-    apart = np.where(np.eye(len(likely), dtype=np.bool_), -np.inf, 0.0)
-    weight = np.einsum("kp,ijp->kij", exponents, shared) + apart
-    weight -= logsumexp(weight, axis=2, keepdims=True)
-    found: Real = logsumexp(weight + likely, axis=2).sum(axis=1)
-    return found
+def _leave_one_out(log_factors: Real, shared: Flags, log_likelihood: Real) -> Real:
+    """Return the leave-one-out log likelihood of all past jobs for each of k sets of factors, float64[k]."""
+    if len(log_likelihood) < 2:
+        return np.zeros(len(log_factors))
+    not_itself = np.where(np.eye(len(log_likelihood), dtype=np.bool_), -np.inf, 0.0)
+    log_weight = np.einsum("kp,ijp->kij", log_factors, shared) + not_itself
+    log_weight -= logsumexp(log_weight, axis=2, keepdims=True)
+    score: Real = logsumexp(log_weight + log_likelihood, axis=2).sum(axis=1)
+    return score
 
 
-def _shared(names: Sequence[str], others: Sequence[str]) -> Flags:
-    """Whether two names have the same part at the same place, bool[n, m, PARTS]."""
-    ours, theirs = (np.array([_parts(each) for each in group], dtype=np.str_) for group in (names, others))
-    same: Flags = (ours[:, None, :] == theirs[None, :, :]) & (ours[:, None, :] != "")
+def _shared_parts(names: Sequence[str], others: Sequence[str]) -> Flags:
+    """Return whether two names have the same part at the same place, bool[n, m, PARTS]."""
+    left, right = (np.array([_parts(name) for name in group], dtype=np.str_) for group in (names, others))
+    same: Flags = (left[:, None, :] == right[None, :, :]) & (left[:, None, :] != "")
     return same
 
 

@@ -1,8 +1,9 @@
-"""What every recommender is asked and answers: a ranking at once, or a search one paid trial at a time.
+"""What every recommender is asked and what it answers: a ranking at once, or a search one paid trial at a
+time.
 
-For: the one interface behind which FC²'s rules, CherryPick, Ernest, random and exhaustive search and transfer
-from past jobs stand. Not for: carrying trials out (lab.cloud.trials replays measured tables; a cloud would do
-the same). A recommender keeps no state: what it knows comes in with the request, its past trials included.
+For: the interface that all recommenders implement, its data and the rules that every search shares. Not for:
+running trials (the caller does). A recommender keeps no state: all it knows comes with the request.
+Source: FC² (Ta, Cluster Computing 22, 2019) §5 for the budgets.
 """
 
 from __future__ import annotations
@@ -12,28 +13,63 @@ from typing import Protocol
 
 import numpy as np
 
-from control.recommender.model import (
-    Candidates,
-    Flags,
-    History,
-    Job,
-    Objective,
-    Observations,
-    Proposal,
-    Recommendation,
-    Stop,
-    no_observations,
-)
-from twinbed import ScenarioError
+from control.jobs import Candidates, Configuration, Flags, History, Job, Objective, Real, Whole
+from twinbed import InvariantError, ScenarioError
+
+
+@dataclass(frozen=True, slots=True)
+class Observations:
+    """The k trials that a search has paid for, in their order.
+
+    candidate: position of each trial among the candidates, int64[k].
+    time_s: duration, s, float64[k]; a lower bound where the trial failed.
+    cost_usd: cost, US$, float64[k].
+    ok: whether the trial succeeded, bool[k].
+    """
+
+    candidate: Whole
+    time_s: Real
+    cost_usd: Real
+    ok: Flags
+
+    def __len__(self) -> int:
+        return int(self.candidate.size)
+
+    def objective(self, by: Objective) -> Real:
+        """Return cost_usd or time_s, float64[k]."""
+        return self.cost_usd if by is Objective.COST else self.time_s
+
+    def with_trial(self, candidate: int, time_s: float, cost_usd: float, ok: bool) -> Observations:
+        """Return these trials and one more."""
+        return Observations(
+            np.append(self.candidate, np.int64(candidate)),
+            np.append(self.time_s, time_s),
+            np.append(self.cost_usd, cost_usd),
+            np.append(self.ok, ok),
+        )
+
+
+def no_observations() -> Observations:
+    """Return what a search knows before its first trial."""
+    return Observations(np.empty(0, dtype=np.int64), np.empty(0), np.empty(0), np.empty(0, dtype=np.bool_))
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """A question to a recommender.
 
-    budget_usd and deadline_s bound the whole job, budget_usd_h what the cluster may cost per hour (infinite:
-    no bound). history: past runs of other jobs (None: none). observed: trials of this job, positions among
-    `candidates`. Raises ScenarioError for a bound that is not positive.
+    job: the job to place.
+    candidates: the n configurations to choose among.
+    objective: what to minimise.
+    budget_usd, deadline_s: bounds on the whole job, US$ and s; infinite means no bound.
+    budget_usd_h: bound on the price of the cluster, US$/h.
+    history: past runs of other jobs; None if there are none.
+    observed: trials of this job; their positions are positions in `candidates`.
+    expected_s: times of the job by an analytic model, s, float64[n], NaN where the model does not apply; None
+        if there is no model.
+
+    Raises ScenarioError for a bound that is not positive, InvariantError for expected times of another
+    number.
     """
 
     job: Job
@@ -44,45 +80,116 @@ class Request:
     deadline_s: float = np.inf
     history: History | None = None
     observed: Observations = field(default_factory=no_observations)
+    expected_s: Real | None = None
 
     def __post_init__(self) -> None:
         for name in ("budget_usd", "budget_usd_h", "deadline_s"):
             value = getattr(self, name)
             if not value > 0:
                 raise ScenarioError(f"{name} is {value}; it must be above 0")
+        if self.expected_s is not None and self.expected_s.shape != (len(self.candidates),):
+            raise InvariantError(
+                f"{self.expected_s.size} expected times of {len(self.candidates)} candidates"
+            )
 
     def seen(self, observed: Observations) -> Request:
-        """The same question after further trials."""
+        """Return the same question after other trials."""
         return replace(self, observed=observed)
+
+    def among(self, rows: Whole) -> Request:
+        """Return the same question about some of the candidates, without trials and expected times."""
+        return replace(
+            self, candidates=self.candidates.take(rows), observed=no_observations(), expected_s=None
+        )
+
+    def within_bounds(self, observed: Observations) -> Flags:
+        """Return which trials succeeded within deadline and budget, bool[k]."""
+        kept: Flags = (
+            observed.ok & (observed.time_s <= self.deadline_s) & (observed.cost_usd <= self.budget_usd)
+        )
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The trial to run next.
+
+    candidate: position of its configuration among the candidates.
+    reason: a sentence made from figures.
+    """
+
+    candidate: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The end of a search: no further trial pays.
+
+    best: position of the candidate to take, which need not have been tried.
+    reason: a sentence made from figures.
+    """
+
+    best: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """An interval from `low` to `high` that holds the value with probability `coverage`."""
+
+    low: float
+    high: float
+    coverage: float = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """One row of a ranking.
+
+    configuration: the cluster.
+    time_s, cost_usd: predicted medians for the whole job, s and US$.
+    time_interval, cost_interval: intervals around them.
+    price_usd_h: price of the whole cluster that was used, US$/h.
+    reason: a sentence made from figures.
+    """
+
+    configuration: Configuration
+    time_s: float
+    cost_usd: float
+    time_interval: Interval
+    cost_interval: Interval
+    price_usd_h: float
+    reason: str
 
 
 class Searcher(Protocol):
-    """Looks for the best candidate one trial at a time; the same observations give the same proposal."""
+    """Looks for the best candidate one trial at a time; the same trials lead to the same proposal."""
 
     def propose(self, observed: Observations) -> Proposal | Stop:
-        """The next trial worth paying for, or the end of the search."""
+        """Return the next trial worth paying for, or the end of the search."""
         ...
 
 
 class Recommender(Protocol):
-    """Ranks candidates from what is known, and knows what to try next."""
+    """Ranks candidates from what is known, and proposes what to try next."""
 
     def recommend(self, request: Request) -> list[Recommendation]:
-        """Best first; those that are unlikely to keep the bounds come last or not at all.
+        """Return the ranking, best first; candidates unlikely to keep the bounds come last or not at all.
 
         Raises ScenarioError where the recommender lacks what it needs, naming it and the cure.
         """
         ...
 
     def searcher(self, request: Request, seed: int) -> Searcher:
-        """A search that begins with request.observed; whatever it draws comes from `seed`."""
+        """Return a search that begins with request.observed; all its random draws come from `seed`."""
         ...
 
 
 def affordable(request: Request) -> Flags:
-    """Which candidates cost at most budget_usd_h an hour, bool[n].
+    """Return which candidates cost at most budget_usd_h an hour, bool[n].
 
-    Raises ScenarioError if there is none, naming the cheapest.
+    Raises ScenarioError naming the cheapest candidate if there is none.
     """
     price = request.candidates.price_usd_h
     allowed: Flags = price <= request.budget_usd_h
@@ -96,15 +203,15 @@ def affordable(request: Request) -> Flags:
 
 
 def untried(request: Request, observed: Observations) -> Flags:
-    """Which affordable candidates have no trial yet, bool[n]."""
+    """Return which affordable candidates have no trial yet, bool[n]."""
     left = affordable(request).copy()
     left[observed.candidate] = False
     return left
 
 
 def best_tried(request: Request, observed: Observations) -> int | None:
-    """The trial that did best by the objective of those that ended and kept the bounds; None if none did."""
-    kept = observed.ok & (observed.time_s <= request.deadline_s) & (observed.cost_usd <= request.budget_usd)
+    """Return the candidate of the best trial within the bounds, None if no trial kept them."""
+    kept = request.within_bounds(observed)
     if not kept.any():
         return None
     value = np.where(kept, observed.objective(request.objective), np.inf)
@@ -112,9 +219,14 @@ def best_tried(request: Request, observed: Observations) -> int | None:
 
 
 def stop(request: Request, observed: Observations, reason: str) -> Stop:
-    """The end of a search that takes its best trial, or the cheapest candidate where every trial failed."""
+    """Return the end of a search. It takes the best trial, or the cheapest candidate if all trials failed."""
     best = best_tried(request, observed)
     if best is None:
         allowed = np.where(affordable(request), request.candidates.price_usd_h, np.inf)
         return Stop(int(allowed.argmin()), f"{reason}; no trial ended within the bounds")
     return Stop(best, reason)
+
+
+def all_tried(request: Request, observed: Observations) -> Stop:
+    """Return the end of a search that has tried every affordable candidate."""
+    return stop(request, observed, f"all {len(observed)} candidates were tried")

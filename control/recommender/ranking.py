@@ -1,7 +1,7 @@
-"""From predicted logarithms of time to a ranking with intervals, bounds and prices.
+"""Rankings with intervals, bounds and prices, from predicted log times or from trials alone.
 
-For: every recommender that predicts. Not for: predicting. The price is certain and the time is not, so the
-cost has the time's relative interval.
+For: every recommender. Not for: predicting. Prices are certain and times are not, so a cost has the same
+relative interval as its time.
 """
 
 from __future__ import annotations
@@ -12,20 +12,23 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from control.recommender.model import Interval, Objective, Real, Recommendation
-from control.recommender.ports import Request, affordable
+from control.jobs import Objective, Real
+from control.recommender.ports import Interval, Recommendation, Request, affordable
+from twinbed import ScenarioError
 
 COVERAGE = 0.9
-"""Of every interval."""
+"""Probability with which every interval holds the value."""
 SURE_ENOUGH = 0.5
-"""A candidate that keeps deadline and budget with at least this probability is ranked before all others."""
+"""Candidates that keep deadline and budget with at least this probability are ranked before all others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Of every candidate: mean and deviation of the natural logarithm of its seconds, and a reason each.
+    """A log-normal prediction for each of n candidates.
 
-    log_time, deviation: float64[n].
+    log_time: mean of the natural logarithm of the seconds, float64[n].
+    deviation: standard deviation of that logarithm, float64[n].
+    reasons: a sentence per candidate.
     """
 
     log_time: Real
@@ -34,49 +37,78 @@ class Prediction:
 
 
 def keeps_bounds(request: Request, predicted: Prediction) -> Real:
-    """The probability that each candidate keeps deadline and budget, float64[n]."""
+    """Return the probability that each candidate keeps deadline and budget, float64[n]."""
     with np.errstate(divide="ignore"):
-        most_s = np.minimum(
+        limit_s = np.minimum(
             request.deadline_s, request.budget_usd / np.maximum(request.candidates.price_usd_h, 1e-300) * 3600
         )
-    likely: Real = ndtr((np.log(most_s) - predicted.log_time) / np.maximum(predicted.deviation, 1e-12))
-    return likely
+    probability: Real = ndtr((np.log(limit_s) - predicted.log_time) / np.maximum(predicted.deviation, 1e-12))
+    return probability
 
 
 def ranked(request: Request, predicted: Prediction, most: int | None = None) -> list[Recommendation]:
-    """The affordable candidates (the first `most` of them), best first.
+    """Return the first `most` affordable candidates, best first; times and costs are medians.
 
-    Those that keep the bounds with a probability of at least SURE_ENOUGH come first, by the objective; then
-    the others, the likeliest first. Time and cost are medians.
+    Candidates that keep the bounds with a probability of at least SURE_ENOUGH come first, ordered by the
+    objective. The others follow, the likeliest first.
     """
     price = request.candidates.price_usd_h
     time_s = np.exp(predicted.log_time)
     value = time_s * price if request.objective is Objective.COST else time_s
-    likely = keeps_bounds(request, predicted)
-    late = likely < SURE_ENOUGH
-    order = np.lexsort((value, np.where(late, -likely, 0.0), late))
+    probability = keeps_bounds(request, predicted)
+    late = probability < SURE_ENOUGH
+    order = np.lexsort((value, np.where(late, -probability, 0.0), late))
     order = order[affordable(request)[order]][:most]
     factor = np.exp(float(ndtri(0.5 + COVERAGE / 2)) * predicted.deviation)
     bounded = np.isfinite(request.deadline_s) or np.isfinite(request.budget_usd)
-    columns = (each[order].tolist() for each in (time_s, time_s / 3600 * price, price, factor, likely))
-    found = []
+    columns = (
+        values[order].tolist() for values in (time_s, time_s / 3600 * price, price, factor, probability)
+    )
+    ranking = []
     for row, seconds, dollars, hourly, wide, sure in zip(order.tolist(), *columns, strict=True):
-        reason = predicted.reasons[row]
-        if bounded:
-            reason += f"; keeps deadline and budget with {sure:.0%}"
-        found.append(
+        bounds = f"; keeps deadline and budget with {sure:.0%}" if bounded else ""
+        ranking.append(
             Recommendation(
                 configuration=request.candidates.configuration(row),
                 time_s=seconds,
                 cost_usd=dollars,
-                time_interval=_around(seconds, wide),
-                cost_interval=_around(dollars, wide),
+                time_interval=Interval(seconds / wide, seconds * wide, COVERAGE),
+                cost_interval=Interval(dollars / wide, dollars * wide, COVERAGE),
                 price_usd_h=hourly,
-                reason=reason,
+                reason=predicted.reasons[row] + bounds,
             )
         )
-    return found
+    return ranking
 
 
-def _around(middle: float, factor: float) -> Interval:
-    return Interval(middle / factor, middle * factor, COVERAGE)
+def measured_only(request: Request) -> list[Recommendation]:
+    """Return the trials that ended within the bounds, best first, with intervals of width zero.
+
+    Raises ScenarioError if there is none.
+    """
+    trials = request.observed
+    kept = request.within_bounds(trials)
+    if not kept.any():
+        raise ScenarioError(
+            "no trial of this job has ended within the bounds, and without any nothing is known; try some"
+        )
+    order = np.flatnonzero(kept)[np.argsort(trials.objective(request.objective)[kept], kind="stable")]
+    ranking = []
+    for trial in order.tolist():
+        row, time_s, cost = (
+            int(trials.candidate[trial]),
+            float(trials.time_s[trial]),
+            float(trials.cost_usd[trial]),
+        )
+        ranking.append(
+            Recommendation(
+                configuration=request.candidates.configuration(row),
+                time_s=time_s,
+                cost_usd=cost,
+                time_interval=Interval(time_s, time_s),
+                cost_interval=Interval(cost, cost),
+                price_usd_h=float(request.candidates.price_usd_h[row]),
+                reason=f"measured in trial {trial + 1} of {len(trials)}",
+            )
+        )
+    return ranking

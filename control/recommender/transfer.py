@@ -1,11 +1,11 @@
-"""Transfer from past jobs: the recommender that begins with what other jobs have taught and asks little.
+"""Transfer: a search that starts from what past jobs teach, so that it needs few trials.
 
-For: a job that resembles others in how it scales, or not; the mixture of population.py says how far to trust
-each. Not for: jobs whose candidates have no past and no physics (cherrypick.py asks the job alone). The next
-trial is the candidate that is expected to take most off the remaining regret, by joint draws from what is
-believed if the job follows past ones, or if it does not, whichever is likelier; the search stops where too
-little is left to gain. Source: the knowledge-gradient view of expected improvement (Frazier, 2018,
-§4.1–4.2), over the mixture of population.py and belief.py.
+For: a job that may scale like past ones; the mixture of prior.py says how far to believe each. Not for: jobs
+whose candidates have no past runs and no known sizes (cherrypick.py learns from the job's trials alone). The
+next trial is the candidate that is expected to reduce the remaining regret most. This is computed from joint
+draws of the posterior under the more probable of two hypotheses: that the job follows the history, or that it
+    does not. The search stops when too little can be gained. Source: the knowledge-gradient view of expected
+    improvement (Frazier, 2018, §4.1–4.2).
 """
 
 from __future__ import annotations
@@ -14,181 +14,189 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from control.recommender.belief import Belief, believe
-from control.recommender.local_level import level
-from control.recommender.model import (
-    History,
-    Objective,
+from control.jobs import TOP, TOP_FACTOR, History, Objective, Real, Whole
+from control.recommender.analytic import level
+from control.recommender.ports import (
     Observations,
     Proposal,
-    Real,
     Recommendation,
+    Request,
     Stop,
-    Whole,
+    all_tried,
+    best_tried,
+    stop,
+    untried,
 )
-from control.recommender.population import Population, learn
-from control.recommender.ports import Request, best_tried, stop, untried
+from control.recommender.posterior import Posterior, condition
+from control.recommender.prior import Prior, fit_prior
 from control.recommender.ranking import Prediction, ranked
 from control.recommender.trust import trust
 
 DRAWS = 800
-"""Joint draws of the job's times; the chance of a candidate to be good enough is known to within 2 %."""
+"""Joint draws of the job's times; a probability is then known to within 2 %."""
 SHORTLIST = 400
-"""Joint draws are made of so many candidates, those that may be best; a draw's cost grows with its cube."""
+"""Most candidates in a joint draw, whose cost grows with the cube of their number."""
 HOPE = 1.5
-"""The shortlist goes by mean less so many deviations."""
+"""The shortlist is ordered by the mean minus this many standard deviations."""
 NEAR = float(np.log(1.1))
-"""Losses are logarithms of the factor to the best; within 10 % of it none is felt."""
+"""Regret (log of the factor to the best) up to which a candidate counts as good enough."""
 FAR_AT_FIRST, FAR = float(np.log(1.5)), 1.2
-"""Beyond this all losses are alike. For the first trials that is where top configurations end: they go to
-what is likely to be one. After them something was missed, and how far off one is counts."""
+"""Regret above which all candidates count as equally bad, for the first trials and for later ones. The first
+trials go to candidates that are likely to be top configurations (within a factor of 1.5). Later the search
+has to find what it missed, and the distance to the best matters."""
 FIRST_TRIALS = 2
 _LITTLE = 1e-2
-"""Weight of gains that are too small to be felt."""
+"""Weight of gains below NEAR; they decide only among candidates that are equally promising otherwise."""
 STOP_BELOW = 0.03
-TOP, TOP_FACTOR = 5, 1.5
-"""A top configuration is among so many best, and within this factor of the best (thesis, ch. 4)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
     """Knows past jobs, laws of scaling and this job's trials.
 
-    stop_below: a search ends where less than this share of the best value is expected to be gained; 0: it
-    goes on until nothing is left; far: beyond which losses are alike, at first and later.
+    stop_below: a search stops if the expected gain is below this share of the best value; with 0 it goes on
+        until every candidate was tried.
+    far: regret above which candidates count as equally bad, for the first trials and for later ones.
     """
 
     stop_below: float = STOP_BELOW
     far: tuple[float, float] = (FAR_AT_FIRST, FAR)
 
     def recommend(self, request: Request) -> list[Recommendation]:
-        """Every affordable candidate, from past jobs and the trials that there are."""
-        return rank(request, believe(_prior(request), request.observed))
+        """Return every affordable candidate, ranked by past jobs and the trials so far."""
+        return rank(request, condition(_prior(request), request.observed))
 
-    def searcher(self, request: Request, seed: int) -> Informed:
-        """Learns from the history once; draws come from `seed` and the number of trials."""
-        return Informed(request, _prior(request), seed, self.stop_below, self.far)
-
-
-def _prior(request: Request) -> Population:
-    local = level(request.job, request.candidates)
-    return learn(request.history, request.candidates, local, trust(request.history), request.job.name)
+    def searcher(self, request: Request, seed: int) -> TransferSearch:
+        """Return a search that learns from the history once. Its draws depend on `seed` and the trials."""
+        return TransferSearch(request, _prior(request), seed, self.stop_below, self.far)
 
 
-def rank(request: Request, belief: Belief, most: int | None = None) -> list[Recommendation]:
-    """The ranking that follows from a belief (learning is the slow part, and may be shared)."""
-    mean, deviation = belief.summary()
-    trials, jobs = len(request.observed), len(belief.prior.past_jobs)
+def _prior(request: Request) -> Prior:
+    known_level = level(request.job, request.candidates)
+    return fit_prior(
+        request.history, request.candidates, known_level, trust(request.history), request.job.name
+    )
+
+
+def rank(request: Request, posterior: Posterior, most: int | None = None) -> list[Recommendation]:
+    """Return the first `most` rows of the ranking by a posterior."""
+    mean, deviation = posterior.summary()
+    trials, jobs = len(request.observed), len(posterior.prior.past_jobs)
     basis = f"{jobs} past job{'s' * (jobs != 1)} and {trials} trial{'s' * (trials != 1)}"
     reasons = [f"predicted from {basis}"] * len(request.candidates)
-    for place, row in enumerate(request.observed.candidate):
-        if request.observed.ok[place]:
-            reasons[row] = f"measured in trial {place + 1}: {request.observed.time_s[place]:.4g} s"
+    for trial, row in enumerate(request.observed.candidate):
+        if request.observed.ok[trial]:
+            reasons[row] = f"measured in trial {trial + 1}: {request.observed.time_s[trial]:.4g} s"
         else:
-            reasons[row] = f"failed in trial {place + 1}; predicted from {basis}"
+            reasons[row] = f"failed in trial {trial + 1}; predicted from {basis}"
     return ranked(request, Prediction(mean, deviation, reasons), most)
 
 
 @dataclass(frozen=True, slots=True)
-class Informed:
-    """The search of Transfer."""
+class TransferSearch:
+    """The search of Transfer. Its fields are the request, the prior and the arguments of Transfer."""
 
     request: Request
-    prior: Population
+    prior: Prior
     seed: int
     stop_below: float
     far: tuple[float, float]
 
     def propose(self, observed: Observations) -> Proposal | Stop:
-        """The candidate expected to take most off the regret, or the end where little is left of it."""
+        """Return the candidate that is expected to reduce regret most, or the end if too little is left."""
         left = untried(self.request, observed)
         if not left.any():
-            return stop(self.request, observed, f"all {len(observed)} candidates were tried")
-        belief = believe(self.prior, observed)
+            return all_tried(self.request, observed)
+        posterior = condition(self.prior, observed)
         best = best_tried(self.request, observed)
         value = np.inf
         if best is not None:
             value = float(np.log(observed.objective(self.request.objective)[observed.candidate == best][0]))
         generator = np.random.default_rng([self.seed, len(observed)])
-        rows = self._shortlist(belief, np.flatnonzero(left))
-        views = belief.views()
-        draws = [self._draws(view, rows, observed, generator) for _, view in views]
+        rows = self._shortlist(posterior, np.flatnonzero(left))
+        hypotheses = posterior.hypotheses()
+        draws = [self._draws(given, rows, observed, generator) for _, given in hypotheses]
         far = self.far[len(observed) >= FIRST_TRIALS]
-        gains = np.array([expected_gain(each, value, far) for each in draws])
-        shares = np.array([share for share, _ in views])
-        if best is not None and (shares @ gains).max() < self.stop_below:
+        gains = np.array([expected_gain(drawn, value, far) for drawn in draws])
+        probability = np.array([share for share, _ in hypotheses])
+        if best is not None and (probability @ gains).max() < self.stop_below:
             return stop(self.request, observed, f"no candidate is expected to gain {self.stop_below:.0%}")
-        # A view that is wrong loses its share within a few trials, and the turn with it.
-        turn = int(shares.argmax())
-        # Where all seems found, what might still be a little better is better than whatever comes first.
-        little = expected_gain(draws[turn], value, max(self.far), near=0.0)
-        place = int((gains[turn] + _LITTLE * little).argmax())
-        reason = f"expected to take {gains[turn][place]:.1%} off what is left to gain"
+        # The likelier hypothesis decides alone: if it is wrong, its trial soon makes it the less likely one.
+        likelier = int(probability.argmax())
+        little = expected_gain(draws[likelier], value, max(self.far), near=0.0)
+        place = int((gains[likelier] + _LITTLE * little).argmax())
+        reason = f"expected to take {gains[likelier][place]:.1%} off what is left to gain"
         if self.prior.past_jobs:
-            said = "follows past jobs" if views[turn][1].past_share > 0.5 else "is like no past job"
-            reason += f", if the job {said} ({shares[turn]:.0%})"
+            follows = hypotheses[likelier][1].follows_history > 0.5
+            said = "follows past jobs" if follows else "is like no past job"
+            reason += f", if the job {said} ({probability[likelier]:.0%})"
         return Proposal(int(rows[place]), reason)
 
     def ranking(self, observed: Observations, most: int | None = None) -> list[Recommendation]:
-        """What Transfer.recommend says after these trials, without learning again."""
-        return rank(self.request.seen(observed), believe(self.prior, observed), most)
+        """Return what Transfer.recommend returns after these trials, without learning again."""
+        return rank(self.request.seen(observed), condition(self.prior, observed), most)
 
     def predicted(self, observed: Observations) -> tuple[Real, Real]:
-        """Mean and deviation of the log seconds at every candidate after some trials, float64[n]."""
-        return believe(self.prior, observed).summary()
+        """Return mean and standard deviation of the log seconds after some trials, float64[n] each."""
+        return condition(self.prior, observed).summary()
 
-    def chances(self, observed: Observations, count: int = TOP, factor: float = TOP_FACTOR) -> Real:
-        """The probability of each candidate to be a top configuration after some trials, float64[n].
+    def chances(self, observed: Observations) -> Real:
+        """Return the probability of each candidate to be a top configuration after some trials, float64[n].
 
-        That is: among the `count` best and within `factor` of the best. What no draw showed is ordered by its
-        mean, below what one draw counts. Candidates that cannot be tried have 0; a failed trial, too.
+        A top configuration is among the TOP best and within TOP_FACTOR of the best. Candidates that no draw
+        showed as one are ordered by their mean, below a candidate of one draw. Candidates that cannot be
+        tried and failed trials have probability 0.
         """
         n = len(self.request.candidates)
         left = np.flatnonzero(untried(self.request, observed))
         generator = np.random.default_rng([self.seed, len(observed)])
-        belief = believe(self.prior, observed)
-        rows = self._shortlist(belief, left)
-        draws = self._draws(belief, rows, observed, generator)
+        posterior = condition(self.prior, observed)
+        rows = self._shortlist(posterior, left)
+        draws = self._draws(posterior, rows, observed, generator)
         value = np.log(observed.objective(self.request.objective))
         known = np.where(observed.ok, value, np.inf)
         draws = np.column_stack([draws, np.broadcast_to(known, (len(draws), known.size))])
-        last = np.sort(draws, axis=1)[:, : min(count, draws.shape[1])]
-        within = np.minimum(last[:, -1], last[:, 0] + np.log(factor))
-        good = (draws <= within[:, None]) & np.isfinite(draws)
-        found = np.zeros(n)
-        found[np.append(rows, observed.candidate)] = good.sum(axis=0)
-        promise = belief.summary()[0][left] + self._price()[left]
-        found[left[np.argsort(-promise, kind="stable")]] += np.arange(left.size) / left.size
-        return found / (len(draws) + 1)
+        best = np.sort(draws, axis=1)[:, : min(TOP, draws.shape[1])]
+        limit = np.minimum(best[:, -1], best[:, 0] + np.log(TOP_FACTOR))
+        is_top = (draws <= limit[:, None]) & np.isfinite(draws)
+        count = np.zeros(n)
+        count[np.append(rows, observed.candidate)] = is_top.sum(axis=0)
+        promise = posterior.summary()[0][left] + self._log_price_s()[left]
+        count[left[np.argsort(-promise, kind="stable")]] += np.arange(left.size) / left.size
+        return count / (len(draws) + 1)
 
-    def _price(self) -> Real:
-        """What turns the logarithm of seconds into that of the objective, float64[n]."""
-        dollars = np.log(self.prior.candidates.price_usd_h / 3600)
-        return dollars if self.request.objective is Objective.COST else np.zeros_like(dollars)
+    def _log_price_s(self) -> Real:
+        """Return the logarithm of what turns seconds into the objective, float64[n]."""
+        log_price = np.log(self.prior.candidates.price_usd_h / 3600)
+        return log_price if self.request.objective is Objective.COST else np.zeros_like(log_price)
 
-    def _shortlist(self, belief: Belief, left: Whole) -> Whole:
-        """Those of the candidates left that may be best, in their order."""
+    def _shortlist(self, posterior: Posterior, left: Whole) -> Whole:
+        """Return the candidates among `left` that may be the best, in their order."""
         if left.size <= SHORTLIST:
             return left
-        mean, deviation = belief.summary()
-        promise = (mean + self._price() - HOPE * deviation)[left]
+        mean, deviation = posterior.summary()
+        promise = (mean + self._log_price_s() - HOPE * deviation)[left]
         return np.sort(left[np.argsort(promise, kind="stable")[:SHORTLIST]])
 
     def _draws(
-        self, belief: Belief, rows: Whole, observed: Observations, generator: np.random.Generator
+        self, posterior: Posterior, rows: Whole, observed: Observations, generator: np.random.Generator
     ) -> Real:
-        """Joint draws of the log objective at some candidates, [draws, rows]; infinite beyond the bounds."""
+        """Return joint draws of the log objective at some candidates, float64[DRAWS, n'], inf beyond the
+        bounds.
+        """
         limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
-        dollars = np.log(self.prior.candidates.price_usd_h[rows] / 3600)
-        drawn = belief.draw(rows, DRAWS, generator)
-        most = np.minimum(np.log(limit_s), np.log(self.request.budget_usd) - dollars)
-        return np.where(drawn <= most, drawn + self._price()[rows], np.inf)
+        log_price = np.log(self.prior.candidates.price_usd_h[rows] / 3600)
+        drawn = posterior.draw(rows, DRAWS, generator)
+        most = np.minimum(np.log(limit_s), np.log(self.request.budget_usd) - log_price)
+        return np.where(drawn <= most, drawn + self._log_price_s()[rows], np.inf)
 
 
 def time_limit(history: History | None, observed: Observations) -> float:
-    """The time-out that runs seem to have been under, s: the least failed time above all that ended.
+    """Return the time-out that runs seem to have had, s: the shortest failed run that outlasted all
+    successful ones.
 
-    Infinite where no run failed so late. A crash is earlier than some run that ended, and sets no limit.
+    A failed run that is shorter than some successful run crashed and sets no limit. Infinite without such a
+    run.
     """
     time_s, ok = observed.time_s, observed.ok
     if history is not None:
@@ -200,11 +208,14 @@ def time_limit(history: History | None, observed: Observations) -> float:
 
 
 def expected_gain(draws: Real, best: float, far: float, near: float = NEAR) -> Real:
-    """How much less is lost if a candidate is tried, too, a mean over joint draws, float64[n].
+    """Return the mean reduction of regret by trying each candidate, float64[n].
 
-    draws: log objective, float64[draws, n], infinite beyond the bounds; best: the best trial's, infinite for
-    none. What is lost is the logarithm of the best tried over the best there is, beyond near and up to far;
-    draws in which nothing keeps the bounds say nothing.
+    draws: joint draws of the log objective, float64[draws, n], infinite beyond the bounds.
+    best: log objective of the best trial, infinite if there is none.
+    far, near: regret counts from `near` and up to `far`.
+
+    Regret is the log of the best value tried over the best there is. Draws in which no candidate keeps the
+    bounds are left out.
     """
     least = np.minimum(draws.min(axis=1), best)
     possible = np.isfinite(least)

@@ -1,1 +1,1 @@
-"""The reconciler: what tunnel rules the kernel should have, from what routing wrote there."""
+"""The reconciler decides which tunnel rules the kernel should have, given what routing wrote there."""

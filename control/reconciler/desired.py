@@ -1,12 +1,12 @@
-"""Which tunnel rules the kernel's forwarding state calls for.
+"""Compute which tunnel rules the kernel's forwarding state calls for.
 
-For: a VXLAN forwarding entry becomes a rule on every representor of its tenant, if its MAC address is
-elsewhere and its VTEP can be reached. Not for: comparing with what is installed (diff.py). A few vector
-operations over all entries. Source: THORN-ML (SPEC §2); longest prefix match as the kernel has it (RFC 1812,
-5.2.4.3).
+For: a VXLAN forwarding entry becomes a rule on every representor of its tenant if its MAC address is not on
+this host and its VTEP can be reached. It takes a few vector operations over all entries. Not for: comparing
+with the installed rules (diff.py). Source: THORN-ML (Nazari, PhD thesis 2025, chapter 3); longest prefix
+match as in the kernel (RFC 1812, 5.2.4.3).
 
-Entries are told apart by one number, the place of their VNI (or their representor) in order above the 48 bits
-of the MAC address: `key`.
+An entry is identified by one number, its `key`: the position of its VNI (or of its representor) in ascending
+order, above the 48 bits of the MAC address.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from control.reconciler.model import (
 
 ADDRESS_BITS = 32
 _GROUP_BIT = 1 << 40
-"""Of the first byte: broadcast and multicast (IEEE 802)."""
+"""The bit of a MAC address that marks broadcast and multicast (IEEE 802), in the first byte."""
 
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """Rules that may be there, ascending by key (place of the representor, MAC address).
+    """Rules that the state allows, ascending by key.
 
-    key, vni, remote: int64[n]; reachable: bool[n], False where the VTEP has no route: such a rule stays if it
-    is installed and is not added if it is not. on_host: int64[m], ascending keys of addresses that are here.
-    duplicated: how many entries lost to another VTEP's of the same MAC address and VNI.
+    key: position of the representor and MAC address, int64[n].
+    vni, remote: tunnel and VTEP address, int64[n].
+    reachable: False if the VTEP has no route, bool[n]; such a rule stays if installed but is not added.
+    on_host: ascending keys of addresses that are on this host, int64[m].
+    duplicated: number of entries dropped because another VTEP has the same MAC address and VNI.
     """
 
     key: Whole
@@ -52,36 +54,39 @@ class Desired:
 
 
 def contains(ascending: Whole, wanted: Whole) -> Flags:
-    """bool[n]: which of `wanted` are in `ascending`."""
+    """Return bool[n]: which values of `wanted` are in `ascending` (sorted)."""
     if not ascending.size:
         return np.zeros(len(wanted), np.bool_)
     place = np.searchsorted(ascending, wanted)
     place[place == len(ascending)] = 0
-    found: Flags = ascending[place] == wanted
-    return found
+    present: Flags = ascending[place] == wanted
+    return present
 
 
 def has_route(remote: Whole, routes: Routes, neighbours: Neighbours) -> Flags:
-    """bool[n]: to which addresses the kernel has a next hop that is not known to be dead.
+    """Return bool[n]: for which addresses the kernel has a next hop that is not known to be dead.
 
-    The longest prefix decides, even if all of its next hops are dead. A gateway that is no neighbour yet is
-    not dead: the kernel asks for it with the first packet.
+    The longest prefix decides, even if all of its next hops are dead. A gateway that is not in the neighbour
+    table yet counts as alive, because the kernel resolves it with the first packet.
     """
     dead = np.unique(((neighbours.ifindex << ADDRESS_BITS) | neighbours.address)[neighbours.usable == 0])
     usable = ~contains(dead, (routes.ifindex << ADDRESS_BITS) | routes.gateway) | (routes.gateway == 0)
-    found, undecided = np.zeros(len(remote), np.bool_), np.ones(len(remote), np.bool_)
+    routed, undecided = np.zeros(len(remote), np.bool_), np.ones(len(remote), np.bool_)
     for length in np.unique(routes.length)[::-1].tolist():
         shift = ADDRESS_BITS - length
         prefixes, mine = routes.prefix >> shift, remote >> shift
         rows = routes.length == length
-        found |= undecided & contains(np.unique(prefixes[rows & usable]), mine)
+        routed |= undecided & contains(np.unique(prefixes[rows & usable]), mine)
         undecided &= ~contains(np.unique(prefixes[rows]), mine)
-    return found
+    return routed
 
 
 def desired(state: ForwardingState, representors: Representors, own: Rules) -> Desired:
-    """What `state` calls for. own: installed rules. Of two VTEPs of one address one that can be reached is
-    taken, of those the one with a rule, else the lowest: a dump does not say which came last."""
+    """Return the rules that `state` calls for. own: our installed rules.
+
+    If two VTEPs have the same address, a reachable one is preferred, then the one that already has a rule,
+    then the lowest: a dump does not say which entry came last.
+    """
     vnis = np.unique(representors.vni)
     tenant_devices = np.searchsorted(vnis, representors.vni)
     key, remote = _entries(state.evpn, vnis)
@@ -93,7 +98,7 @@ def desired(state: ForwardingState, representors: Representors, own: Rules) -> D
     reachable = has_route(distinct, state.routes, state.neighbours)[place]
     duplicated = 0
     if key.size and (key[1:] == key[:-1]).any():
-        kept, duplicated = _one_each(key, remote, reachable, own, vnis)
+        kept, duplicated = _one_remote_per_key(key, remote, reachable, own, vnis)
         key, remote, reachable = key[kept], remote[kept], reachable[kept]
     bounds = np.searchsorted(key, np.arange(len(vnis) + 1) << MAC_BITS)
     parts = [slice(bounds[tenant], bounds[tenant + 1]) for tenant in tenant_devices.tolist()]
@@ -119,9 +124,9 @@ def _joined(parts: list[np.ndarray], dtype: type = np.int64) -> np.ndarray:
 
 
 def _entries(evpn: EvpnFdb, vnis: Whole) -> tuple[Whole, Whole]:
-    """Keys (place of the VNI, MAC address), ascending, and remotes of our tenants' entries for single hosts.
+    """Return ascending keys (position of the VNI, MAC address) and remotes of our tenants' unicast entries.
 
-    All-zero addresses are the lists for flooding, which no rule can do.
+    Entries with an all-zero address are flooding lists, which a rule cannot express, so they are left out.
     """
     place = np.searchsorted(vnis, evpn.vni)
     place[place == len(vnis)] = 0
@@ -136,12 +141,13 @@ def _entries(evpn: EvpnFdb, vnis: Whole) -> tuple[Whole, Whole]:
 
 
 def _on_host(bridge: BridgeFdb, tunnels: Whole, representors: Representors, tenant_devices: Whole) -> Whole:
-    """Ascending keys of addresses at this host: local to the bridge or learned at a port that is no tunnel.
+    """Return ascending keys of the addresses on this host.
 
-    At a representor they are its tenant's; at any other port, such as the bridge itself, every tenant's.
+    These are local to the bridge or were learned at a port that is not a tunnel. An address at a
+    representor belongs to its tenant; at any other port, such as the bridge itself, to every tenant.
     """
-    here = (bridge.is_local != 0) | ~contains(tunnels, bridge.ifindex)
-    mac, port = bridge.mac[here], bridge.ifindex[here]
+    local = (bridge.is_local != 0) | ~contains(tunnels, bridge.ifindex)
+    mac, port = bridge.mac[local], bridge.ifindex[local]
     if not mac.size or not representors.device.size:
         return np.empty(0, np.int64)
     place = np.searchsorted(representors.device, port)
@@ -152,8 +158,10 @@ def _on_host(bridge: BridgeFdb, tunnels: Whole, representors: Representors, tena
     return np.unique(np.concatenate(((tenant_devices[place[known]] << MAC_BITS) | mac[known], common)))
 
 
-def _one_each(key: Whole, remote: Whole, reachable: Flags, own: Rules, vnis: Whole) -> tuple[Whole, int]:
-    """One position for each key, and how many other remotes lost to those."""
+def _one_remote_per_key(
+    key: Whole, remote: Whole, reachable: Flags, own: Rules, vnis: Whole
+) -> tuple[Whole, int]:
+    """Return the position of one entry per key, and how many other remotes were dropped."""
     tenant = np.searchsorted(vnis, own.vni)
     tenant[tenant == len(vnis)] = 0
     ruled = (tenant << MAC_BITS) | own.mac

@@ -1,8 +1,9 @@
-"""The least change from the installed rules to the desired ones.
+"""Compute the smallest change from the installed rules to the desired ones.
 
-For: `plan`, a pure function of a dump. Not for: when to change what (reconciler.py). Applied to its own
-outcome it plans nothing. Foreign rules, told by their cookie, count against the kernel's room and are
-otherwise not looked at. docs/decisions/0015 says what happens to rules whose VTEP has no route.
+For: `plan`, a pure function of a dump; applied to its own outcome it plans nothing. Not for: when a change is
+made (reconciler.py). Source: THORN-ML (Nazari, PhD thesis 2025, chapter 3). Foreign rules, recognised by
+their cookie, take up room in the kernel and are otherwise ignored. docs/decisions/0015 says what happens to
+rules whose VTEP has no route.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from control.reconciler.ports import Reason, Reasons
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Rules and, for each, the `Reason` (uint8[n]) why it is changed."""
+    """Rules to change. reasons: the `Reason` of the change of each rule, uint8[n]."""
 
     rules: Rules
     reasons: Reasons
@@ -26,10 +27,12 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to delete, replace and add, in this order, so that room is made first.
+    """What to delete, replace and add. This is also the order of execution, so that room is made first.
 
-    wanted: rules that the state calls for; refused: those of them for which there is no room; unreachable:
-    kept though their VTEP has no route; duplicated: entries that lost to another VTEP's of the same address.
+    wanted: number of rules that the state calls for.
+    refused: number of these rules for which there is no room.
+    unreachable: number of rules that are kept although their VTEP has no route.
+    duplicated: number of entries dropped because another VTEP has the same address.
     """
 
     delete: Change
@@ -43,10 +46,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """Desired rules beside installed ones. found: bool[n], there is one of ours for the same device and
-    address; at: int64[n], where; same: bool[n], and it is right; kept: bool[n], it shall be there."""
+    """Each desired rule matched with our installed rules.
 
-    found: Flags
+    installed: there is a rule of ours for the same device and address, bool[n].
+    at: position of that rule, int64[n].
+    same: the installed rule is already right, bool[n].
+    kept: the rule shall be in force afterwards, bool[n].
+    """
+
+    installed: Flags
     at: Whole
     same: Flags
     kept: Flags
@@ -61,20 +69,21 @@ def plan(
     max_rules: int,
     first_action: int,
 ) -> Plan:
-    """What makes `rules` (all that are installed) what `state` calls for.
+    """Return the changes that turn `rules` (all installed rules) into what `state` calls for.
 
-    owner: the cookie of our rules, a predecessor's among them; max_rules: that the kernel takes, foreign ones
-    included: beyond it installed rules come first, then lower representors and addresses; first_action: new
-    shared actions are numbered from there.
+    owner: cookie of our rules, including those of a crashed predecessor.
+    max_rules: number of rules that the kernel takes, foreign ones included. If there are more, installed
+    rules come first, then lower representors and addresses.
+    first_action: lowest index for a new shared action.
     """
     ours = rules.cookie == owner
     own, own_key = _in_order(rules if ours.all() else rules.take(ours), representors)
     want = desired(state, representors, own)
     match, refused = _match(want, own, own_key, max_rules - (len(ours) - len(own_key)))
     stays = np.zeros(len(own_key), np.bool_)
-    stays[match.at[match.found & match.kept]] = True
+    stays[match.at[match.installed & match.kept]] = True
     changed = np.flatnonzero(match.kept & ~match.same)
-    found = match.found[changed]
+    installed = match.installed[changed]
     vni, remote = want.vni[changed], want.remote[changed]
     target = Rules(
         device=representors.device[want.key[changed] >> MAC_BITS],
@@ -82,13 +91,13 @@ def plan(
         vni=vni,
         remote=remote,
         action=_actions((vni << ADDRESS_BITS) | remote, own, rules, first_action),
-        handle=np.where(found, own.handle[match.at[changed]], 0) if len(own_key) else np.zeros_like(vni),
+        handle=np.where(installed, own.handle[match.at[changed]], 0) if len(own_key) else np.zeros_like(vni),
         cookie=np.full(len(changed), owner, np.int64),
     )
     return Plan(
         delete=_deletions(own, own_key, ~stays, want, match),
-        replace=_same_reason(target.take(found), Reason.MOVED),
-        add=_same_reason(target.take(~found), Reason.NEW_ENTRY),
+        replace=_same_reason(target.take(installed), Reason.MOVED),
+        add=_same_reason(target.take(~installed), Reason.NEW_ENTRY),
         wanted=int((want.reachable | match.same).sum()),
         refused=refused,
         unreachable=int((match.kept & ~want.reachable).sum()),
@@ -101,7 +110,7 @@ def _same_reason(rules: Rules, reason: Reason) -> Change:
 
 
 def _in_order(own: Rules, representors: Representors) -> tuple[Rules, Whole]:
-    """Our rules and their keys, ascending; those on devices that are no representors come last."""
+    """Return our rules and their keys, ascending. Rules on devices that are not representors come last."""
     count = len(representors.device)
     place = np.searchsorted(representors.device, own.device)
     known = place < count
@@ -110,35 +119,36 @@ def _in_order(own: Rules, representors: Representors) -> tuple[Rules, Whole]:
     if not (key[1:] > key[:-1]).all():
         order = np.argsort(key)
         if (np.diff(key[order]) == 0).any():
-            # Of several for one address the oldest comes first, and stays.
+            # If several rules have the same address, the oldest (lowest handle) comes first and stays.
             order = np.lexsort((own.handle, key))
         own, key = own.take(order), key[order]
     return own, key
 
 
 def _match(want: Desired, own: Rules, own_key: Whole, room: int) -> tuple[_Match, int]:
-    """Finds each desired rule's installed one, and says how many find no room."""
+    """Return the matched rules and the number of desired rules for which there is no room."""
     count = len(own_key)
     if np.array_equal(want.key, own_key):
-        at, found = np.arange(count), np.ones(count, np.bool_)
+        at, installed = np.arange(count), np.ones(count, np.bool_)
     else:
         at = np.searchsorted(own_key, want.key)
         at[at == count] = 0
-        found = own_key[at] == want.key if count else np.zeros(len(want.key), np.bool_)
-    same = found.copy()
-    same[found] = (own.vni[at[found]] == want.vni[found]) & (own.remote[at[found]] == want.remote[found])
+        installed = own_key[at] == want.key if count else np.zeros(len(want.key), np.bool_)
+    same = installed.copy()
+    same[installed] = (own.vni[at[installed]] == want.vni[installed]) & (
+        own.remote[at[installed]] == want.remote[installed]
+    )
     kept = want.reachable | same
     wanted = int(kept.sum())
     refused = max(wanted - max(room, 0), 0)
     if refused:
         rows = np.flatnonzero(kept)
-        kept[rows[np.argsort(~found[rows], kind="stable")[wanted - refused :]]] = False
-    return _Match(found, at, same, kept), refused
+        kept[rows[np.argsort(~installed[rows], kind="stable")[wanted - refused :]]] = False
+    return _Match(installed, at, same, kept), refused
 
 
 def _actions(pairs: Whole, own: Rules, rules: Rules, first_action: int) -> Whole:
-    """The action's index for each pair (VNI above the remote): the one that our rules use, else a free
-    one."""
+    """Return the action's index for each pair (VNI above remote): the one our rules use, else a free one."""
     if not pairs.size:
         return pairs
     installed, first = np.unique((own.vni << ADDRESS_BITS) | own.remote, return_index=True)
@@ -152,7 +162,7 @@ def _actions(pairs: Whole, own: Rules, rules: Rules, first_action: int) -> Whole
 
 
 def _deletions(own: Rules, own_key: Whole, gone: Flags, want: Desired, match: _Match) -> Change:
-    """Our rules that shall not be there any more. What applies first, is said."""
+    """Return our rules that have to go. The first matching reason is recorded."""
     rows = np.flatnonzero(gone)
     key = own_key[rows]
     repeated = np.concatenate(([False], own_key[1:] == own_key[:-1]))[rows] if rows.size else gone[rows]

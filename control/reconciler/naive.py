@@ -1,8 +1,8 @@
-"""The subscriber that believes its messages: one rule change per message, no dump but the first.
+"""A subscriber that believes its messages: one rule change per message, and no dump except the first.
 
-For: comparison with the reconciler, over the same port. Not for: use: what a lost message said is never done,
-and of two that swapped places the older one wins. Source: the naive implementation that THORN-ML argues
-against (SPEC §2).
+For: comparison with the reconciler over the same port. Not for: production. It never does what a lost message
+said, and if two messages arrive in the wrong order, the older one wins. Source: the naive implementation that
+THORN-ML argues against (Nazari, PhD thesis 2025, chapter 3).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from control.reconciler.settings import ReconcilerSettings
 
 
 class NaiveSubscriber:
-    """Implements `ports.RuleController`. Routes and neighbours are not looked at after the first dump."""
+    """Implement `ports.RuleController`. Routes and neighbours are ignored after the first dump."""
 
     def __init__(self, representors: Representors, settings: ReconcilerSettings) -> None:
         self._representors, self._settings = representors, settings
@@ -40,7 +40,7 @@ class NaiveSubscriber:
         self._held: list[Changed] | None = []  # messages that came before the first dump
 
     def handle(self, event: Event) -> list[Instruction]:
-        """See `ports.RuleController.handle`; timers, failures and lost messages mean nothing to it."""
+        """See `ports.RuleController.handle`. Timers, failures and lost messages are ignored."""
         if isinstance(event, Started):
             return [Dump(self._next_request(), ALL_TABLES, Cause(Reason.STARTED, event.at_s))]
         if isinstance(event, Dumped):
@@ -54,7 +54,7 @@ class NaiveSubscriber:
 
     def _begin(self, event: Dumped) -> list[Instruction]:
         settings = self._settings
-        made = plan(
+        planned = plan(
             event.state,
             event.rules,
             self._representors,
@@ -63,7 +63,7 @@ class NaiveSubscriber:
             first_action=settings.first_action,
         )
         own = event.rules.take(event.rules.cookie == settings.owner)
-        for rules in (own, made.replace.rules, made.add.rules):
+        for rules in (own, planned.replace.rules, planned.add.rules):
             for device, mac, vni, remote, action in zip(
                 rules.device.tolist(),
                 rules.mac.tolist(),
@@ -76,11 +76,15 @@ class NaiveSubscriber:
                 self._actions[vni, remote] = action
         cause = Cause(Reason.STARTED, event.at_s, event.request)
         steps: tuple[tuple[type[RuleChange], Rules, Reason], ...] = (
-            (Delete, made.delete.rules, Reason.WITHDRAWN),
-            (Replace, made.replace.rules, Reason.MOVED),
-            (Add, made.add.rules, Reason.NEW_ENTRY),
+            (Delete, planned.delete.rules, Reason.WITHDRAWN),
+            (Replace, planned.replace.rules, Reason.MOVED),
+            (Add, planned.add.rules, Reason.NEW_ENTRY),
         )
-        return [self._change(what, rules, reason, cause) for what, rules, reason in steps if rules.mac.size]
+        return [
+            self._change(operation, rules, reason, cause)
+            for operation, rules, reason in steps
+            if rules.mac.size
+        ]
 
     def _follow(self, message: Changed) -> list[Instruction]:
         entries, gone = message.entries, message.gone
@@ -110,8 +114,8 @@ class NaiveSubscriber:
         row = np.array([[device], [mac], [vni], [remote], [action], [0], [self._settings.owner]], np.int64)
         return Rules(*row)
 
-    def _change(self, what: type[RuleChange], rules: Rules, reason: Reason, cause: Cause) -> RuleChange:
-        return what(self._next_request(), rules, np.full(len(rules.mac), reason, np.uint8), cause)
+    def _change(self, operation: type[RuleChange], rules: Rules, reason: Reason, cause: Cause) -> RuleChange:
+        return operation(self._next_request(), rules, np.full(len(rules.mac), reason, np.uint8), cause)
 
     def _next_request(self) -> int:
         self._request += 1

@@ -1,15 +1,17 @@
-"""What reaches a controller of tunnel rules, what it asks for, and what a backend promises to do with it.
+"""The events that reach a controller of tunnel rules, its instructions, and what a backend promises.
+
+For: the port between the controller and its backends. Not for: decisions (reconciler.py). Source: our design.
 
 A backend (the twin's SimPy process, the testbed's event loop) hands over one event at a time, in the order in
 which it saw them, and carries out the instructions that come back. It promises:
-- one `Started` first; a crashed controller's successor is a new object with a `Started` of its own;
-- `at_s` never goes back; it is the backend's time line, which the controller knows from nowhere else;
-- `Changed` and `Overflowed` may be lost, doubled, late and out of order, and are not sent for the
-  controller's own rule changes (the kernel says who asked: nlmsg_pid);
-- each request is answered once at most, whole; arrays that were handed over do not change any more;
-- rule changes of one request are made in the order of their rows, each wholly or not at all. A rule whose
-  action's index is not there yet brings the action along (VNI, remote); the last rule takes it away;
-- arming a timer that is armed moves it.
+- It sends one `Started` first. The successor of a crashed controller is a new object with its own `Started`.
+- `at_s` never goes back. It is the backend's clock; the controller has no other.
+- `Changed` and `Overflowed` may be lost, doubled, late and out of order. They are not sent for the
+  controller's own rule changes (the kernel says who asked: nlmsg_pid).
+- Each request is answered at most once and completely. Arrays that were handed over are never changed.
+- The rule changes of one request are made in the order of their rows, each completely or not at all. A rule
+  whose action does not exist yet creates the action (VNI, remote); the action goes with its last rule.
+- Arming a timer that is already armed moves it.
 """
 
 from __future__ import annotations
@@ -29,8 +31,11 @@ ALL_TABLES = frozenset(Table)
 
 
 class Timer(StrEnum):
-    """PERIODIC: a dump is due whatever was heard. ANSWER: a request was not answered. PAUSE: enough time has
-    passed since the last dump. RETRY: a rule that failed may be tried again."""
+    """A timer of the controller.
+
+    PERIODIC: a dump is due even if no message came. ANSWER: a request was not answered in time. PAUSE: the
+    shortest time between two dumps has passed. RETRY: a rule change that failed may be tried again.
+    """
 
     PERIODIC = "periodic"
     ANSWER = "answer"
@@ -39,7 +44,7 @@ class Timer(StrEnum):
 
 
 class Reason(IntEnum):
-    """Why something is asked for; one byte per rule, its text in `describe`."""
+    """Why an instruction is given. One byte per rule; `describe` returns the text."""
 
     STARTED = 1
     CHANGED = 2
@@ -59,7 +64,7 @@ class Reason(IntEnum):
     MOVED_OUT_OF_REACH = 16
 
     def describe(self) -> str:
-        """The reason as a short clause for a table or a log line."""
+        """Return the reason as a short clause for a table or a log line."""
         return _REASON_TEXT[self]
 
 
@@ -67,10 +72,10 @@ _REASON_TEXT = {
     Reason.STARTED: "the controller started",
     Reason.CHANGED: "the kernel said that a table changed",
     Reason.OVERFLOWED: "the kernel said that messages were lost (ENOBUFS)",
-    Reason.PERIODIC: "the last dump is a timeout ago",
+    Reason.PERIODIC: "the last dump is one timeout old",
     Reason.UNANSWERED: "a request was not answered in time",
-    Reason.LATE_ANSWER: "an answer came that was no longer waited for",
-    Reason.INTERRUPTED: "tables changed under the last dump",
+    Reason.LATE_ANSWER: "an answer came too late",
+    Reason.INTERRUPTED: "tables changed during the last dump",
     Reason.DUMP_FAILED: "the last dump failed",
     Reason.RETRY: "a rule change that failed is due again",
     Reason.NEW_ENTRY: "a reachable entry has no rule",
@@ -78,14 +83,14 @@ _REASON_TEXT = {
     Reason.WITHDRAWN: "the entry is gone",
     Reason.ON_THIS_HOST: "the MAC address is on this host",
     Reason.DUPLICATE: "another rule does the same",
-    Reason.NO_ROOM: "more rules than the kernel takes",
+    Reason.NO_ROOM: "there are more rules than the kernel takes",
     Reason.MOVED_OUT_OF_REACH: "the entry moved to a VTEP without a route",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why an instruction is given. at_s: when that was known; request: the dump that showed it (0: none)."""
+    """Why an instruction is given. at_s: when it became known; request: the dump that showed it (0: none)."""
 
     reason: Reason
     at_s: float
@@ -96,79 +101,82 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
-    """The controller runs; nothing is known."""
+class _Event:
+    """Something that happened at at_s on the backend's clock."""
 
     at_s: float
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
-    """A message said that tables changed. entries: VXLAN forwarding entries that the message named, now there
-    or `gone`.
+class _Answer(_Event):
+    """An answer to the request of that number."""
 
-    A hint: what the message says may be older than what it is compared with.
+    request: int
+
+
+class Started(_Event):
+    """The controller has started and knows nothing yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed(_Event):
+    """A message said that tables changed.
+
+    entries: VXLAN forwarding entries that the message named; gone: they were removed, not added. Both are
+    hints: the message may be older than the state that it is compared with.
     """
 
-    at_s: float
     tables: frozenset[Table]
     entries: EvpnFdb | None = None
     gone: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Overflowed:
-    """The socket's buffer was full and messages were lost (ENOBUFS)."""
-
-    at_s: float
+class Overflowed(_Event):
+    """Messages were lost because the socket's buffer was full (ENOBUFS)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Dumped:
-    """The answer to `Dump`. rules: all on the representors, whoever's. incomplete: tables that changed while
-    they were read (NLM_F_DUMP_INTR): what they show was there, what they lack may be there too."""
+class Dumped(_Answer):
+    """The answer to `Dump`.
 
-    at_s: float
-    request: int
+    rules: all rules on the representors, whoever owns them.
+    incomplete: tables that changed while they were read (NLM_F_DUMP_INTR); entries may be missing from them.
+    """
+
     state: ForwardingState
     rules: Rules
     incomplete: frozenset[Table] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class DumpFailed:
-    """There is no answer to `Dump`; why: the system's word."""
+class DumpFailed(_Answer):
+    """A `Dump` could not be answered. why: the system's error message."""
 
-    at_s: float
-    request: int
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Installed:
+class Installed(_Answer):
     """Every rule change of the request is in force."""
 
-    at_s: float
-    request: int
-
 
 @dataclass(frozen=True, slots=True)
-class InstallFailed:
-    """rows: int64[k], positions in the request's rules that were refused; the others are in force. why: the
-    system's word for the first. full: one was refused because the kernel takes no more rules (ENOSPC)."""
+class InstallFailed(_Answer):
+    """Some rule changes of the request were refused; the others are in force.
 
-    at_s: float
-    request: int
+    rows: positions of the refused rules in the request, int64[k].
+    why: the system's error message for the first.
+    full: a rule was refused because the kernel takes no more rules (ENOSPC).
+    """
+
     rows: Whole
     why: str
     full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class TimerFired:
-    """An armed timer's time has come."""
+class TimerFired(_Event):
+    """The time of an armed timer has come."""
 
-    at_s: float
     timer: Timer
 
 
@@ -179,7 +187,7 @@ Event = Started | Changed | Overflowed | Dumped | DumpFailed | Installed | Insta
 
 @dataclass(frozen=True, slots=True)
 class Dump:
-    """Read these tables wholly; the answer is `Dumped` or `DumpFailed`."""
+    """Read these tables completely. The answer is `Dumped` or `DumpFailed`."""
 
     request: int
     tables: frozenset[Table]
@@ -187,20 +195,10 @@ class Dump:
 
 
 @dataclass(frozen=True, slots=True)
-class Add:
-    """Install the rules (their handle is 0: the kernel gives one); reasons: uint8[n], a `Reason` per rule."""
+class RuleChange:
+    """A change of rules: `Add`, `Replace` or `Delete`. reasons: a `Reason` per rule, uint8[n].
 
-    request: int
-    rules: Rules
-    reasons: Reasons
-    cause: Cause
-
-
-@dataclass(frozen=True, slots=True)
-class Replace:
-    """Give the installed rule of each handle the new VNI, remote and action, without a moment between.
-
-    A handle of 0 means the rule with that device, MAC address and cookie.
+    A handle of 0 in `Replace` and `Delete` means the rule with that device, MAC address and cookie.
     """
 
     request: int
@@ -209,33 +207,36 @@ class Replace:
     cause: Cause
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """Remove the rules of these handles (0 as in `Replace`); one that is gone already is no failure."""
+class Add(RuleChange):
+    """Install the rules. Their handle is 0; the kernel gives one."""
 
-    request: int
-    rules: Rules
-    reasons: Reasons
-    cause: Cause
+
+class Replace(RuleChange):
+    """Give the installed rule of each handle the new VNI, remote and action, atomically."""
+
+
+class Delete(RuleChange):
+    """Remove the rules of these handles. A rule that is already gone is no failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArmTimer:
-    """Send `TimerFired` after_s from now."""
+    """Send `TimerFired` in after_s seconds."""
 
     timer: Timer
     after_s: float
     cause: Cause
 
 
-RuleChange = Add | Replace | Delete
 Instruction = Dump | RuleChange | ArmTimer
 
 
 class RuleController(Protocol):
-    """Keeps tunnel rules in step with the kernel's forwarding state."""
+    """An object that keeps tunnel rules in step with the kernel's forwarding state."""
 
     def handle(self, event: Event) -> list[Instruction]:
-        """What to do about it, in this order. Raises InvariantError for an event that cannot be, and is then
-        as it was before."""
+        """Return what to do about the event, in this order.
+
+        Raises InvariantError for an event that is impossible now; the controller is then unchanged.
+        """
         ...

@@ -1,18 +1,19 @@
-"""Keeps tunnel rules in step with the kernel's forwarding state over a channel that loses messages.
+"""Keep tunnel rules in step with the kernel's forwarding state over a channel that loses messages.
 
-For: when to dump, what of a plan to ask for, and when to try again. Not for: which rules are right
-(desired.py, diff.py), nor netlink. Source: THORN-ML, figure 3.4 (SPEC §2): any message asks for a full dump
-and a diff, and so does a timeout, so a missed change is missed for no longer.
+For: deciding when to dump, which part of a plan to request, and when to try again. Not for: deciding which
+rules are right (desired.py, diff.py) or netlink. Source: THORN-ML (Nazari, PhD thesis 2025, figure 3.4):
+every message leads to a full dump and a diff, and so does a timeout. A lost change is therefore missed for
+one timeout at most.
 
-Rules of the house:
-1. What a message says is never used, only that it came. Rules follow from a dump alone.
-2. At most one request is under way. So no dump races with our own changes; an answer to any other request is
-   late and asks for a dump.
-3. While a request is under way, messages are remembered as one: many messages, one more dump.
-4. A plan is asked for in batches; news between two of them drop the rest, which the next dump shows again.
-5. A table that changed while it was read may lack entries, so nothing is deleted on its word; from such a
-   list of rules nothing is concluded at all.
-6. Every instruction says its cause; nothing is asked for that a dump did not show to be missing.
+Rules of this file:
+1. The content of a message is never used, only the fact that it came. Rules follow from a dump alone.
+2. At most one request is under way, so no dump races with our own changes. An answer to any other request is
+   late and leads to a dump.
+3. Messages that come while a request is under way are remembered as one and lead to one more dump.
+4. A plan is requested in batches. A message between two batches drops the rest; the next dump shows it again.
+5. A table that changed while it was read may lack entries, so nothing is deleted because of it. If the table
+   of rules changed while it was read, nothing is concluded from it at all.
+6. Every instruction carries its cause. Only what a dump showed to be missing is requested.
 """
 
 from __future__ import annotations
@@ -54,12 +55,15 @@ from control.reconciler.settings import ReconcilerSettings
 from twinbed import InvariantError
 
 _MOST_DOUBLINGS = 6
-"""Of the time in which an answer is waited for: 64 times is as good as never."""
+"""Most doublings of the time to wait for an answer: 64 times the normal wait is as good as forever."""
 
 
 class State(Enum):
-    """NEW: not started. IDLE: in step, as far as is known. WAITING: a dump is due when the pause is over.
-    DUMPING, INSTALLING: a request is under way."""
+    """State of the reconciler.
+
+    NEW: not started. IDLE: in step, as far as is known. WAITING: a dump is due when the pause is over.
+    DUMPING, INSTALLING: a request of this kind is under way.
+    """
 
     NEW = "new"
     IDLE = "idle"
@@ -69,14 +73,18 @@ class State(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
-    """What an operator wants to know, as of the last dump.
+class ReconcilerStatus:
+    """Counts for an operator, as of the last dump.
 
-    dumps, added, replaced, deleted: counts since the start, of rules in force; adopted: right rules of ours
-    that the first whole dump found; wanted: rules that the state calls for; refused: those for which there is
-    no room (`max_rules`); unreachable: rules kept though their VTEP has no route; duplicated: entries that
-    lost to another VTEP's of the same MAC address and VNI; failing: rule changes that were refused and are
-    tried again; last_failure: the system's word.
+    dumps: dumps since the start.
+    added, replaced, deleted: rule changes since the start that are in force.
+    adopted: rules of ours that the first complete dump found and that were right.
+    wanted: rules that the state calls for.
+    refused: wanted rules for which there is no room (`max_rules`).
+    unreachable: rules kept although their VTEP has no route.
+    duplicated: entries dropped because another VTEP has the same MAC address and VNI.
+    failing: rule changes that were refused and will be tried again.
+    last_failure: the system's last error message.
     """
 
     dumps: int = 0
@@ -93,17 +101,16 @@ class Status:
 
 
 class Reconciler:
-    """Implements `ports.RuleController` for one host; one object lives from a `Started` to the process's
-    end."""
+    """Implement `ports.RuleController` for one host. An object lives from `Started` to the process's end."""
 
     def __init__(self, representors: Representors, settings: ReconcilerSettings) -> None:
         self._representors, self._settings = representors, settings
         self._state = State.NEW
-        self._status = Status()
+        self._status = ReconcilerStatus()
         self._request = 0
-        self._asked: RuleChange | None = None  # what the answer is waited for, if it is no dump
-        self._because = Cause(Reason.STARTED, 0.0)  # of the dump that is due or that the plan came from
-        self._news: Cause | None = None
+        self._requested: RuleChange | None = None  # the rule change that is under way, if it is no dump
+        self._because = Cause(Reason.STARTED, 0.0)  # cause of the dump that is due or behind the plan
+        self._news: Cause | None = None  # cause of a further dump: a message came during a request
         self._batches: deque[RuleChange] = deque()
         self._backoff = Backoff(settings.retry_s, settings.retry_max_s)
         self._due_s: dict[Timer, float] = {}
@@ -111,18 +118,18 @@ class Reconciler:
         self._failed_dumps = 0
         self._unanswered = 0
         self._whole_dumps = 0
-        self._in_force = 0  # rules, whoever's, as the last dump showed and what we have done since
-        self._learned_room = np.inf  # how many rules the kernel takes, if it refused one for that
-        self._in_step: tuple[ForwardingState, Rules] | None = None
+        self._in_force = 0  # rules of all owners: those in the last dump and our changes since
+        self._learned_room = np.inf  # number of rules the kernel takes, once it refused one for lack of room
+        self._in_step: tuple[ForwardingState, Rules] | None = None  # last dump that needed no change
 
     @property
     def state(self) -> State:
-        """Where it is."""
+        """The present state."""
         return self._state
 
     @property
-    def status(self) -> Status:
-        """What it has done and cannot do."""
+    def status(self) -> ReconcilerStatus:
+        """Counts of what was done and what could not be done."""
         return replace(self._status, failing=len(self._backoff))
 
     def handle(self, event: Event) -> list[Instruction]:
@@ -132,7 +139,7 @@ class Reconciler:
             if due_s is None:
                 return []
             if event.at_s < due_s:
-                # An earlier arming of the same timer, or a clock that rounds: the time is still to come.
+                # The timer was armed anew since, or the clock rounds: its time has not come yet.
                 return [ArmTimer(event.timer, due_s - event.at_s, self._because)]
         on: _On = event.timer if isinstance(event, TimerFired) else type(event)
         handler = _TABLE.get((self._state, on))
@@ -149,7 +156,7 @@ class Reconciler:
 
     def _dump(self, at_s: float, cause: Cause) -> list[Instruction]:
         settings = self._settings
-        self._state, self._because, self._news, self._asked = State.DUMPING, cause, None, None
+        self._state, self._because, self._news, self._requested = State.DUMPING, cause, None, None
         self._batches.clear()
         self._dumped_at_s = at_s
         return [
@@ -175,7 +182,7 @@ class Reconciler:
         return self._dump(event.at_s, self._because)
 
     def _dump_when_allowed(self, at_s: float, cause: Cause, pause_s: float = 0.0) -> list[Instruction]:
-        """A dump now, or when the least time since the last one began, and pause_s from now, have passed."""
+        """Dump as soon as dump_interval_s since the last dump began and pause_s from now have both passed."""
         allowed_s = max(self._dumped_at_s + self._settings.dump_interval_s, at_s + pause_s)
         if at_s >= allowed_s:
             return self._dump(at_s, cause)
@@ -208,7 +215,7 @@ class Reconciler:
         return self._next_batch(event.at_s)
 
     def _is_in_step(self, event: Dumped) -> bool:
-        """This very state and these very rules were looked at before, and nothing was to be done."""
+        """Return whether the last dump was identical to this one and needed no change."""
         if self._in_step is None or event.incomplete or len(self._backoff):
             return False
         state, rules = self._in_step
@@ -220,20 +227,20 @@ class Reconciler:
         settings = self._settings
         self._in_force = len(event.rules.mac)
         self._learn_room(full=False)
-        made = plan(
+        planned = plan(
             event.state,
             event.rules,
             self._representors,
             owner=settings.owner,
-            # One more than it took: room that appeared is found out, one refusal at a time.
+            # One more than the kernel took last time, so that new room is noticed.
             max_rules=int(min(settings.max_rules, self._learned_room + 1)),
             first_action=settings.first_action,
         )
-        self._note(made, event)
+        self._note(planned, event)
         whole = not event.incomplete
-        changes: list[tuple[type[RuleChange], Change]] = [(Replace, made.replace), (Add, made.add)]
+        changes: list[tuple[type[RuleChange], Change]] = [(Replace, planned.replace), (Add, planned.add)]
         if whole:
-            changes.insert(0, (Delete, made.delete))
+            changes.insert(0, (Delete, planned.delete))
             self._whole_dumps += 1
             nothing_to_do = not any(len(change.reasons) for _, change in changes)
             self._in_step = (event.state, event.rules) if nothing_to_do else None
@@ -241,34 +248,34 @@ class Reconciler:
         if whole:
             self._backoff.keep_only(np.concatenate(known))
         cause = replace(self._because, request=event.request)
-        for (operation, change), these in zip(changes, known, strict=True):
-            due = np.flatnonzero(self._backoff.may_try(these, event.at_s))
+        for (operation, change), change_marks in zip(changes, known, strict=True):
+            due = np.flatnonzero(self._backoff.may_try(change_marks, event.at_s))
             for first in range(0, len(due), settings.batch_rules):
                 rows = due[first : first + settings.batch_rules]
-                # The request's number is given when it is asked for.
+                # The request gets its number when it is sent.
                 self._batches.append(operation(0, change.rules.take(rows), change.reasons[rows], cause))
 
-    def _note(self, made: Plan, event: Dumped) -> None:
+    def _note(self, planned: Plan, event: Dumped) -> None:
         adopted = self._status.adopted
         if not self._whole_dumps and not event.incomplete:
             ours = int((event.rules.cookie == self._settings.owner).sum())
-            adopted = ours - len(made.delete.reasons) - len(made.replace.reasons)
+            adopted = ours - len(planned.delete.reasons) - len(planned.replace.reasons)
         self._status = replace(
             self._status,
             adopted=adopted,
-            wanted=made.wanted,
-            refused=made.refused,
-            unreachable=made.unreachable,
-            duplicated=made.duplicated,
+            wanted=planned.wanted,
+            refused=planned.refused,
+            unreachable=planned.unreachable,
+            duplicated=planned.duplicated,
         )
 
     def _next_batch(self, at_s: float) -> list[Instruction]:
-        """Asks for the next batch; without one, or with news, it is time to dump or to rest."""
-        self._asked = None
+        """Request the next batch. If there is none, or a message came, dump or become idle."""
+        self._requested = None
         if self._batches and (self._news is None or self._state is State.DUMPING):
             self._state = State.INSTALLING
-            self._asked = replace(self._batches.popleft(), request=self._next_request())
-            return [self._asked, self._wait_for_answer(at_s)]
+            self._requested = replace(self._batches.popleft(), request=self._next_request())
+            return [self._requested, self._wait_for_answer(at_s)]
         self._batches.clear()
         retry: list[Instruction] = []
         if len(self._backoff):
@@ -280,28 +287,29 @@ class Reconciler:
         return retry
 
     def _answered(self, event: Installed | InstallFailed) -> list[Instruction]:
-        asked = self._asked
-        if asked is None or event.request != self._request:
+        requested = self._requested
+        if requested is None or event.request != self._request:
             return self._news_when_busy(event)
         self._unanswered = 0
-        known = marks(type(asked), asked.rules)
+        operation = type(requested)
+        known = marks(operation, requested.rules)
         failed = event.rows if isinstance(event, InstallFailed) else np.empty(0, np.int64)
         self._backoff.forget(np.delete(known, failed))
         if isinstance(event, InstallFailed):
             self._backoff.failed(known[failed], event.at_s)
             self._status = replace(self._status, last_failure=event.why)
         done = len(known) - len(failed)
-        count = {Add: "added", Replace: "replaced", Delete: "deleted"}[type(asked)]
+        count = {Add: "added", Replace: "replaced", Delete: "deleted"}[operation]
         self._status = replace(self._status, **{count: getattr(self._status, count) + done})
-        self._in_force += {Add: done, Replace: 0, Delete: -done}[type(asked)]
+        self._in_force += {Add: done, Replace: 0, Delete: -done}[operation]
         self._learn_room(full=isinstance(event, InstallFailed) and event.full)
         return self._next_batch(event.at_s)
 
     def _learn_room(self, *, full: bool) -> None:
-        """The kernel takes what it took when it refused more, until it takes more."""
+        """Remember how many rules the kernel held when it refused more, until it takes more again."""
         if full:
             self._learned_room = self._in_force
-            # Adds come last in a plan: there is no room for those that are left.
+            # Adds come last in a plan, so there is no room for the batches that are left.
             self._batches.clear()
         elif self._in_force > self._learned_room:
             self._learned_room = np.inf
@@ -321,12 +329,10 @@ class Reconciler:
         return ArmTimer(timer, after_s, cause)
 
 
-def _equal(one: object, other: object) -> bool:
-    """Whether two tables have the same rows in the same order."""
-    return all(
-        np.array_equal(getattr(one, spec.name), getattr(other, spec.name))
-        for spec in fields(one)  # type: ignore[arg-type]
-    )
+def _equal(left: object, right: object) -> bool:
+    """Return whether two tables have the same rows in the same order."""
+    columns = fields(left)  # type: ignore[arg-type]
+    return all(np.array_equal(getattr(left, spec.name), getattr(right, spec.name)) for spec in columns)
 
 
 def _cause(event: Event) -> Cause:
@@ -348,32 +354,24 @@ _REASON: dict[_On, Reason] = {
     Timer.ANSWER: Reason.UNANSWERED,
     Timer.RETRY: Reason.RETRY,
 }
-"""What each event is as a reason for a dump."""
+"""The reason for a dump that each event gives."""
+
+_EVENTS: tuple[_On, ...] = (Changed, Overflowed, Dumped, DumpFailed, Installed, InstallFailed)
+_EVENTS += (Timer.PERIODIC, Timer.ANSWER, Timer.PAUSE, Timer.RETRY)
 
 _TABLE: dict[tuple[State, _On], _Handler] = {
     (State.NEW, Started): Reconciler._start,
+    **{(state, event): Reconciler._nothing for state in list(State)[1:] for event in _EVENTS},
     # Nothing is under way.
     (State.IDLE, Changed): Reconciler._news_when_idle,
     (State.IDLE, Overflowed): Reconciler._news_when_idle,
-    (State.IDLE, Dumped): Reconciler._nothing,
-    (State.IDLE, DumpFailed): Reconciler._nothing,
     (State.IDLE, Installed): Reconciler._news_when_idle,
     (State.IDLE, InstallFailed): Reconciler._news_when_idle,
     (State.IDLE, Timer.PERIODIC): Reconciler._dump_now,
     (State.IDLE, Timer.RETRY): Reconciler._news_when_idle,
-    (State.IDLE, Timer.ANSWER): Reconciler._nothing,
-    (State.IDLE, Timer.PAUSE): Reconciler._nothing,
     # A dump is due.
-    (State.WAITING, Changed): Reconciler._nothing,
-    (State.WAITING, Overflowed): Reconciler._nothing,
-    (State.WAITING, Dumped): Reconciler._nothing,
-    (State.WAITING, DumpFailed): Reconciler._nothing,
-    (State.WAITING, Installed): Reconciler._nothing,
-    (State.WAITING, InstallFailed): Reconciler._nothing,
     (State.WAITING, Timer.PERIODIC): Reconciler._dump_now,
     (State.WAITING, Timer.PAUSE): Reconciler._pause_is_over,
-    (State.WAITING, Timer.RETRY): Reconciler._nothing,
-    (State.WAITING, Timer.ANSWER): Reconciler._nothing,
     # A dump is under way.
     (State.DUMPING, Changed): Reconciler._news_when_busy,
     (State.DUMPING, Overflowed): Reconciler._news_when_busy,
@@ -383,18 +381,14 @@ _TABLE: dict[tuple[State, _On], _Handler] = {
     (State.DUMPING, InstallFailed): Reconciler._news_when_busy,
     (State.DUMPING, Timer.PERIODIC): Reconciler._news_when_busy,
     (State.DUMPING, Timer.ANSWER): Reconciler._unanswered_request,
-    (State.DUMPING, Timer.RETRY): Reconciler._nothing,
-    (State.DUMPING, Timer.PAUSE): Reconciler._nothing,
     # A rule change is under way.
     (State.INSTALLING, Changed): Reconciler._news_when_busy,
     (State.INSTALLING, Overflowed): Reconciler._news_when_busy,
-    (State.INSTALLING, Dumped): Reconciler._nothing,
-    (State.INSTALLING, DumpFailed): Reconciler._nothing,
     (State.INSTALLING, Installed): Reconciler._answered,
     (State.INSTALLING, InstallFailed): Reconciler._answered,
     (State.INSTALLING, Timer.PERIODIC): Reconciler._news_when_busy,
     (State.INSTALLING, Timer.ANSWER): Reconciler._unanswered_request,
     (State.INSTALLING, Timer.RETRY): Reconciler._news_when_busy,
-    (State.INSTALLING, Timer.PAUSE): Reconciler._nothing,
 }
-"""What is done in each state on each event; what is not here cannot be."""
+"""The handler of each event in each state. Events not listed here are ignored once started; a `Started` in
+any state but NEW, and any other event in NEW, are errors."""

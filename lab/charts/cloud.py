@@ -12,7 +12,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from control.recommender.model import Recommendation
+from control.recommender.ports import Recommendation
 from lab.charts.palette import USAGE
 
 BEST, FRONT, OTHER = "recommended", "on the front", "dominated"

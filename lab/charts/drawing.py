@@ -1,7 +1,7 @@
-"""The explorer's charts: data frames in, Altair out, every axis with its unit, one look per policy.
+"""Draws the explorer's charts: data frames in, Altair charts out, a unit on every axis.
 
 For: drawing. Not for: reading runs (lab.charts.series) or laying out a page (lab.explorer.results). The
-charts name no text or background colour: the page's light or dark theme gives these.
+charts name no text or background colour, because the page's light or dark theme provides them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ import pandas as pd
 from lab.charts.palette import EVENTS, THROTTLED, USAGE, Shown
 
 BESIDE = 4
-"""Titles beside each other in the legend of a chart that is half as wide as the page."""
+"""Number of titles in one row of the legend of a chart that is half as wide as the page."""
 _TIME_TICKS = 14
 LEFT = 56
-"""Room for the y axis in every chart, so that charts below each other share their time axis."""
+"""Width of the labels of every y axis, pixels, so that charts below each other share their time axis."""
 
 
 def workload(frame: pd.DataFrame) -> alt.Chart:
-    """What will be replayed: at_s, container, cpu_cores as areas, stacked over containers."""
+    """Returns the demand to be replayed as areas stacked over containers. Columns: at_s, container,
+    cpu_cores."""
     base = alt.Chart(frame, height=300).mark_area(interpolate="step", opacity=0.75, line=False)
     color = alt.Color(
         "container:N",
@@ -56,12 +57,13 @@ def limit_and_use(
     top: float,
     last: bool,
 ) -> alt.LayerChart:
-    """One policy's limit (line) over one container's use (area), for `cpu` or `memory`.
+    """Returns one policy's limit (line) over one container's use (area).
 
-    spans: throttled stretches, drawn as a strip on the floor; events: marks at their limit; top: the y
-    axis' end, shared by the policies' charts; last: it shows the time axis for those above it.
+    quantity: `cpu` or `memory`; spans: throttled stretches, drawn as a strip at the bottom; events: marks at
+    their limit; top: upper end of the y axis, shared by all policies' charts; last: whether this chart shows
+    the time axis for those above it.
     """
-    use, limit, title, what = _QUANTITIES[quantity]
+    use, limit, title, unit = _QUANTITIES[quantity]
     time = Time(window, labels=last)
     x = time.of("at_s")
     base = alt.Chart(frame.assign(was_throttled=frame["throttled"].map({True: "yes", False: "no"})))
@@ -77,8 +79,8 @@ def limit_and_use(
         layers.append(_strip(spans, time))
     if len(events):
         layers.append(_marks(events, time, y))
-    layers.extend(_hover(base, x, y, quantity, what, color))
-    # The axis with its labels needs room that the others do not, so that all plots are equally high.
+    layers.extend(_hover(base, x, y, quantity, unit, color))
+    # The labels of the time axis need extra height; with it, all plots are equally high.
     chart: alt.LayerChart = alt.LayerChart(layer=layers, height=178 if last else 132)
     return chart
 
@@ -98,7 +100,7 @@ def _strip(spans: pd.DataFrame, time: Time) -> alt.Chart:
             x2="to_s:Q",
             y=alt.value("height"),
             y2=alt.value(alt.expr("height - 6")),
-            # Never so faint that a single throttled period of many is not seen.
+            # Keep a single throttled period among many visible.
             opacity=alt.Opacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.25, 1]), legend=None),
             tooltip=[
                 alt.Tooltip("from_s:Q", title="throttled from (s)", format=".1f"),
@@ -139,8 +141,8 @@ def _marks(events: pd.DataFrame, time: Time, y: alt.Scale) -> alt.Chart:
     return chart
 
 
-def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, what: str, color: str) -> list[alt.Chart]:
-    """A rule at the pointer's period that says use, limit and why the limit is what it is."""
+def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, unit: str, color: str) -> list[alt.Chart]:
+    """Returns a rule at the pointer's period with the use, the limit and the reason for the limit."""
     use, limit, _, _ = _QUANTITIES[quantity]
     near = alt.selection_point(
         nearest=True, on="pointermove", fields=["at_s"], empty=False, clear="pointerout"
@@ -148,8 +150,8 @@ def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, what: str, co
     form = ",.3f" if quantity == "cpu" else ",.1f"
     tips = [
         alt.Tooltip("at_s:Q", title="time (s)", format=".1f"),
-        alt.Tooltip(f"{limit}:Q", title=f"limit ({what})", format=form),
-        alt.Tooltip(f"{use}:Q", title=f"use ({what})", format=form),
+        alt.Tooltip(f"{limit}:Q", title=f"limit ({unit})", format=form),
+        alt.Tooltip(f"{use}:Q", title=f"use ({unit})", format=form),
         alt.Tooltip("was_throttled:N", title="throttled"),
     ]
     if quantity == "cpu":
@@ -169,7 +171,8 @@ def _hover(base: alt.Chart, x: alt.X, y: alt.Scale, quantity: str, what: str, co
 
 
 def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form: str) -> alt.Chart:
-    """CDFs by policy: slack, share, title. The x axis ends where 99.5 % of the widest policy do."""
+    """Returns the CDFs by policy. Columns: slack, share, title. The x axis ends at the 99.5th percentile
+    of the widest policy."""
     inside = frame.loc[frame["share"] <= 0.995, "slack"]
     low, high = float(min(0.0, inside.min())), 1.03 * float(max(inside.max(), 1e-6))
     chart: alt.Chart = (
@@ -191,9 +194,10 @@ def distribution(frame: pd.DataFrame, runs: Sequence[Shown], *, title: str, form
 
 
 def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
-    """Share of containers throttled over time: at_s, to_s, share, title; a row per run, fuller is more."""
-    titles = [each.title for each in runs]
-    colors = alt.Scale(domain=titles, range=[each.color for each in runs])
+    """Returns the share of throttled containers over time, one row per run. Columns: at_s, to_s, share,
+    title. A stronger colour means a larger share."""
+    titles = [look.title for look in runs]
+    colors = alt.Scale(domain=titles, range=[look.color for look in runs])
     strength = alt.Scale(domain=[0, float(frame["share"].max())], range=[0, 1])
     rows = alt.Axis(labelLimit=160, ticks=False, domain=False)
     chart: alt.Chart = (
@@ -227,13 +231,13 @@ def shares(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
 
 
 def by_title(runs: Sequence[Shown], columns: int = 6) -> dict[str, alt.Color | alt.StrokeDash]:
-    """The color and strokeDash channels for a field `title`: every run's own look, with a legend."""
-    titles = [each.title for each in runs]
+    """Returns the color and strokeDash channels for a field `title`: each run's own look, with a legend."""
+    titles = [look.title for look in runs]
     legend = alt.Legend(
         orient="top", symbolStrokeWidth=3, symbolSize=300, labelLimit=320, columns=min(columns, len(runs))
     )
-    colors = alt.Scale(domain=titles, range=[each.color for each in runs])
-    dashes = alt.Scale(domain=titles, range=[list(each.dash) for each in runs])
+    colors = alt.Scale(domain=titles, range=[look.color for look in runs])
+    dashes = alt.Scale(domain=titles, range=[list(look.dash) for look in runs])
     return {
         "color": alt.Color("title:N", title=None, sort=titles, scale=colors, legend=legend),
         "strokeDash": alt.StrokeDash("title:N", title=None, sort=titles, scale=dashes, legend=legend),
@@ -242,13 +246,14 @@ def by_title(runs: Sequence[Shown], columns: int = 6) -> dict[str, alt.Color | a
 
 @dataclass(frozen=True)
 class Time:
-    """The time axis: its window (None = that of the data), and whether its labels are shown."""
+    """The time axis. window: first and last second, None for those of the data; labels: whether they are
+    shown."""
 
     window: tuple[float, float] | None = None
     labels: bool = True
 
     def of(self, field: str) -> alt.X:
-        """The x channel for a field in seconds."""
+        """Returns the x channel for a field in seconds."""
         scale = alt.Scale(nice=False)
         if self.window is not None:
             scale = alt.Scale(nice=False, domain=list(self.window))
@@ -266,7 +271,7 @@ def left(
     stacked: bool = False,
     percent: bool = False,
 ) -> alt.Y:
-    """The y channel, with the same room for its labels in every chart."""
+    """Returns the y channel, with the same width for its labels in every chart."""
     axis = alt.Axis(minExtent=LEFT, maxExtent=LEFT, tickCount=4, format="%" if percent else ",~r")
     stack: Literal["zero"] | None = "zero" if stacked else None
     return alt.Y(f"{field}:Q", title=title, axis=axis, stack=stack, scale=scale or alt.Scale())

@@ -1,4 +1,5 @@
-"""Charts of a fabric: its edge with what is broken, and BFD's two sides. For: drawing. Not for: computing."""
+"""Charts of a fabric: its edge with what is broken, the two costs of BFD's timers, fleets. For: drawing. Not
+for: computing."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ _MIDDLE = 0.5
 
 
 def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
-    """Hosts below, switches above. links: x, y, x2, y2, state (`works`, `broken`); nodes: x, y, name."""
+    """Draw hosts below and switches above. links: x, y, x2, y2, state (`works`, `broken`); nodes: x, y,
+    name."""
     hidden = alt.Axis(labels=False, ticks=False, domain=False, grid=False, title=None)
     x, y = alt.X("x:Q", axis=hidden), alt.Y("y:Q", axis=hidden, scale=alt.Scale(domain=[-0.4, 1.4]))
     lines = (
@@ -43,7 +45,7 @@ def edge(links: pd.DataFrame, nodes: pd.DataFrame) -> alt.LayerChart:
 
 
 def two_sides(frame: pd.DataFrame) -> tuple[alt.LayerChart, ...]:
-    """What short and long timers cost: the loss, the false downs.
+    """Draw what short and long timers cost: the packets lost, and the false downs.
 
     Columns: detection_ms, gap_ms, false_downs_per_h, chosen (marked).
     """
@@ -61,7 +63,7 @@ def two_sides(frame: pd.DataFrame) -> tuple[alt.LayerChart, ...]:
 
 
 def fleets(frame: pd.DataFrame) -> tuple[alt.Chart, ...]:
-    """Two panels over sizes: how much a fleet trains, and what a scheme saves against none.
+    """Draw two panels over sizes: how much a fleet trains, and what a scheme saves against none.
 
     Columns: gpus, scheme, effective (0..1), lost_cost, saved_cost (USD; NaN: nothing to compare with).
     """

@@ -1,8 +1,8 @@
-"""One colour and one dash pattern per policy, the same in every chart and table of the explorer.
+"""Gives each policy one colour and one dash pattern, the same in every chart and table.
 
-For: names and looks. Not for: drawing (lab.charts.drawing). The policies' own colours are Okabe and Ito's
-(Color Universal Design, 2008; the blue lightened for dark pages) and a grey, which stay apart for the common
-kinds of colour blindness; dashes say the same once more for print and for anyone to whom colours look alike.
+For: titles, colours and dashes of runs. Not for: drawing (lab.charts.drawing). The policies' colours are
+those of Okabe and Ito (Color Universal Design, 2008), with a lighter blue for dark pages, and a grey. They
+differ under the common kinds of colour blindness. Dashes repeat the distinction for print.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ USAGE = "#7F8790"
 
 @dataclass(frozen=True, slots=True)
 class EventLook:
-    """How an event of a container is marked, and what it is called."""
+    """Colour, shape and name of the mark for an event of a container."""
 
     color: str
     shape: str
@@ -56,7 +56,7 @@ EVENTS = {
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A run as the explorer shows it: its title among the others, its colour and its dash pattern."""
+    """A run with its title among the shown runs, its colour and its dash pattern."""
 
     run: Run
     title: str
@@ -65,15 +65,15 @@ class Shown:
 
 
 def title(policy: str) -> str:
-    """A policy's text form for people: `static:factor=1.5` → `Static · factor=1.5`."""
+    """Returns a policy's text form for people: `static:factor=1.5` → `Static · factor=1.5`."""
     name, *parameters = policy.split(":")
     return " · ".join([name.upper() if name == "vpa" else name.capitalize(), *parameters])
 
 
 def shown(runs: Sequence[Run]) -> list[Shown]:
-    """Each run with a title that no other has. The first of a policy has the policy's own colour."""
+    """Returns each run with a unique title. The first run of a policy gets the policy's own colour."""
     texts = labels(runs)
-    found: list[Shown] = []
+    looks: list[Shown] = []
     taken: set[str] = set()
     further = 0
     for run, text in zip(runs, texts, strict=True):
@@ -87,5 +87,5 @@ def shown(runs: Sequence[Run]) -> list[Shown]:
         else:
             color, dash = _FURTHER[further % len(_FURTHER)], _DASHES[(6 + further) % len(_DASHES)]
             further += 1
-        found.append(Shown(run, full, color, dash))
-    return found
+        looks.append(Shown(run, full, color, dash))
+    return looks

@@ -1,9 +1,9 @@
-"""The report's charts: what clients saw; what all containers together reserved and used, slack, throttling.
+"""Draws the charts of the HTML report: what clients saw, reserved and used resources, slack and
+throttling.
 
-For: lab.runs.report. Not for: looking into one container (the explorer does that, with the same looks and,
-for
-slack and throttling, the same charts). Figures over time are means over equal stretches, so that a week and
-a minute make a picture of the same size; the caption says how long a stretch is.
+For: lab.runs.report. Not for: one container, which the explorer shows. Figures over time are means over equal
+stretches, so that a week and a minute give pictures of the same size. The caption states the length of a
+stretch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FONT = "system-ui, sans-serif"
 
 
 def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
-    """The report's charts of these runs, in order; one without data is left out."""
+    """Yields the report's charts of these runs, in order. A chart without data is left out."""
     yield from _clients([run for run in runs if "requests" in run.tables])
     looks = shown(runs)
     yield Figure(
@@ -42,7 +42,7 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
     ]
     sides = []
     for quantity, title, form in slacks:
-        frame = _by_title(looks, [series.slack_distribution(each.run, quantity) for each in looks])
+        frame = _by_title(looks, [series.slack_distribution(look.run, quantity) for look in looks])
         if len(frame):
             sides.append(drawing.distribution(frame, looks, title=title, form=form).properties(width=_WIDTH))
     if sides:
@@ -52,7 +52,7 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
             "reserved in vain; at zero: nothing is left.",
             _finished(alt.hconcat(*sides)),
         )
-    shares = _by_title(looks, [series.throttled_share(each.run, _STRETCHES) for each in looks])
+    shares = _by_title(looks, [series.throttled_share(look.run, _STRETCHES) for look in looks])
     if len(shares) and shares["share"].any():
         yield Figure(
             "Throttling over time",
@@ -62,20 +62,20 @@ def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:
 
 
 def _clients(runs: Sequence[Run]) -> Iterator[Figure]:
-    """What clients saw, for each load on an application apart."""
+    """Yields the charts of what clients saw, separately for each load on an application."""
     loads: dict[str, list[Run]] = {}
     for run in runs:
         about = run.manifest["workload"]
-        what = f"{about.get('application', run.manifest['name'])}, {about.get('arrivals', '')}".strip(", ")
-        loads.setdefault(what, []).append(run)
-    for what, group in loads.items():
-        of = f": {what}" if len(loads) > 1 else ""
+        load = f"{about.get('application', run.manifest['name'])}, {about.get('arrivals', '')}".strip(", ")
+        loads.setdefault(load, []).append(run)
+    for load, group in loads.items():
+        of = f": {load}" if len(loads) > 1 else ""
         yield from _load(shown(group), of)
 
 
 def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
-    """The figures of one load; of: what to call it behind a title."""
-    frames = {each.title: services.over_time(each.run, _STRETCHES) for each in looks}
+    """Yields the charts of one load. of: the text that names the load after each title."""
+    frames = {look.title: services.over_time(look.run, _STRETCHES) for look in looks}
     answered = {title: frame for title, frame in frames.items() if frame["p99"].notna().any()}
     width = services.stretch_s(looks[0].run, _STRETCHES)
     if answered:
@@ -91,7 +91,7 @@ def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
             "of them longer than the lower ones. Only answered requests count; a gap is a time without any.",
             _finished(alt.vconcat(*charts)),
         )
-        frame = _by_title(looks, [services.latency_distribution(each.run) for each in looks])
+        frame = _by_title(looks, [services.latency_distribution(look.run) for look in looks])
         chart = services_drawing.latency_distribution(frame, looks).properties(width=2 * _WIDTH, height=240)
         yield Figure(
             f"All latencies{of}",
@@ -109,10 +109,10 @@ def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
 
 
 def totals(run: Run, stretches: int) -> pd.DataFrame:
-    """Over time, all containers of a run together, in at most `stretches` equal stretches.
+    """Returns sums over all containers of a run, as means over at most `stretches` equal stretches.
 
-    Columns: at_s (the stretch's start), reserved_cores, used_cores, reserved_gib, used_gib: means over the
-    stretch. Containers without a limit, or whose trace has no memory, are left out of what they do not have.
+    Columns: at_s (start of the stretch), reserved_cores, used_cores, reserved_gib, used_gib. A container
+    without a limit, or whose trace has no memory, does not count in the columns that it lacks.
     """
     workload = run.manifest["workload"]
     width = _width(run, stretches)
@@ -141,19 +141,19 @@ def totals(run: Run, stretches: int) -> pd.DataFrame:
 
 
 def _totals(looks: Sequence[Shown]) -> alt.VConcatChart:
-    """One line of charts per policy: CPU and, if any is known, memory, on the same scales."""
-    frames = [totals(each.run, _STRETCHES) for each in looks]
+    """Returns one row of charts per policy: CPU and, if it is known, memory, on the same scales."""
+    frames = [totals(look.run, _STRETCHES) for look in looks]
     quantities = [("cores", "CPU (cores)", "cpu_limit_cores", 1.0)]
     if any(frame["used_gib"].any() for frame in frames):
         quantities.append(("gib", "Memory (GiB)", "memory_limit_bytes", GIB))
     rows = []
-    for each, frame in zip(looks, frames, strict=True):
+    for look, frame in zip(looks, frames, strict=True):
         sides = []
         for key, title, limit, unit in quantities:
-            ceiling = _ceiling(each.run, limit) / unit
+            ceiling = _ceiling(look.run, limit) / unit
             top = max(_ceiling(other.run, limit) / unit for other in looks)
             top = max(top, *(float(other[f"reserved_{key}"].max()) for other in frames)) * 1.03
-            sides.append(_total(each, frame, key, title, ceiling, top))
+            sides.append(_total(look, frame, key, title, ceiling, top))
         rows.append(alt.hconcat(*sides))
     return alt.vconcat(*rows)
 
@@ -179,18 +179,18 @@ def _total(
 def _finished(
     chart: alt.VConcatChart | alt.HConcatChart | alt.LayerChart | alt.Chart,
 ) -> alt.TopLevelMixin:
-    # aria=False: without a description of every mark the page is a third as long; the image has its own.
+    # aria=False leaves out a description of every mark; the page is then a third as long.
     plain = chart.configure(font=_FONT, background="white", aria=False)
     finished: alt.TopLevelMixin = plain.configure_view(stroke=None)
     return finished
 
 
 def _ceiling(run: Run, limit: str) -> float:
-    return float(sum(each[limit] for each in run.manifest["workload"]["applications"]))
+    return float(sum(application[limit] for application in run.manifest["workload"]["applications"]))
 
 
 def _width(run: Run, stretches: int) -> int:
-    """Periods per stretch."""
+    """Returns the number of periods in a stretch."""
     return max(1, -(-int(run.manifest["workload"]["periods"]) // stretches))
 
 
@@ -199,5 +199,5 @@ def _stretch_s(runs: Sequence[Run]) -> float:
 
 
 def _by_title(looks: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    parts = [frame.assign(title=each.title) for each, frame in zip(looks, frames, strict=True) if len(frame)]
+    parts = [frame.assign(title=look.title) for look, frame in zip(looks, frames, strict=True) if len(frame)]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["share"])

@@ -1,9 +1,8 @@
-"""A run's series made small enough to draw, with nothing that matters lost.
+"""Reduces a run's series to what a chart can show, without losing an extreme value.
 
-For: one container's periods, thinned to a few thousand rows that keep every extreme; throttled spans;
-distributions and shares over all containers. Not for: drawing (lab.charts.drawing) or figures
-(lab.containers.metrics).
-DuckDB reads from the run's Parquet only the columns and the rows that are asked for.
+For: one container's periods, thinned to a few thousand rows; throttled spans; distributions and shares over
+all containers. Not for: drawing (lab.charts.drawing) or figures (lab.containers.metrics). DuckDB reads only
+the needed columns and rows of the run's Parquet files.
 """
 
 from __future__ import annotations
@@ -26,14 +25,17 @@ _CDF_POINTS = np.unique(np.concatenate([np.linspace(0, 1, 101), np.linspace(0.9,
 
 
 def duration_s(run: Run) -> float:
-    """Length of the run in simulated seconds."""
+    """Returns the length of the run in simulated seconds."""
     workload = run.manifest["workload"]
     return float(workload["periods"] * workload["period_s"])
 
 
 def container(run: Run, name: str) -> pd.DataFrame:
-    """Every period of one container: at_s (the period's end), usage_cores, quota_cores, memory_mib, limit_mib
-    (the limits NaN where there is none), throttled, up, reason (why the CPU limit is what it is)."""
+    """Returns every period of one container.
+
+    Columns: at_s (end of the period), usage_cores, quota_cores, demand_cores, memory_mib, limit_mib,
+    throttled, up, reason (why the CPU limit has its value). Limits are NaN where there is none.
+    """
     frame = _query(
         run,
         """SELECT period, usage_cores, quota_cores, demand_cores, memory_bytes, limit_bytes, throttled, up,
@@ -45,20 +47,23 @@ def container(run: Run, name: str) -> pd.DataFrame:
     limit = frame.pop("limit_bytes")
     frame["limit_mib"] = (limit / MIB).where(limit < UNLIMITED_BYTES)
     frame["memory_mib"] = frame.pop("memory_bytes") / MIB
-    # A container that is not there has neither use nor limit: a gap, not a zero.
+    # A container that is down has neither use nor limit: draw a gap, not a zero.
     measured = ["usage_cores", "quota_cores", "demand_cores", "limit_mib", "memory_mib"]
     frame[measured] = frame[measured].where(frame["up"])
-    # A limit stays for the reason for which it was last set, however long ago.
+    # The reason of a limit is the reason of its last change, however long ago.
     reason = frame.pop("cpu_reason").to_numpy()
     last = np.maximum.accumulate(np.where(reason != Reason.NONE, np.arange(len(reason)), 0))
-    texts = np.array([each.describe() for each in Reason])
+    texts = np.array([kind.describe() for kind in Reason])
     frame["reason"] = texts[reason[last]] if len(reason) else np.array([], dtype=str)
     return frame
 
 
 def thin(frame: pd.DataFrame, columns: list[str], buckets: int) -> pd.DataFrame:
-    """The rows of `frame` that hold the first, smallest and largest value of `columns` in each of `buckets`
-    equal stretches, where `up` changes, and the last row: what a chart that wide can show of the whole."""
+    """Returns the rows of `frame` that a chart of `buckets` pixels can show.
+
+    Kept are, in each of `buckets` equal stretches, the first row and the smallest and largest value of each
+    of `columns`; the rows where `up` changes; and the last row.
+    """
     length = len(frame)
     if length <= buckets * (1 + 2 * len(columns)):
         return frame
@@ -72,17 +77,17 @@ def thin(frame: pd.DataFrame, columns: list[str], buckets: int) -> pd.DataFrame:
 
 
 def _extreme(values: NDArray[np.float64], edges: NDArray[np.int64], missing: float) -> NDArray[np.int64]:
-    """Index of the smallest value in each stretch; NaN counts as `missing`."""
+    """Returns the index of the smallest value in each stretch. NaN counts as `missing`."""
     filled = np.where(np.isnan(values), missing, values)
     return np.array([start + int(np.argmin(filled[start:end])) for start, end in pairwise(edges)], np.int64)
 
 
 def throttled_spans(frame: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Where the container was throttled, at most `most` stretches: from_s, to_s, and in how many of the
-    stretch's `periods` it was (`throttled`).
+    """Returns at most `most` stretches in which the container was throttled.
 
-    Up to `most` periods, neighbours are one stretch and all of it is throttled; of more, equal stretches
-    are counted, so that one period in ten does not look like ten.
+    Columns: from_s, to_s, throttled (number of throttled periods), periods (number of periods in the
+    stretch). With up to `most` periods, neighbouring throttled periods form one stretch. With more, the time
+    is divided into equal stretches, so that one throttled period in ten does not look like ten.
     """
     at_s, hit = frame["at_s"].to_numpy(), frame["throttled"].to_numpy(bool)
     length = len(hit)
@@ -108,10 +113,11 @@ def throttled_spans(frame: pd.DataFrame, most: int) -> pd.DataFrame:
 
 
 def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
-    """The CDF of `cpu` (cores) or `memory` (MiB) slack over all container-periods: slack, share.
+    """Returns the CDF of `cpu` (cores) or `memory` (MiB) slack over all container-periods. Columns: slack,
+    share.
 
-    As lab.containers.metrics counts it: while up, where there is a limit, and for memory only where the
-    trace has any. Empty when there is none such.
+    Slack is counted as in lab.containers.metrics: while the container is up, where there is a limit, and for
+    memory only where the trace has memory. The frame is empty if nothing is counted.
     """
     if quantity == "cpu":
         value, counted = "quota_cores - usage_cores", "isfinite(quota_cores)"
@@ -121,15 +127,16 @@ def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
         names = known.loc[known["memory_slack_p50_mib"].notna(), "container"].tolist()
         counted += f" AND container IN ({_texts(names)})" if names else " AND false"
     points = ", ".join(f"{point:.4f}" for point in _CDF_POINTS)
-    found = _query(run, f"SELECT quantile_cont({value}, [{points}]) AS q FROM periods WHERE up AND {counted}")
-    quantiles = found["q"].iloc[0]
+    row = _query(run, f"SELECT quantile_cont({value}, [{points}]) AS q FROM periods WHERE up AND {counted}")
+    quantiles = row["q"].iloc[0]
     if quantiles is None or np.ndim(quantiles) == 0:
         return pd.DataFrame(columns=["slack", "share"])
     return pd.DataFrame({"slack": np.asarray(quantiles, np.float64), "share": _CDF_POINTS})
 
 
 def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
-    """Share of containers throttled over time, in `buckets` stretches or fewer: at_s, to_s, share (0..1)."""
+    """Returns the share of throttled containers over time, in at most `buckets` stretches. Columns: at_s,
+    to_s, share (0 to 1)."""
     workload = run.manifest["workload"]
     width = max(1, -(-int(workload["periods"]) // buckets))
     frame = _query(
@@ -144,7 +151,8 @@ def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
 
 
 def events(run: Run, name: str) -> pd.DataFrame:
-    """The container's OOM events, grants, kills and restarts: at_s, kind, limit_mib (NaN where none)."""
+    """Returns the container's OOM events, grants, kills and restarts. Columns: at_s, kind, limit_mib (NaN
+    if none)."""
     frame = run.frame("events")
     frame = frame[(frame["container"] == name) & frame["kind"].isin(["oom", "grant", "kill", "restart"])]
     limit = frame["limit_bytes"]

@@ -1,8 +1,8 @@
-"""What clients saw of a run, and what its services did, made small enough to draw.
+"""Reduces the requests and services of a run to what a chart can show.
 
-For: latency, throughput and failures over time, the distribution of latency, figures per kind of request
-and per container, why a limit changed. Not for: drawing (lab.charts.services_drawing) or one container's
-series (lab.charts.series). DuckDB reads the Parquet of a run whose tables include `requests`.
+For: latency, throughput and failures over time, the distribution of latency, figures per kind of request and
+per container, and why a limit changed. Not for: drawing (lab.charts.services_drawing) or one container's
+series (lab.charts.series). DuckDB reads the Parquet files of a run that has the table `requests`.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ from lab.runs.store import Run
 from twinbed import StoreError
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
-"""What latency over time is shown as: column → quantile."""
+"""Percentiles of latency over time: column → quantile."""
 
 NOT_ANSWERED = ("timed_out", "dropped", "failed", "pending")
-"""What else than an answer becomes of a request: statuses of the requests table."""
+"""Statuses of the requests table other than an answer."""
 
 _LEAST_STRETCH_S = 1.0
-"""Hundreds of requests come in a second: enough of them for a 99th percentile."""
+"""Shortest stretch, s. Hundreds of requests arrive in a second, enough for a 99th percentile."""
 _TAIL = 1 - np.geomspace(0.1, 0.0001, 61)
 _CDF_POINTS = np.unique(np.round(np.concatenate([np.linspace(0, 1, 101), _TAIL]), 6))
 
 
 def stretch_s(run: Run, most: int) -> float:
-    """Length of the stretches that a run's time is divided into, at most `most` of them: 1, 2, 5, 10, … s."""
+    """Returns the length of the stretches that divide a run's time into at most `most`: 1, 2, 5, 10, … s."""
     least = max(_LEAST_STRETCH_S, series.duration_s(run) / most)
     power = 10.0 ** np.floor(np.log10(least))
     return float(next(power * step for step in (1, 2, 5, 10) if power * step >= least * (1 - 1e-9)))
 
 
 def over_time(run: Run, most: int) -> pd.DataFrame:
-    """What clients saw, in at most `most` equal stretches: one row each, also where nothing happened.
+    """Returns what clients saw, one row for each of at most `most` equal stretches.
 
-    Columns: at_s, to_s; p50, p90, p99 (s): latency of the answered requests that came in the stretch, NaN
-    where there are none; arrived_rps and not_answered_rps with one of NOT_ANSWERED each (1/s), of requests
-    that came in the stretch; answered_rps (1/s): answers given in the stretch, whenever asked for. The last
-    stretch may be shorter than the others; its rates are over its own length.
+    Columns: at_s, to_s; p50, p90, p99: latency of the answered requests that arrived in the stretch, s, NaN
+    if there are none; arrived_rps, not_answered_rps and one column for each of NOT_ANSWERED: requests that
+    arrived in the stretch, 1/s; answered_rps: answers given in the stretch, 1/s, whenever they were
+    requested. The last stretch may be shorter than the others; its rates are over its own length.
     """
     width, duration_s = stretch_s(run, most), series.duration_s(run)
-    fates = ", ".join(f"count(*) FILTER (status = '{each}') AS {each}" for each in NOT_ANSWERED)
+    fates = ", ".join(f"count(*) FILTER (status = '{status}') AS {status}" for status in NOT_ANSWERED)
     came = _query(
         run,
         f"""SELECT CAST(floor(at_s / $width) AS INTEGER) AS stretch, count(*) AS arrived, {fates},
@@ -61,40 +61,42 @@ def over_time(run: Run, most: int) -> pd.DataFrame:
     ).set_index("stretch")["answered"]
     stretches = np.arange(max(1, int(np.ceil(duration_s / width - 1e-9))))
     came, answered = came.reindex(stretches), answered.reindex(stretches)
-    found = pd.DataFrame({"at_s": stretches * width, "to_s": np.minimum((stretches + 1) * width, duration_s)})
-    length = found["to_s"] - found["at_s"]
-    found["arrived_rps"] = came["arrived"].fillna(0).to_numpy() / length
-    found["answered_rps"] = answered.fillna(0).to_numpy() / length
+    rows = pd.DataFrame({"at_s": stretches * width, "to_s": np.minimum((stretches + 1) * width, duration_s)})
+    length = rows["to_s"] - rows["at_s"]
+    rows["arrived_rps"] = came["arrived"].fillna(0).to_numpy() / length
+    rows["answered_rps"] = answered.fillna(0).to_numpy() / length
     for name in NOT_ANSWERED:
-        found[name] = came[name].fillna(0).to_numpy() / length
-    found["not_answered_rps"] = found[list(NOT_ANSWERED)].sum(axis=1)
+        rows[name] = came[name].fillna(0).to_numpy() / length
+    rows["not_answered_rps"] = rows[list(NOT_ANSWERED)].sum(axis=1)
     nothing = [np.nan] * len(PERCENTILES)
-    quantiles = [each if np.ndim(each) else nothing for each in came["latency"]]
-    found[list(PERCENTILES)] = np.array(quantiles, np.float64)
-    return found
+    quantiles = [latencies if np.ndim(latencies) else nothing for latencies in came["latency"]]
+    rows[list(PERCENTILES)] = np.array(quantiles, np.float64)
+    return rows
 
 
 def latency_distribution(run: Run) -> pd.DataFrame:
-    """The CDF of the answered requests' latency: latency_s, share; finer in the tail. Empty without any."""
+    """Returns the CDF of the answered requests' latency, finer in the tail. Columns: latency_s, share.
+    Empty without answers."""
     points = ", ".join(f"{point:.6f}" for point in _CDF_POINTS)
-    found = _query(run, f"SELECT quantile_cont(latency_s, [{points}]) AS q FROM requests WHERE status = 'ok'")
-    quantiles = found["q"].iloc[0]
+    row = _query(run, f"SELECT quantile_cont(latency_s, [{points}]) AS q FROM requests WHERE status = 'ok'")
+    quantiles = row["q"].iloc[0]
     if quantiles is None or np.ndim(quantiles) == 0:
         return pd.DataFrame(columns=["latency_s", "share"])
     return pd.DataFrame({"latency_s": np.asarray(quantiles, np.float64), "share": _CDF_POINTS})
 
 
 def fates(run: Run) -> pd.DataFrame:
-    """What became of the requests that were not answered: status (of NOT_ANSWERED), share of all requests."""
+    """Returns what became of the requests without an answer. Columns: status (one of NOT_ANSWERED), share
+    of all requests."""
     counts = run.frame("requests", ["status"])["status"].value_counts()
     shares = [counts.get(status, 0) / max(1, counts.sum()) for status in NOT_ANSWERED]
-    found = pd.DataFrame({"status": NOT_ANSWERED, "share": shares})
-    return found[found["share"] > 0].reset_index(drop=True)
+    rows = pd.DataFrame({"status": NOT_ANSWERED, "share": shares})
+    return rows[rows["share"] > 0].reset_index(drop=True)
 
 
 def by_kind(run: Run) -> pd.DataFrame:
-    """One row per kind of request, most frequent first: kind, requests, p50_s, p99_s (NaN without answers),
-    not_answered_share (0..1)."""
+    """Returns one row per kind of request, the most frequent first. Columns: kind, requests, p50_s, p99_s
+    (NaN without answers), not_answered_share (0 to 1)."""
     return _query(
         run,
         """SELECT CAST(kind AS VARCHAR) AS kind, count(*) AS requests,
@@ -106,10 +108,10 @@ def by_kind(run: Run) -> pd.DataFrame:
 
 
 def by_container(run: Run) -> pd.DataFrame:
-    """One row per container, in the application's order.
+    """Returns one row per container, in the application's order.
 
-    Columns: container; visits_rps; usage_cores and quota_cores, means while up (quota NaN where it has none);
-    cpu_slack_p50_cores, throttled_share, memory_slack_p50_mib, turned_away, oom_kills as in
+    Columns: container; visits_rps; usage_cores and quota_cores, means while up (quota NaN without a limit);
+    cpu_slack_p50_cores, throttled_share, memory_slack_p50_mib, turned_away and oom_kills as in
     lab.containers.metrics.
     """
     means = _query(
@@ -122,25 +124,26 @@ def by_container(run: Run) -> pd.DataFrame:
     figures = run.frame("containers", ["container", *kept, "turned_away", "oom_kills"])
     figures.insert(1, "visits_rps", figures.pop("visits") / series.duration_s(run))
     means["container"] = means["container"].astype(str)
-    found = figures.merge(means, on="container", how="left")
-    return found[["container", "visits_rps", "usage_cores", "quota_cores", *kept[1:], *figures.columns[-2:]]]
+    rows = figures.merge(means, on="container", how="left")
+    return rows[["container", "visits_rps", "usage_cores", "quota_cores", *kept[1:], *figures.columns[-2:]]]
 
 
 def limit_changes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Why a container's CPU limit changed, most frequent reason first: reason, times, raised, lowered.
+    """Returns why a container's CPU limit changed, the most frequent reason first. Columns: reason, times,
+    raised, lowered.
 
-    frame: as of `series.container`, whole or a part. A change is a period at whose end another limit is in
-    force than at the end before it, or before the container was down; several within one period count as one,
-    with the last one's reason.
+    frame: rows of `series.container`, all or some. A change is a period whose limit at its end differs from
+    the limit at the end of the period before, or before the container went down. Several changes within one
+    period count as one, with the reason of the last.
     """
     limited = frame[np.isfinite(frame["quota_cores"])]
     change = np.diff(limited["quota_cores"].to_numpy(np.float64))
-    here = change != 0
+    changed = change != 0
     changes = pd.DataFrame(
         {
-            "reason": limited["reason"].to_numpy()[1:][here],
-            "raised": change[here] > 0,
-            "lowered": change[here] < 0,
+            "reason": limited["reason"].to_numpy()[1:][changed],
+            "raised": change[changed] > 0,
+            "lowered": change[changed] < 0,
         }
     )
     counted = changes.groupby("reason", sort=False)[["raised", "lowered"]].sum().astype(int)
@@ -149,8 +152,11 @@ def limit_changes(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def costs(run: Run) -> pd.DataFrame:
-    """What the run's reservations cost, one row each for CPU and memory: what, per_hour, and of both
-    together per_million answered requests (NaN without any), in the price's currency."""
+    """Returns the cost of the run's reservations, one row for CPU and one for memory.
+
+    Columns: what; per_hour; per_million, the cost of both for a million answered requests, NaN without
+    answers. The currency is that of the price.
+    """
     price, metrics = run.manifest["spec"]["price"], run.metrics
     hours = series.duration_s(run) / 3600
     parts = np.array(

@@ -1,7 +1,7 @@
-"""Charts of what clients saw: data frames in, Altair out, every axis with its unit, one look per policy.
+"""Draws what clients saw: data frames in, Altair charts out, a unit on every axis.
 
-For: latency, throughput, failures, cost. Not for: reading runs (lab.charts.services), slack, throttling and
-one container's limits (lab.charts.drawing).
+For: latency, throughput, failures and cost. Not for: reading runs (lab.charts.services), or slack, throttling
+and one container's limits (lab.charts.drawing).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ FATES = {
     "failed": "lost on the way",
     "pending": "not ended when the run did",
 }
-"""What became of a request that was not answered, in a few words."""
+"""What became of a request without an answer, in a few words, by status."""
 
 
 def duration(seconds: float) -> str:
-    """A latency for people: `0.12 ms`, `81.3 ms`, `1.25 s`; empty for NaN."""
+    """Returns a latency for people: `0.12 ms`, `81.3 ms`, `1.25 s`; empty for NaN."""
     if math.isnan(seconds):
         return ""
     return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:,.3g} s"
@@ -48,25 +48,26 @@ def duration(seconds: float) -> str:
 def latency_over_time(
     frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str, *, hover: bool = True
 ) -> alt.LayerChart:
-    """One line per policy: latency `key` (p50, p90 or p99) of the requests that came in each stretch.
+    """Returns one line per policy: latency `key` (p50, p90 or p99) of the requests that arrived in each
+    stretch.
 
-    frames: title → services.over_time; hover: with a rule that says every policy's figure, for charts that
-    are pointed at. The axis is logarithmic: equal distances are equal factors.
+    frames: title → services.over_time; hover: adds a rule with every policy's figure at the pointer. The axis
+    is logarithmic, so equal distances are equal factors.
     """
-    here = _with_data(runs, frames)
-    long = _long(frames, here, key, "latency_s")
+    present = _with_data(runs, frames)
+    long = _long(frames, present, key, "latency_s")
     scale, axis = _logarithmic(long["latency_s"], room=LEFT)
     y = alt.Y("latency_s:Q", title=f"Latency {key}", scale=scale, axis=axis)
-    line = alt.Chart(long).mark_line(strokeWidth=2, clip=True).encode(x=_at(frames), y=y, **by_title(here))
-    return _layered([line], frames, here, key, duration if hover else None)
+    line = alt.Chart(long).mark_line(strokeWidth=2, clip=True).encode(x=_at(frames), y=y, **by_title(present))
+    return _layered([line], frames, present, key, duration if hover else None)
 
 
 def throughput(
     frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], *, hover: bool = True
 ) -> alt.LayerChart:
-    """Answers a second, one line per policy, over what clients asked for (grey)."""
-    here = _with_data(runs, frames)
-    asked_for = _long(frames, here[:1], "arrived_rps", "arrived_rps")
+    """Returns answers per second, one line per policy, over the requests per second of the clients (grey)."""
+    present = _with_data(runs, frames)
+    asked_for = _long(frames, present[:1], "arrived_rps", "arrived_rps")
     title = "Requests a second"
     asked = (
         alt.Chart(asked_for)
@@ -74,36 +75,37 @@ def throughput(
         .encode(x=_at(frames), y=left("arrived_rps", title))
     )
     line = (
-        alt.Chart(_long(frames, here, "answered_rps", "rps"))
+        alt.Chart(_long(frames, present, "answered_rps", "rps"))
         .mark_line(interpolate="step-after", strokeWidth=2)
-        .encode(x=_at(frames), y=left("rps", title), **by_title(here))
+        .encode(x=_at(frames), y=left("rps", title), **by_title(present))
     )
-    return _layered([asked, line], frames, here, "answered_rps", _rate if hover else None)
+    return _layered([asked, line], frames, present, "answered_rps", _rate if hover else None)
 
 
 def failures(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown]) -> alt.LayerChart:
-    """Share of the requests that came in each stretch and were never answered, one line per policy."""
-    here = _with_data(runs, frames)
+    """Returns the share of requests per stretch that were never answered, one line per policy."""
+    present = _with_data(runs, frames)
     shares = {
         title: frame.assign(share=frame["not_answered_rps"] / frame["arrived_rps"])
         for title, frame in frames.items()
     }
     y = left("share", "Not answered", percent=True, scale=alt.Scale(domain=[0, 1]))
     line = (
-        alt.Chart(_long(shares, here, "share", "share"))
+        alt.Chart(_long(shares, present, "share", "share"))
         .mark_line(interpolate="step-after", strokeWidth=2)
-        .encode(x=_at(frames), y=y, **by_title(here))
+        .encode(x=_at(frames), y=y, **by_title(present))
     )
-    return _layered([line], shares, here, "share", _percent)
+    return _layered([line], shares, present, "share", _percent)
 
 
 def fates(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
-    """What became of the requests that were not answered: title, status, share (of all); a bar per policy."""
+    """Returns what became of the requests without an answer, one bar per policy. Columns: title, status,
+    share (of all requests)."""
     present = [status for status in FATES if (frame["status"] == status).any()]
     colors = alt.Scale(
-        domain=[FATES[each] for each in present], range=[_FATE_COLORS[each] for each in present]
+        domain=[FATES[status] for status in present], range=[_FATE_COLORS[status] for status in present]
     )
-    titles = [each.title for each in runs if (frame["title"] == each.title).any()]
+    titles = [look.title for look in runs if (frame["title"] == look.title).any()]
     data = frame.assign(fate=frame["status"].map(FATES), order=frame["status"].map(list(FATES).index))
     chart: alt.Chart = (
         alt.Chart(data, height=115 + 30 * len(titles))
@@ -134,8 +136,8 @@ _FATE_COLORS = {"timed_out": "#E69F00", "dropped": "#D55E00", "failed": "#7A4B9E
 
 
 def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
-    """CDFs by policy: latency_s (logarithmic), share, title."""
-    # The first thousandth would stretch the axis over decades in which nobody is interested.
+    """Returns the CDFs by policy. Columns: latency_s (logarithmic axis), share, title."""
+    # The first hundredth would stretch the axis over decades that nobody looks at.
     inside = frame[frame["share"] >= 0.01]
     scale, axis = _logarithmic(inside["latency_s"])
     chart: alt.Chart = (
@@ -157,9 +159,10 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
 
 
 def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.LayerChart:
-    """Bars by policy: what, per_hour, per_million, title. CPU in full colour, memory pale behind it."""
-    titles = [each.title for each in runs]
-    colors = alt.Scale(domain=titles, range=[each.color for each in runs])
+    """Returns bars by policy: CPU in full colour, memory pale behind it. Columns: what, per_hour,
+    per_million, title."""
+    titles = [look.title for look in runs]
+    colors = alt.Scale(domain=titles, range=[look.color for look in runs])
     whole = frame.groupby("title", sort=False).agg({"per_hour": "sum", "per_million": "first"}).reset_index()
     whole["text"] = [
         f"{hour:,.3g}" + ("" if math.isnan(million) else f"  ({million:,.3g} a million)")
@@ -167,7 +170,7 @@ def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.Laye
     ]
     frame = frame.assign(order=frame["what"].map({"CPU": 0, "memory": 1}))
     y = alt.Y("title:N", title=None, sort=titles, axis=alt.Axis(labelLimit=170, ticks=False, domain=False))
-    # Room for the figures behind the bars.
+    # Leave room for the figures beside the bars.
     room = alt.Scale(domain=[0, float(whole["per_hour"].max()) * 1.55 or 1.0], nice=False)
     x = alt.X("per_hour:Q", title=f"{currency} an hour", scale=room, axis=alt.Axis(tickCount=5))
     bars = (
@@ -195,7 +198,7 @@ def costs(frame: pd.DataFrame, runs: Sequence[Shown], currency: str) -> alt.Laye
 
 
 def offered(frame: pd.DataFrame) -> alt.Chart:
-    """What clients will ask: at_s, rps."""
+    """Returns the requests per second that clients will send. Columns: at_s, rps."""
     chart: alt.Chart = (
         alt.Chart(frame, height=200)
         .mark_area(interpolate="step-after", color=USAGE, opacity=0.5, line={"color": USAGE})
@@ -212,21 +215,22 @@ def offered(frame: pd.DataFrame) -> alt.Chart:
 
 
 def _with_data(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> list[Shown]:
-    return [each for each in runs if each.title in frames]
+    return [look for look in runs if look.title in frames]
 
 
 def _at(frames: Mapping[str, pd.DataFrame]) -> alt.X:
-    """The time axis of all of them, also where the last ones have nothing to show."""
+    """Returns one time axis for all frames, also where some end earlier."""
     return Time((0.0, max(float(frame["to_s"].max()) for frame in frames.values()))).of("at_s")
 
 
 def _long(frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str, name: str) -> pd.DataFrame:
-    """The runs' columns `key` below each other as `name`, each closed by its last value at its end."""
+    """Returns the runs' columns `key` below each other as `name`. Each run's last value is repeated at its
+    end."""
     parts = []
-    for each in runs:
-        frame = frames[each.title]
-        parts.append(frame[["at_s", key]].assign(title=each.title))
-        parts.append(frame[["to_s", key]].tail(1).rename(columns={"to_s": "at_s"}).assign(title=each.title))
+    for look in runs:
+        frame = frames[look.title]
+        parts.append(frame[["at_s", key]].assign(title=look.title))
+        parts.append(frame[["to_s", key]].tail(1).rename(columns={"to_s": "at_s"}).assign(title=look.title))
     return pd.concat(parts, ignore_index=True).rename(columns={key: name})
 
 
@@ -245,15 +249,17 @@ def _layered(
     key: str,
     written: Callable[[float], str] | None,
 ) -> alt.LayerChart:
-    """The layers, and over them a rule at the pointer's stretch that says every policy's `key`, as `written`
-    puts it (None: no rule)."""
+    """Returns the layers with a rule at the pointer's stretch that shows every policy's `key`.
+
+    written: turns a value into text; None for no rule.
+    """
     if written is None:
         return alt.LayerChart(layer=layers, height=_HEIGHT)
     columns, tips = [], [alt.Tooltip("at_s:Q", title="from (s)", format=",.4~r")]
-    for place, each in enumerate(runs):
-        # Titles hold dots and brackets, which mean something to Vega in the name of a field.
-        columns.append(frames[each.title].set_index("at_s")[key].map(written).rename(f"run{place}"))
-        tips.append(alt.Tooltip(f"run{place}:N", title=each.title))
+    for place, look in enumerate(runs):
+        # Titles contain dots and brackets, which have a meaning in the name of a Vega field.
+        columns.append(frames[look.title].set_index("at_s")[key].map(written).rename(f"run{place}"))
+        tips.append(alt.Tooltip(f"run{place}:N", title=look.title))
     near = alt.selection_point(
         nearest=True, on="pointermove", fields=["at_s"], empty=False, clear="pointerout"
     )
@@ -271,9 +277,10 @@ def _layered(
 
 
 def _logarithmic(values: pd.Series, room: int = 0) -> tuple[alt.Scale, alt.Axis]:
-    """Scale and axis for durations in seconds; ticks at 1, 2, 5, … as many as are needed to read it.
+    """Returns scale and axis for durations in seconds, with enough ticks at 1, 2, 5, … to read a value.
 
-    room: for the labels, pixels, where charts below each other share their time axis (0 = as they need).
+    room: width of the labels in pixels where charts below each other share their time axis; 0 for as much as
+    they need.
     """
     known = values[values > 0]
     low, high = (float(known.min()), float(known.max())) if len(known) else (0.001, 1.0)

@@ -1,7 +1,7 @@
-"""Twin and testbed over each other: what they used and were allowed, and what their clients waited.
+"""Draws twin and testbed over each other: use, limits and latency.
 
-For: data frames and charts of the Validation page. Not for: judging (lab.containers.validate) or one backend
-alone (lab.charts.drawing). Colours and dashes tell the two apart, also without colour.
+For: data frames and charts of the page "Validation". Not for: judging (lab.containers.validate) or one
+backend alone (lab.charts.drawing). Dashes tell the two backends apart without colour.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COLORS = {TWIN: "#1A7FC4", TESTBED: "#D55E00"}
 _MOST_ROWS = 1500
 _MOST_STRETCHES = 60
 _HEIGHT, _LEGEND, _AXIS = 140, 40, 46
-"""Of a chart, and what a legend above it and the labels of its time axis take besides."""
+"""Height of a chart, of a legend above it, and of the labels of its time axis, pixels."""
 _COLUMNS = {
     "cpu": {"usage_cores": "use", "quota_cores": "limit"},
     "memory": {"memory_mib": "use", "limit_mib": "limit"},
@@ -29,7 +29,8 @@ _TITLES = {"cpu": "CPU (cores)", "memory": "Memory (MiB)"}
 
 
 def over_time(runs: Mapping[str, Run], container: str, quantity: str) -> pd.DataFrame:
-    """One container's use and limit under each backend: at_s, value, backend, what (`use`, `limit`).
+    """Returns one container's use and limit under each backend. Columns: at_s, value, backend, what
+    (`use`, `limit`).
 
     runs: TWIN and TESTBED → run; quantity: `cpu` or `memory`. Rows without a value are left out.
     """
@@ -44,12 +45,13 @@ def over_time(runs: Mapping[str, Run], container: str, quantity: str) -> pd.Data
 
 
 def use_and_limit(frame: pd.DataFrame, quantity: str) -> list[alt.Chart]:
-    """Use, and below it the limit: twin and testbed as two lines each."""
+    """Returns two charts, use above limit, with a line each for twin and testbed."""
     return _stacked(frame, {what: f"{what.capitalize()}, {_TITLES[quantity]}" for what in ("use", "limit")})
 
 
 def latency_over_time(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Percentiles of the answered requests' latency: at_s, value (s), backend, what (p50, p90, p99)."""
+    """Returns percentiles of the answered requests' latency. Columns: at_s, value (s), backend, what (p50,
+    p90, p99)."""
     parts = []
     for backend, run in runs.items():
         frame = services.over_time(run, _MOST_STRETCHES)
@@ -60,12 +62,12 @@ def latency_over_time(runs: Mapping[str, Run]) -> pd.DataFrame:
 
 
 def latency(frame: pd.DataFrame) -> list[alt.Chart]:
-    """A chart per percentile, twin and testbed as two lines each."""
+    """Returns a chart per percentile, with a line each for twin and testbed."""
     return _stacked(frame, {what: f"Latency {what} (s)" for what in services.PERCENTILES})
 
 
 def _stacked(frame: pd.DataFrame, titles: Mapping[str, str]) -> list[alt.Chart]:
-    """A chart per kind of value that there is, the legend on the first, the time axis on the last."""
+    """Returns a chart per kind of value that is present. The first has the legend, the last the time axis."""
     shown = [(title, frame[frame["what"] == what]) for what, title in titles.items()]
     shown = [(title, values) for title, values in shown if len(values)]
     return [

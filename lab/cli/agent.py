@@ -33,32 +33,35 @@ app = typer.Typer(help="Carry out on this host what a controller decides.", no_a
 @app.command("enroll")
 def enroll(
     bundle: Annotated[
-        Path, typer.Argument(metavar="FILE", help="What `twinbed controller enroll` made for this host.")
+        Path,
+        typer.Argument(metavar="FILE", help="The file that `twinbed controller enroll` made for this host."),
     ],
     identity: IdentityOption = DEFAULT_IDENTITY,
 ) -> None:
-    """Check the certificate that was made for this host and keep it, for root only."""
+    """Check the certificate that was made for this host and store it, readable by root only."""
     from testbed.containers.remote import certificates
 
-    found = certificates.load(bundle)
-    if found.name == certificates.SERVER_NAME:
-        raise ScenarioError(f"{bundle}: the controller's own; make one: twinbed controller enroll NAME")
+    certificate = certificates.load(bundle)
+    if certificate.name == certificates.SERVER_NAME:
+        raise ScenarioError(
+            f"{bundle}: the controller's own certificate; make an agent's: twinbed controller enroll NAME"
+        )
     identity.parent.mkdir(parents=True, exist_ok=True)
-    certificates.write_private(identity, found.bundle())
-    write(f"{identity}: agent {found.name}, good until {found.expires:%Y-%m-%d}\n")
+    certificates.write_private(identity, certificate.bundle())
+    write(f"{identity}: agent {certificate.name}, good until {certificate.expires:%Y-%m-%d}\n")
 
 
 @app.command("run")
 def run(
     controller: Annotated[
-        str, typer.Option("--controller", metavar="HOST:PORT", help="Where the controller listens.")
+        str, typer.Option("--controller", metavar="HOST:PORT", help="Address of the controller.")
     ],
     name: Annotated[
         str | None,
         typer.Option(
             "--name",
             metavar="NAME",
-            help="Must be the certificate's, which is the default.",
+            help="Name of this agent. It must be the certificate's, which is the default.",
             show_default=False,
         ),
     ] = None,
@@ -68,15 +71,16 @@ def run(
         typer.Option(
             "--logs",
             metavar="FOLDER",
-            help="Keep the output of the commands in FOLDER/NAME.log. Default: thrown away.",
+            help="Keep the output of the commands in FOLDER/NAME.log. Default: discard it.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Run this host's agent until Ctrl-C or SIGTERM, which ends what it started. Needs root and cgroups.
+    """Run this host's agent until Ctrl-C or SIGTERM, which also ends the containers that it started. Needs
+    root and cgroups.
 
-    Killed in any other way it leaves its containers running with the limits they have, and the next agent of
-    its name takes them over.
+    If the agent ends in any other way, its containers keep running with their limits, and the next agent of
+    the same name takes them over.
     """
     from testbed.containers.cgroup.drivers import detect
     from testbed.containers.remote import certificates
@@ -97,14 +101,14 @@ def run(
 async def _run(controller: str, own: Identity, place: CgroupPlace, logs: Path | None) -> None:
     from testbed.containers.remote.agent import Agent
     from testbed.containers.remote.hosting import Hosting
-    from testbed.containers.remote.watcher import Watcher
+    from testbed.containers.remote.origin import Watcher
 
     agent = Agent(controller, own, Hosting(place, logs), _telemetry, Watcher(place.root))
     await agent.run(stop_on_signals())
 
 
 def _telemetry() -> TelemetrySource:
-    """The kernel's own hooks where it lets us in, polling elsewhere."""
+    """Returns the kernel's hooks where this kernel admits them, polling elsewhere."""
     from testbed.containers.cgroup.group import QUOTA_PERIOD_US
     from testbed.containers.cgroup.hooks import HookTelemetry
     from testbed.containers.cgroup.polling import Polling

@@ -1,6 +1,6 @@
-"""`twinbed controller`: decides for containers on several hosts; makes and gives out certificates.
+"""`twinbed controller`: decides for containers on several hosts, and makes certificates.
 
-For: the verbs' options. Not for: the deployment's file (lab.containers.input.deployment) nor the controller
+For: the verbs' options. Not for: the deployment's file (lab.containers.input.deployment) or the controller
 itself (testbed.containers.remote).
 """
 
@@ -25,10 +25,10 @@ DEFAULT_LISTEN = "0.0.0.0:7117"
 DEFAULT_PKI = Path("/etc/twinbed/controller")
 
 PkiOption = Annotated[
-    Path, typer.Option("--pki", metavar="FOLDER", help="The authority's folder, for its owner only.")
+    Path, typer.Option("--pki", metavar="FOLDER", help="Folder of the authority, readable by its owner only.")
 ]
 DaysOption = Annotated[
-    int, typer.Option("--days", metavar="N", min=1, max=3650, help="How long the certificate is good for.")
+    int, typer.Option("--days", metavar="N", min=1, max=3650, help="Days until the certificate expires.")
 ]
 
 app = typer.Typer(help="Decide for containers on several hosts.", no_args_is_help=True)
@@ -36,7 +36,7 @@ app = typer.Typer(help="Decide for containers on several hosts.", no_args_is_hel
 
 @app.command("init")
 def init(pki: PkiOption = DEFAULT_PKI, days: DaysOption = 365) -> None:
-    """Make the authority and the controller's certificate; run it again to renew the certificate alone."""
+    """Make the authority and the controller's certificate. Run it again to renew the certificate only."""
     from testbed.containers.remote import certificates
 
     identity = certificates.init(pki, days=days)
@@ -45,16 +45,24 @@ def init(pki: PkiOption = DEFAULT_PKI, days: DaysOption = 365) -> None:
 
 @app.command("enroll")
 def enroll(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The agent's: letters, digits, - and _.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the agent: letters, digits, - and _.")],
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Default: NAME.pem here.", show_default=False),
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="File to write. Default: NAME.pem in this folder.",
+            show_default=False,
+        ),
     ] = None,
     pki: PkiOption = DEFAULT_PKI,
     days: DaysOption = 365,
 ) -> None:
-    """Make an agent's certificate. The file holds its key: copy it to the host over a safe channel, run
-    `twinbed agent enroll FILE` there, and delete it here."""
+    """Make an agent's certificate.
+
+    The file contains its key: copy it to the host over a safe channel, run `twinbed agent enroll FILE` there,
+    and delete it here.
+    """
     from testbed.containers.remote import certificates
 
     path = out or Path(f"{name}.pem")
@@ -69,20 +77,20 @@ def run(
         Path, typer.Argument(metavar="CONFIG.yaml", help="Applications, global limits, containers, policy.")
     ],
     listen: Annotated[
-        str, typer.Option("--listen", metavar="HOST:PORT", help="For agents: TCP and UDP.")
+        str, typer.Option("--listen", metavar="HOST:PORT", help="Address for agents, TCP and UDP.")
     ] = DEFAULT_LISTEN,
     metrics: Annotated[
         str | None,
         typer.Option(
             "--metrics",
             metavar="[HOST:]PORT",
-            help="Serve Prometheus metrics there; HOST is 127.0.0.1 unless given.",
+            help="Serve Prometheus metrics at this address. Default HOST: 127.0.0.1.",
             show_default=False,
         ),
     ] = None,
     pki: PkiOption = DEFAULT_PKI,
 ) -> None:
-    """Run a deployment until Ctrl-C. Agents hold all limits while no controller runs."""
+    """Run a deployment until Ctrl-C. Agents keep all limits while no controller runs."""
     from lab.containers.input.deployment import load
     from testbed.containers.remote import certificates
 
@@ -121,7 +129,7 @@ async def _serve(plan: Plan, listen: str, place: tuple[str, int] | None, pki: Pa
 
 
 def address(text: str, option: str) -> tuple[str, int]:
-    """HOST:PORT in two parts. Raises ScenarioError naming the option."""
+    """Returns HOST and PORT. Raises ScenarioError, which names the option."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isascii() and port.isdigit() and int(port) < 65536):
         raise ScenarioError(f"{option} {text}: expected HOST:PORT, e.g. 10.0.0.1:7117")
@@ -129,7 +137,7 @@ def address(text: str, option: str) -> tuple[str, int]:
 
 
 def stop_on_signals() -> asyncio.Event:
-    """Set by Ctrl-C or SIGTERM; to be called in the running loop."""
+    """Returns an event that Ctrl-C or SIGTERM sets. Call it inside the running loop."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -137,7 +145,7 @@ def stop_on_signals() -> asyncio.Event:
 
 
 def log_to_standard_error() -> None:
-    """What happens, one line each: the verb runs until it is stopped."""
+    """Logs one line per event, because the verb runs until it is stopped."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("twinbed")

@@ -1,4 +1,4 @@
-"""`twinbed policies`: every policy and each of its parameters, from the settings themselves.
+"""`twinbed policies`: lists every policy with its parameters, from the settings themselves.
 
 For: the verb. Not for: the policies (control.allocator) or the reference page (lab.cli.reference_pages).
 """
@@ -35,14 +35,14 @@ def policies(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """List the policies and their parameters: unit, default, range and why the default is what it is."""
+    """List the policies and their parameters: unit, default, range, and the reason for the default."""
     del no_progress
     from control.allocator import POLICIES
 
     if name is not None and name not in POLICIES:
         raise ScenarioError(f"no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
     chosen = [name] if name is not None else sorted(POLICIES)
-    rows = tuple(row for each in chosen for row in _rows(each, POLICIES[each][0]))
+    rows = tuple(row for policy in chosen for row in _rows(policy, POLICIES[policy][0]))
     if form in (Format.JSON, Format.CSV):
         emit(Result(_COLUMNS, rows), form)
         return
@@ -60,7 +60,7 @@ def _notes(rows: Sequence[Record]) -> tuple[str, ...]:
         if row["parameter"] is not None:
             policy, key, default = (row[column] for column in ("policy", "parameter", "default"))
             how = (
-                f"Set one behind the policy's name, --policy {policy}:{key}={default}, or for a whole "
+                f"Set a parameter after the policy's name, --policy {policy}:{key}={default}, or for a whole "
                 f"scenario, --set {policy}.{key}={default}."
             )
             return (how, *bare)
@@ -68,7 +68,7 @@ def _notes(rows: Sequence[Record]) -> tuple[str, ...]:
 
 
 def _rows(name: str, settings: type) -> list[dict[str, Value]]:
-    """One row per parameter; a policy without any is listed by a row of its name alone."""
+    """Returns one row per parameter. A policy without parameters has one row with its name only."""
     from dataclasses import fields
 
     rows: list[dict[str, Value]] = [
@@ -94,7 +94,7 @@ def _range(low: float | None, high: float | None) -> str:
 
 
 def _text(value: object) -> str:
-    """As it would be written behind `--policy`."""
+    """Returns a value as it is written after `--policy`."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

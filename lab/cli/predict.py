@@ -1,4 +1,4 @@
-"""`twinbed predict train|evaluate|explain`: what a training job will take and cost, learned from real runs.
+"""`twinbed predict train|evaluate|explain`: time and cost of a training job, learned from real runs.
 
 For: the verbs' options and tables. Not for: training, judging or explaining (lab.cloud.run.predicting).
 """
@@ -45,14 +45,14 @@ _ADDED = (Column("group", "because of"), Column("factor", "times", decimals=3))
 
 
 class By(StrEnum):
-    """What is predicted."""
+    """The quantity that is predicted."""
 
     COST = "cost"
     TIME = "time"
 
 
 app = typer.Typer(
-    help="What a training job will take and cost on a cluster, learned from real runs.", no_args_is_help=True
+    help="Predict time and cost of a training job on a cluster from real runs.", no_args_is_help=True
 )
 
 Runs = Annotated[
@@ -67,24 +67,24 @@ Runs = Annotated[
 Jobs = Annotated[
     Path | None,
     typer.Option(
-        "--jobs", metavar="FOLDER", help="Their job files and local runs. Default: those that ship.",
+        "--jobs", metavar="FOLDER", help="Folder of job files and local runs. Default: those that ship.",
         show_default=False,
     ),
 ]  # fmt: skip
-Seed = Annotated[int, typer.Option("--seed", help="Of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")]
 
 
 @app.command("train")
 def train(
-    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Where the model files go.")] = Path(),
+    out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the model files.")] = Path(),
     runs: Runs = None,
     jobs: Jobs = None,
     seed: Seed = 0,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Learn from all measured runs, and keep a model of cost and one of time with their cards."""
-    from control.recommender.model import Objective
+    """Train a model of cost and one of time on all measured runs, and write them with their cards."""
+    from control.jobs import Objective
     from lab.cloud.run import model_file, predicting
 
     table, rows = _examples(runs, jobs)
@@ -103,7 +103,7 @@ def train(
 @app.command("evaluate")
 def evaluate(
     models: Annotated[
-        str, typer.Option("--models", metavar="NAME,…", help="Which; `network` takes minutes.")
+        str, typer.Option("--models", metavar="NAME,…", help="Models to judge; `network` takes minutes.")
     ] = "physical,linear,poisson,forest,xgboost,logistic,forest-classifier",
     runs: Runs = None,
     jobs: Jobs = None,
@@ -111,41 +111,42 @@ def evaluate(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Judge predictors on rows, and on whole applications, that they have not seen."""
+    """Judge predictors on rows and on whole applications that they have not seen."""
     from lab.cloud.run import predicting
 
     names = [name.strip() for name in models.split(",") if name.strip()]
     predicting.check_models(names)
     _, rows = _examples(runs, jobs)
     with Bar(4 * len(names), wanted=not no_progress) as bar:
-        found = predicting.evaluate(rows, names, seed, bar)
-    records = tuple(_record(each) for each in found)
+        judged = predicting.evaluate(rows, names, seed, bar)
+    records = tuple(map(_record, judged))
     notes = (
-        f"{len(rows)} runs of {len(rows.jobs)} applications. Left out: a fifth of the rows at a time, or all "
-        "rows of one application. The best: an application's five cheapest or fastest, within 1.5 times the "
-        "very best; told well: all but one at most found, two at most picked wrongly.",
+        f"{len(rows)} runs of {len(rows.jobs)} applications. A model is judged on a fifth of the rows, or on "
+        "all rows of one application, after training on the others. The best are an application's five "
+        "cheapest or fastest configurations within 1.5 times the very best. An application is told well if "
+        "at most one of them is missed and at most two others are picked.",
     )
     emit(Result(_JUDGED, records, notes=notes), form)
 
 
-def _record(each: Judged) -> Record:
-    from control.recommender.model import Objective
+def _record(judged: Judged) -> Record:
+    from control.jobs import Objective
 
-    unit = 3600.0 if each.by is Objective.TIME else 1.0
-    accuracy = each.accuracy
+    unit = 3600.0 if judged.by is Objective.TIME else 1.0
+    accuracy = judged.accuracy
     return {
-        "by": str(each.by),
-        "model": each.model,
-        "left_out": str(each.protocol),
+        "by": str(judged.by),
+        "model": judged.model,
+        "left_out": str(judged.protocol),
         "rmse": None if accuracy is None else accuracy.rmse / unit,
         "r2": None if accuracy is None else accuracy.r2,
         "median_error": None if accuracy is None else accuracy.median_error,
-        "auc": each.auc,
-        "found": each.found,
-        "best": each.best,
-        "false_positives": each.false_positives,
-        "good": each.good,
-        "coverage": None if each.coverage != each.coverage else each.coverage,
+        "auc": judged.auc,
+        "found": judged.hits,
+        "best": judged.best,
+        "false_positives": judged.false_positives,
+        "good": judged.good,
+        "coverage": None if judged.coverage != judged.coverage else judged.coverage,
     }
 
 
@@ -154,19 +155,20 @@ def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of `twinbed predict train`.")],
     job: Annotated[Path, typer.Argument(metavar="JOB.yaml", help="The job's file.")],
     kind: Annotated[str, typer.Option("--type", metavar="NAME", help="Instance type.")],
-    workers: Annotated[int, typer.Option("--workers", min=1, help="How many.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", min=1, help="Number of workers.")] = 1,
     batch: Annotated[
-        int | None, typer.Option("--batch", min=1, help="Per worker and step. Default: the job's own.")
+        int | None,
+        typer.Option("--batch", min=1, help="Samples per worker and step. Default: the job's own."),
     ] = None,
     runs: Runs = None,
     jobs: Jobs = None,
     seed: Seed = 0,
     form: FormatOption = Format.TABLE,
 ) -> None:
-    """Say what a job takes or costs on a cluster, how sure that is, and what it is made of."""
+    """Predict time or cost of a job on a cluster, with an interval and what each group of features adds."""
     import math
 
-    from control.recommender.model import Configuration, Objective
+    from control.jobs import Configuration, Objective
     from lab.cloud.input import data_set
     from lab.cloud.run import model_file, predicting
     from traces.catalogue.catalogue import load
@@ -174,19 +176,19 @@ def explain(
     learned, _ = model_file.read(model)
     _, background = _examples(runs, jobs)
     asked = data_set.one(job, Configuration(kind, workers, batch), load())
-    found = predicting.explain(learned, asked, background, seed)
+    explained = predicting.explain(learned, asked, background, seed)
     unit, scale = ("$", 1.0) if learned.by is Objective.COST else ("h", 3600.0)
     facts: Record = {
         "job": asked.jobs[0].name,
         "cluster": str(Configuration(kind, workers, batch)),
-        f"{learned.by} ({unit})": found.value / scale,
-        "from": found.low / scale,
-        "to": found.high / scale,
-        "like what was learned from": not found.outside,
+        f"{learned.by} ({unit})": explained.value / scale,
+        "from": explained.low / scale,
+        "to": explained.high / scale,
+        "like what was learned from": not explained.outside,
     }
-    added = zip(found.contributions.group, found.contributions.log_factor.tolist(), strict=True)
+    added = zip(explained.contributions.group, explained.contributions.log_factor.tolist(), strict=True)
     rows: list[Record] = [
-        {"group": "a run like the others", "factor": math.exp(found.contributions.base) / scale}
+        {"group": "a run like the others", "factor": math.exp(explained.contributions.base) / scale}
     ]
     rows += [{"group": group, "factor": math.exp(log)} for group, log in added]
     emit(

@@ -1,4 +1,4 @@
-"""`twinbed profile`: a short local run of a training job, kept for predicting and recommending.
+"""`twinbed profile`: a short local run of a training job for predictors and recommenders.
 
 For: the verb's options, its progress line and its exit code. Not for: running the job (testbed.cloud).
 """
@@ -32,7 +32,7 @@ def profile(
         typer.Option(
             "--out",
             metavar="FILE.parquet",
-            help="Where the local run is written. Default: NAME.local-run.parquet beside the job's file.",
+            help="File of the local run. Default: NAME.local-run.parquet beside the job's file.",
             show_default=False,
         ),
     ] = None,
@@ -40,45 +40,51 @@ def profile(
         int, typer.Option("--workers", min=0, metavar="N", help="Processes beside the master.")
     ] = 2,
     duration: Annotated[
-        float, typer.Option("--duration", min=1.0, max=600.0, metavar="SECONDS", help="Stop it then.")
+        float,
+        typer.Option(
+            "--duration", min=1.0, max=600.0, metavar="SECONDS", help="Time after which the job is stopped."
+        ),
     ] = 600.0,
     steps: Annotated[
         int,
-        typer.Option("--steps", min=10, metavar="N", help="What {steps} stands for in the job's command."),
+        typer.Option("--steps", min=10, metavar="N", help="Value of {steps} in the job's command."),
     ] = 200,
     logs: Annotated[
         Path | None,
         typer.Option(
-            "--logs", metavar="FOLDER", help="Where each process's output goes. Default: it passes through."
+            "--logs", metavar="FOLDER", help="Folder of the processes' output. Default: it is shown."
         ),
     ] = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Run a training job on this machine for a short while and keep what it uses and how long its steps take.
+    """Run a training job on this machine for a short while, and record what it uses and how long its steps
+    take.
 
-    One master and some workers, each in a cgroup and a network of its own; the script needs no change. Needs
-    root and cgroups.
+    One master and some workers each get a cgroup and a network of their own. The script needs no change.
+    Needs root and cgroups.
     """
     from lab.cloud.input import job_file, local_run_file
     from testbed.cloud import local_run
 
-    given = job_file.load(job)
-    path = out or job.with_name(job_file.LOCAL_RUN.format(job=given.name))
+    file = job_file.load(job)
+    path = out or job.with_name(job_file.LOCAL_RUN.format(job=file.name))
     check_folder(path)
     with progress_line(wanted=not no_progress and logs is not None) as on_tick:
-        found = local_run.profile(
-            given.command_line(steps=steps),
+        profiled = local_run.profile(
+            file.command_line(steps=steps),
             workers=workers,
             duration_s=duration,
             directory=job.resolve().parent,
             logs=logs,
             on_tick=on_tick,
         )
-    # The command is in the job's file; as it was run it names this machine's folders.
-    facts = {key: value for key, value in found.recording.metadata.items() if not key.startswith("command.")}
-    local_run_file.write(found.run, found.processes, facts, path)
-    run = found.run
+    # The command is left out: it names folders of this machine, and the job's file has it.
+    facts = {
+        key: value for key, value in profiled.recording.metadata.items() if not key.startswith("command.")
+    }
+    local_run_file.write(profiled.run, profiled.processes, facts, path)
+    run = profiled.run
     rows: tuple[Record, ...] = tuple(
         {
             "process": name,
@@ -87,7 +93,7 @@ def profile(
             "rx_mib": float(run.net_in_bytes[:, index].sum()) / _MIB,
             "tx_mib": float(run.net_out_bytes[:, index].sum()) / _MIB,
         }
-        for index, name in enumerate(found.processes)
+        for index, name in enumerate(profiled.processes)
     )
     notes = (
         f"{len(run.step_s)} steps of {1000 * float(np.median(run.step_s)):.1f} ms (median), "

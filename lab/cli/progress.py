@@ -1,6 +1,6 @@
-"""A progress bar on standard error for work that takes longer than a glance.
+"""Shows a progress bar on standard error for work that takes longer than two seconds.
 
-For: verbs that simulate. Not for: standard output, which carries results alone.
+For: verbs that simulate or learn. Not for: standard output, which carries results only.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from types import TracebackType
 from typing import Self
 
 PATIENCE_S = 2.0
-"""Work that is done within this time needs no bar; a bar that flashes by is noise."""
+"""Time until the bar appears, s. Shorter work needs no bar."""
 
 PREPARING = "preparing (the first time the twin is compiled too: about 15 s)"
-"""Where nothing else is given: a trace is read, a workload profiled."""
+"""Text of the bar before the first run begins: a trace is read, a workload is profiled."""
 
 
 class Bar:
-    """Progress over several runs: call it with (label, fraction of that run), as lab.runs.runner does.
+    """Progress over several runs. Call it with (label, fraction of that run), as lab.runs.runner does.
 
-    Runs may go on side by side. Shows itself only on a terminal, only after PATIENCE_S, and clears itself
-    when left. preparing: what it says while no run has begun.
+    Runs may go on side by side. The bar appears only on a terminal, only after PATIENCE_S, and disappears at
+    the end. preparing: its text before a run has begun.
     """
 
     def __init__(self, runs: int, *, wanted: bool, preparing: str = PREPARING) -> None:
@@ -42,14 +42,14 @@ class Bar:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        # One that is appearing right now is waited for, so that nothing stays on the screen.
+        # Wait for a bar that is just appearing, so that nothing stays on the screen.
         with self._lock:
             self._timer = None
             if self._live is not None:
                 self._live.stop()
 
     def __call__(self, label: str, fraction: float) -> None:
-        """Shows that the run `label` has come to `fraction` (0..1)."""
+        """Shows that the run `label` has reached `fraction` (0 to 1)."""
         self._fractions[label] = fraction
         if self._live is not None:
             done = sum(self._fractions.values())
@@ -63,7 +63,7 @@ class Bar:
 
 
 class _Live:
-    """The bar itself, once it is on the screen."""
+    """The bar on the screen."""
 
     def __init__(self, runs: int) -> None:
         from rich.console import Console

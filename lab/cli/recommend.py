@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from control.recommender import RECOMMENDERS
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit
 from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
@@ -31,11 +32,10 @@ _COLUMNS = (
     Column("price_usd_h", "price", "$/h", 3),
     Column("reason", "reason"),
 )
-_METHODS = "transfer, analytic, cherrypick, ernest, cost-opt, time-opt, scala-opt, random, exhaustive"
 
 
 class By(StrEnum):
-    """What the ranking is by."""
+    """The quantity that the ranking minimises."""
 
     COST = "cost"
     TIME = "time"
@@ -46,19 +46,20 @@ def recommend(
         Path,
         typer.Argument(metavar="JOB", help="A job's file, or a shipped job's name.", show_default=False),
     ],
-    by: Annotated[By, typer.Option("--by", help="What the ranking is by.")] = By.COST,
+    by: Annotated[By, typer.Option("--by", help="Quantity to minimise.")] = By.COST,
     deadline: Annotated[
-        str | None, typer.Option("--deadline", metavar="TIME", help="The job's, e.g. 6h or 90m.")
+        str | None,
+        typer.Option("--deadline", metavar="TIME", help="Longest time of the job, e.g. 6h or 90m."),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", metavar="USD", help="For the whole job.")
+        float | None, typer.Option("--budget", metavar="USD", help="Largest cost of the whole job.")
     ] = None,
     budget_per_hour: Annotated[
-        float | None, typer.Option("--budget-per-hour", metavar="USD", help="For the cluster.")
+        float | None, typer.Option("--budget-per-hour", metavar="USD", help="Largest price of the cluster.")
     ] = None,
-    region: Annotated[str, typer.Option("--region", help="Whose prices are used.")] = "us-central1",
+    region: Annotated[str, typer.Option("--region", help="Region of the prices.")] = "us-central1",
     market: Annotated[
-        str, typer.Option("--market", metavar="on-demand|spot", help="Which prices.")
+        str, typer.Option("--market", metavar="on-demand|spot", help="Market of the prices.")
     ] = "on-demand",
     types: Annotated[
         str | None,
@@ -69,12 +70,14 @@ def recommend(
         typer.Option("--workers", metavar="N,N,…", help="Numbers of workers. Default: 1,2,3,4,6,8,12,16."),
     ] = None,
     server: Annotated[
-        str, typer.Option("--server", metavar="TYPE", help="Type of one parameter server. Default: none.")
+        str, typer.Option("--server", metavar="TYPE", help="Type of a parameter server. Default: none.")
     ] = "",
-    method: Annotated[str, typer.Option("--method", metavar="NAME", help=f"One of {_METHODS}.")] = "transfer",
+    method: Annotated[
+        str, typer.Option("--method", metavar="NAME", help=f"One of {', '.join(RECOMMENDERS)}.")
+    ] = "transfer",
     catalogue: Annotated[
         Path | None,
-        typer.Option("--catalogue", metavar="FILE.csv", help="Prices of your own. Default: those that ship."),
+        typer.Option("--catalogue", metavar="FILE.csv", help="Your own prices. Default: those that ship."),
     ] = None,
     measurements: Annotated[
         Path | None,
@@ -91,9 +94,9 @@ def recommend(
 ) -> None:
     """Rank clusters for a training job by cost or time, with intervals, and say which one to try next.
 
-    Trials that are added with `twinbed measurements import` under the job's name sharpen the answer.
+    Add trials under the job's name with `twinbed measurements import` to sharpen the answer.
     """
-    from control.recommender.model import Objective
+    from control.jobs import Objective
     from lab.ask import shipped
     from lab.cli.progress import Bar
     from lab.cloud.input import job_file
@@ -101,8 +104,6 @@ def recommend(
     from lab.cloud.run import recommending
     from traces.catalogue.catalogue import load
 
-    if method not in list(recommending.Method):
-        raise ScenarioError(f"--method {method}: no such recommender; there are {_METHODS}")
     question = recommending.Question(
         job=job_file.as_job(job_file.load(shipped.path_of("job", job))),
         market=recommending.Market(
@@ -113,40 +114,41 @@ def recommend(
             server,
         ),
         objective=Objective(by.value),
-        method=recommending.Method(method),
+        method=method,
         budget_usd=float("inf") if budget is None else budget,
         budget_usd_h=float("inf") if budget_per_hour is None else budget_per_hour,
         deadline_s=float("inf") if deadline is None else recommending.seconds(deadline),
     )
     with Bar(1, wanted=not no_progress, preparing="learning from past jobs (a dozen: ten seconds)"):
-        found = recommending.answer(question, load(catalogue), Measurements(measurements), most=top)
-    emit(_result(found, by), form)
+        answer = recommending.answer(question, load(catalogue), Measurements(measurements), most=top)
+    emit(_result(answer, by), form)
 
 
-def _result(found: recommending.Answer, by: By) -> Result:
+def _result(answer: recommending.Answer, by: By) -> Result:
     rows: tuple[Record, ...] = tuple(
         {
             "rank": rank,
-            "configuration": str(each.configuration),
-            "time_h": each.time_s / 3600,
-            "time_low_h": each.time_interval.low / 3600,
-            "time_high_h": each.time_interval.high / 3600,
-            "cost_usd": each.cost_usd,
-            "cost_low_usd": each.cost_interval.low,
-            "cost_high_usd": each.cost_interval.high,
-            "price_usd_h": each.price_usd_h,
-            "reason": each.reason,
+            "configuration": str(row.configuration),
+            "time_h": row.time_s / 3600,
+            "time_low_h": row.time_interval.low / 3600,
+            "time_high_h": row.time_interval.high / 3600,
+            "cost_usd": row.cost_usd,
+            "cost_low_usd": row.cost_interval.low,
+            "cost_high_usd": row.cost_interval.high,
+            "price_usd_h": row.price_usd_h,
+            "reason": row.reason,
         }
-        for rank, each in enumerate(found.ranking, start=1)
+        for rank, row in enumerate(answer.ranking, start=1)
     )
-    verb = "Take" if found.stopped else "Try next"
-    step = f"{verb}: {found.next_configuration} at {found.next_price_usd_h:.3f} $/h ({found.next.reason})."
     return Result(
         _COLUMNS,
         rows,
-        facts={"ranked by": by.value, "prices": "; ".join(_price(each) for each in found.prices.values())},
+        facts={
+            "ranked by": by.value,
+            "prices": "; ".join(_price(listing) for listing in answer.prices.values()),
+        },
         legend="time and cost are medians; from–to holds with 90 %",
-        notes=(step, *found.notes),
+        notes=(answer.next_step, *answer.notes),
     )
 
 

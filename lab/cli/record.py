@@ -1,6 +1,6 @@
-"""`twinbed record`: runs a command and keeps what it used, as a trace.
+"""`twinbed record`: records what a command uses, as a trace.
 
-For: the verb's options, its progress line and its exit code. Not for: recording (testbed) nor reading the
+For: the verb's options, its progress line and its exit code. Not for: recording (testbed), or reading the
 request and summing up (lab.containers.input.recording).
 """
 
@@ -29,7 +29,7 @@ _COMMAND_FAILED = 1
 
 
 class Network(StrEnum):
-    """What the containers are connected with."""
+    """How the containers are connected."""
 
     HOST = "host"
     OWN = "own"
@@ -40,7 +40,7 @@ def record(
         list[str] | None,
         typer.Argument(
             metavar="-- COMMAND…",
-            help="What to run, after `--`. Several: --container name=A -- COMMAND… --container name=B -- …",
+            help="The command, after `--`. Several: --container name=A -- COMMAND… --container name=B -- …",
             show_default=False,
         ),
     ] = None,
@@ -49,34 +49,36 @@ def record(
         typer.Option(
             "--container",
             metavar="name=NAME[,KEY=VALUE…]",
-            help="Names the container of the command after the next `--`. Keys: cpu_quota_cores, "
+            help="Container for the command after the next `--`. Keys: name, cpu_quota_cores, "
             "memory_limit_bytes, app. Repeatable.",
             show_default=False,
         ),
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="YAML", help="Containers from a file instead.", show_default=False),
+        typer.Option("--file", metavar="YAML", help="Read the containers from a file.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             metavar="TRACE.parquet",
-            help="Where the trace is written. Default: NAME-<UTC time>.parquet here.",
+            help="File of the trace. Default: NAME-<UTC time>.parquet in this folder.",
             show_default=False,
         ),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", metavar="NAME", help="The recording's and its application's. Default: the command's."
+            "--name",
+            metavar="NAME",
+            help="Name of the recording and of its application. Default: the command.",
         ),
     ] = None,
     interval: Annotated[
         float | None,
         typer.Option(
-            "--interval", metavar="SECONDS", help="Between samples. Default: 0.1.", show_default=False
+            "--interval", metavar="SECONDS", help="Time between samples. Default: 0.1.", show_default=False
         ),
     ] = None,
     duration: Annotated[
@@ -84,7 +86,7 @@ def record(
         typer.Option(
             "--duration",
             metavar="SECONDS",
-            help="Stop then what still runs. Default: until all commands have ended.",
+            help="Stop after this time. Default: when all commands have ended.",
             show_default=False,
         ),
     ] = None,
@@ -92,8 +94,9 @@ def record(
         Network | None,
         typer.Option(
             "--network",
-            help="host: the machine's, bytes not counted (default). own: a network namespace each, bytes "
-            "counted; they reach each other by $TWINBED_ADDRESS_<NAME>, and nothing else.",
+            help="host: the network of this machine, bytes are not counted (default). own: a network "
+            "namespace per container, bytes are counted; containers reach only each other, by "
+            "$TWINBED_ADDRESS_<NAME>.",
             show_default=False,
         ),
     ] = None,
@@ -102,8 +105,8 @@ def record(
         typer.Option(
             "--logs",
             metavar="FOLDER",
-            help="Write each command's output to FOLDER/NAME.log instead of passing it through; a terminal "
-            "then shows progress.",
+            help="Write each command's output to FOLDER/NAME.log and show progress on the terminal. Default: "
+            "pass the output through.",
             show_default=False,
         ),
     ] = None,
@@ -112,8 +115,8 @@ def record(
 ) -> None:
     """Record what a command uses: CPU, throttling, memory and network, every 100 ms, in its own cgroup.
 
-    Needs root and cgroups. Exit code 1 when the trace was written but a command failed. Ctrl-C ends the
-    commands and writes nothing; for a command that does not end by itself, give --duration.
+    Needs root and cgroups. The exit code is 1 if the trace was written but a command failed. Ctrl-C ends the
+    commands and writes nothing. For a command that does not end by itself, give --duration.
     """
     from lab.containers.input.recording import as_result, as_trace
     from testbed.containers.record import recorder
@@ -130,7 +133,7 @@ def record(
             duration_s=request.duration_s if duration is None else duration,
             network_mode=request.network if network is None else network.value,
             logs=logs,
-            # What is to be parsed has standard output for itself.
+            # JSON, CSV and Markdown have standard output for themselves.
             stdout=None if form is Format.TABLE else sys.stderr.fileno(),
             on_tick=on_tick,
         )
@@ -151,14 +154,15 @@ def _request(command: list[str], containers: list[str], file: Path | None, name:
 
 
 def check_folder(path: Path) -> None:
-    """A folder that cannot take the trace is found out before the recording and not after it."""
+    """Raises BackendError if the trace's folder cannot be written, before the recording and not after it."""
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise BackendError(f"{path}: its folder does not exist or cannot be written; choose another --out")
 
 
 @contextmanager
 def progress_line(*, wanted: bool) -> Iterator[Callable[[Progress], None] | None]:
-    """A line on a terminal's standard error: time, samples, missed ticks; None where it is not wanted."""
+    """Shows time, samples and missed ticks in one line on a terminal's standard error. Yields None if it
+    is not wanted."""
     if not (wanted and sys.stderr.isatty()):
         yield None
         return

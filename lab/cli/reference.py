@@ -1,6 +1,6 @@
-"""docs/reference/cli.md: every verb with its arguments and options, from the command line itself.
+"""Writes docs/reference/cli.md: every verb with its arguments and options, from the command line itself.
 
-For: lab.cli.reference_pages, which writes the file. Not for: prose about how to use them (docs/tutorial.md).
+For: lab.cli.reference_pages. Not for: how to use the verbs (docs/tutorial.md).
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Standard output carries the result and nothing else; a failure is one line on st
 
 
 def document() -> str:
-    """The page as Markdown."""
+    """Returns the page as Markdown."""
     root: Any = typer.main.get_command(app)
     verbs = list(_verbs(root, "twinbed"))
     common = {
-        name: each for _, verb in verbs for each in verb.params for name in each.opts if name in _COMMON
+        name: option for _, verb in verbs for option in verb.params for name in option.opts if name in _COMMON
     }
     listed = "".join(_option(common[name]) for name in _COMMON if name in common)
     return (
         f"# Command line\n\n{_EXIT_CODES}\n## Options of every verb\n\n"
-        f"`--store` is there where runs are read or written.\n\n{_HEADER}{listed}"
+        f"Verbs that read or write runs have `--store`.\n\n{_HEADER}{listed}"
         + "".join(_section(name, verb) for name, verb in verbs)
     )
 
@@ -53,18 +53,20 @@ def _verbs(command: Any, name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _section(name: str, verb: Any) -> str:
-    arguments = [each for each in verb.params if each.param_type_name == "argument"]
+    arguments = [parameter for parameter in verb.params if parameter.param_type_name == "argument"]
     options = [
-        each for each in verb.params if each.param_type_name == "option" and not set(each.opts) & set(_COMMON)
+        parameter
+        for parameter in verb.params
+        if parameter.param_type_name == "option" and not set(parameter.opts) & set(_COMMON)
     ]
-    usage = " ".join([name, "[OPTIONS]", *(_metavar(each) for each in arguments)])
+    usage = " ".join([name, "[OPTIONS]", *(_metavar(argument) for argument in arguments)])
     paragraphs = "\n\n".join(" ".join(part.split()) for part in verb.help.strip().split("\n\n"))
     text = f"\n## {name}\n\n```\n{usage}\n```\n\n{paragraphs}\n"
     if arguments:
-        rows = "".join(f"| `{_metavar(each)}` | {_cell(each.help)} |\n" for each in arguments)
+        rows = "".join(f"| `{_metavar(argument)}` | {_cell(argument.help)} |\n" for argument in arguments)
         text += f"\n| argument | meaning |\n|---|---|\n{rows}"
     if options:
-        text += "\n" + _HEADER + "".join(_option(each) for each in options)
+        text += "\n" + _HEADER + "".join(_option(option) for option in options)
     return text
 
 
@@ -75,7 +77,7 @@ def _metavar(argument: Any) -> str:
 
 def _option(option: Any) -> str:
     names = ", ".join(f"`{name}`" for name in option.opts)
-    # A bar inside code is escaped too, as GitHub's tables want it; a less-than sign there is not.
+    # In a table, a bar inside code is escaped too; a less-than sign is not.
     metavar = (option.metavar or str(option.name).upper()).replace("|", "\\|")
     value = "" if option.is_flag else f" `{metavar}`"
     default = option.default

@@ -1,7 +1,8 @@
-"""The generated reference: command line, scenario keys, metrics, policies, JSON schema, from the code itself.
+"""Writes the generated reference from the code: command line, scenario keys, metrics, policies, JSON
+schemas.
 
-For: `python -m lab.cli.reference_pages`, which rewrites the files; a test fails when they are not current.
-Not for: prose (docs/how-to, docs/architecture.md).
+For: `python -m lab.cli.reference_pages`, which rewrites the files. A test fails if a file is not current. Not
+for: prose (docs/how-to, docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _MADE = "<!-- Made by `python -m lab.cli.reference_pages`; edit the code, not th
 
 
 def documents() -> dict[Path, str]:
-    """Every generated file, by its path under the repository's root."""
+    """Returns every generated file, by its path under the repository's root."""
     return {
         Path("scenarios/schema.json"): schema_json(),
         Path("scenarios/apps/schema.json"): app_schema_json(),
@@ -45,13 +46,13 @@ def documents() -> dict[Path, str]:
 def _scenario() -> str:
     head = (
         f"{_MADE}\n# Scenario files\n\n"
-        "A YAML file that asks one question. Unknown keys and keys given twice are errors; what is left out "
-        "has the default shown. `--set KEY=VALUE` reaches every key by its dotted path "
+        "A scenario is a YAML file that asks one question. Unknown keys and keys given twice are errors. A "
+        "key that is left out has the default shown. `--set KEY=VALUE` reaches every key by its dotted path "
         "(`machine.restart_s=5`), and every parameter of a policy as `POLICY.PARAMETER=VALUE` "
         "(`escra.kappa=0.5`). The JSON schema is `scenarios/schema.json`.\n\n"
-        "A run's id is made of what its tables depend on: the resolved scenario without its title and "
+        "A run's id is a hash of all that its tables depend on: the resolved scenario without its title and "
         "question, the policy, the seed, the contents of the trace and of the calibration, and twinbed's "
-        "version. Where the files lie does not matter.\n"
+        "version. The location of the files does not matter.\n"
     )
     roots: tuple[type[BaseModel], ...] = (Scenario, *(kind.scenario_model() for kind in kinds.KINDS))
     models = [model for root in roots for model in _models(root)]
@@ -61,32 +62,32 @@ def _scenario() -> str:
 def _apps() -> str:
     head = (
         f"{_MADE}\n# Application files\n\n"
-        "A YAML file that describes an application: its services, whom they call, and what clients ask for. "
-        "The way in is [a how-to](../how-to/describe-your-application.md). Unknown keys and keys given twice "
-        "are errors; what is left out has the default shown. Names are of letters, digits, `-`, `_`. "
+        "An application is a YAML file with services, the calls between them, and the requests of clients. "
+        "Begin with [the how-to](../how-to/describe-your-application.md). Unknown keys and keys given twice "
+        "are errors. A key that is left out has the default shown. Names have letters, digits, `-` and `_`. "
         "Handlers must not call each other in a cycle. The JSON schema is `scenarios/apps/schema.json`.\n"
     )
     return head + "".join(_section(model) for model in _models(AppSpec))
 
 
 def _section(model: type[BaseModel]) -> str:
-    """The keys of a section; those that it has from another section are told there."""
+    """Returns the keys of a section, without the keys that it inherits from another section."""
     text = " ".join((model.__doc__ or "").split())
     inherited = {key for base in model.__bases__ for key in getattr(base, "model_fields", {})}
     rows = "".join(
-        f"| `{name}` | {_type(each.annotation)} | {_default(each)} | {each.description or ''} |\n"
-        for name, each in model.model_fields.items()
+        f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {field.description or ''} |\n"
+        for name, field in model.model_fields.items()
         if name not in inherited or name in model.__annotations__
     )
     return f"\n## {model.__name__}\n\n{text}\n\n| key | type | default | meaning |\n|---|---|---|---|\n{rows}"
 
 
 def _models(model: type[BaseModel]) -> list[type[BaseModel]]:
-    found = [model]
-    for each in model.model_fields.values():
-        for inner in _inside(each.annotation):
-            found += [one for one in _models(inner) if one not in found]
-    return found
+    models = [model]
+    for field in model.model_fields.values():
+        for inner in _inside(field.annotation):
+            models += [further for further in _models(inner) if further not in models]
+    return models
 
 
 def _inside(annotation: Any) -> list[type[BaseModel]]:
@@ -96,14 +97,14 @@ def _inside(annotation: Any) -> list[type[BaseModel]]:
 
 
 def _type(annotation: Any) -> str:
-    """The type as a reader says it: `number`, `list of text`, a section's name."""
+    """Returns the type in a reader's words: `number`, `list of text`, a section's name."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         return _type(arguments[0])
     if origin in (typing.Union, types.UnionType):
-        return " or ".join(_type(each) for each in arguments if each is not type(None))
+        return " or ".join(_type(argument) for argument in arguments if argument is not type(None))
     if origin is typing.Literal:
-        return " or ".join(f"`{each}`" for each in arguments)
+        return " or ".join(f"`{argument}`" for argument in arguments)
     if origin is list:
         return f"list of {_type(arguments[0])}"
     if origin is dict:
@@ -112,10 +113,10 @@ def _type(annotation: Any) -> str:
     return plain.get(annotation) or str(annotation.__name__)
 
 
-def _default(each: FieldInfo) -> str:
-    if each.is_required():
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
         return "required"
-    value = each.get_default(call_default_factory=True, validated_data={})
+    value = field.get_default(call_default_factory=True, validated_data={})
     if isinstance(value, BaseModel):
         return "see below"
     return "" if value in (None, "", {}, []) else f"`{value}`"
@@ -125,41 +126,41 @@ def _metrics() -> str:
     head = (
         f"{_MADE}\n# Metrics\n\n"
         "Figures of one run, in its table `summary` and, for containers, also in the table `containers`. "
-        "Quantiles "
-        "of limits are over container-periods: one value per container and period in which the container is "
-        "up at "
-        "the period's end. A figure without a meaning for the run (latency where there are no requests, "
-        "memory of a "
-        "trace without memory) is NaN. Tables for people leave out figures that have no meaning for any of "
-        "the runs "
-        "compared. JSON and CSV always have every key, as null or empty.\n"
+        "Quantiles of limits are over container-periods: one value per container and period in which the "
+        "container is up at the period's end. A figure without a meaning for the run (latency without "
+        "requests, "
+        "memory of a trace without memory, a measure that the run does not have) is NaN. Tables for people "
+        "leave "
+        "out figures that have no meaning for any of the compared runs. JSON and CSV always have every key, "
+        "as "
+        "null or empty.\n"
     )
     return head + "".join(f"\n## Runs with {kind.title}\n\n{_listed(kind.metrics())}" for kind in kinds.KINDS)
 
 
 def _listed(metrics: Sequence[Metric]) -> str:
     rows = "".join(
-        f"| `{each.key}` | {each.title} | {each.unit} | {each.better} | {each.definition} |\n"
-        for each in metrics
+        f"| `{metric.key}` | {metric.title} | {metric.unit} | {metric.better} | {metric.definition} |\n"
+        for metric in metrics
     )
     return f"| key | title | unit | better | definition |\n|---|---|---|---|---|\n{rows}"
 
 
 def _policies() -> str:
-    text = f"{_MADE}\n# Policies\n\nWritten `NAME[:KEY=VALUE]…`, e.g. `static:factor=1.0`.\n"
+    text = f"{_MADE}\n# Policies\n\nA policy is written `NAME[:KEY=VALUE]…`, e.g. `static:factor=1.0`.\n"
     for name, (settings, _) in POLICIES.items():
         head = "| parameter | default | unit | range | why |\n|---|---|---|---|---|"
         text += f"\n## {name}\n\n{head if fields(settings) else 'It has no parameters.'}\n"
-        for each in fields(settings()):
-            about = each.metadata
+        for field in fields(settings()):
+            about = field.metadata
             limits = "–".join("" if about[key] is None else f"{about[key]:g}" for key in ("low", "high"))
-            default = getattr(settings(), each.name)
-            text += f"| `{each.name}` | `{default}` | {about['unit']} | {limits} | {about['why']} |\n"
+            default = getattr(settings(), field.name)
+            text += f"| `{field.name}` | `{default}` | {about['unit']} | {limits} | {about['why']} |\n"
     return text
 
 
 def main() -> None:
-    """Writes all generated files."""
+    """Write all generated files."""
     for path, text in documents().items():
         target = ROOT / path
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -1,13 +1,14 @@
-"""`twinbed testbed doctor|up|status|down`: what this machine can do, what of ours is on it, and its removal.
+"""`twinbed testbed doctor|up|capture|status|down`: what this machine can do, what is on it, its removal.
 
-For: the verbs, for containers and fabrics. Not for: finding out (their doctors), making (testbed.fabric.up)
-nor removing (their leftovers).
+For: the verbs, for containers and fabrics. Not for: finding out (their doctors), making (testbed.fabric.up),
+capturing (testbed.fabric.capture) nor removing (their leftovers).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,6 +60,23 @@ _ENDPOINTS = (
     Column("loopback", "Tunnel end"),
     Column("tors", "Uplinks to"),
 )
+_PACKET = (
+    Column("at_ms", "At ms", decimals=3),
+    Column("device", "Device"),
+    Column("protocol", "Protocol"),
+    Column("source", "From"),
+    Column("destination", "To"),
+    Column("size_bytes", "Bytes", decimals=0),
+    Column("vni", "VNI", decimals=0),
+    Column("inner_source", "Inner from"),
+    Column("inner_destination", "Inner to"),
+    Column("bfd_state", "BFD"),
+    Column("bfd_multiplier", "Multiplier", decimals=0),
+    Column("bfd_interval_s", "Interval s", decimals=3),
+    Column("opcode", "Operation"),
+    Column("queue_pair", "QP", decimals=0),
+    Column("sequence", "PSN", decimals=0),
+)
 _CONTAINERS, _FABRIC = "containers", "fabric"
 _LIVE, _LEFT = "live", "left over"
 
@@ -108,6 +126,14 @@ def up(
     file: Annotated[
         Path | None,
         typer.Argument(metavar="[PLAN.yaml]", help="What the fabric is to be; options come first."),
+    ] = None,
+    topo: Annotated[
+        str | None,
+        typer.Option(
+            "--topo",
+            metavar="FILE.py:CLASS",
+            help="A mininet.topo.Topo of your own: its hosts, its switches as ToRs, and its links' bw.",
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option("--name", metavar="NAME", help="Of the fabric; the default is fabric.")
@@ -160,9 +186,56 @@ def up(
         "stock": stock,
         "fast_path": fast_path,
     }
+    names: tuple[str, ...] = ()
+    if topo is not None:
+        from testbed.fabric.topo import read
+
+        read_topo = read(topo)
+        for key, value in read_topo.options().items():
+            if value is not None and options[key] is not None:
+                raise typer.BadParameter(f"--topo decides {key}; leave out the option for it")
+            options[key] = options[key] if value is None else value
+        names = (*read_topo.hosts, *read_topo.tors)
     wanted = plan(file, options)
     fabric = make(wanted, lasting=True, progress=_teller(wanted=not no_progress))
-    emit(_endpoints(fabric), form)
+    emit(_endpoints(fabric, names), form)
+
+
+@app.command("capture")
+def capture(
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLACE",
+            help="A host (h0), a ToR (t0) or an endpoint (h0e0), or one device there (h0:tor1).",
+        ),
+    ],
+    name: Annotated[str, typer.Option("--name", metavar="NAME", help="The fabric's name.")] = "fabric",
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="S", help="Longest duration of the capture.")
+    ] = 10.0,
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", help="End after this many decoded packets.")
+    ] = 100,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.pcap", help="Also write all packets to this file.")
+    ] = None,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Capture packets in a fabric that is up, and decode VXLAN, BFD and RoCEv2.
+
+    Packets of other protocols are only counted, but --out has them too. Needs root.
+    """
+    from testbed.fabric.capture import capture as run_capture
+    from testbed.fabric.up import load
+
+    _teller(wanted=not no_progress)(f"capturing at {place} for up to {seconds:g} s")
+    packets, others = run_capture(load(name), place, seconds=seconds, count=count, out=out)
+    rows = tuple({**asdict(packet), "at_ms": packet.at_s * 1e3} for packet in packets)
+    notes = (f"{len(rows)} packets decoded, {others} of other protocols.",)
+    used = [column for column in _PACKET if any(row[column.key] is not None for row in rows)]
+    emit(Result(tuple(used) if form in (Format.TABLE, Format.MARKDOWN) else _PACKET, rows, notes=notes), form)
 
 
 @app.command("status")
@@ -229,7 +302,8 @@ def _teller(*, wanted: bool) -> Callable[[str], None]:
     return lambda what: typer.echo(f"{what} …", err=True)
 
 
-def _endpoints(fabric: Fabric) -> Result:
+def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
+    """names: what the user's topology calls the hosts and the ToRs."""
     rows = tuple(
         {
             "endpoint": end.namespace,
@@ -243,10 +317,12 @@ def _endpoints(fabric: Fabric) -> Result:
         for end in host.endpoints
     )
     first = fabric.hosts[0].endpoints[0].namespace
-    notes = (
+    notes: tuple[str, ...] = (
         f"Run something there: sudo nsenter --net=/run/netns/{first} COMMAND",
         f"Remove it: sudo twinbed testbed down {fabric.plan.name}",
     )
+    called = zip(names, fabric.routers, strict=bool(names))
+    notes += tuple(f"{name} is {router.namespace}." for name, router in called)
     return Result(_ENDPOINTS, rows, notes=notes)
 
 

@@ -1,6 +1,6 @@
-"""`twinbed traces`: which recordings and formats there are, what is in a trace, and converting one.
+"""`twinbed traces`: lists recordings and formats, inspects a trace, converts one.
 
-For: the verbs; the package `traces` reads and checks.
+For: the verbs. Not for: reading and checking (traces).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ app = typer.Typer(help="List, inspect and convert traces.", no_args_is_help=True
 
 _MIB = 1 << 20
 _SHOWN = 30
-"""Containers that people are shown; machines get all of them."""
+"""Number of containers in the table for people. JSON and CSV have all."""
 
 
 @app.command("list")
@@ -40,7 +40,7 @@ def list_(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = Fal
     from traces.load import FORMATS, load, shipped
 
     rows = [{"kind": "recording", "name": name, "about": _about(load(name))} for name in shipped()]
-    rows += [{"kind": "format", "name": each.name, "about": each.description} for each in FORMATS.values()]
+    rows += [{"kind": "format", "name": entry.name, "about": entry.description} for entry in FORMATS.values()]
     columns = (Column("kind", "Kind"), Column("name", "Name"), Column("about", "What it is"))
     emit(Result(columns, tuple(rows)), form)
 
@@ -60,11 +60,11 @@ def inspect(
     notes = list(loaded.notes)
     columns = _USAGE
     if form in (Format.TABLE, Format.MARKDOWN):
-        # What all containers share is said above the table.
+        # A value that all containers share is in a note above the table.
         columns = tuple(
-            each
-            for each in _USAGE
-            if each.key not in ("app", "present_s") or len({row[each.key] for row in rows}) > 1
+            column
+            for column in _USAGE
+            if column.key not in ("app", "present_s") or len({row[column.key] for row in rows}) > 1
         )
     if columns is not _USAGE and len(rows) > _SHOWN:
         notes.insert(
@@ -85,10 +85,12 @@ def convert(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Convert a trace of any known format; the file is written whole or not at all."""
+    """Convert a trace of any known format. The file is written whole or not at all."""
     del no_progress
     if out.suffix not in (".parquet", ".csv"):
-        raise TraceError(f"{out}: a trace is written as .parquet or .csv; name the file so")
+        raise TraceError(
+            f"{out}: a trace is written as .parquet or .csv; give the file one of these suffixes"
+        )
     loaded = _load(trace, trace_format, trace_option)
     notes: tuple[str, ...] = ()
     if out.suffix == ".csv":
@@ -109,7 +111,7 @@ def convert(
 _USAGE = (
     Column("container", "Container"),
     Column("app", "App"),
-    Column("present_s", "There", "s", 1),
+    Column("present_s", "Present", "s", 1),
     *(Column(f"cpu_{key}_cores", f"CPU {key}", "cores", 3) for key in ("mean", "p50", "p99", "max")),
     *(Column(f"memory_{key}_mib", f"Mem {key}", "MiB", 1) for key in ("mean", "p50", "p99", "max")),
 )
@@ -122,25 +124,28 @@ def _load(source: str, trace_format: str | None, options: list[str] | None) -> U
 
 
 def _usage(trace: UsageTrace) -> list[dict[str, str | float | None]]:
-    """Per container: how long it is there, and mean, quantiles and maximum while it is."""
+    """Returns for each container how long it is present, and mean, quantiles and maximum of its use while
+    it is."""
     import numpy as np
 
     rows = []
     memory_known = np.asarray(trace.memory_bytes.any(axis=0))
     for column, name in enumerate(trace.containers):
-        here = trace.present[:, column]
+        present = trace.present[:, column]
         row: dict[str, str | float | None] = {
             "container": name,
             "app": trace.apps[column],
-            "present_s": float(here.sum() * trace.interval_s),
+            "present_s": float(present.sum() * trace.interval_s),
         }
         for key, values, known in (
-            ("cpu_{}_cores", trace.cpu_cores[here, column], True),
-            ("memory_{}_mib", trace.memory_bytes[here, column] / _MIB, bool(memory_known[column])),
+            ("cpu_{}_cores", trace.cpu_cores[present, column], True),
+            ("memory_{}_mib", trace.memory_bytes[present, column] / _MIB, bool(memory_known[column])),
         ):
-            figures = [values.mean(), *np.quantile(values, [0.5, 0.99, 1.0])] if here.any() and known else []
-            for what, figure in zip(("mean", "p50", "p99", "max"), figures or [None] * 4, strict=True):
-                row[key.format(what)] = None if figure is None else float(figure)
+            figures = (
+                [values.mean(), *np.quantile(values, [0.5, 0.99, 1.0])] if present.any() and known else []
+            )
+            for statistic, figure in zip(("mean", "p50", "p99", "max"), figures or [None] * 4, strict=True):
+                row[key.format(statistic)] = None if figure is None else float(figure)
         rows.append(row)
     return rows
 

@@ -1,7 +1,7 @@
-"""What the pages read more than once, kept in memory between reruns and shared by all sessions.
+"""Keeps in memory what the pages read more than once, between reruns and for all sessions.
 
-For: bounded caches over lab.charts, traces and applications. Not for: computing. A run is told by its path
-and its tables' checksums, so a run that is replaced under the same id is read afresh.
+For: bounded caches over lab.charts, traces and applications. Not for: computing. A run is identified by its
+path and its tables' checksums, so a run that was replaced under the same id is read again.
 """
 
 from __future__ import annotations
@@ -32,71 +32,71 @@ _RUN: dict[str | type[Any], Callable[[Any], Any]] = {Run: _identity}
 
 @st.cache_data(max_entries=24, show_spinner=False, hash_funcs=_RUN)
 def container(run: Run, name: str) -> pd.DataFrame:
-    """`series.container`."""
+    """Returns the cached result of `series.container`."""
     return series.container(run, name)
 
 
 @st.cache_data(max_entries=96, show_spinner=False, hash_funcs=_RUN)
 def events(run: Run, name: str) -> pd.DataFrame:
-    """`series.events`."""
+    """Returns the cached result of `series.events`."""
     return series.events(run, name)
 
 
 @st.cache_data(max_entries=96, show_spinner=False, hash_funcs=_RUN)
 def slack_distribution(run: Run, quantity: str) -> pd.DataFrame:
-    """`series.slack_distribution`."""
+    """Returns the cached result of `series.slack_distribution`."""
     return series.slack_distribution(run, quantity)
 
 
 @st.cache_data(max_entries=96, show_spinner=False, hash_funcs=_RUN)
 def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
-    """`series.throttled_share`."""
+    """Returns the cached result of `series.throttled_share`."""
     return series.throttled_share(run, buckets)
 
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def recording(name: str) -> UsageTrace:
-    """A shipped recording. Shared, not copied: nobody may change it. Raises TraceError."""
+    """Returns a shipped recording. It is shared, so nobody may change it. Raises TraceError."""
     return load(name)
 
 
 @st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
 def clients_over_time(run: Run, most: int) -> pd.DataFrame:
-    """`services.over_time`."""
+    """Returns the cached result of `services.over_time`."""
     return services.over_time(run, most)
 
 
 @st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
 def latency_distribution(run: Run) -> pd.DataFrame:
-    """`services.latency_distribution`."""
+    """Returns the cached result of `services.latency_distribution`."""
     return services.latency_distribution(run)
 
 
 @st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
 def fates(run: Run) -> pd.DataFrame:
-    """`services.fates`."""
+    """Returns the cached result of `services.fates`."""
     return services.fates(run)
 
 
 @st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
 def by_kind(run: Run) -> pd.DataFrame:
-    """`services.by_kind`."""
+    """Returns the cached result of `services.by_kind`."""
     return services.by_kind(run)
 
 
 @st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
 def by_container(run: Run) -> pd.DataFrame:
-    """`services.by_container`."""
+    """Returns the cached result of `services.by_container`."""
     return services.by_container(run)
 
 
 @st.cache_data(max_entries=8, show_spinner=False)
 def application(name: str) -> AppSpec:
-    """A shipped application. Raises ScenarioError."""
+    """Returns a shipped application. Raises ScenarioError."""
     return load_app(name)
 
 
 @st.cache_data(max_entries=2, show_spinner="Comparing twin and testbed", hash_funcs=_RUN)
 def cells(runs: list[Run]) -> list[Cell]:
-    """`stored.cells`."""
+    """Returns the cached result of `stored.cells`."""
     return stored.cells(runs)

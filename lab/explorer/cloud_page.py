@@ -1,7 +1,8 @@
 """The page "Cloud": which cluster trains a job cheapest or fastest, why, and what if a price moves.
 
 For: this page. Not for: recommending (lab.cloud.run.recommending), the left side (cloud_question.py) or
-charts (lab.charts.cloud). An answer may take seconds, so it is asked for by a button and kept until the next.
+charts (lab.charts.cloud). An answer may take seconds, so a button asks for it, and it is kept until the next
+one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
-from control.recommender.model import Objective, Recommendation
+from control.jobs import Objective
+from control.recommender.ports import Recommendation
 from lab.charts import cloud as charts
 from lab.cloud.input.store import Measurements
 from lab.cloud.run import recommending
@@ -34,16 +36,16 @@ _ROWS_AT_ONCE, _RANKING_PX = 8, 480
 
 @dataclass(frozen=True, slots=True)
 class _Answered:
-    """The last question with its answer, or the line that says why there is none."""
+    """The last question with its answer, or with the problem that prevented one."""
 
     chosen: Choices
     question: Question
-    found: Answer | None
+    answer: Answer | None
     problem: str = ""
 
 
 def page() -> None:
-    """Draws the page."""
+    """Draw the page."""
     st.title("Cloud", anchor=False)
     catalogue = load()
     with st.sidebar:
@@ -64,10 +66,10 @@ def page() -> None:
         return
     if answered.chosen != chosen:
         st.info("The choices on the left have changed since this answer: press Recommend to ask again.")
-    if answered.found is None:
+    if answered.answer is None:
         st.error(html.markdown(answered.problem))
         return
-    _show(answered.question, answered.found, catalogue)
+    _show(answered.question, answered.answer, catalogue)
 
 
 def _question(chosen: Choices) -> Question | None:
@@ -82,41 +84,38 @@ def _ask(chosen: Choices, question: Question, catalogue: Catalogue) -> _Answered
     candidates = len(catalogue.listings) * len(question.market.workers)
     try:
         with st.spinner("Learning from past jobs and ranking…"):
-            found = recommending.answer(question, catalogue, Measurements(), most=candidates)
+            answer = recommending.answer(question, catalogue, Measurements(), most=candidates)
     except TwinbedError as error:
         return _Answered(chosen, question, None, str(error))
-    return _Answered(chosen, question, found)
+    return _Answered(chosen, question, answer)
 
 
-def _show(question: Question, found: Answer, catalogue: Catalogue) -> None:
-    frame = charts.ranking(found.ranking)
-    known = [each for each in found.ranking if np.isfinite(each.time_s)]
-    _why(found)
+def _show(question: Question, answer: Answer, catalogue: Catalogue) -> None:
+    frame = charts.ranking(answer.ranking)
+    known = [row for row in answer.ranking if np.isfinite(row.time_s)]
+    _why(answer)
     if known:
         st.subheader("Cost and time of every candidate", anchor=False)
         bounds = {"deadline_h": question.deadline_s / 3600, "budget_usd": question.budget_usd}
         st.altair_chart(charts.pareto(frame, **bounds), key="cloud_pareto")
         st.caption(
-            "Medians; the pointer shows a candidate's 90 % intervals. No candidate is both faster and "
-            "cheaper than one on the front. Dashed: deadline and budget."
+            "Points are medians; hover over one to see its 90 % intervals. No candidate is both faster and "
+            "cheaper than one on the front. Dashed lines are deadline and budget."
         )
     _ranking(question, frame)
     if known:
         _what_if(question, known, catalogue)
 
 
-def _why(found: Answer) -> None:
-    best = found.ranking[0]
+def _why(answer: Answer) -> None:
+    best = answer.ranking[0]
     st.subheader("Why this one", anchor=False)
     st.markdown(f"**{html.markdown(str(best.configuration))}**: {html.markdown(_figures(best))}.")
     lines = [f"{best.reason[:1].upper()}{best.reason[1:]}."]
-    if len(found.ranking) > 1 and np.isfinite(best.time_s):
-        lines.append(_beside(best, found.ranking[1]))
-    verb = "Take" if found.stopped else "Try next"
-    lines.append(
-        f"{verb}: {found.next_configuration} at {found.next_price_usd_h:.3f} $/h ({found.next.reason})."
-    )
-    st.markdown("\n".join(f"- {html.markdown(line)}" for line in (*lines, *found.notes)))
+    if len(answer.ranking) > 1 and np.isfinite(best.time_s):
+        lines.append(_beside(best, answer.ranking[1]))
+    lines.append(answer.next_step)
+    st.markdown("\n".join(f"- {html.markdown(line)}" for line in (*lines, *answer.notes)))
 
 
 def _figures(row: Recommendation) -> str:
@@ -155,7 +154,7 @@ def _ranking(question: Question, frame: pd.DataFrame) -> None:
             "reason": frame["reason"].map(html.markdown),
         }
     )
-    # A table breaks its lines, which a data frame does not: reasons are sentences.
+    # Reasons are sentences: st.table wraps their lines, st.dataframe does not.
     with st.container(height=_RANKING_PX if len(shown) > _ROWS_AT_ONCE else "content", border=False):
         st.table(shown.set_index("rank"), hide_index=False)
     downloads.ranking(frame, question.job.name)
@@ -169,7 +168,7 @@ def _spans(frame: pd.DataFrame, middle: str, low: str, high: str) -> list[str]:
 def _what_if(question: Question, ranking: Sequence[Recommendation], catalogue: Catalogue) -> None:
     st.subheader("What if the price moves", anchor=False)
     among, used = recommending.priced(catalogue, question.market)
-    names = list(dict.fromkeys(each.configuration.instance for each in ranking))
+    names = list(dict.fromkeys(row.configuration.instance for row in ranking))
     left, right = st.columns([1, 2])
     name = left.selectbox("Price of", names, key="cloud_moved")
     factor = right.select_slider(
@@ -187,7 +186,7 @@ def _what_if(question: Question, ranking: Sequence[Recommendation], catalogue: C
         st.markdown(same if question.objective is Objective.COST else f"{same} The ranking is by time.")
         return
     spans = [f"{turns[0].configuration} below × {turns[1].factor:.2f}"]
-    spans += [f"{each.configuration} from × {each.factor:.2f} on" for each in turns[1:]]
+    spans += [f"{turn.configuration} from × {turn.factor:.2f} on" for turn in turns[1:]]
     st.markdown(f"Best: {html.markdown('; '.join(spans))}.")
-    ever = list(dict.fromkeys(each.configuration for each in turns))[:_MOST_LINES]
+    ever = list(dict.fromkeys(turn.configuration for turn in turns))[:_MOST_LINES]
     st.altair_chart(charts.moved_prices(prices.costs(ever), factor), key="cloud_prices")

@@ -1,7 +1,7 @@
 """What if the price of one instance type moves: the same predictions, ranked at other prices.
 
-For: the slider of the page "Cloud". Not for: predicting anew; how long a job takes does not depend on what
-it costs. Times and intervals are those of the answer, so a type that it left out stays out.
+For: the slider of the page "Cloud". Not for: new predictions, because a job's time does not depend on prices.
+Times and intervals are those of the answer, so a type that the answer left out stays out.
 """
 
 from __future__ import annotations
@@ -13,29 +13,31 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri
 
-from control.recommender.model import Candidates, Configuration, Recommendation
-from control.recommender.ports import Request
+from control.jobs import Candidates, Configuration
+from control.recommender.ports import Recommendation, Request
 from control.recommender.ranking import Prediction, ranked
 from lab.cloud.run.recommending import Question
 
 LOW, HIGH = 0.1, 5.0
-"""The range of a price's factor."""
+"""Range of the factor on a price."""
 _STEPS = 200
+"""Steps of equal ratio in which that range is searched."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """From this factor of the type's price on (from LOW upwards), this configuration is the best."""
+    """The factor on the price from which a configuration is the best."""
 
     factor: float
     configuration: Configuration
 
 
 class MovedPrices:
-    """The answer to a question, asked again at other prices of `instance`.
+    """The answer to a question at other prices of one instance type.
 
-    among: the candidates of the question at today's prices, `price_usd_h` that of one instance; ranking: the
-    answer's, with every time known.
+    question, ranking: the question and the rows of its answer, all with known times.
+    among: the question's candidates at today's prices.
+    instance, price_usd_h: the type whose price moves, and its price today, US$/h.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class MovedPrices:
         price_usd_h: float,
     ) -> None:
         place = {among.configuration(row): row for row in range(len(among))}
-        self._among = among.take(np.array([place[each.configuration] for each in ranking]))
+        self._among = among.take(np.array([place[row.configuration] for row in ranking]))
         self._predicted = _predicted(ranking)
         self._question = question
         billed = self._among.count * (self._among.name == instance)
@@ -55,28 +57,27 @@ class MovedPrices:
         self._moving_usd_h = billed * price_usd_h
 
     def best(self, factor: float) -> Recommendation:
-        """What is recommended at `factor` times the type's price."""
-        given = self._question
+        """Return the best configuration at `factor` times the type's price."""
         request = Request(
-            job=given.job,
+            job=self._question.job,
             candidates=self._at(factor),
-            objective=given.objective,
-            budget_usd=given.budget_usd,
-            deadline_s=given.deadline_s,
+            objective=self._question.objective,
+            budget_usd=self._question.budget_usd,
+            deadline_s=self._question.deadline_s,
         )
         return ranked(request, self._predicted, 1)[0]
 
     def turns(self) -> list[Turn]:
-        """Where the best changes between LOW and HIGH, to within one of _STEPS; the first is at LOW."""
-        found: list[Turn] = []
+        """Return where the best changes between LOW and HIGH, to within a step; the first turn is at LOW."""
+        turns: list[Turn] = []
         for factor in np.geomspace(LOW, HIGH, _STEPS + 1):
             best = self.best(float(factor)).configuration
-            if not found or found[-1].configuration != best:
-                found.append(Turn(float(factor), best))
-        return found
+            if not turns or turns[-1].configuration != best:
+                turns.append(Turn(float(factor), best))
+        return turns
 
     def costs(self, configurations: Sequence[Configuration]) -> pd.DataFrame:
-        """Predicted cost of some over the price: factor, configuration, cost_usd."""
+        """Return predicted costs of some configurations over the price: factor, configuration, cost_usd."""
         rows = [row for row in range(len(self._among)) if self._among.configuration(row) in configurations]
         hours = np.exp(self._predicted.log_time[rows]) / 3600
         parts = [
@@ -96,11 +97,11 @@ class MovedPrices:
 
 
 def _predicted(ranking: Sequence[Recommendation]) -> Prediction:
-    """The prediction that the ranking was made of."""
-    low, high = (np.array([getattr(each.time_interval, end) for each in ranking]) for end in ("low", "high"))
-    coverage = np.array([each.time_interval.coverage for each in ranking])
+    """Return the prediction from which the ranking was made."""
+    low, high = (np.array([getattr(row.time_interval, end) for row in ranking]) for end in ("low", "high"))
+    coverage = np.array([row.time_interval.coverage for row in ranking])
     return Prediction(
-        np.log([each.time_s for each in ranking]),
+        np.log([row.time_s for row in ranking]),
         np.log(high / low) / (2 * ndtri(0.5 + coverage / 2)),
-        [each.reason for each in ranking],
+        [row.reason for row in ranking],
     )

@@ -1,7 +1,7 @@
-"""The left side of the page "Cloud": which job, on what, bought where, and what matters.
+"""The left side of the page "Cloud": the job, the allowed clusters, their market, and the objective.
 
-For: these widgets, and the question that they amount to. Not for: answering it (lab.cloud.run.recommending)
-or showing the answer (cloud_page.py).
+For: these widgets and the question that they ask. Not for: answering it (lab.cloud.run.recommending) or
+showing the answer (cloud_page.py).
 """
 
 from __future__ import annotations
@@ -12,38 +12,28 @@ from math import inf
 
 import streamlit as st
 
-from control.recommender.model import Objective
+from control.jobs import Objective
+from control.recommender import RECOMMENDERS
 from lab.ask import shipped
 from lab.cloud.run import recommending
-from lab.cloud.run.recommending import Market, Method, Question
+from lab.cloud.run.recommending import Market, Question
 from lab.explorer import cloud_job
 from lab.explorer.uploads import MAX_MIB, Upload, harmless
 from traces.catalogue.catalogue import Catalogue
 from twinbed import ScenarioError
 
 OWN = "upload"
-"""In place of a shipped job's name: the file that the user brought."""
+"""Stands for the user's own file in the list of jobs."""
 
 _OWN_TITLE = "Upload your own job file…"
 _JOB_MIB = 1
 _WORKERS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 _OBJECTIVES = {Objective.COST: "Cost", Objective.TIME: "Time"}
-_METHODS = {
-    Method.TRANSFER: "Transfer from past jobs",
-    Method.ANALYTIC: "Analytic model of the local run",
-    Method.CHERRYPICK: "CherryPick",
-    Method.ERNEST: "Ernest",
-    Method.COST_OPT: "Cost-Opt (FC²)",
-    Method.TIME_OPT: "Time-Opt (FC²)",
-    Method.SCALA_OPT: "Scala-Opt (FC²)",
-    Method.RANDOM: "Random search",
-    Method.EXHAUSTIVE: "Exhaustive search",
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What was chosen, as it was entered; equal choices ask the same question."""
+    """The widgets' values as they were entered; equal choices ask the same question."""
 
     job: str
     job_file: Upload | None
@@ -56,11 +46,11 @@ class Choices:
     objective: Objective
     deadline: str
     budget_usd: float | None
-    method: Method
+    method: str
 
 
 def choose(catalogue: Catalogue) -> Choices:
-    """Shows the widgets; regions, markets and types are those that have a price in the catalogue."""
+    """Show the widgets; they offer regions, markets and types that have a price in the catalogue."""
     job, job_file, local_run = _job()
     region = st.selectbox("Region", _distinct([row.region for row in catalogue.listings]), key="cloud_region")
     here = [row for row in catalogue.listings if row.region == region]
@@ -87,13 +77,15 @@ def choose(catalogue: Catalogue) -> Choices:
     budget_usd = st.number_input(
         "Budget for the job ($)", 0.01, value=None, placeholder="none", key="cloud_budget"
     )
-    method = st.selectbox("Method", list(_METHODS), format_func=_METHODS.__getitem__, key="cloud_method")
+    method = st.selectbox(
+        "Method", list(RECOMMENDERS), format_func=lambda name: RECOMMENDERS[name].title, key="cloud_method"
+    )
     server = st.selectbox(
         "Parameter server",
         ["", *names],
         format_func=lambda name: name or "none",
         key=f"cloud_server_{region}",
-        help="One instance of this type is paid for besides the workers; FC²'s rules need it.",
+        help="One instance of this type is added to the workers. FC²'s rules need it.",
     )
     return Choices(
         job,
@@ -107,14 +99,14 @@ def choose(catalogue: Catalogue) -> Choices:
         Objective(objective),
         deadline.strip(),
         budget_usd,
-        Method(method),
+        str(method),
     )
 
 
 def question(chosen: Choices) -> Question | None:
-    """What the choices ask; None while the job's file is not here yet.
+    """Return the question that the choices ask, or None while the job's file is not uploaded.
 
-    Raises ScenarioError for a file that cannot be used, a deadline that is none, and no workers.
+    Raises ScenarioError for a file that cannot be used, an invalid deadline, and no workers.
     """
     if chosen.job == OWN and chosen.job_file is None:
         return None
@@ -150,8 +142,8 @@ def _job() -> tuple[str, Upload | None, Upload | None]:
         ["parquet"],
         MAX_MIB,
         "cloud_local_run",
-        about="As `twinbed profile` writes it: says how fast one machine computes, so that times are known "
-        "before the first trial.",
+        about="The file that `twinbed profile` writes. It says how fast the job computes, so that times are "
+        "known before the first trial.",
     )
     return str(job), given, local_run
 
@@ -162,5 +154,5 @@ def _upload(label: str, types: list[str], most_mib: int, key: str, about: str | 
 
 
 def _distinct(values: Sequence[str]) -> list[str]:
-    """In the order in which they first come."""
+    """Return the values without repetitions, in their order."""
     return list(dict.fromkeys(values))

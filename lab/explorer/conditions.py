@@ -1,6 +1,7 @@
-"""The part of every page's left side that says under what: policies with their settings, limits, prices.
+"""Draws the part of every page's left side that sets the conditions: policies, their settings, limits and
+prices.
 
-For: these widgets. Not for: what is run under these conditions (lab.explorer.trace_chooser,
+For: these widgets. Not for: what runs under these conditions (lab.explorer.trace_chooser,
 lab.explorer.services_chooser).
 """
 
@@ -19,15 +20,15 @@ from lab.explorer.selection import MAX_POLICIES, AnyChoices, Choices, limits
 from twinbed import ScenarioError
 
 FIELDS = ("policies", "budget", "seed", "cpu_price", "memory_price")
-"""The fields of a selection that these widgets set."""
+"""Fields of a selection that these widgets set."""
 
 
 def choose(before: AnyChoices, page: str, *, running: bool) -> tuple[AnyChoices, bool, DeltaGenerator]:
-    """Shows the widgets, out of use while a job is running; page: begins their keys, so that what is entered
-    on one page does not turn up on another.
+    """Shows the widgets, disabled while a job is running.
 
-    What is chosen, whether it can be run, and the place for a button: above the settings, so that it stays
-    where it is when they are unfolded.
+    page: prefix of the widgets' keys, so that a value entered on one page does not appear on another. Returns
+    the choices, whether they can be run, and a place for a button. The place is above the settings, so that
+    the button does not move when they are unfolded.
     """
     specs = _policies(before, page, running)
     below = st.container()
@@ -37,7 +38,7 @@ def choose(before: AnyChoices, page: str, *, running: bool) -> tuple[AnyChoices,
 
 
 def _policies(before: Choices, page: str, running: bool) -> list[PolicySpec] | None:
-    """The policies that are picked, before their settings are looked at; None when one cannot be used."""
+    """Returns the chosen policies without their settings, None if one of them cannot be used."""
     key = f"{page}policies"
     if key not in st.session_state:
         st.session_state[key] = list(before.policies)
@@ -66,7 +67,8 @@ def _policies(before: Choices, page: str, running: bool) -> list[PolicySpec] | N
 
 
 def _settings(specs: list[PolicySpec], page: str) -> tuple[str, ...] | None:
-    """Every policy's settings as fields; the policies' texts, None when a value cannot be used."""
+    """Shows every policy's settings as fields. Returns the policies' texts, None if a value cannot be
+    used."""
     texts: list[str] = []
     problems: list[str] = []
     with st.expander("Policy settings"):
@@ -85,7 +87,7 @@ def _settings(specs: list[PolicySpec], page: str) -> tuple[str, ...] | None:
 
 
 def _forget_parameters() -> None:
-    """Fields are told apart by their policy's place, which has just changed."""
+    """Clears the fields. They are identified by their policy's position, which has just changed."""
     for key in [key for key in st.session_state if "parameter-" in str(key)]:
         del st.session_state[key]
 
@@ -149,7 +151,7 @@ def number(
     about: str,
     form: str | None = None,
 ) -> float:
-    """A field for a number of the selection, within the limits that hold in an address too."""
+    """Shows a field for a number of the selection, with the limits that hold in an address too."""
     least, most = limits(key)
     entered = st.number_input(
         label,

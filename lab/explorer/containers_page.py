@@ -1,6 +1,6 @@
-"""The page "Containers": choose a trace and policies, run them in the background, see what comes of it.
+"""Draws the page "Containers": choose a trace and policies, run them in the background, see the results.
 
-For: this page's order of things. Not for: its pieces (trace_chooser, running, results).
+For: the order of this page. Not for: its parts (trace_chooser, running, results).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _results() -> None:
 
 
 def _stale(runs: list[Run], chosen: TraceChoices) -> bool:
-    """Whether the shown runs answer another question than the one that is chosen now."""
+    """Returns whether the shown runs answer another question than the one that is chosen now."""
     source = trace_chooser.source_name(chosen)
     of_another = source is not None and runs[0].manifest["inputs"][0].get("source") != source
     return of_another or running.answered(runs, chosen) != chosen

@@ -1,8 +1,8 @@
-"""What can be taken away: the comparison, a container's series, what clients saw, a
-ranking of clusters (CSV), the report (HTML).
+"""Offers downloads: the comparison, a container's series, what clients saw and a ranking of clusters as
+CSV, the report as HTML.
 
-For: the buttons and the bytes behind them; a file is made when it is asked for. Not for: what is in a
-comparison (lab.runs.compare) or a report (lab.runs.report).
+For: the buttons and the bytes behind them. A file is made when the user asks for it. Not for: the content of
+a comparison (lab.runs.compare) or a report (lab.runs.report).
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from lab.runs.report import document
 
 
 def comparison_csv(runs: Sequence[Shown]) -> str:
-    """As `twinbed compare --format csv` writes it: one line per run, every digit."""
-    return formats.csv(as_result([each.run for each in runs]))
+    """Returns one line per run with every digit, as `twinbed compare --format csv` writes it."""
+    return formats.csv(as_result([look.run for look in runs]))
 
 
 def series_csv(runs: Sequence[Shown], container: str) -> str:
-    """Every period of one container under every run: run, policy, then the columns of series.container."""
+    """Returns every period of one container under every run. Columns: run, policy, then those of
+    series.container."""
     frames = []
-    for each in runs:
-        if container in each.run.manifest["workload"]["containers"]:
-            frame = cached.container(each.run, container)
-            frame.insert(0, "policy", each.run.policy)
-            frame.insert(0, "run", each.run.id)
+    for look in runs:
+        if container in look.run.manifest["workload"]["containers"]:
+            frame = cached.container(look.run, container)
+            frame.insert(0, "policy", look.run.policy)
+            frame.insert(0, "run", look.run.id)
             frames.append(frame)
     text: str = pd.concat(frames).to_csv(index=False)
     return text
 
 
 def whole(runs: Sequence[Shown]) -> None:
-    """Buttons for the comparison and the report; pressing one does not redraw the page."""
+    """Shows buttons for the comparison and the report. Pressing one does not redraw the page."""
     name = runs[0].run.manifest["name"]
     row = st.container(horizontal=True)
     row.download_button(
@@ -51,7 +52,7 @@ def whole(runs: Sequence[Shown]) -> None:
     )
     row.download_button(
         "Report (HTML)",
-        lambda: document([each.run for each in runs]),
+        lambda: document([look.run for look in runs]),
         f"{name}-report.html",
         "text/html",
         on_click="ignore",
@@ -60,7 +61,7 @@ def whole(runs: Sequence[Shown]) -> None:
 
 
 def series(runs: Sequence[Shown], container: str) -> None:
-    """A button for every period of one container, not thinned."""
+    """Shows a button for every period of one container, not thinned."""
     st.download_button(
         f"Series of {container} (CSV)",
         lambda: series_csv(runs, container),
@@ -72,7 +73,7 @@ def series(runs: Sequence[Shown], container: str) -> None:
 
 
 def clients(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> None:
-    """A button for what clients saw over time, as drawn. frames: title → services.over_time."""
+    """Shows a button for what clients saw over time, as drawn. frames: title → services.over_time."""
     st.download_button(
         "Over time (CSV)",
         lambda: clients_csv(runs, frames),
@@ -84,17 +85,19 @@ def clients(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> None:
 
 
 def clients_csv(runs: Sequence[Shown], frames: Mapping[str, pd.DataFrame]) -> str:
-    """What clients saw in every stretch of every run: run, policy, then the columns of services.over_time."""
+    """Returns what clients saw in every stretch of every run. Columns: run, policy, then those of
+    services.over_time."""
     parts = [
-        frames[each.title].assign(run=each.run.id, policy=each.run.policy).set_index(["run", "policy"])
-        for each in runs
+        frames[look.title].assign(run=look.run.id, policy=look.run.policy).set_index(["run", "policy"])
+        for look in runs
     ]
     text: str = pd.concat(parts).to_csv()
     return text
 
 
 def ranking(frame: pd.DataFrame, job: str) -> None:
-    """A button for a ranking of clusters, every digit, as `twinbed recommend --format csv` writes it."""
+    """Shows a button for a ranking of clusters with every digit, as `twinbed recommend --format csv`
+    writes it."""
     st.download_button(
         "Ranking (CSV)",
         lambda: frame.to_csv(index=False),

@@ -1,7 +1,7 @@
 """The page "Fabric": break a link, see what follows to the millisecond, and what BFD's timers cost.
 
-For: this page. Not for: the fault's events (twin.fabric.timeline) or the charts (lab.charts.fabric). A fault
-takes well under a second and is not stored; fleets take longer, and are shown from the store.
+For: this page. Not for: the fault's events (twin.fabric.timeline) or the charts (lab.charts.fabric). One
+fault takes well under a second and is not stored. Fleets take longer and are shown from the store.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ import numpy as np
 import pandas as pd
 import streamlit as st
 
+from control.fabric import BfdTimers, FaultKind, PlannedFault
 from lab.charts import fabric as charts
 from lab.fabric.calibrate.values import Fabric, fabric, load_calibration
 from lab.runs.store import RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.failover import gap_samples
-from twin.fabric.model import BfdTimers, Fault, FaultKind, Scheme, Topology
-from twin.fabric.rdma import stall_s
-from twin.fabric.timeline import timeline
+from twin.fabric.model import Handling, Scheme, Topology
+from twin.fabric.rdma import Link, stall_s
+from twin.fabric.timeline import timeline, with_queue_pairs
 from twin.fabric.topology import dual_tor
-from twin.fabric.transfers import with_queue_pairs
 
 _BEFORE_S = 1.0
-"""Sessions run for so long before the fault."""
+"""Time for which sessions run before the fault, s."""
 _DOWN_S = 5.0
 _SAMPLES = 400
 _INTERVALS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
@@ -34,12 +34,12 @@ _INTERVALS_S = (0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
 class _Chosen:
     scheme: Scheme
     topology: Topology
-    fault: Fault
+    fault: PlannedFault
     fabric: Fabric
 
 
 def page() -> None:
-    """Draws the page."""
+    """Draw the page."""
     st.title("Fabric", anchor=False)
     with st.sidebar:
         chosen = _choose()
@@ -55,7 +55,7 @@ def _choose() -> _Chosen:
     scheme = st.selectbox("Scheme", schemes, key="fabric_scheme")
     host = int(st.number_input("Host at the fault", 0, hosts - 1, 0, key="fabric_host"))
     uplink = int(st.number_input("Its uplink", 0, 1, 0, key="fabric_uplink"))
-    silent = st.checkbox("Silent: nobody gets a carrier signal", value=True, key="fabric_silent")
+    silent = st.checkbox("Silent: the link keeps its carrier", value=True, key="fabric_silent")
     usual = fabric(load_calibration(), {})
     interval_ms = st.slider(
         "BFD interval (ms)", 10, 300, round(1000 * usual.timers.interval_s), 5, key="fabric_interval"
@@ -68,12 +68,14 @@ def _choose() -> _Chosen:
         control=replace(usual.control, hold_s=hold_ms / 1000),
     )
     topology = dual_tor(hosts, rate_bps=usual.rate_bps, delay_s=usual.delay_s)
-    fault = Fault(FaultKind.PORT, _BEFORE_S, _DOWN_S, host, uplink, silent=silent)
+    fault = PlannedFault(
+        FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=_BEFORE_S, down_s=_DOWN_S
+    )
     return _Chosen(scheme, topology, fault, changed)
 
 
-def _drawn(topology: Topology, fault: Fault) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Links and nodes, by place."""
+def _drawn(topology: Topology, fault: PlannedFault) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return links and nodes with their places."""
     at = np.linspace(0.0, 1.0, topology.hosts)
     above = np.linspace(0.25, 0.75, topology.tors)
     links = [
@@ -92,51 +94,34 @@ def _drawn(topology: Topology, fault: Fault) -> tuple[pd.DataFrame, pd.DataFrame
 
 
 def _timeline(chosen: _Chosen) -> None:
-    given = chosen.fabric
-    found = timeline(
-        chosen.topology,
-        chosen.fault,
-        chosen.scheme,
-        given.control,
-        given.timers,
-        np.random.SeedSequence(0),
-        bond=given.bond,
-        reroute=given.reroute,
-    )
-    found = with_queue_pairs(found, chosen.fault, given.queue_pair, rate_bps=given.rate_bps)
+    calibrated = chosen.fabric
+    handling, seed = calibrated.handling(chosen.scheme), np.random.SeedSequence(0)
+    story = timeline(chosen.topology, chosen.fault, handling, seed)
+    story = with_queue_pairs(story, chosen.fault, calibrated.queue_pair, rate_bps=calibrated.rate_bps)
     rows = pd.DataFrame(
         {
-            "ms after the fault": np.round(1000 * (found.at_s - chosen.fault.at_s), 1),
-            "where": found.where,
-            "step": [str(each) for each in found.step],
-            "what": found.what,
+            "ms after the fault": np.round(1000 * (story.at_s - chosen.fault.at_s), 1),
+            "where": story.where,
+            "step": [str(step) for step in story.step],
+            "what": story.what,
         }
     )
     st.subheader("What follows", anchor=False)
     st.dataframe(rows, hide_index=True)
-    gaps = gap_samples(
-        chosen.scheme,
-        given.control,
-        given.timers,
-        chosen.fault.silent,
-        _SAMPLES,
-        np.random.SeedSequence(0),
-        bond=given.bond,
-        reroute=given.reroute,
-        down_s=_DOWN_S,
-    )
+    gaps = gap_samples(handling, chosen.fault.silent, _SAMPLES, np.random.SeedSequence(0), down_s=_DOWN_S)
     out_s, in_s = np.median(gaps, axis=0)
-    resumed_s = float(stall_s(given.queue_pair, max(out_s, in_s), rate_bps=given.rate_bps))
+    resumed_s = float(stall_s(calibrated.queue_pair, max(out_s, in_s), Link(calibrated.rate_bps)))
     again = f"sends again after {1000 * resumed_s:,.0f} ms" if np.isfinite(resumed_s) else "gives up"
     st.caption(
         f"Packets are lost for {1000 * out_s:,.0f} ms out of the host and {1000 * in_s:,.0f} ms towards it "
         f"(medians of {_SAMPLES} such faults, {_DOWN_S:g} s long). A busy queue pair with an ACK timeout of "
-        f"{1000 * given.queue_pair.ack_timeout_s:,.0f} ms {again}."
+        f"{1000 * calibrated.queue_pair.ack_timeout_s:,.0f} ms {again}."
     )
 
 
 def _timers(chosen: _Chosen) -> None:
-    """The longer the detection, the more is lost; the shorter, the more sessions go down without a fault."""
+    """Show the two costs of BFD's timers: long ones lose more packets, short ones take down healthy
+    sessions."""
     st.subheader("BFD's two sides", anchor=False)
     if chosen.scheme not in (Scheme.THORN, Scheme.THORN_SOFTWARE):
         st.markdown("Only the overlay's routing uses BFD.")
@@ -144,28 +129,29 @@ def _timers(chosen: _Chosen) -> None:
     control, timers = chosen.fabric.control, chosen.fabric.timers
     rows = []
     for interval_s in sorted({*_INTERVALS_S, timers.interval_s}):
-        each = replace(timers, interval_s=interval_s)
-        gaps = gap_samples(chosen.scheme, control, each, True, _SAMPLES, np.random.SeedSequence(0))
+        tried = replace(timers, interval_s=interval_s)
+        handling = Handling(chosen.scheme, control, tried)
+        gaps = gap_samples(handling, True, _SAMPLES, np.random.SeedSequence(0))
         sessions = chosen.topology.uplinks
         rows.append(
             {
-                "detection_ms": 1000 * each.detection_s,
+                "detection_ms": 1000 * tried.detection_s,
                 "gap_ms": 1000 * float(np.median(gaps.max(axis=1))),
                 "false_downs_per_h": chosen.topology.hosts
-                * false_downs_per_hour(each, control.stalls, sessions),
+                * false_downs_per_hour(tried, control.stalls, sessions),
                 "chosen": interval_s == timers.interval_s,
             }
         )
     for place, panel in zip(st.columns(2), charts.two_sides(pd.DataFrame(rows)), strict=True):
         place.altair_chart(panel)
     st.caption(
-        "Silent faults; the median of the worse of both directions. Stalls of the machine as measured on the "
-        "testbed: see the calibration's [stalls]."
+        "Silent faults; median of the worse direction. Stalls of the machine are those measured on the "
+        "testbed: see [stalls] in the calibration."
     )
 
 
 def _fleets() -> None:
-    """What stored runs say of whole fleets."""
+    """Show stored runs of whole fleets."""
     st.subheader("Fleets", anchor=False)
     store = RunStore()
     opened = [store.open(run_id) for run_id in store.ids()]
@@ -182,7 +168,7 @@ def _fleets() -> None:
         if run.manifest["spec"].get("fabric", {}).get("fleet")
     ]
     if not rows:
-        st.markdown("No fleet is stored yet; this takes a few minutes:")
+        st.markdown("No fleet is stored yet. This command takes a few minutes:")
         st.code("twinbed run scenarios/fleet.yaml", language="sh")
         return
     for place, panel in zip(st.columns(2), charts.fleets(_beside_none(pd.DataFrame(rows))), strict=True):
@@ -190,7 +176,7 @@ def _fleets() -> None:
 
 
 def _beside_none(frame: pd.DataFrame) -> pd.DataFrame:
-    """With what each run saved against no scheme: the same fleet, days and seed (mean, if run twice)."""
+    """Add what each run saved against no scheme: the same fleet, days and seed (mean, if run twice)."""
     same = ["gpus", "days", "seed"]
     alone = frame[frame["scheme"] == Scheme.NONE].groupby(same)["lost_cost"].mean().rename("alone")
     beside = frame.join(alone, on=same)

@@ -1,6 +1,6 @@
-"""Which pages the explorer has, and the last line of defence against a traceback on one.
+"""Lists the explorer's pages and shows an unexpected error on one of them as one line.
 
-For: navigation and errors. Not for: what is on a page.
+For: navigation and errors. Not for: the content of a page.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STYLE = """<style>
 
 
 def show() -> None:
-    """Draws the page that the address asks for; what a user did wrong is one line on it."""
+    """Draws the page that the address names. A mistake of the user becomes one line on it."""
     page = st.navigation(
         [
             st.Page(containers_page.page, title="Containers", url_path="containers", default=True),

@@ -1,8 +1,8 @@
-"""The comparison as HTML: a card per run with what matters first, and the table of all figures.
+"""Writes the comparison as HTML: a card per run with the main figures, and the table of all figures.
 
-For: what Streamlit's own table cannot do: colours of the charts in the header, aligned figures, the best
-one of a line marked. Not for: which figures there are (lab.runs.compare). Colours of text and background
-are inherited, so that it reads in light and dark. Everything that is not ours is escaped.
+For: what Streamlit's own table lacks: the charts' colours in its head, aligned figures, and a mark on the
+best figure of a row. Not for: the choice of figures (lab.runs.compare). Text and background inherit their
+colours, so that both light and dark pages are readable. Every name from outside is escaped.
 """
 
 from __future__ import annotations
@@ -65,53 +65,54 @@ _SERVICE_CARD = (
 
 _SPECIAL = frozenset("\\`*_{}[]<>()#+!|~$:")
 MOST_UNANSWERED = 0.01
-"""Share of requests without an answer up to which a run's latency may be called the best."""
+"""Largest share of unanswered requests with which a run's latency may still be marked as the best."""
 _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
-"""Figures before which the table leaves a line: slack, CPU kept waiting, events, what is reserved."""
+"""Figures that begin a new group of rows: throttling, events, reservations."""
 
 
 def cards(runs: Sequence[Shown]) -> str:
-    """One card per run: mean reserved CPU, against the first static run's, and what that costs."""
+    """Returns one card per run: mean reserved CPU, the difference to the first static run, and its side
+    effects."""
     return _grid(
         _card(
-            each,
-            f"{each.run.metrics['mean_reserved_cores']:,.2f}",
+            look,
+            f"{look.run.metrics['mean_reserved_cores']:,.2f}",
             "cores reserved",
-            _versus(each, runs),
-            _figures(each, _CARD),
+            _versus(look, runs),
+            _figures(look, _CARD),
         )
-        for each in runs
+        for look in runs
     )
 
 
 def service_cards(runs: Sequence[Shown]) -> str:
-    """One card per run that had clients: latency, what was answered, and what was reserved for it."""
+    """Returns one card per run with clients: latency, share of answers, and what was reserved for it."""
     return _grid(
         _card(
-            each,
-            duration(each.run.metrics["latency_p99_s"]) or "–",
+            look,
+            duration(look.run.metrics["latency_p99_s"]) or "–",
             "latency p99",
-            _answered(each.run.metrics),
+            _answered(look.run.metrics),
             [
-                ("Latency p50", duration(each.run.metrics["latency_p50_s"]) or "–"),
-                *_figures(each, _SERVICE_CARD),
+                ("Latency p50", duration(look.run.metrics["latency_p50_s"]) or "–"),
+                *_figures(look, _SERVICE_CARD),
             ],
         )
-        for each in runs
+        for look in runs
     )
 
 
-def _grid(found: Iterable[str]) -> str:
-    return f'{STYLE}<div class="tb-cards">{"".join(found)}</div>'
+def _grid(cards: Iterable[str]) -> str:
+    return f'{STYLE}<div class="tb-cards">{"".join(cards)}</div>'
 
 
-def _card(shown: Shown, figure: str, what: str, remark: str, below: Sequence[tuple[str, str]]) -> str:
+def _card(shown: Shown, figure: str, unit: str, remark: str, below: Sequence[tuple[str, str]]) -> str:
     lines = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in below)
     soft = f'<div class="tb-soft">{escape(remark)}</div>' if remark else ""
     return (
         f'<div class="tb-card" style="border-top-color:{shown.color}">'
         f'<div class="tb-name">{escape(shown.title)}</div>'
-        f'<div class="tb-big">{figure} <small>{what}</small></div>'
+        f'<div class="tb-big">{figure} <small>{unit}</small></div>'
         f"{soft}<dl>{lines}</dl></div>"
     )
 
@@ -121,13 +122,13 @@ def _figures(shown: Shown, wanted: Sequence[tuple[str, str]]) -> list[tuple[str,
 
 
 def _versus(shown: Shown, runs: Sequence[Shown]) -> str:
-    """How much a run reserves against the first static one."""
-    baseline = next((each for each in runs if each.run.policy.split(":", 1)[0] == "static"), None)
+    """Returns how much a run reserves compared with the first static run."""
+    baseline = next((look for look in runs if look.run.policy.split(":", 1)[0] == "static"), None)
     if baseline is None:
         return ""
     if baseline is shown:
         return "the others are measured against it"
-    ours, theirs = (each.run.metrics["mean_reserved_cores"] for each in (shown, baseline))
+    ours, theirs = (look.run.metrics["mean_reserved_cores"] for look in (shown, baseline))
     return f"{_signed(ours / theirs - 1)} against {baseline.title}"
 
 
@@ -137,12 +138,12 @@ def _answered(metrics: Mapping[str, float]) -> str:
 
 
 def _signed(change: float) -> str:
-    """A relative change with a real minus: −54 %."""
+    """Returns a relative change with a true minus sign: −54 %."""
     return f"{change:+.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
 
 
 def heading(shown: Shown, remark: str) -> str:
-    """The line above one run's chart."""
+    """Returns the line above one run's chart."""
     return (
         f'{STYLE}<div><span class="tb-dot" style="background:{shown.color}"></span>'
         f'<span class="tb-name">{escape(shown.title)}</span> '
@@ -151,16 +152,18 @@ def heading(shown: Shown, remark: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Text as Markdown that shows it literally: notes quote names that others chose."""
+    """Returns text as Markdown that shows it literally. Notes contain names that others chose."""
     return "".join(f"\\{char}" if char in _SPECIAL else char for char in text)
 
 
 def table(runs: Sequence[Shown]) -> str:
-    """All figures, a line each, a column per run; the best of a line is marked where they differ.
+    """Returns all figures, one row each, with a column per run. The best figure of a row is marked if they
+    differ.
 
-    The best latency is one of a run that answered: who answers the easy requests only is quick.
+    Only a run that answered nearly all requests can have the best latency: it is easy to be fast on the easy
+    requests alone.
     """
-    frame = comparison([each.run for each in runs])
+    frame = comparison([look.run for look in runs])
     everyone = [True] * len(runs)
     answered = (frame["failed_share"] <= MOST_UNANSWERED).tolist()
     lines = "".join(
@@ -181,11 +184,13 @@ def _line(metric: Metric, values: list[float], competing: Sequence[bool], curren
     known = [value for value in values if not math.isnan(value)]
     # What reads the same is equally good: nobody is to look for a difference in hidden digits.
     differ = len({_text(metric, value) for value in known}) > 1
-    able = [value for value, there in zip(values, competing, strict=True) if there and not math.isnan(value)]
+    able = [
+        value for value, competes in zip(values, competing, strict=True) if competes and not math.isnan(value)
+    ]
     best = _text(metric, (min if metric.better == "lower" else max)(able)) if differ and able else None
     marks = [
-        ' class="tb-best"' if there and text == best else ""
-        for text, there in zip(texts, competing, strict=True)
+        ' class="tb-best"' if competes and text == best else ""
+        for text, competes in zip(texts, competing, strict=True)
     ]
     cells = "".join(f"<td{mark}>{text}</td>" for mark, text in zip(marks, texts, strict=True))
     unit = _unit(metric, currency)
@@ -215,13 +220,14 @@ def _unit(metric: Metric, currency: str) -> str:
 
 
 def _currency(runs: Sequence[Shown]) -> str:
-    return "/".join(dict.fromkeys(str(each.run.manifest["spec"]["price"]["currency"]) for each in runs))
+    return "/".join(dict.fromkeys(str(look.run.manifest["spec"]["price"]["currency"]) for look in runs))
 
 
 def why(runs: Sequence[Shown], changes: Sequence[pd.DataFrame]) -> str:
-    """Reasons for which a container's limit changed, a line each, with how often under each run.
+    """Returns why a container's limit changed, one row per reason, with the number of changes under each
+    run.
 
-    changes: of every run, as of `lab.charts.services.limit_changes`.
+    changes: `lab.charts.services.limit_changes` of every run.
     """
     counts = [frame.set_index("reason") for frame in changes]
     total: dict[str, int] = {}
@@ -230,7 +236,7 @@ def why(runs: Sequence[Shown], changes: Sequence[pd.DataFrame]) -> str:
             total[str(reason)] = total.get(str(reason), 0) + int(times)
     lines = "".join(
         f'<tr><th scope="row">{escape(reason)}</th>{"".join(_times(frame, reason) for frame in counts)}</tr>'
-        for reason in sorted(total, key=lambda each: -total[each])
+        for reason in sorted(total, key=lambda text: -total[text])
     )
     return _whole_table("tb-why", runs, lines)
 
@@ -248,9 +254,9 @@ def _times(frame: pd.DataFrame, reason: str) -> str:
 
 def _whole_table(kind: str, runs: Sequence[Shown], lines: str) -> str:
     head = "".join(
-        f'<th scope="col"><span class="tb-dot" style="background:{each.color}"></span>'
-        f"{escape(each.title)}</th>"
-        for each in runs
+        f'<th scope="col"><span class="tb-dot" style="background:{look.color}"></span>'
+        f"{escape(look.title)}</th>"
+        for look in runs
     )
     return (
         f'{STYLE}<div class="tb-scroll"><table class="tb-grid {kind}"><thead><tr><th></th>{head}</tr>'

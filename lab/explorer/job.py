@@ -1,9 +1,9 @@
-"""A run in the background of a page: a child process with progress, an end, and a way to cancel it.
+"""Runs a page's request in the background: a child process with progress, an end, and a way to cancel it.
 
-For: starting `lab.explorer.worker`, following it across a page's reruns, ending it by its own pid. Not for:
-what it does. A `Job` lives in the session's state; when the session goes, when nobody has asked for the
-job's status for a while (a closed tab: the session itself may be kept much longer), or when the explorer
-ends, the child is ended and waited for, so that no process and no temporary file stays.
+For: starting `lab.explorer.worker`, following it across a page's reruns, and ending it by its own pid. Not
+for: the work itself. A `Job` lives in the session's state. The child is ended and waited for when the session
+ends, when nobody has asked for the job's status for LEASE_S (a closed tab: the session itself may live much
+longer), or when the explorer ends. No process and no temporary file stays.
 """
 
 from __future__ import annotations
@@ -24,19 +24,23 @@ from typing import Any, Literal
 from lab.explorer.worker import Request
 
 _GRACE_S = 5.0
-"""From SIGTERM, which lets the store tidy up, to SIGKILL, after which the next opening of it tidies up."""
+"""Time from SIGTERM, on which the store tidies up, to SIGKILL, s. After SIGKILL, the next opening of the
+store tidies up."""
 
 LEASE_S = 180.0
-"""How long a job goes on that nobody asks about. Pages ask several times a second; a browser lets a tab in
-the background ask once a minute."""
+"""How long a job continues without anybody asking for its status, s. Pages ask several times a second; a
+browser lets a tab in the background ask once a minute."""
 
 Phase = Literal["running", "done", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """phase; label: the policy that is simulated now; fraction: of the whole request, 0..1; runs: ids, once
-    done; message: one line, once failed; elapsed_s: seconds since the start, up to the end."""
+    """The progress of a job.
+
+    phase; label: policy that is being simulated; fraction: share of the whole request that is done, 0 to 1;
+    runs: ids, when done; message: one line, when failed; elapsed_s: time since the start, up to the end, s.
+    """
 
     phase: Phase = "running"
     label: str = ""
@@ -47,7 +51,7 @@ class Status:
 
 
 class _Followed:
-    """What the reading thread knows; apart from Job, so that the thread does not keep a Job alive."""
+    """State of the reading thread. It is separate from Job, so that the thread does not keep a Job alive."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -72,9 +76,9 @@ class _Followed:
 
 
 class Job:
-    """One request being carried out by a child process; `pid` is the child's.
+    """One request that a child process carries out. `pid` is the child's.
 
-    lease_s: the child is ended when `status` has not been called for so long. Raises OSError when the machine
+    lease_s: the child is ended if `status` has not been called for this long. Raises OSError if the machine
     cannot start a process.
     """
 
@@ -104,11 +108,11 @@ class Job:
         threading.Thread(target=_guard, args=(self._process, self._followed, lease_s), daemon=True).start()
 
     def status(self) -> Status:
-        """How far it is; never blocks."""
+        """Returns the job's progress. Never blocks."""
         return self._followed.read()
 
     def cancel(self) -> None:
-        """Ends the child and waits until it is gone; nothing half written stays. No effect once it ended."""
+        """Ends the child and waits for its end. Nothing half-written stays. Has no effect after the end."""
         self._followed.cancelled = True
         _end(self._process)
         self._reader.join()
@@ -120,7 +124,7 @@ class Job:
 
 
 def _follow(process: subprocess.Popen[str], followed: _Followed, folder: str) -> None:
-    """Reads the child's messages to the end, reaps the child and removes what it was lent."""
+    """Reads the child's messages to the end, reaps the child and removes its folder."""
     assert process.stdout is not None
     assert process.stdin is not None
     outcome: dict[str, Any] = {}
@@ -149,7 +153,7 @@ def _remove(folder: str) -> None:
 
 
 def _guard(process: subprocess.Popen[str], followed: _Followed, lease_s: float) -> None:
-    """Ends a child that nobody asks about any more."""
+    """Ends a child whose job nobody asks about any more."""
     while process.poll() is None:
         left = lease_s - followed.unasked_s()
         if left <= 0:
@@ -168,7 +172,7 @@ def _death(code: int) -> str:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """SIGTERM, time to tidy up, then SIGKILL; returns when the child is gone."""
+    """Sends SIGTERM, waits for the child to tidy up, then sends SIGKILL. Returns when the child has ended."""
     if process.poll() is not None:
         return
     os.kill(process.pid, signal.SIGTERM)

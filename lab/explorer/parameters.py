@@ -1,7 +1,7 @@
-"""Fields for a policy's parameters, made from the settings' own metadata.
+"""Shows a field for each parameter of a policy, made from the settings' own metadata.
 
-For: label, unit, range, default and its reason as a widget per parameter; back to the policy's text form.
-Not for: what a parameter does or which values are right: the settings say that (control.allocator).
+For: label, unit, range, default and its reason as a widget, and the way back to the policy's text form. Not
+for: what a parameter does (control.allocator).
 """
 
 from __future__ import annotations
@@ -17,24 +17,25 @@ from lab.ask import policy
 from lab.ask.policy import PolicySpec, Value
 
 _WORDS = {"Cpu": "CPU", "cpu": "CPU", "Oom": "OOM", "oom": "OOM", "cores": "CPU", "bytes": "memory"}
-"""The unit stands behind the label, so a name that ends in one says what is measured instead."""
+"""Words of a parameter's name as a label shows them. The unit follows the label, so a name that ends in a
+unit gets the quantity instead."""
 _BIG = 1e15
-"""Streamlit refuses numbers that JavaScript cannot hold exactly."""
+"""Largest number of a field. Streamlit refuses numbers that JavaScript cannot hold exactly."""
 
 
 def edit(spec: PolicySpec, key: str) -> PolicySpec:
-    """Shows every parameter of the policy; the policy with what was entered.
+    """Shows every parameter of the policy and returns the policy with the entered values.
 
-    key: begins the widgets' keys. A value equal to the default is left out of the policy's text. Raises
+    key: prefix of the widgets' keys. A value equal to the default is left out of the policy's text. Raises
     ScenarioError for a value that the policy refuses.
     """
     settings_type, _ = POLICIES[spec.name]
-    given = dict(spec.parameters)
+    values = dict(spec.parameters)
     defaults = settings_type()
     texts: list[str] = []
     for parameter in fields(defaults):
         default = getattr(defaults, parameter.name)
-        now = given.get(parameter.name, default)
+        now = values.get(parameter.name, default)
         entered = _widget(parameter, now, default, f"{key}-{parameter.name}")
         if entered != _plain(default):
             texts.append(f"{parameter.name}={policy_text(entered)}")
@@ -42,14 +43,14 @@ def edit(spec: PolicySpec, key: str) -> PolicySpec:
 
 
 def policy_text(value: Value) -> str:
-    """A value as it stands in a policy's text form."""
+    """Returns a value as it stands in a policy's text form."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _plain(value: Any) -> Value:
-    """Several numbers are written as one text, `0.1/0.2`."""
+    """Returns several numbers as one text, `0.1/0.2`, and any other value unchanged."""
     if isinstance(value, tuple | list):
-        return "/".join(str(each) for each in value)
+        return "/".join(str(element) for element in value)
     plain: Value = value
     return plain
 
@@ -63,7 +64,7 @@ def _widget(parameter: Field[Any], now: Any, default: Any, key: str) -> Value:
     if isinstance(default, bool):
         return st.checkbox(label, value=bool(now), key=key, help=reason)
     if isinstance(default, str) and "|" in unit:
-        choices = [each.strip() for each in unit.split("|")]
+        choices = [choice.strip() for choice in unit.split("|")]
         place = choices.index(now) if now in choices else 0
         return str(st.selectbox(label, choices, index=place, key=key, help=reason))
     if isinstance(default, int | float):
@@ -83,7 +84,7 @@ def _number(parameter: Field[Any], label: str, now: Any, default: float, key: st
 
 
 def _step(default: float) -> float:
-    """A tenth of the default's order of magnitude: 0.2 → 0.01, 60 → 1."""
+    """Returns a tenth of the default's order of magnitude: 0.2 → 0.01, 60 → 1."""
     return float(10.0 ** (math.floor(math.log10(abs(default))) - 1)) if default else 0.1
 
 

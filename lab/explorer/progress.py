@@ -1,6 +1,7 @@
-"""The session's job on a page: a bar with the policy that is simulated now, a way to cancel, how it ended.
+"""Shows the session's job on a page: a bar with the policy that is being simulated, a cancel button, how
+it ended.
 
-For: these, on whatever page is open. Not for: the job itself (lab.explorer.job).
+For: these widgets on whatever page is open. Not for: the job itself (lab.explorer.job).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ _FAILURE, _CANCELLED = "failure", "cancelled"
 
 
 def take_finished() -> None:
-    """Makes the runs of a job that has ended those that are shown; keeps why it ended otherwise."""
+    """Shows the runs of a job that has ended, or keeps the reason why it failed."""
     job = session.job()
     if job is None:
         return
@@ -34,8 +35,8 @@ def take_finished() -> None:
 
 
 def show() -> None:
-    """The session's job, or how the last one ended if not well. On every page: a job that is not asked about
-    is taken for forgotten (lab.explorer.job.LEASE_S)."""
+    """Shows the session's job, or why the last one failed. Every page calls this: a job whose status
+    nobody asks for is ended (lab.explorer.job.LEASE_S)."""
     if session.job() is not None:
         _follow()
     elif failed := st.session_state.get(_FAILURE):

@@ -1,6 +1,6 @@
-"""What came of some runs: cards, limits over time, distributions, all figures, where they come from.
+"""Shows the results of some runs: cards, limits over time, distributions, all figures, their sources.
 
-For: the part that the Containers and the Runs page share. Not for: choosing runs (the pages), reading
+For: the part that the pages "Containers" and "Runs" share. Not for: choosing runs (the pages), reading
 (lab.charts.series) or drawing (lab.charts.drawing).
 """
 
@@ -17,18 +17,18 @@ from lab.explorer import cached, downloads, html
 from lab.runs.store import Run
 
 _MOST_ROWS = 6000
-"""Rows in all the charts of one container together: more than the pixels of any screen."""
+"""Largest number of rows in all charts of one container together: more than a screen has pixels."""
 _MOST_SPANS = 600
 _MOST_EVENTS = 300
 _SHARE_BUCKETS = 180
 
 
 def nobody(_container: str) -> None:
-    """For pages that do not keep which container is looked at."""
+    """Does nothing. For pages that do not remember the chosen container."""
 
 
 def show(runs: Sequence[Run], container: str = "", on_container: Callable[[str], object] = nobody) -> None:
-    """Everything about these runs. container: the one to look at first; on_container: told of another."""
+    """Shows everything about these runs. container: shown first; on_container: called with another choice."""
     entries = shown(runs)
     about(runs)
     st.html(html.cards(entries))
@@ -39,16 +39,16 @@ def show(runs: Sequence[Run], container: str = "", on_container: Callable[[str],
 
 
 def about(runs: Sequence[Run]) -> None:
-    """What the runs are about, in a line."""
+    """Shows in one line what the runs are about."""
     facts = runs[0].kind.facts(runs)
     asked = f" Requests: {facts['requests']}." if "requests" in facts else ""
     st.caption(f"{facts['workload']}.{asked} Global limits: {facts['global limits']}. Seed {facts['seed']}.")
 
 
 def remarks(runs: Sequence[Run]) -> None:
-    """What a careful colleague would say about the runs, if anything."""
-    if found := runs[0].kind.remarks(runs):
-        st.info("  \n".join(html.markdown(remark) for remark in found))
+    """Shows the remarks that a reader of these runs needs, if there are any."""
+    if remarks := runs[0].kind.remarks(runs):
+        st.info("  \n".join(html.markdown(remark) for remark in remarks))
 
 
 def _among(runs: Sequence[Run]) -> str:
@@ -60,8 +60,8 @@ def _among(runs: Sequence[Run]) -> str:
 
 
 def figures(entries: Sequence[Shown]) -> None:
-    """All figures, what can be taken away, and where it all comes from."""
-    runs = [each.run for each in entries]
+    """Shows all figures, the downloads, and the sources."""
+    runs = [look.run for look in entries]
     st.subheader("All figures", anchor="figures")
     st.html(html.table(entries))
     st.caption(
@@ -74,20 +74,20 @@ def figures(entries: Sequence[Shown]) -> None:
 
 @st.fragment
 def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[str], object]) -> None:
-    """One container's limit and use under every run, and why its limit changed."""
+    """Shows one container's limit and use under every run, and why its limit changed."""
     st.subheader("Limit and use over time", anchor="time")
     names = list(
-        dict.fromkeys(name for each in entries for name in each.run.manifest["workload"]["containers"])
+        dict.fromkeys(name for look in entries for name in look.run.manifest["workload"]["containers"])
     )
-    longest = max(series.duration_s(each.run) for each in entries)
-    pick, what, when = st.columns([3, 2, 5])
+    longest = max(series.duration_s(look.run) for look in entries)
+    pick, quantity_column, when = st.columns([3, 2, 5])
     chosen = pick.selectbox(
         "Container",
         names,
         index=names.index(container) if container in names else _busiest(entries[0].run, names),
         key="shown_container",
     )
-    quantity = what.segmented_control(
+    quantity = quantity_column.segmented_control(
         "Quantity", ["CPU", "Memory"], default="CPU", required=True, key="shown_quantity"
     )
     window = when.slider(
@@ -110,7 +110,7 @@ def over_time(entries: Sequence[Shown], container: str, on_container: Callable[[
 
 
 def _busiest(run: Run, names: list[str]) -> int:
-    """The container with most CPU reserved: the one that most is to be learned from."""
+    """Returns the index of the container with the most reserved CPU, which shows most."""
     frame = run.frame("containers", ["container", "reserved_core_h"])
     return names.index(str(frame["container"].iloc[int(frame["reserved_core_h"].fillna(0).argmax())]))
 
@@ -121,43 +121,43 @@ def _step(longest: float) -> float:
 
 def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[float, float]) -> None:
     use, limit = ("usage_cores", "quota_cores") if quantity == "cpu" else ("memory_mib", "limit_mib")
-    here = [each for each in entries if name in each.run.manifest["workload"]["containers"]]
-    frames = {each.title: _inside(cached.container(each.run, name), window) for each in here}
-    here = [each for each in here if len(frames[each.title])]
-    if not here:
+    present = [look for look in entries if name in look.run.manifest["workload"]["containers"]]
+    frames = {look.title: _inside(cached.container(look.run, name), window) for look in present}
+    present = [look for look in present if len(frames[look.title])]
+    if not present:
         st.info(f"{name} has no period in this window.")
         return
-    top = 1.06 * max(float(frames[each.title][[use, limit]].max().max()) for each in here)
+    top = 1.06 * max(float(frames[look.title][[use, limit]].max().max()) for look in present)
     if not top > 0:
         top = 1.0
-    buckets = max(100, _MOST_ROWS // (5 * len(here)))
+    buckets = max(100, _MOST_ROWS // (5 * len(present)))
     marked: set[str] = set()
     stack = st.container(gap=None)
-    for each in here:
-        frame = frames[each.title]
-        happened = _events(each.run, name, quantity, window, top)
+    for look in present:
+        frame = frames[look.title]
+        happened = _events(look.run, name, quantity, window, top)
         marked |= set(happened["kind"])
-        stack.html(_heading(each, frame, quantity))
+        stack.html(_heading(look, frame, quantity))
         chart = drawing.limit_and_use(
             series.thin(frame, [use, limit], buckets),
             series.throttled_spans(frame, _MOST_SPANS) if quantity == "cpu" else pd.DataFrame(),
             happened,
             quantity=quantity,
-            color=each.color,
+            color=look.color,
             window=window,
             top=top,
-            last=each is here[-1],
+            last=look is present[-1],
         )
-        stack.altair_chart(chart, key=f"time-{each.run.id}")
+        stack.altair_chart(chart, key=f"time-{look.run.id}")
     _key(quantity, marked)
 
 
 def _why(entries: Sequence[Shown], name: str, window: tuple[float, float]) -> None:
-    here = [each for each in entries if name in each.run.manifest["workload"]["containers"]]
-    changes = [services.limit_changes(_inside(cached.container(each.run, name), window)) for each in here]
+    present = [look for look in entries if name in look.run.manifest["workload"]["containers"]]
+    changes = [services.limit_changes(_inside(cached.container(look.run, name), window)) for look in present]
     if any(len(frame) for frame in changes):
         st.markdown("**Why did the limit change here?**")
-        st.html(html.why(here, changes))
+        st.html(html.why(present, changes))
         st.caption(
             "How often the CPU limit was raised (↑) and lowered (↓) in this window, by the reason given."
         )
@@ -170,7 +170,8 @@ def _inside(frame: pd.DataFrame, window: tuple[float, float]) -> pd.DataFrame:
 
 
 def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top: float) -> pd.DataFrame:
-    """The events to mark: CPU shows what interrupts the container, memory all. Where it is: `y`."""
+    """Returns the events to mark, with their height `y`: for CPU those that interrupt the container, for
+    memory all."""
     frame = cached.events(run, name)
     frame = frame[(frame["at_s"] >= window[0]) & (frame["at_s"] <= window[1])]
     if quantity == "cpu":
@@ -184,7 +185,7 @@ def _events(run: Run, name: str, quantity: str, window: tuple[float, float], top
     return pd.concat([frame[rare], frame[~rare].iloc[::step]]).sort_values("at_s", ignore_index=True)
 
 
-def _heading(each: Shown, frame: pd.DataFrame, quantity: str) -> str:
+def _heading(look: Shown, frame: pd.DataFrame, quantity: str) -> str:
     up = frame[frame["up"]]
     if quantity == "cpu":
         remark = (
@@ -194,7 +195,7 @@ def _heading(each: Shown, frame: pd.DataFrame, quantity: str) -> str:
         remark = (
             f"{(up['limit_mib'] - up['memory_mib']).mean():,.0f} MiB unused on average" if len(up) else ""
         )
-    return html.heading(each, remark)
+    return html.heading(look, remark)
 
 
 def _key(quantity: str, kinds: set[str]) -> None:
@@ -213,21 +214,21 @@ def _key(quantity: str, kinds: set[str]) -> None:
 
 
 def distributions(entries: Sequence[Shown]) -> None:
-    """How much slack there is how often, and where containers were throttled."""
+    """Shows the distribution of slack, and where containers were throttled."""
     st.subheader("Slack and throttling, all containers", anchor="slack")
     left, right = st.columns(2)
     for place, quantity, title, form in (
         (left, "cpu", "CPU slack: limit − use (cores)", ".3f"),
         (right, "memory", "Memory slack: limit − use (MiB)", ",.1f"),
     ):
-        frame = by_run(entries, [cached.slack_distribution(each.run, quantity) for each in entries])
+        frame = by_run(entries, [cached.slack_distribution(look.run, quantity) for look in entries])
         if frame.empty:
             place.info("The trace has no memory, so there is no memory slack.")
         else:
             place.altair_chart(
                 drawing.distribution(frame, entries, title=title, form=form), key=f"cdf-{quantity}"
             )
-    shares = by_run(entries, [cached.throttled_share(each.run, _SHARE_BUCKETS) for each in entries])
+    shares = by_run(entries, [cached.throttled_share(look.run, _SHARE_BUCKETS) for look in entries])
     if shares.empty or not shares["share"].any():
         st.info("No container was throttled in any period.")
     else:
@@ -235,9 +236,9 @@ def distributions(entries: Sequence[Shown]) -> None:
 
 
 def by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The runs' frames below each other, each row with its run's title; those without rows left out."""
+    """Returns the runs' frames below each other, each row with its run's title. Empty frames are left out."""
     parts = [
-        frame.assign(title=each.title) for each, frame in zip(entries, frames, strict=True) if len(frame)
+        frame.assign(title=look.title) for look, frame in zip(entries, frames, strict=True) if len(frame)
     ]
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["share"])
 

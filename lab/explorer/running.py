@@ -1,7 +1,8 @@
-"""From the choices on a page to runs and back: the Run button, starting the job, opening what it stored.
+"""Leads from the choices on a page to runs and back: the Run button, the start of the job, the stored
+runs.
 
-For: what every page that runs something does the same way. Not for: what is chosen (the choosers), the job
-itself (lab.explorer.job) or how results look.
+For: what every page that runs something does in the same way. Not for: the choices (the choosers), the job
+itself (lab.explorer.job) or the look of results.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from twinbed import StoreError, TwinbedError
 
 
 def button(place: DeltaGenerator, about: str, *, ready: bool) -> bool:
-    """The Run button, out of use while a job is running or nothing can be run; whether it was pressed."""
+    """Shows the Run button, disabled while a job is running or nothing can be run. Returns whether it was
+    pressed."""
     busy = session.job() is not None
     pressed: bool = place.button(
         "Run", type="primary", width="stretch", disabled=busy or not ready, key="run", help=about
@@ -31,7 +33,7 @@ def button(place: DeltaGenerator, about: str, *, ready: bool) -> bool:
 
 
 def start(owner: session.Kept[Any], request: Callable[[], Request]) -> None:
-    """Starts the job whose runs `owner`'s page will show; what stands against it becomes a line there."""
+    """Starts the job whose runs `owner`'s page will show. A reason against it becomes a line there."""
     progress.clear()
     try:
         session.keep_job(Job(request()), owner)
@@ -43,7 +45,7 @@ def start(owner: session.Kept[Any], request: Callable[[], Request]) -> None:
 
 
 def opened(ids: Sequence[str]) -> list[Run]:
-    """The stored ones of these runs; a line on the page says how many are not."""
+    """Returns those of these runs that are stored. A line on the page says how many are missing."""
     store = RunStore()
     runs: dict[str, Run] = {}
     missing = 0
@@ -58,7 +60,7 @@ def opened(ids: Sequence[str]) -> list[Run]:
 
 
 def answered(runs: Sequence[Run], chosen: AnyChoices) -> AnyChoices:
-    """`chosen` with the conditions that these runs were made under."""
+    """Returns `chosen` with the conditions under which these runs were made."""
     first = runs[0].manifest
     price = first["spec"]["price"]
     return replace(
@@ -72,5 +74,5 @@ def answered(runs: Sequence[Run], chosen: AnyChoices) -> AnyChoices:
 
 
 def say_outdated() -> None:
-    """A line for results that answer another question than the one that is chosen now."""
+    """Shows a line for results that answer another question than the one that is chosen now."""
     st.info("The choices on the left have changed since these results: press Run to bring them up to date.")

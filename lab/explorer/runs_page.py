@@ -1,4 +1,4 @@
-"""The page "Runs": what is stored; compare several, take one away as a zip file, delete.
+"""Draws the page "Runs": list the store, compare several runs, download one as a zip file, delete.
 
 For: this page. Not for: the store (lab.runs.store) or the comparison (lab.explorer.results).
 """
@@ -40,9 +40,9 @@ def page() -> None:
     if healthy.empty:
         st.markdown("Nothing is stored yet: make a run on the page **Containers**, or with `twinbed whatif`.")
         return
-    found = _filtered(healthy)
-    st.caption(f"{len(found)} of {len(healthy)} runs in {store.root}. Tick several to compare them.")
-    picked = _table(found)
+    matching = _filtered(healthy)
+    st.caption(f"{len(matching)} of {len(healthy)} runs in {store.root}. Tick several to compare them.")
+    picked = _table(matching)
     if picked != st.query_params.get_all("runs"):
         st.query_params.from_dict({"runs": picked})
     if picked:
@@ -64,12 +64,12 @@ def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[inside & (kinds.isin(chosen) if chosen else True)].reset_index(drop=True)
 
 
-def _table(found: pd.DataFrame) -> list[str]:
-    """The runs, newest first; ids of those that are ticked."""
+def _table(matching: pd.DataFrame) -> list[str]:
+    """Shows the runs, the newest first. Returns the ids of the ticked ones."""
     # A store with nothing but fabrics has no column of containers' figures.
-    columns = [each for each in _COLUMNS if each in found]
-    shown = found[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
-        created_at=pd.to_datetime(found["created_at"])
+    columns = [column for column in _COLUMNS if column in matching]
+    shown = matching[["name", "policy", "seed", "created_at", *columns, "id"]].assign(
+        created_at=pd.to_datetime(matching["created_at"])
     )
     config = {
         "name": st.column_config.TextColumn("Name"),
@@ -88,7 +88,7 @@ def _table(found: pd.DataFrame) -> list[str]:
                 help=metric.definition,
             )
     asked = set(st.query_params.get_all("runs"))
-    ticked = [row for row, run_id in enumerate(found["id"]) if run_id in asked]
+    ticked = [row for row, run_id in enumerate(matching["id"]) if run_id in asked]
     event = st.dataframe(
         shown,
         hide_index=True,
@@ -100,7 +100,7 @@ def _table(found: pd.DataFrame) -> list[str]:
         height=min(420, 36 * (len(shown) + 1) + 3),
     )
     rows: list[int] = event["selection"]["rows"]
-    return [str(found["id"].iloc[row]) for row in rows if row < len(found)]
+    return [str(matching["id"].iloc[row]) for row in rows if row < len(matching)]
 
 
 def _actions(store: RunStore, picked: list[str]) -> None:
@@ -134,7 +134,7 @@ def _confirm(store: RunStore, picked: list[str]) -> None:
 
 
 def _zipped(store: RunStore, picked: list[str]) -> bytes:
-    """One archive with a folder per run."""
+    """Returns one archive with a folder per run."""
     with tempfile.TemporaryDirectory(prefix="twinbed-export-") as folder:
         root = Path(folder) / "runs"
         root.mkdir()

@@ -1,8 +1,8 @@
-"""What the user chose on a page, as a value that fits into the page's address and back.
+"""Holds what the user chose on a page, as a value that fits into the page's address and back.
 
-For: the one form in which choices live in the session and in the URL. Not for: widgets (the pages) nor
-for checking that a recording, an application or a run is there. An address is text that anybody may have
-typed, so what cannot be used is left at its default and reported in one line.
+For: the one form of choices in the session and in the URL. Not for: widgets (the pages), or the check that a
+recording, an application or a run exists. An address is text that anybody may have typed: a value that cannot
+be used keeps its default and is reported in one line.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from lab.containers.input.services.arrivals import PRESETS
 from twinbed import ScenarioError
 
 MAX_POLICIES = 8
-"""As many as the palette can tell apart."""
+"""Largest number of policies: as many as the palette can tell apart."""
 MAX_RUNS = 24
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What is chosen on every page that runs something. policies: text forms; budget: Ω and M as a multiple
-    of the sum of profiled peaks; cpu_price, memory_price: per core-hour and GiB-hour; container: the one
-    that is looked at; runs: ids of the stored runs that are shown.
+    """The choices on every page that runs something.
+
+    policies: text forms; budget: Ω and M as a multiple of the sum of profiled peaks; cpu_price, memory_price:
+    per core-hour and GiB-hour; container: the container that is shown; runs: ids of the stored runs that are
+    shown.
     """
 
     policies: tuple[str, ...] = DEFAULT_POLICIES
@@ -39,7 +41,8 @@ class Choices:
     runs: tuple[str, ...] = ()
 
     def overrides(self) -> list[str]:
-        """What differs from a scenario's defaults, as `KEY=VALUE` for `lab.ask.scenario.with_overrides`."""
+        """Returns what differs from a scenario's defaults, as `KEY=VALUE` for
+        `lab.ask.scenario.with_overrides`."""
         changed = [] if self.budget == Choices().budget else [f"budget_factor={self.budget!r}"]
         price = (self.cpu_price, self.memory_price)
         if price != (Price().cpu_core_hour, Price().memory_gib_hour):
@@ -53,16 +56,20 @@ class Choices:
 
 @dataclass(frozen=True)
 class TraceChoices(Choices):
-    """The page "Containers". recording: a shipped recording's name, empty for an uploaded trace or none."""
+    """The choices on the page "Containers". recording: a shipped recording's name; empty for an upload or
+    none."""
 
     recording: str = ""
 
 
 @dataclass(frozen=True)
 class ServiceChoices(Choices):
-    """The page "Services". app: a shipped application's name, empty for none yet; arrivals: a preset of
-    lab.containers.input.services.arrivals; scale: its rates are multiplied by it; duration_s: how long
-    clients ask; percentile: of latency, that is looked at over time."""
+    """The choices on the page "Services".
+
+    app: a shipped application's name, empty for none yet; arrivals: a preset of
+    lab.containers.input.services.arrivals; scale: factor on its rates; duration_s: how long clients send
+    requests, s; percentile: percentile of latency that is shown over time.
+    """
 
     app: str = ""
     arrivals: str = "fixed"
@@ -75,7 +82,7 @@ AnyChoices = TypeVar("AnyChoices", bound=Choices)
 
 _LISTS = ("policies", "runs")
 _NAMES = {"arrivals": PRESETS, "percentile": tuple(PERCENTILES)}
-"""What a text of a selection may be, where that does not depend on files."""
+"""Allowed texts of a field, where they do not depend on files."""
 _RANGES = {
     "budget": (0.1, 100.0),
     "seed": (0, 2**31),
@@ -88,12 +95,12 @@ _RANGES = {
 
 
 def limits(key: str) -> tuple[float, float]:
-    """The least and the most that a number of a selection may be."""
+    """Returns the smallest and the largest allowed value of a number of a selection."""
     return _RANGES[key]
 
 
 def to_query(chosen: Choices) -> dict[str, str | list[str]]:
-    """The selection as query parameters; what has its default is left out."""
+    """Returns the selection as query parameters. A default value is left out."""
     query: dict[str, str | list[str]] = {}
     for field in fields(chosen):
         value = getattr(chosen, field.name)
@@ -103,23 +110,24 @@ def to_query(chosen: Choices) -> dict[str, str | list[str]]:
 
 
 def from_query(kind: type[AnyChoices], query: Mapping[str, Sequence[str]]) -> tuple[AnyChoices, list[str]]:
-    """The selection that the parameters (key → values) ask for, and one line per value not usable."""
+    """Returns the selection that the parameters (key → values) ask for, and one line per value that cannot
+    be used."""
     problems: list[str] = []
-    given: dict[str, Any] = {}
+    choices: dict[str, Any] = {}
     for field in fields(kind):
         values = query.get(field.name)
         if not values:
             continue
         if field.name == "policies":
             texts = _policies(values, problems)
-            given |= {"policies": texts} if texts else {}
+            choices |= {"policies": texts} if texts else {}
         elif field.name == "runs":
-            given["runs"] = tuple(dict.fromkeys(values))[:MAX_RUNS]
+            choices["runs"] = tuple(dict.fromkeys(values))[:MAX_RUNS]
         elif field.name not in _RANGES:
-            given |= _text(field.name, values[-1], problems)
+            choices |= _text(field.name, values[-1], problems)
         elif (number := _number(field.name, values[-1], type(field.default), problems)) is not None:
-            given[field.name] = number
-    return kind(**given), problems
+            choices[field.name] = number
+    return kind(**choices), problems
 
 
 def _policies(texts: Sequence[str], problems: list[str]) -> tuple[str, ...]:

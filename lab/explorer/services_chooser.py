@@ -1,7 +1,7 @@
-"""The left side of the Services page: which application, who asks for how much, and for how long.
+"""Draws the left side of the page "Services": application, load, duration.
 
-For: these widgets, and the request that they amount to. Not for: running it (lab.explorer.job); under what it
-is run, lab.explorer.conditions asks.
+For: these widgets and the request that they make. Not for: running it (lab.explorer.job) or its conditions
+(lab.explorer.conditions).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lab.explorer.worker import Request
 from lab.runs.store import Run
 
 FIELDS = ("app", "arrivals", "scale", "duration_s", *conditions.FIELDS)
-"""The fields of ServiceChoices that these widgets set."""
+"""Fields of ServiceChoices that these widgets set."""
 
 _PAGE = "services-"
 _PREVIEW_STRETCHES = 300
@@ -41,9 +41,9 @@ _ARRIVALS = {
 
 
 def choose(*, running: bool) -> tuple[ServiceChoices, bool, DeltaGenerator]:
-    """Shows the widgets, out of use while a job is running.
+    """Shows the widgets, disabled while a job is running.
 
-    What is chosen, whether it can be run, and the place for a button.
+    Returns the choices, whether they can be run, and a place for a button.
     """
     before = session.SERVICES.selection()
     app = _application(before, running)
@@ -86,7 +86,7 @@ def choose(*, running: bool) -> tuple[ServiceChoices, bool, DeltaGenerator]:
 
 
 def request(chosen: ServiceChoices, store: Path) -> Request:
-    """What a worker is asked for. Raises ScenarioError."""
+    """Returns the request for a worker. Raises ScenarioError."""
     raw = {
         "name": chosen.app,
         "services": {
@@ -101,8 +101,8 @@ def request(chosen: ServiceChoices, store: Path) -> Request:
 
 
 def answered(run: Run, chosen: ServiceChoices) -> ServiceChoices:
-    """`chosen` with the application and the load that this run was made with."""
-    load = next(each for each in run.manifest["inputs"] if each["role"] == "arrivals")
+    """Returns `chosen` with the application and the load of this run."""
+    load = next(entry for entry in run.manifest["inputs"] if entry["role"] == "arrivals")
     return replace(
         chosen,
         app=run.manifest["workload"]["application"],
@@ -113,7 +113,7 @@ def answered(run: Run, chosen: ServiceChoices) -> ServiceChoices:
 
 
 def preview(chosen: ServiceChoices) -> None:
-    """The chosen application and load, to see what will be run."""
+    """Shows the chosen application and its load before it is run."""
     app = cached.application(chosen.app)
     st.subheader("What clients will ask", anchor=False)
     st.altair_chart(
@@ -161,7 +161,7 @@ def _one_of(
     names: dict[str, str],
     about: str,
 ) -> str:
-    """A choice among names; one that is not there gives the first, and a line that says so."""
+    """Shows a choice among names. An unknown name gives the first one and a line that says so."""
     widget = f"{_PAGE}{key}"
     if widget not in st.session_state:
         st.session_state[widget] = before if before in options else options[0]
@@ -175,7 +175,7 @@ def _one_of(
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _rates(arrivals: str, scale: float, duration_s: float, seed: int) -> pd.DataFrame:
-    """A draw of the load in at most _PREVIEW_STRETCHES stretches: at_s, rps."""
+    """Returns a draw of the load in at most _PREVIEW_STRETCHES stretches. Columns: at_s, rps."""
     spec = TypeAdapter(ArrivalSpec).validate_python({"kind": arrivals, "scale": scale})
     drawn = generate(spec, duration_s, [1.0], np.random.SeedSequence(seed))
     width = max(1.0, np.ceil(duration_s / _PREVIEW_STRETCHES))
@@ -185,7 +185,8 @@ def _rates(arrivals: str, scale: float, duration_s: float, seed: int) -> pd.Data
 
 
 def _calls(app: AppSpec) -> str:
-    """Who calls whom, in Graphviz's language: services, and before them what clients ask for."""
+    """Returns the graph of calls in Graphviz's language: the services, and before them the requests of
+    clients."""
     lines = [
         "digraph {",
         'graph [rankdir=LR bgcolor="transparent" nodesep=0.12 ranksep=0.5]',

@@ -1,6 +1,6 @@
-"""The page "Services": choose an application, a load and policies, and see what its clients get.
+"""Draws the page "Services": choose an application, a load and policies, and see what its clients get.
 
-For: this page's order of things. Not for: its pieces (services_chooser, running, services_results).
+For: the order of this page. Not for: its parts (services_chooser, running, services_results).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _results() -> None:
 
 
 def _with_clients(runs: list[Run]) -> list[Run]:
-    """Those of the runs in which a service graph was asked for something."""
+    """Returns the runs in which clients sent requests to a service graph."""
     fitting = [run for run in runs if "services" in run.manifest["spec"]]
     if len(fitting) < len(runs):
         st.warning("Runs in the address that no clients asked for anything are on the page Runs.")
@@ -61,5 +61,5 @@ def _with_clients(runs: list[Run]) -> list[Run]:
 
 
 def _stale(runs: list[Run], chosen: ServiceChoices) -> bool:
-    """Whether the shown runs answer another question than the one that is chosen now."""
+    """Returns whether the shown runs answer another question than the one that is chosen now."""
     return running.answered(runs, services_chooser.answered(runs[0], chosen)) != chosen

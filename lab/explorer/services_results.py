@@ -1,7 +1,7 @@
-"""What came of some runs that clients asked something of: latency, throughput, cost, slack, why limits moved.
+"""Shows the results of runs with clients: latency, throughput, cost, slack, why limits changed.
 
-For: the part that the Services and the Runs page share. Not for: choosing runs (the pages), reading
-(lab.charts.services), drawing (lab.charts.services_drawing) or what runs of traces show too
+For: the part that the pages "Services" and "Runs" share. Not for: choosing runs (the pages), reading
+(lab.charts.services), drawing (lab.charts.services_drawing), or what runs of traces show too
 (lab.explorer.results).
 """
 
@@ -21,14 +21,15 @@ from lab.explorer.selection import ServiceChoices
 from lab.runs.store import Run
 
 _STRETCHES = 300
-"""More would be finer than a screen shows, and too few requests for a 99th percentile."""
+"""Number of stretches over time. More would be finer than a screen shows, with too few requests for a 99th
+percentile."""
 
 
 _NOTHING_CHOSEN = ServiceChoices()
 
 
 def _forget(**_looked_at: str) -> None:
-    """For pages that do not keep what is looked at."""
+    """Does nothing. For pages that do not remember what is shown."""
 
 
 def show(
@@ -36,13 +37,15 @@ def show(
     chosen: ServiceChoices = _NOTHING_CHOSEN,
     keep: Callable[..., object] = _forget,
 ) -> None:
-    """Everything about these runs. chosen: what to look at first (container, percentile); keep: told of
-    another, by the field's name."""
+    """Shows everything about these runs.
+
+    chosen: what to show first (container, percentile); keep: called with another choice, by the field's name.
+    """
     entries = shown(runs)
     results.about(runs)
     st.html(html.service_cards(entries))
     results.remarks(runs)
-    frames = {each.title: cached.clients_over_time(each.run, _STRETCHES) for each in entries}
+    frames = {look.title: cached.clients_over_time(look.run, _STRETCHES) for look in entries}
     _latency(entries, frames, chosen.percentile, keep)
     _throughput(entries, frames)
     _distribution_and_cost(entries)
@@ -86,7 +89,7 @@ def _throughput(entries: Sequence[Shown], frames: dict[str, pd.DataFrame]) -> No
         "Lines: answers given. Grey: what clients asked for, the same under every policy. A line below the "
         "grey is work that piles up or is lost, above it is work that was late."
     )
-    lost = [cached.fates(each.run) for each in entries]
+    lost = [cached.fates(look.run) for look in entries]
     if not any(len(frame) for frame in lost):
         st.caption("Every request was answered under every policy.")
         return
@@ -103,7 +106,7 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
     left, right = st.columns(2)
     with left:
         st.subheader("All latencies", anchor="latencies")
-        frame = results.by_run(entries, [cached.latency_distribution(each.run) for each in entries])
+        frame = results.by_run(entries, [cached.latency_distribution(look.run) for look in entries])
         if frame.empty:
             st.info("No request was answered, so there is no latency.")
         else:
@@ -115,11 +118,11 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
     with right:
         st.subheader("Cost", anchor="cost")
         currency = str(entries[0].run.manifest["spec"]["price"]["currency"])
-        limited = [each for each in entries if each.run.policy != "unlimited"]
+        limited = [look for look in entries if look.run.policy != "unlimited"]
         if not limited:
             st.info("Without limits nothing is reserved, so there is no cost.")
             return
-        frame = results.by_run(limited, [services.costs(each.run) for each in limited])
+        frame = results.by_run(limited, [services.costs(look.run) for look in limited])
         st.altair_chart(drawing.costs(frame, limited, currency), key="costs")
         st.caption(
             f"{currency} an hour for what is reserved (full colour: CPU, pale: memory), and in brackets for "
@@ -130,9 +133,9 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
 @st.fragment
 def _by_service(entries: Sequence[Shown]) -> None:
     st.subheader("Service by service", anchor="services")
-    titles = [each.title for each in entries]
+    titles = [look.title for look in entries]
     title = st.segmented_control("Policy", titles, default=titles[0], required=True, key="shown_policy")
-    run = next(each.run for each in entries if each.title == title)
+    run = next(look.run for look in entries if look.title == title)
     frame = cached.by_container(run)
     st.dataframe(
         frame.sort_values("throttled_share", ascending=False, kind="stable"),

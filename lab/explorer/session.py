@@ -1,4 +1,4 @@
-"""What a session keeps between reruns and pages: selections and their addresses, the upload, the job.
+"""Keeps a session's state between reruns and pages: selections and their addresses, the upload, the job.
 
 For: the only place that touches st.session_state under these names and st.query_params. Not for: widgets.
 """
@@ -25,7 +25,8 @@ class Kept(Generic[AnyChoices]):
         self._selection, self._problems = f"selection-{kind.__name__}", f"problems-{kind.__name__}"
 
     def selection(self) -> AnyChoices:
-        """The session's selection; on the page's first showing what its address says."""
+        """Returns the session's selection. When the page is shown first, this is what its address asks
+        for."""
         if self._selection not in st.session_state:
             query = {key: st.query_params.get_all(key) for key in st.query_params}
             st.session_state[self._selection], st.session_state[self._problems] = from_query(
@@ -35,59 +36,59 @@ class Kept(Generic[AnyChoices]):
         return chosen
 
     def change(self, **values: Any) -> AnyChoices:
-        """Changes fields of the selection and returns it; the address follows with `publish`."""
+        """Changes fields of the selection and returns it. `publish` then changes the address."""
         st.session_state[self._selection] = replace(self.selection(), **values)
         return self.selection()
 
     def publish(self) -> None:
-        """Makes the address say what is selected. Written only when it differs: each writing is a message."""
+        """Writes the selection into the address if it differs: each write is a message to the browser."""
         wanted = to_query(self.selection())
         shown = {key: st.query_params.get_all(key) for key in st.query_params}
         if shown != {key: value if isinstance(value, list) else [value] for key, value in wanted.items()}:
             st.query_params.from_dict(wanted)
 
     def address_problems(self) -> list[str]:
-        """One line per part of the address that could not be used."""
-        found: list[str] = st.session_state.get(self._problems, [])
-        return found
+        """Returns one line per part of the address that could not be used."""
+        problems: list[str] = st.session_state.get(self._problems, [])
+        return problems
 
     def keep(self, **values: Any) -> None:
-        """Changes what is looked at, in the address too; what is there already costs nothing."""
+        """Changes fields of the selection and the address. Has no effect if nothing differs."""
         before = self.selection()
         if self.change(**values) != before:
             self.publish()
 
 
 TRACES = Kept(TraceChoices)
-"""Of the page "Containers"."""
+"""Selection of the page "Containers"."""
 SERVICES = Kept(ServiceChoices)
-"""Of the page "Services"."""
+"""Selection of the page "Services"."""
 
 
 def upload() -> Upload | None:
-    """The trace that this session brought, if any."""
+    """Returns the trace that the user uploaded, if any."""
     kept: Upload | None = st.session_state.get(_UPLOAD)
     return kept
 
 
-def keep_upload(given: Upload | None) -> None:
-    """Remembers the session's trace, also while another page is shown."""
-    st.session_state[_UPLOAD] = given
+def keep_upload(upload: Upload | None) -> None:
+    """Remembers the uploaded trace, also while another page is shown."""
+    st.session_state[_UPLOAD] = upload
 
 
 def job() -> Job | None:
-    """The session's one job: running, or ended and not yet taken away by `drop_job`."""
+    """Returns the session's only job: running, or ended and not yet removed by `drop_job`."""
     running: Job | None = st.session_state.get(_JOB)
     return running
 
 
 def keep_job(started: Job, owner: Kept[Any]) -> None:
-    """Makes this the session's job; its runs will be shown by the page that has `owner`."""
+    """Makes this the session's job. The page that has `owner` will show its runs."""
     st.session_state[_JOB], st.session_state[_OWNER] = started, owner
 
 
 def drop_job() -> Kept[Any]:
-    """Forgets a job that has ended; returns whose it was."""
+    """Removes a job that has ended, and returns its owner."""
     del st.session_state[_JOB]
     owner: Kept[Any] = st.session_state.pop(_OWNER)
     return owner

@@ -1,6 +1,6 @@
-"""The left side of the Containers page: which trace; under what, lab.explorer.conditions asks.
+"""Draws the left side of the page "Containers": the trace. The conditions are in lab.explorer.conditions.
 
-For: these widgets, and the request that they amount to. Not for: running it (lab.explorer.job).
+For: these widgets and the request that they make. Not for: running it (lab.explorer.job).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from traces.schema import UsageTrace
 from twinbed import TraceError
 
 FIELDS = ("recording", *conditions.FIELDS)
-"""The fields of TraceChoices that these widgets set."""
+"""Fields of TraceChoices that these widgets set."""
 
 OWN = "upload"
-"""In place of a recording's name: the trace that the user brought."""
+"""Stands for the user's uploaded trace in place of a recording's name."""
 
 _OWN_TITLE = "Upload your own trace…"
 _PREVIEW_POINTS = 400
@@ -34,10 +34,10 @@ _PREVIEW_CONTAINERS = 12
 
 
 def choose(*, running: bool) -> tuple[TraceChoices, bool, DeltaGenerator]:
-    """Shows the widgets, out of use while a job is running.
+    """Shows the widgets, disabled while a job is running.
 
-    What is chosen, whether it can be run, and the place for a button: above the settings, so that it stays
-    where it is when they are unfolded.
+    Returns the choices, whether they can be run, and a place for a button. The place is above the settings,
+    so that the button does not move when they are unfolded.
     """
     before = session.TRACES.selection()
     recording, have_trace = _trace(before, running)
@@ -46,26 +46,26 @@ def choose(*, running: bool) -> tuple[TraceChoices, bool, DeltaGenerator]:
 
 
 def request(chosen: TraceChoices, store: Path) -> Request:
-    """What a worker is asked for. Raises TraceError when an upload cannot be handed over."""
+    """Returns the request for a worker. Raises TraceError if an upload cannot be written to disk."""
     source = source_name(chosen)
     if source is None:
         raise TraceError("no trace uploaded yet")
     scenario = whatif_scenario(source, chosen.policies, seed=chosen.seed, overrides=chosen.overrides())
-    given = session.upload()
-    lent = str(uploads.lend(given)) if chosen.recording == OWN and given is not None else ""
+    upload = session.upload()
+    lent = str(uploads.lend(upload)) if chosen.recording == OWN and upload is not None else ""
     return Request.of(scenario, store, lent)
 
 
 def source_name(chosen: TraceChoices) -> str | None:
-    """What a run's manifest calls the chosen trace; None when none is chosen."""
+    """Returns the name of the chosen trace in a run's manifest, None if none is chosen."""
     if chosen.recording != OWN:
         return chosen.recording
-    given = session.upload()
-    return None if given is None else given.name
+    upload = session.upload()
+    return None if upload is None else upload.name
 
 
 def problem(chosen: TraceChoices) -> str:
-    """What is wrong with the chosen trace, one line; empty when nothing is, or none is chosen."""
+    """Returns one line on what is wrong with the chosen trace, empty if nothing is, or none is chosen."""
     if chosen.recording == OWN:
         return str(st.session_state.get("upload_problem", ""))
     try:
@@ -76,7 +76,7 @@ def problem(chosen: TraceChoices) -> str:
 
 
 def preview(chosen: TraceChoices) -> None:
-    """The chosen trace's demand, to see what will be replayed."""
+    """Shows the chosen trace's demand before it is replayed."""
     trace = _chosen_trace(chosen)
     if trace is None:
         return
@@ -118,7 +118,7 @@ def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:
 
 
 def _uploader(running: bool) -> None:
-    given = st.file_uploader(
+    upload = st.file_uploader(
         f"CSV or Parquet, up to {uploads.MAX_MIB} MiB",
         type=list(uploads.TYPES),
         max_upload_size=uploads.MAX_MIB,
@@ -127,12 +127,12 @@ def _uploader(running: bool) -> None:
         help="CSV: long (container, time_s, cpu_cores, memory_bytes) or wide (time_s and a column per "
         "container). Parquet: as `twinbed record` and `twinbed traces convert` write it.",
     )
-    if given is None:
+    if upload is None:
         kept = session.upload()
         if kept is not None:
             st.caption(f"Uploaded: {kept.name}")
         return
-    token = given.file_id
+    token = upload.file_id
     if st.session_state.get("upload_token") == token:
         return
     st.session_state["upload_token"] = token
@@ -140,7 +140,7 @@ def _uploader(running: bool) -> None:
     st.session_state["upload_trace"] = None
     st.session_state["upload_problem"] = ""
     try:
-        accepted = uploads.accept(given.name, given.getvalue())
+        accepted = uploads.accept(upload.name, upload.getvalue())
         with st.spinner("Checking the trace…"):
             st.session_state["upload_trace"] = uploads.check(accepted)
         session.keep_upload(accepted)
@@ -149,7 +149,7 @@ def _uploader(running: bool) -> None:
 
 
 def _chosen_trace(chosen: TraceChoices) -> UsageTrace | None:
-    """The trace, or None when there is none or it cannot be used (`problem` says why)."""
+    """Returns the trace, None if there is none or it cannot be used (`problem` says why)."""
     if chosen.recording == OWN:
         trace: UsageTrace | None = st.session_state.get("upload_trace")
         return trace
@@ -160,7 +160,8 @@ def _chosen_trace(chosen: TraceChoices) -> UsageTrace | None:
 
 
 def _thin(trace: UsageTrace) -> pd.DataFrame:
-    """The trace's demand for the preview: means over at most _PREVIEW_POINTS stretches, small ones summed."""
+    """Returns the trace's demand for the preview: means over at most _PREVIEW_POINTS stretches, small
+    containers summed."""
     length, count = trace.shape
     width = -(-length // _PREVIEW_POINTS)
     starts = np.arange(0, length, width)

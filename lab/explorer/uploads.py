@@ -1,7 +1,7 @@
-"""A trace that a user brings: bounded, checked as the command line checks it, on disk only as long as needed.
+"""Checks a trace that a user uploads: its size, its name, its content.
 
-For: the way of an upload from the browser to a temporary folder. Not for: reading formats (traces) or
-widgets (the pages).
+For: the way of an upload from the browser to a temporary folder. Not for: reading formats (traces) or widgets
+(the pages). The check is that of the command line, and the file is on disk only while it is needed.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from traces.schema import UsageTrace
 from twinbed import TraceError
 
 MAX_MIB = 64
-"""Also in .streamlit/config.toml, which stops a larger file while it is still being sent."""
+"""Largest upload, MiB. The server's config.toml has the same number and stops a larger file while it is
+being sent."""
 TYPES = ("csv", "parquet")
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file as it came: its name, made harmless, and its content."""
+    """An uploaded file: its name, made harmless, and its content."""
 
     name: str
     content: bytes
 
 
 def accept(name: str, content: bytes) -> Upload:
-    """The upload; raises TraceError when it is too large, empty or of another type than TYPES."""
+    """Returns the upload. Raises TraceError if it is too large, empty, or not of one of TYPES."""
     plain = harmless(name) or "trace"
     if PurePath(plain).suffix.lower().lstrip(".") not in TYPES:
         raise TraceError(f"{plain}: not a trace that can be uploaded; it must be a .csv or .parquet file")
@@ -45,12 +46,13 @@ def accept(name: str, content: bytes) -> Upload:
 
 
 def harmless(name: str) -> str:
-    """Only the last part of a name, of letters that mean nothing to a file system or a terminal."""
+    """Returns the last part of a name, without characters that a file system or a terminal interprets."""
     return re.sub(r"[^\w.-]+", "-", PurePath(name.replace("\\", "/")).name).lstrip(".-")[-80:]
 
 
 def check(upload: Upload) -> UsageTrace:
-    """The trace in the upload; TraceError with the text that the command line gives, naming the file."""
+    """Returns the trace in the upload. Raises TraceError, which names the file, with the text that the
+    command line gives."""
     folder = lend(upload)
     try:
         return load(str(folder / upload.name))
@@ -61,9 +63,10 @@ def check(upload: Upload) -> UsageTrace:
 
 
 def lend(upload: Upload) -> Path:
-    """A fresh folder, readable by this user only, that holds the upload; who asks for it removes it.
+    """Returns a new folder with the upload, readable by this user only. The caller removes it.
 
-    Raises TraceError when it cannot be written."""
+    Raises TraceError if the folder cannot be written.
+    """
     folder = Path(tempfile.mkdtemp(prefix="twinbed-upload-"))
     try:
         (folder / upload.name).write_bytes(upload.content)

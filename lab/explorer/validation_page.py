@@ -1,7 +1,7 @@
-"""The page "Validation": twin and testbed over each other, and the twin's error in each quantity.
+"""Draws the page "Validation": twin and testbed over each other, and the twin's error in each quantity.
 
-For: this page. Not for: the rule (lab.containers.validate.rule), finding what belongs together
-(lab.containers.validate.stored) or making it: that needs root, so `twinbed validate` does.
+For: this page. Not for: the rule (lab.containers.validate.rule), the search for runs that belong together
+(lab.containers.validate.stored), or making them, which needs root (`twinbed validate`).
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def page() -> None:
     progress.show()
     store = RunStore()
     runs = [store.open(run_id) for run_id in store.ids()]
-    found = cached.cells(runs)
-    if not found:
+    cells = cached.cells(runs)
+    if not cells:
         _empty(store)
         return
-    chosen = _choose(found)
-    same = [cell for cell in found if cell.scenario == chosen.scenario]
+    chosen = _choose(cells)
+    same = [cell for cell in cells if cell.scenario == chosen.scenario]
     _errors(chosen)
     _over_time(chosen)
     _latency(chosen)
@@ -51,18 +51,18 @@ def _empty(store: RunStore) -> None:
     st.caption("Runs go into the store of the user who runs it: point `TWINBED_STORE` at this one.")
 
 
-def _choose(found: Sequence[Cell]) -> Cell:
-    """One cell; the address keeps which."""
+def _choose(cells: Sequence[Cell]) -> Cell:
+    """Returns the chosen cell. The address remembers it."""
     scenario, load, policy = st.columns([3, 4, 5])
-    names = list(dict.fromkeys(cell.scenario for cell in found))
+    names = list(dict.fromkeys(cell.scenario for cell in cells))
     name = scenario.selectbox("Scenario", names, index=_asked(names, "scenario"), key="validated_scenario")
-    here = [cell for cell in found if cell.scenario == name]
-    loads = list(dict.fromkeys(cell.variant for cell in here))
+    matching = [cell for cell in cells if cell.scenario == name]
+    loads = list(dict.fromkeys(cell.variant for cell in matching))
     variant = loads[0]
     if len(loads) > 1:
         variant = load.selectbox("Load", loads, index=_asked(loads, "load"), key="validated_load")
-    here = [cell for cell in here if cell.variant == variant]
-    policies = [cell.policy for cell in here]
+    matching = [cell for cell in matching if cell.variant == variant]
+    policies = [cell.policy for cell in matching]
     picked = policy.segmented_control(
         "Policy",
         policies,
@@ -72,7 +72,7 @@ def _choose(found: Sequence[Cell]) -> Cell:
         key="validated_policy",
     )
     st.query_params.from_dict({"scenario": name, "load": variant, "policy": str(picked)})
-    return next(cell for cell in here if cell.policy == picked)
+    return next(cell for cell in matching if cell.policy == picked)
 
 
 def _asked(options: Sequence[str], key: str) -> int:
@@ -95,10 +95,10 @@ def _errors(cell: Cell) -> None:
 
 def _over_time(cell: Cell) -> None:
     st.subheader("Use and limit over time", anchor="time")
-    pick, what, which = st.columns([3, 2, 3])
+    pick, quantity_column, which = st.columns([3, 2, 3])
     names = list(cell.twin[0].manifest["workload"]["containers"])
     container = pick.selectbox("Container", names, key="validated_container")
-    quantity = what.segmented_control(
+    quantity = quantity_column.segmented_control(
         "Quantity", ["CPU", "Memory"], default="CPU", required=True, key="validated_quantity"
     )
     runs = _runs(cell, which)
@@ -130,15 +130,15 @@ def _runs(cell: Cell, place: st.delta_generator.DeltaGenerator) -> dict[str, Run
 
 
 def _repeat(cell: Cell) -> Run:
-    """The testbed's run that is looked at; of another cell there may be fewer."""
+    """Returns the testbed's run that is shown. Another cell may have fewer repeats."""
     index = int(st.session_state.get("validated_repeat", 0))
     return cell.testbed[min(index, len(cell.testbed) - 1)]
 
 
 def _stack(panels: Sequence[alt.Chart], key: str) -> None:
     stack = st.container(gap=None)
-    for index, each in enumerate(panels):
-        stack.altair_chart(each, key=f"{key}-{index}")
+    for index, panel in enumerate(panels):
+        stack.altair_chart(panel, key=f"{key}-{index}")
 
 
 def _all(cells: Sequence[Cell]) -> None:

@@ -1,6 +1,6 @@
-"""Judged cells as HTML tables: each verdict has a colour and says in words what it is.
+"""Writes judged cells as HTML tables: each verdict has a colour and a word.
 
-For: the Validation page. Not for: judging (lab.containers.validate.rule). Everything that is not ours is
+For: the page "Validation". Not for: judging (lab.containers.validate.rule). Every name from outside is
 escaped.
 """
 
@@ -26,14 +26,15 @@ _COLORS = {
 
 
 def table(cell: Cell) -> str:
-    """One line per quantity that could be compared: twin, testbed, error, spread, limit, verdict."""
+    """Returns one row per compared quantity: twin, testbed, error, spread, limit, verdict."""
     heads = ("Quantity", "Twin", "Testbed", "Error", "Error (%)", "Spread of the testbed", "Limit", "Verdict")
-    lines = [_line(each) for each in cell.judgements if each.verdict.counts]
+    lines = [_line(judgement) for judgement in cell.judgements if judgement.verdict.counts]
     return _table(heads, lines)
 
 
 def overview(cells: Sequence[Cell]) -> str:
-    """One line per cell, a column per quantity that any of them has: the verdict in words."""
+    """Returns one row per cell, with a column for each quantity that any cell has. An entry is the verdict
+    in words."""
     shown = [
         index
         for index in range(len(QUANTITIES))
@@ -49,28 +50,28 @@ def overview(cells: Sequence[Cell]) -> str:
 
 
 def _table(heads: Sequence[str], lines: Sequence[str]) -> str:
-    head = "".join(f"<th>{escape(each)}</th>" for each in heads)
-    body = "".join(f"<tr>{each}</tr>" for each in lines)
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in heads)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
     return (
         f'{STYLE}<div class="tb-scroll"><table class="tb-grid tb-verdicts"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 
 
-def _line(each: Judgement) -> str:
-    quantity = each.quantity
+def _line(judgement: Judgement) -> str:
+    quantity = judgement.quantity
     unit = "" if quantity.unit == "1" else f" ({quantity.unit})"
-    relative = each.relative_error
+    relative = judgement.relative_error
     cells = (
-        _number(each.twin, quantity.decimals),
-        _number(each.testbed, quantity.decimals),
-        _number(each.error, quantity.decimals, signed=True),
+        _number(judgement.twin, quantity.decimals),
+        _number(judgement.testbed, quantity.decimals),
+        _number(judgement.error, quantity.decimals, signed=True),
         _number(100 * relative, 1, signed=True),
-        f"{_number(each.low, quantity.decimals)} to {_number(each.high, quantity.decimals)}",
+        f"{_number(judgement.low, quantity.decimals)} to {_number(judgement.high, quantity.decimals)}",
         escape(quantity.limit),
     )
     values = "".join(f"<td>{text}</td>" for text in cells)
-    return f"<th>{escape(quantity.title + unit)}</th>{values}{_verdict(each.verdict)}"
+    return f"<th>{escape(quantity.title + unit)}</th>{values}{_verdict(judgement.verdict)}"
 
 
 def _verdict(verdict: Verdict) -> str:

@@ -1,8 +1,8 @@
-"""The child process that simulates for the explorer: `python -m lab.explorer.worker`.
+"""Simulates for the explorer in a child process: `python -m lab.explorer.worker`.
 
-For: one request (a JSON line on standard input), its runs into the store, and what happens as JSON lines on
-standard output. Not for: starting or watching it (lab.explorer.job). It ends itself, leaving nothing
-half written, on SIGTERM and when its standard input closes, which is how it notices that the explorer died.
+For: one request (a JSON line on standard input), its runs into the store, and its progress as JSON lines on
+standard output. Not for: starting or watching it (lab.explorer.job). It ends itself, and leaves nothing
+half-written, on SIGTERM and when its standard input closes, which tells it that the explorer died.
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ _MOST_OFTEN_S = 0.1
 
 
 class _CancelledError(BaseException):
-    """SIGTERM as an exception, so that the store's clean-up runs; no `except Exception` may eat it."""
+    """SIGTERM as an exception, so that the store tidies up. No `except Exception` may catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to run. scenario: what was given of it, as plain data for lab.ask.scenario.build (paths in it are
-    relative to `folder` where that is given); store: the run store's root; folder: holds an uploaded trace
-    and is removed at the end ("" = none)."""
+    """What a worker runs.
+
+    scenario: plain data for lab.ask.scenario.build (paths in it are relative to `folder` if that is given);
+    store: root of the run store; folder: holds an uploaded trace and is removed at the end ("" for none).
+    """
 
     scenario: dict[str, Any]
     store: str
@@ -44,21 +46,21 @@ class Request:
 
     @classmethod
     def of(cls, scenario: Scenario, store: Path, folder: str = "") -> Request:
-        """The request for all runs of a scenario."""
+        """Returns the request for all runs of a scenario."""
         return cls(scenario.model_dump(mode="json", exclude_unset=True), str(store.absolute()), folder)
 
     def to_json(self) -> str:
-        """One line."""
+        """Returns the request as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, line: str) -> Request:
-        """What `to_json` wrote."""
+        """Returns the request that `to_json` wrote."""
         return cls(**json.loads(line))
 
 
 class _Channel:
-    """Messages to the explorer, one JSON object a line; anything else that prints goes to stderr."""
+    """Sends messages to the explorer, one JSON object per line. Any other output goes to stderr."""
 
     def __init__(self) -> None:
         self._out: TextIO = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -70,7 +72,7 @@ class _Channel:
 
 
 def main() -> int:
-    """Carries out the request; 0 when its runs are stored, 1 otherwise (the reason is a message)."""
+    """Carries out the request. Returns 0 if its runs are stored, 1 otherwise; a message gives the reason."""
     # Ctrl-C in the terminal reaches the explorer, which then ends its children in its own order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = _Channel()

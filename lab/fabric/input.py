@@ -1,7 +1,7 @@
-"""What a fabric scenario asks: hosts and switches, what breaks, what is measured through it.
+"""The input of a fabric scenario: hosts and switches, what breaks, and what is measured.
 
-For: the `fabric` section of a scenario file. Not for: running it (lab.fabric.run.runner), nor for the values
-of the calibration that it may replace (lab.fabric.calibrate.values).
+For: the `fabric` section of a scenario file. Not for: running it (lab.fabric.run.runner), nor the calibrated
+values that it may replace (lab.fabric.calibrate.values).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twin.fabric.model import Scheme
 from twinbed import InvariantError, ScenarioError
 
 MEASURES = ("sends", "collective", "training", "fleet")
-"""The sections that say what is measured; every fabric scenario has one of them."""
+"""The sections that say what is measured. Every fabric scenario has exactly one of them."""
 
 
 def _known(values: dict[str, dict[str, float]]) -> Replaced:
@@ -31,15 +31,17 @@ Values = Annotated[dict[str, dict[str, NonNegativeFloat]], AfterValidator(_known
 
 
 class TopologyInput(Section):
-    """Hosts with uplinks to edge switches (ToRs)."""
+    """Hosts with uplinks to ToRs, the switches at the edge."""
 
-    hosts: int = Field(default=5, ge=2, le=100_000)
-    tors: PositiveInt = 2
-    uplinks: PositiveInt = Field(default=2, description="Of each host, to as many different ToRs.")
-    nics: PositiveInt = Field(
-        default=1, description="Adapters of each host, which its uplinks are spread over."
+    hosts: int = Field(default=5, ge=2, le=100_000, description="Number of hosts.")
+    tors: PositiveInt = Field(default=2, description="Number of ToRs, a multiple of `uplinks`.")
+    uplinks: PositiveInt = Field(
+        default=2, description="Number of uplinks of every host, each to another ToR."
     )
-    spines: int = Field(default=0, ge=0, description="Switches that connect all ToRs; 0: none.")
+    nics: PositiveInt = Field(default=1, description="Number of adapters that share a host's uplinks.")
+    spines: int = Field(
+        default=0, ge=0, description="Number of switches that connect all ToRs; 0: there are none."
+    )
 
 
 class FaultsInput(Section):
@@ -47,26 +49,34 @@ class FaultsInput(Section):
 
     kind: Literal["none", "single", "round_robin", "flapping", "random"] = Field(
         default="round_robin",
-        description="`single`: once; `round_robin`: again and again, port by port; `flapping`: one port, "
-        "again and again; `random`: all devices, at the rates of per_day; `none`: nothing.",
+        description="`single`: one fault; `round_robin`: faults of one port after another; `flapping`: "
+        "faults of the same port; `random`: faults of all devices at the rates of `per_day`; `none`.",
     )
-    what: Literal["port", "link", "nic", "tor"] = Field(default="port", description="Of a single fault.")
-    host: int = Field(default=0, ge=0, description="Of a single fault, or of the port that flaps.")
+    what: Literal["port", "link", "nic", "tor"] = Field(
+        default="port", description="Device that a single fault breaks."
+    )
+    host: int = Field(default=0, ge=0, description="Host of a single fault or of a flapping port.")
     uplink: int | None = Field(
-        default=None, ge=0, description="The same; null: the one that what is measured takes."
+        default=None,
+        ge=0,
+        description="The host's uplink there; null: the first path that the measurement takes.",
     )
     one_way: Literal["out", "in"] | None = Field(
-        default=None, description="Of a single fault: only what the host sends, or receives, is lost."
+        default=None,
+        description="The only direction that a single fault takes, seen from the host; null: both.",
     )
     per_day: dict[Literal["port", "link", "nic", "tor"], NonNegativeFloat] = Field(
-        default_factory=dict, description="Of random faults: how often each single device fails in a day."
+        default_factory=dict, description="Random faults: faults of each single device per day, by kind."
     )
-    silent: bool = Field(default=True, description="Nobody gets a carrier signal.")
+    silent: bool = Field(default=True, description="Links keep their carrier, so nobody is told of a fault.")
     at_s: PositiveFloat | None = Field(
-        default=None, description="When the first one begins; else in the middle (single) or after up_s."
+        default=None,
+        description="Begin of the first fault, s; null: the middle (`single`), or after `up_s`.",
     )
-    down_s: PositiveFloat = 20.0
-    up_s: PositiveFloat = Field(default=20.0, description="Between two of a round, or of a port that flaps.")
+    down_s: PositiveFloat = Field(default=20.0, description="Length of a fault, s.")
+    up_s: PositiveFloat = Field(
+        default=20.0, description="Healthy time between faults that follow one another, s."
+    )
 
     @model_validator(mode="after")
     def _rates_of_random_ones(self) -> FaultsInput:
@@ -76,53 +86,61 @@ class FaultsInput(Section):
 
 
 class SendsInput(Section):
-    """RDMA sends one after another, each timed, as perftest's ib_send_lat does."""
+    """RDMA sends one after another, each timed as perftest's ib_send_lat does."""
 
-    messages: int = Field(default=10_000, ge=2, le=10_000_000)
-    message_bytes: PositiveInt = 1 << 23
+    messages: int = Field(default=10_000, ge=2, le=10_000_000, description="Number of messages.")
+    message_bytes: PositiveInt = Field(default=1 << 23, description="Size of a message, B.")
 
 
 class CollectiveInput(Section):
-    """A collective operation again and again on all hosts, as nccl-tests does."""
+    """A collective operation on all hosts, repeated and timed as nccl-tests does."""
 
     operation: Literal[
         "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "alltoall", "sendrecv"
-    ] = "all_reduce"
-    message_bytes: PositiveInt = 2_000_000_000
-    repeats: PositiveInt = Field(default=800, description="Operations, one after another.")
+    ] = Field(default="all_reduce", description="The operation, by its name in nccl-tests.")
+    message_bytes: PositiveInt = Field(default=2_000_000_000, description="Size as nccl-tests counts it, B.")
+    repeats: PositiveInt = Field(default=800, description="Number of operations, one after another.")
 
 
 class CheckpointInput(Section):
-    """How a job saves and starts again."""
+    """How a job saves and restarts."""
 
-    interval_s: PositiveFloat = Field(description="Of work between two saves.")
-    save_s: NonNegativeFloat = Field(description="The job waits so long for a save.")
-    init_s: NonNegativeFloat = Field(description="From starting anew until it computes.")
+    interval_s: PositiveFloat = Field(description="Work between two saves, s.")
+    save_s: NonNegativeFloat = Field(description="Time that the job waits for a save, s.")
+    init_s: NonNegativeFloat = Field(description="Time from a restart until the job computes again, s.")
 
 
 class TrainingInput(Section):
-    """A training job on hosts with a GPU each, iteration after iteration."""
+    """A training job on hosts with one GPU each, iteration after iteration."""
 
-    parameters: PositiveFloat
-    layers: PositiveInt = 1
-    micro_batches: PositiveInt = Field(default=1, description="Per iteration and replica.")
-    micro_batch_s: PositiveFloat = Field(description="Forward and backward of one on one GPU alone.")
-    activation_bytes: NonNegativeFloat = Field(
-        default=0.0, description="Of a micro-batch between two layers."
+    parameters: PositiveFloat = Field(description="Parameters of the model.")
+    layers: PositiveInt = Field(default=1, description="Layers of the model.")
+    micro_batches: PositiveInt = Field(default=1, description="Micro-batches per iteration and replica.")
+    micro_batch_s: PositiveFloat = Field(
+        description="Forward and backward pass of one micro-batch on one GPU alone, s."
     )
-    gradient_bytes: PositiveFloat = Field(default=4.0, description="Of one parameter.")
-    data: PositiveInt = 1
-    pipeline: PositiveInt = 1
-    tensor: PositiveInt = 1
-    iterations: int = Field(default=1000, ge=1, le=10_000_000)
+    activation_bytes: NonNegativeFloat = Field(
+        default=0.0, description="Activations of a micro-batch between two layers, B."
+    )
+    gradient_bytes: PositiveFloat = Field(default=4.0, description="Gradient of one parameter, B.")
+    data: PositiveInt = Field(default=1, description="Degree of data parallelism.")
+    pipeline: PositiveInt = Field(default=1, description="Degree of pipeline parallelism.")
+    tensor: PositiveInt = Field(default=1, description="Degree of tensor parallelism.")
+    iterations: int = Field(default=1000, ge=1, le=10_000_000, description="Number of iterations.")
     epochs: PositiveInt | None = Field(
         default=None,
-        description="That the iterations are, in equal parts: accuracy over time is then that of the "
-        "training that ships (a small CNN, 150 epochs), stretched to this job's times.",
+        description="Number of equally long epochs that the iterations make up. Accuracy over time is then "
+        "that of the shipped training (a small CNN, 150 epochs), stretched to this job's times.",
     )
-    average: PositiveInt = Field(default=1, description="Iterations in a row whose mean is one value.")
-    jitter_cv: NonNegativeFloat = Field(default=0.0, description="Coefficient of variation of iterations.")
-    checkpoint: CheckpointInput | None = Field(default=None, description="null: a job that dies is lost.")
+    average: PositiveInt = Field(
+        default=1, description="Number of consecutive iterations whose mean is one value."
+    )
+    jitter_cv: NonNegativeFloat = Field(
+        default=0.0, description="Coefficient of variation of an iteration's length."
+    )
+    checkpoint: CheckpointInput | None = Field(
+        default=None, description="How the job saves; null: a job that dies is lost."
+    )
 
     @model_validator(mode="after")
     def _enough(self) -> TrainingInput:
@@ -134,63 +152,70 @@ class TrainingInput(Section):
 
 
 class FleetInput(Section):
-    """A synchronous job on a whole fleet of hosts with 8 GPUs, each with an adapter of its own, for days.
+    """A synchronous job on a whole fleet for days. Hosts have 8 GPUs, each with an adapter of its own.
 
-    Faults and topology of the scenario have no part in it, but whether faults are silent.
+    The scenario's topology and faults are ignored, except `faults.silent`.
     """
 
-    gpus: int = Field(default=16_384, ge=16, le=131_072, multiple_of=8)
-    days: PositiveFloat = Field(default=54.0, le=366.0)
+    gpus: int = Field(default=16_384, ge=16, le=131_072, multiple_of=8, description="Number of GPUs.")
+    days: PositiveFloat = Field(default=54.0, le=366.0, description="Simulated time, days.")
     rates: Literal["llama3", "stepfun"] = Field(
-        default="llama3", description="Whose parts fail as often: traces/fault_rates.py has both sources."
+        default="llama3",
+        description="Fleet whose failure rates are used; traces/fault_rates.py names the sources.",
     )
     iteration_s: PositiveFloat = Field(
         default=6.2,
-        description="405 G parameters, 16 Mi tokens, 400 TFLOP/s of each of 16,384 GPUs.",
+        description="Length of an iteration, s. Default: 405 G parameters and 16 Mi tokens at 400 TFLOP/s on "
+        "each of 16,384 GPUs.",
     )
     degraded_iteration_s: PositiveFloat = Field(
         default=6.2,
-        description="While an adapter has one of two uplinks: by default as without a scheme, where one is "
-        "all that there is.",
+        description="Length of an iteration while an adapter has one of two uplinks, s. Default: the same as "
+        "without a scheme, where adapters have a single uplink.",
     )
-    jitter_cv: NonNegativeFloat = Field(default=0.02, description="An assumption.")
+    jitter_cv: NonNegativeFloat = Field(
+        default=0.02, description="Coefficient of variation of an iteration's length. An assumption."
+    )
     flows: PositiveInt = Field(default=4, description="Connections of an adapter in each direction.")
-    repair_s: PositiveFloat = Field(default=14_400.0, description="Until a part works again. An assumption.")
-    spares: int = Field(default=64, ge=0, description="Hosts that can take a dead one's place.")
+    repair_s: PositiveFloat = Field(
+        default=14_400.0, description="Time until a failed part works again, s. An assumption."
+    )
+    spares: int = Field(default=64, ge=0, description="Number of hosts that can replace a dead one.")
     checkpoint_interval_s: PositiveFloat | None = Field(
-        default=None, description="Of work between two saves; null: Daly's optimum for the scheme's deaths."
+        default=None, description="Work between two saves, s; null: Daly's optimum for the scheme's deaths."
     )
-    save_s: NonNegativeFloat = Field(default=20.0, description="An assumption.")
+    save_s: NonNegativeFloat = Field(default=20.0, description="Time of a save, s. An assumption.")
     init_s: NonNegativeFloat = Field(
-        default=600.0, description="From starting anew to computing. An assumption."
+        default=600.0, description="Time from a restart until the job computes again, s. An assumption."
     )
-    price_gpu_hour: NonNegativeFloat = Field(default=2.0, description="USD. An assumption.")
+    price_gpu_hour: NonNegativeFloat = Field(
+        default=2.0, description="Price of a GPU-hour, USD. An assumption."
+    )
 
 
 class FabricInput(Section):
-    """A fabric, its faults, and what is measured: exactly one of sends, collective, training,
-    fleet."""
+    """A fabric, its faults, and one measurement: exactly one of sends, collective, training and fleet."""
 
-    topology: TopologyInput = TopologyInput()
-    faults: FaultsInput = FaultsInput()
+    topology: TopologyInput = Field(default=TopologyInput(), description="Hosts and switches.")
+    faults: FaultsInput = Field(default=FaultsInput(), description="What breaks, and when.")
     fast_path: bool = Field(
         default=False, description="Hosts turn away from a dead uplink by themselves, before BGP does."
     )
     values: Values = Field(
         default_factory=dict,
-        description="Single values of the calibration replaced: `control: {hold_s: 0}`.",
+        description="Values that replace single ones of the calibration: `control: {hold_s: 0}`.",
     )
-    sends: SendsInput | None = None
-    collective: CollectiveInput | None = None
-    training: TrainingInput | None = None
-    fleet: FleetInput | None = None
+    sends: SendsInput | None = Field(default=None, description="Measure RDMA sends.")
+    collective: CollectiveInput | None = Field(default=None, description="Measure collectives.")
+    training: TrainingInput | None = Field(default=None, description="Measure a training job.")
+    fleet: FleetInput | None = Field(default=None, description="Measure a training job on a whole fleet.")
 
     @model_validator(mode="after")
     def _one_measure(self) -> FabricInput:
-        given = [key for key in MEASURES if getattr(self, key) is not None]
-        if len(given) != 1:
-            found = f", not {' and '.join(given)}" if given else ""
-            raise ValueError(f"give one of {', '.join(MEASURES)}{found}")
+        measures = [key for key in MEASURES if getattr(self, key) is not None]
+        if len(measures) != 1:
+            instead = f", not {' and '.join(measures)}" if measures else ""
+            raise ValueError(f"give one of {', '.join(MEASURES)}{instead}")
         return self
 
 

@@ -1,4 +1,4 @@
-"""Satellite images by a network in the manner of VGG: stacks of 3×3 convolutions, then wide layers."""
+"""Satellite images by a network like VGG: stacks of 3×3 convolutions, then wide layers."""
 
 from images_cnn import CLASSES, make
 from torch import nn
@@ -6,7 +6,7 @@ from training import train
 
 
 def stack(inputs, outputs, count):
-    """`count` convolutions, and half the side after them."""
+    """Return `count` convolutions and a pooling layer that halves the image's side."""
     layers = []
     for index in range(count):
         layers += [nn.Conv2d(inputs if index == 0 else outputs, outputs, 3, padding=1), nn.ReLU()]
@@ -27,9 +27,9 @@ class Net(nn.Module):
             nn.ReLU(),
             nn.Linear(1024, CLASSES),
         )
-        for each in self.modules():
-            if isinstance(each, (nn.Conv2d, nn.Linear)):
-                nn.init.kaiming_normal_(each.weight, nonlinearity="relu")
+        for module in self.modules():
+            if isinstance(module, (nn.Conv2d, nn.Linear)):
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
 
     def forward(self, images):
         return self.head(self.features(images))

@@ -1,7 +1,8 @@
-"""The loop that the jobs of this folder share: PyTorch DDP over gloo on data that each makes itself.
+"""The training loop of the jobs in this folder: PyTorch DDP over gloo on data that the jobs generate
+themselves.
 
-For: seven small jobs that really train. Not for: a good model, nor for twinbed: nothing here knows of it.
-Rank, size and the master's address come from the environment, as torch.distributed has them.
+For: seven small jobs that really train. Not for: good models. Nothing here depends on twinbed. Rank, size and
+the master's address come from the environment variables of torch.distributed.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ def train(
     rate: float,
     optimizer: type[torch.optim.Optimizer] = torch.optim.Adam,
 ) -> None:
-    """Trains for --steps steps of --batch samples per process; rank 0 prints loss and accuracy now and then.
+    """Train for --steps steps of --batch samples per process; rank 0 prints loss and accuracy.
 
-    make: n samples and their labels (or labels per position, or −1 where there is none).
+    make: returns n samples and their labels, or a label per position; −1 means no label.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("--batch", type=int, default=batch, help="samples per process and step")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--lr", type=float, default=rate)
-    given = parser.parse_args()
+    options = parser.parse_args()
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     torch.manual_seed(0)
     if size > 1:
         dist.init_process_group("gloo")
-    for line in steps(model(), make, given.batch, given.steps, given.lr, optimizer, rank, size):
+    for line in steps(model(), make, options.batch, options.steps, options.lr, optimizer, rank, size):
         if rank == 0:
             print(line, flush=True)
     if size > 1:
@@ -57,7 +58,7 @@ def steps(
     rank: int = 0,
     size: int = 1,
 ):
-    """Trains, and yields a line after every tenth step: step, loss, accuracy on the batch."""
+    """Train, and yield a line after every tenth step: step, loss, accuracy on the batch."""
     model = DistributedDataParallel(plain) if size > 1 else plain
     model.train()
     descent = optimizer(model.parameters(), lr=rate)
@@ -70,6 +71,6 @@ def steps(
         loss.backward()
         descent.step()
         if step % 10 == 9:
-            there = labels.flatten() >= 0
-            right = (scores.argmax(-1) == labels.flatten())[there].float().mean()
+            labelled = labels.flatten() >= 0
+            right = (scores.argmax(-1) == labels.flatten())[labelled].float().mean()
             yield f"step {step + 1} loss {float(loss.detach()):.3f} accuracy {float(right):.3f}"

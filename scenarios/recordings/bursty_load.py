@@ -40,7 +40,7 @@ def arrivals(seconds: float, burst_rate: float, rng: random.Random) -> list[floa
 def popularity(count: int, exponent: float = 0.8) -> list[float]:
     """Cumulative shares of items whose popularity falls with their rank (Zipf)."""
     total = list(itertools.accumulate((rank + 1) ** -exponent for rank in range(count)))
-    return [each / total[-1] for each in total]
+    return [value / total[-1] for value in total]
 
 
 async def connect(host: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

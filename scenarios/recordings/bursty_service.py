@@ -122,9 +122,9 @@ class HttpServer(ThreadingHTTPServer):
 
 
 ROLES: dict[str, Callable[[tuple[str, int]], socketserver.BaseServer]] = {
-    "frontend": lambda where: HttpServer(where, Frontend),
-    "backend": lambda where: HttpServer(where, Backend),
-    "cache": lambda where: CacheServer(where, Cache),
+    "frontend": lambda address: HttpServer(address, Frontend),
+    "backend": lambda address: HttpServer(address, Backend),
+    "cache": lambda address: CacheServer(address, Cache),
 }
 
 

@@ -17,24 +17,19 @@ from pathlib import Path
 
 import numpy as np
 
-from control.recommender.cherrypick import CherryPick
-from control.recommender.ernest import Ernest
-from control.recommender.exhaustive import Exhaustive
-from control.recommender.fc2 import Fc2, Rule, Server
-from control.recommender.model import (
-    Flags,
-    History,
-    Job,
-    Objective,
+from control.jobs import TOP, TOP_FACTOR, Flags, History, Job, Objective, Real, joined
+from control.recommender import RECOMMENDERS as METHODS
+from control.recommender import make
+from control.recommender.fc2 import Server
+from control.recommender.ports import (
     Observations,
-    Real,
     Recommendation,
-    joined,
+    Recommender,
+    Request,
+    Searcher,
     no_observations,
 )
-from control.recommender.ports import Recommender, Request, Searcher
-from control.recommender.random_search import RandomSearch
-from control.recommender.transfer import TOP, TOP_FACTOR, Informed, Transfer
+from control.recommender.transfer import TransferSearch
 from studies.cloud.measured_tables import TABLES, Table
 from studies.cloud.trials import answers, play, ratios, reachable, regret_after, trials_to
 from twinbed import ScenarioError
@@ -62,20 +57,22 @@ class WithoutPast:
         return self.of.searcher(replace(request, history=None), seed)
 
 
-_NO_SERVER = Server("", 0.0, np.inf)
-RECOMMENDERS: dict[str, Recommender] = {
-    "random": RandomSearch(),
-    "exhaustive": Exhaustive(),
-    "cost-opt": Fc2(Rule.COST, _NO_SERVER),
-    "time-opt": Fc2(Rule.TIME, _NO_SERVER),
-    "cherrypick": CherryPick(stop_below=0.0),
-    "ernest": Ernest(),
-    "transfer": Transfer(stop_below=0.0),
-    "transfer-alone": WithoutPast(Transfer(stop_below=0.0)),
+_UNTIL_FOUND = {"stop_below": 0.0}
+_SEARCHES: dict[str, dict[str, float]] = {
+    "random": {},
+    "exhaustive": {},
+    "cost-opt": {},
+    "time-opt": {},
+    "cherrypick": _UNTIL_FOUND,
+    "ernest": {},
+    "transfer": _UNTIL_FOUND,
 }
-"""FC²'s two rules over prices try one choice; Scala-Opt needs a worker's network use, which no table has."""
-_DRAWN = ("random", "cherrypick", "transfer", "transfer-alone")
-"""Those whose search depends on the seed."""
+"""Settings of each recommender. Scala-Opt is left out: no table has the network use of a worker."""
+RECOMMENDERS: dict[str, Recommender] = {
+    name: make(name, settings, server=Server("", 0.0, np.inf)) for name, settings in _SEARCHES.items()
+} | {"transfer-alone": WithoutPast(make("transfer", _UNTIL_FOUND))}
+_DRAWN = ("transfer-alone", *(name for name in _SEARCHES if METHODS[name].seeded))
+"""Recommenders whose search depends on the seed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +130,7 @@ def _searchers(of: Recommender, request: Request, seeds: Sequence[int]) -> Itera
     """A search per seed; what is learned from past jobs does not hang on the seed, and is learned once."""
     first = of.searcher(request, seeds[0])
     for seed in seeds:
-        again = replace(first, seed=seed) if isinstance(first, Informed) else of.searcher(request, seed)
+        again = replace(first, seed=seed) if isinstance(first, TransferSearch) else of.searcher(request, seed)
         yield seed, again
 
 
@@ -151,11 +148,7 @@ def past(
         kept = sorted(np.random.default_rng([job, few]).choice(kept, few, replace=False).tolist())
     parts = list(more)
     if kept:
-        names = tuple(history.jobs[row] for row in kept)
-        own = History(
-            names, history.candidates, history.time_s[kept], history.cost_usd[kept], history.ok[kept]
-        )
-        parts.insert(0, own)
+        parts.insert(0, history.take(kept))
     if not parts:
         return None
     both = parts[0]
@@ -210,7 +203,7 @@ def _ranking_worth(
 ) -> tuple[float, float, float]:
     """AUC over all candidates, over the untried, and coverage, after LOOK trials; NaN without predictions."""
     nothing = (float("nan"),) * 3
-    if not isinstance(searcher, Informed) or len(played) < LOOK:
+    if not isinstance(searcher, TransferSearch) or len(played) < LOOK:
         return nothing
     seen = no_observations()
     for trial in range(LOOK):

@@ -14,7 +14,7 @@ from lab.ask import shipped
 from lab.cloud.input import job_file
 from lab.cloud.input.data_set import TABLE
 from lab.cloud.input.listed import instance_type
-from lab.cloud.real import grid
+from studies.cloud import grid
 from traces.catalogue.catalogue import load
 from twinbed import TwinbedError
 

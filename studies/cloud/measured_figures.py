@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from control.jobs import Objective, Real
 from control.predictor import evaluation
 from control.predictor.baselines import Baseline
 from control.predictor.examples import Examples
-from control.recommender.model import Objective, Real
 from lab.cloud.input import data_set
 from lab.cloud.run import predicting
 from lab.cloud.run.predicting import NETWORK, NETWORK_CLASSIFIER, PHYSICAL
@@ -39,7 +39,7 @@ _ROW_MODELS: Mapping[Objective, tuple[str, ...]] = {
 
 def rows() -> Examples:
     """The table that ships, with its jobs. Raises ScenarioError and TraceError as data_set.load."""
-    return data_set.load(measure.TABLE, measure.JOBS, load())
+    return data_set.load(data_set.TABLE, measure.JOBS, load())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def unseen(seed: int) -> dict[str, float]:
             likelihoods = name in predicting.CLASSIFIERS
             picked = evaluation.selection(said, asked.objective(by), likelihoods=likelihoods)
             found[f"{by}{label}_auc"] = 100 * (1 - picked.auc)
-            found[f"{by}{label}_found"] = float(picked.found)
+            found[f"{by}{label}_found"] = float(picked.hits)
             found[f"{by}{label}_wrong"] = float(picked.false_positives)
     return found
 

@@ -13,12 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from control.recommender.model import Objective
+from control.jobs import Objective
+from lab.cloud.input import data_set
 from lab.cloud.run import predicting
 from lab.cloud.run.predicting import MODELS, NETWORK, NETWORK_CLASSIFIER, PHYSICAL, Judged, Protocol
 from lab.runs.formats import markdown
 from lab.runs.store import RunStore
-from studies.cloud import measure, measured_figures
+from studies.cloud import measured_figures
 from studies.experiments import present
 from studies.experiments.catalogue import CLOUD
 from studies.experiments.evaluate import evaluate
@@ -67,7 +68,7 @@ def experiments() -> list[str]:
 
 
 def _collected() -> str:
-    with measure.TABLE.open(newline="", encoding="utf-8") as file:
+    with data_set.TABLE.open(newline="", encoding="utf-8") as file:
         runs = list(csv.DictReader(file))
     outcomes = Counter(run["outcome"] for run in runs)
     days = sorted({run["measured_at"][:10] for run in runs})
@@ -122,5 +123,5 @@ def _row(each: Judged) -> str:
         values = [unit, f"{accuracy.r2:.3f}", f"{accuracy.median_error:.1%}"]
     return (
         f"| {each.model} | {each.by} | {_TOLD[each.protocol]} | {' | '.join(values)} | {each.auc:.3f} "
-        f"| {each.found} of {each.best} | {each.false_positives} |"
+        f"| {each.hits} of {each.best} | {each.false_positives} |"
     )

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from control.recommender.model import Candidates, History
+from control.jobs import Candidates, History
 from twinbed import TraceError
 
 GOAL_ACCURACY = 0.85

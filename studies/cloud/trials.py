@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from control.recommender.model import History, Objective, Observations, Real, Stop, no_observations
-from control.recommender.ports import Searcher
+from control.jobs import History, Objective, Real
+from control.recommender.ports import Observations, Searcher, Stop, no_observations
 from twinbed import InvariantError
 
 Answer = Callable[[int], tuple[float, float, bool]]
@@ -57,15 +58,7 @@ def play(
 
 def answers(table: History, job: int) -> Answer:
     """One job's row of a table, to be paid for entry by entry."""
-
-    def run(candidate: int) -> tuple[float, float, bool]:
-        return (
-            float(table.time_s[job, candidate]),
-            float(table.cost_usd[job, candidate]),
-            bool(table.ok[job, candidate]),
-        )
-
-    return run
+    return partial(table.run, job)
 
 
 def reachable(table: History, job: int) -> History:

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from control.fabric import BfdTimers
 from lab.ask.calibration import Calibration
 from lab.fabric.calibrate import values as calibration
 from studies.fidelity_fabric.applications import Cell
 from twin.fabric import checkpoints, jobs
 from twin.fabric.failover import gap_samples
 from twin.fabric.jobs import Cluster, Job
-from twin.fabric.model import BfdTimers, Floats, Scheme
+from twin.fabric.model import Floats, Handling, Scheme
 from twin.fabric.transports import Tcp
 
 PARAMETERS = 268_650
@@ -88,9 +89,7 @@ def predicted(cell: Cell, calibrated: Calibration | None = None, *, seed: int = 
     for sequence in np.random.SeedSequence(seed).spawn(_SAMPLES):
         gaps, walk = sequence.spawn(2)
         lost_s = gap_samples(
-            Scheme.THORN_SOFTWARE,
-            fabric.control,
-            timers,
+            Handling(Scheme.THORN_SOFTWARE, fabric.control, timers),
             True,
             max(len(faults), 1),
             gaps,

@@ -22,14 +22,15 @@ from typing import Any
 
 import numpy as np
 
+from control.fabric import BfdTimers, Fault, FaultKind
 from lab.runs.files import write_whole
 from testbed.fabric import faults, leftovers, sentinel, up
 from testbed.fabric.apps import restart, streams, training, web, wire
-from testbed.fabric.apps.answer import answers
 from testbed.fabric.apps.cycle import Cycle, Struck, round_robin
+from testbed.fabric.apps.paths import answers
 from testbed.fabric.apps.training import Trained, Training
 from testbed.fabric.fast_path import processes
-from testbed.fabric.model import BfdTimers, Endpoint, Fabric, Fault, FaultKind, Plan
+from testbed.fabric.model import Endpoint, Fabric, Plan
 from testbed.fabric.reach import Reach
 from twinbed import ScenarioError, TwinbedError
 
@@ -216,7 +217,7 @@ def _packets(_: Path) -> Cell:
         source, destination = fabric.hosts
         with ExitStack() as stack:
             frames = {uplink: stack.enter_context(wire.taken(source, uplink)) for uplink in source.uplinks}
-            payloads = wire.send(source.endpoints[0], destination.endpoints[0], flows=flows, each=each)
+            payloads = wire.send(source.endpoints[0], destination.endpoints[0], flows=flows, count=each)
             wire.wait_for(list(frames.values()), payloads, _START_S)
         found = [
             wire.read(taken, wire.expected(fabric, source, uplink, destination))

@@ -21,9 +21,10 @@ from pathlib import Path
 
 import numpy as np
 
+from control.fabric import BfdTimers, Fault, FaultKind
 from testbed.fabric import faults, leftovers
 from testbed.fabric.guests import Guest, guests, silenced
-from testbed.fabric.model import BfdTimers, Fabric, Fault, FaultKind, Plan
+from testbed.fabric.model import Fabric, Plan
 from testbed.fabric.probe import Flows, Gap, gaps, probing
 from testbed.fabric.soft_roce import CM_TIMEOUT, TIMEOUT, PingPong, ping_pong, prepare
 from testbed.fabric.up import up, wait_converged

@@ -1,11 +1,10 @@
-"""Instance types emulated at a scale, and real training jobs measured on clusters of them.
+"""Clusters of instance types emulated at a scale, and real training jobs measured on them.
 
-For: step times that are measured and not modelled. CPU quota, link rates and memory are those of a type, all
-smaller by one declared factor: computing and communicating keep their ratio, and a step takes that many times
-as long as on such a machine with this machine's cores. Not for: choosing what to measure
-(lab.cloud.real.grid), nor for what a quota cannot show: other CPUs, caches, sockets, GPUs, disks.
-
-Limits change while the job runs, so one start serves every type. Links are shaped by HTB in both directions.
+For: measured step times. CPU quota, link rates and memory are those of a type, divided by one factor.
+Computing and communicating keep their ratio, and a step takes that many times as long as on a machine of that
+type with this machine's cores. Not for: choosing what to measure, nor for what a quota cannot emulate: other
+CPUs, caches, sockets, GPUs, disks. Limits change while the job runs, so one start serves every type. HTB
+shapes links in both directions.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Self
 
 import numpy as np
 
-from control.recommender.model import InstanceType
+from control.jobs import InstanceType
 from testbed.cloud import steps
 from testbed.containers import machine, network
 from testbed.containers.cgroup.drivers import Driver, detect
@@ -33,21 +32,23 @@ from testbed.containers.ownership import new_run
 from twinbed import BackendError, ScenarioError
 
 WARM_UP_STEPS = 3
-"""Under new limits: buffers of the links are those of the old ones until then."""
+"""Steps under new limits that are not measured: the links' buffers still hold data sent under the old ones.
+"""
 STEPS = 20
+"""Steps that are measured."""
 QUIET_CORES = 0.3
-"""Of this machine: where others use more while steps are timed, they are timed again."""
+"""CPU use of other processes, cores, above which steps are timed again."""
 _TRIES = 2
 _POLL_S = 0.05
-
-
 SCALE = 1 / 48
-"""Cores of this machine per vCPU; bits per second and bytes of memory per one of the type's."""
+"""Ratio of emulated to real cores, link rates and memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emulated:
-    """A type at a scale: per worker."""
+    """The limits of one worker. name: its type; cores: CPU quota; network_bps: link rate, bit/s;
+    memory_bytes: memory.
+    """
 
     name: str
     cores: float
@@ -56,9 +57,7 @@ class Emulated:
 
 
 def emulated(kind: InstanceType, scale: float = SCALE) -> Emulated:
-    """The type, everything smaller by one factor, so that computing and communicating keep their ratio.
-
-    Raises ScenarioError for a type with GPUs or without a network rate."""
+    """Return a type's scaled limits. Raises ScenarioError for a type with GPUs or without a network rate."""
     if kind.gpus:
         raise ScenarioError(f"type {kind.name} has GPUs, which cannot be emulated here; leave it out")
     if not kind.network_bps > 0:
@@ -75,8 +74,9 @@ def emulated(kind: InstanceType, scale: float = SCALE) -> Emulated:
 class Measured:
     """One run of a job on one cluster.
 
-    step_s: float64[k], of rank 0 after warming up; cpu_cores: mean use per worker; fits: False where the
-    job's processes hold more memory than the type has (then nothing was run, k = 0).
+    step_s: time of each step of rank 0 after warming up, s, float64[k].
+    cpu_cores: mean CPU use per worker, cores.
+    fits: whether the job's processes fit into the type's memory; if not, nothing was run and k = 0.
     """
 
     step_s: np.ndarray
@@ -85,10 +85,10 @@ class Measured:
 
 
 class Cluster:
-    """A job's processes, one per worker, from start to removal; a context manager.
+    """The processes of a job, one per worker; a context manager that starts and removes them.
 
-    command: of each process, which must go on until it is ended. Raises ScenarioError for a command that
-    cannot be executed, BackendError where the machine refuses.
+    command: command of each process, which must run until it is ended. Raises ScenarioError for a command
+        that cannot be executed, BackendError if the machine refuses.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class Cluster:
         networks = network.Network(run, names)
         self._undo.callback(networks.remove)
         self._endpoints = list(networks.endpoints)
-        for each in self._endpoints:
-            _shaped(each.link)
-            _shaped("eth0", each.namespace)
+        for endpoint in self._endpoints:
+            _shaped(endpoint.link)
+            _shaped("eth0", endpoint.namespace)
         for rank, name in enumerate(names):
-            told = steps.environment(self._folder, rank, self._workers, os.environ)
-            spec = ContainerSpec(name, self._command, env=told, directory=self._directory)
+            environment = steps.environment(self._folder, rank, self._workers, os.environ)
+            spec = ContainerSpec(name, self._command, env=environment, directory=self._directory)
             self._containers.append(Container(spec, groups[rank], self._endpoints[rank]))
         self._undo.callback(lambda: stop(self._containers, lambda: interrupts.hurry))
         self._undo.callback(interrupts.shield)
@@ -149,33 +149,34 @@ class Cluster:
             container.start(self._containers, self._folder / "logs", None)
 
     def wait_for_steps(self, within_s: float) -> None:
-        """Until the job has taken its first steps. Raises ScenarioError if it does not, or ends."""
+        """Wait until the job has taken its first steps. Raises ScenarioError if it does not, or ends."""
         self._until(lambda: self._steps() > WARM_UP_STEPS, within_s, "take its first steps")
 
     @property
     def model(self) -> steps.Model:
-        """What the job trains, once it has taken a step."""
+        """What the job trains; known after its first step."""
         return steps.model(self._folder)
 
     def measure(self, kind: Emulated, *, count: int = STEPS, within_s: float = 120.0) -> Measured:
-        """`count` steps on a cluster of that type, after warming up; again where others used this machine.
+        """Return `count` steps on a cluster of a type after warming up, measured while the machine is quiet.
 
-        Raises ScenarioError where the job ends or does not get so far in time.
+        They are measured again if other processes used the machine, and the quieter measurement counts.
+        Raises ScenarioError if the job ends or does not take so many steps within `within_s`.
         """
-        held = max(each.group.charged_bytes() for each in self._containers)
+        held = max(container.group.charged_bytes() for container in self._containers)
         if held > kind.memory_bytes:
             return Measured(np.empty(0), float("nan"), fits=False)
         self._limit(kind)
         self._past(WARM_UP_STEPS, within_s)
-        found = []
+        tries = []
         for _ in range(_TRIES):
-            found.append(self._measure(count, within_s))
-            if found[-1][0] <= QUIET_CORES:
+            tries.append(self._measure(count, within_s))
+            if tries[-1][0] <= QUIET_CORES:
                 break
-        return min(found, key=lambda each: each[0])[1]
+        return min(tries, key=lambda measured: measured[0])[1]
 
     def _measure(self, count: int, within_s: float) -> tuple[float, Measured]:
-        """What others used meanwhile, cores, and what was measured."""
+        """Return the CPU use of other processes meanwhile, cores, and what was measured."""
         begun, cpu_ns, at_ns, busy_s = self._steps(), self._cpu_ns(), time.monotonic_ns(), _busy_s()
         self._past(count + 1, within_s)
         took_ns, ours_ns = time.monotonic_ns() - at_ns, self._cpu_ns() - cpu_ns
@@ -184,9 +185,9 @@ class Cluster:
         return others, Measured(np.diff(ends_ns) * 1e-9, ours_ns / took_ns / self._workers, fits=True)
 
     def _limit(self, kind: Emulated) -> None:
-        for each, endpoint in zip(self._containers, self._endpoints, strict=True):
-            each.group.set_cpu_quota(kind.cores)
-            each.group.set_memory_limit(kind.memory_bytes)
+        for container, endpoint in zip(self._containers, self._endpoints, strict=True):
+            container.group.set_cpu_quota(kind.cores)
+            container.group.set_memory_limit(kind.memory_bytes)
             _rate(endpoint.link, kind.network_bps)
             _rate("eth0", kind.network_bps, endpoint.namespace)
 
@@ -194,10 +195,10 @@ class Cluster:
         goal = self._steps() + count
         self._until(lambda: self._steps() >= goal, within_s, f"take {count} steps")
 
-    def _until(self, there: Callable[[], bool], within_s: float, what: str) -> None:
+    def _until(self, reached: Callable[[], bool], within_s: float, what: str) -> None:
         deadline = time.monotonic() + within_s
-        while not there():
-            if any(each.poll() is not None for each in self._containers):
+        while not reached():
+            if any(container.poll() is not None for container in self._containers):
                 raise ScenarioError(f"the job ended before it could {what}: {self._last_words()}")
             if time.monotonic() > deadline:
                 raise ScenarioError(f"the job did not {what} within {within_s:g} s")
@@ -207,7 +208,7 @@ class Cluster:
         return len(steps.step_ends_ns(self._folder))
 
     def _cpu_ns(self) -> int:
-        return sum(each.group.read().cpu_ns for each in self._containers)
+        return sum(container.group.read().cpu_ns for container in self._containers)
 
     def _last_words(self) -> str:
         for log in sorted((self._folder / "logs").glob("*.log")):
@@ -217,13 +218,13 @@ class Cluster:
 
 
 def _busy_s() -> float:
-    """CPU seconds of this machine since it started, of all but idle and niced tasks, which step aside."""
+    """Return the CPU seconds of this machine since its start without idle and niced tasks, which give way."""
     times = machine.cpu_times()
     return times.used_s - times.nice_s + times.stolen_s
 
 
 def _shaped(link: str, namespace: str | None = None) -> None:
-    """Makes what leaves by the link, in a namespace if given, subject to `_rate`; unlimited until then."""
+    """Shape what leaves by a link, in a namespace if given; `_rate` sets the rate, unlimited until then."""
     _tc(f"qdisc add dev {link} root handle 1: htb default 1", link, namespace)
 
 
@@ -233,10 +234,10 @@ def _rate(link: str, rate_bps: float, namespace: str | None = None) -> None:
 
 
 def _tc(command: str, link: str, namespace: str | None) -> None:
-    where = ["-n", namespace] if namespace else []
+    options = ["-n", namespace] if namespace else []
     try:
         done = subprocess.run(
-            ["tc", *where, "-batch", "-"], input=command + "\n", capture_output=True, text=True, check=False
+            ["tc", *options, "-batch", "-"], input=command + "\n", capture_output=True, text=True, check=False
         )
     except FileNotFoundError as error:
         raise BackendError("tc: not installed; install it: sudo apt install iproute2") from error

@@ -1,7 +1,8 @@
 """A local run: a user's training job as one master and some workers on this machine, for up to ten minutes.
 
-For: what the job uses and how long its steps take, each process in a cgroup and a network of its own, with
-nothing in the script changed. Not for: files (lab), nor instance types (emulated.py). Source: SPEC §3.1.
+For: measuring what the job uses and how long its steps take. Each process has a cgroup and a network of its
+own, and the script is not changed. Not for: files (lab), nor instance types (emulated.py). Source: chapter 4
+(cloud) of the doctoral thesis.
 """
 
 from __future__ import annotations
@@ -14,21 +15,23 @@ from pathlib import Path
 
 import numpy as np
 
-from control.recommender.model import LocalRun
+from control.jobs import LocalRun
 from testbed.cloud import steps
 from testbed.containers.host.container import ContainerSpec
 from testbed.containers.record.recorder import Progress, Recording, record
 from twinbed import BackendError, ScenarioError
 
 LONGEST_S = 600.0
+"""Longest local run, s."""
 WORKERS = 2
+"""Workers beside the master."""
 WARM_UP_STEPS = 5
-"""A process's first steps allocate, connect and compile; they are no measure of the others."""
+"""First steps that are not counted: they allocate, connect and compile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A local run, the names of its processes, and what was recorded beside it."""
+    """A local run, the names of its processes, and the recording that it was made from."""
 
     run: LocalRun
     processes: tuple[str, ...]
@@ -45,11 +48,11 @@ def profile(
     logs: Path | None = None,
     on_tick: Callable[[Progress], None] | None = None,
 ) -> Profile:
-    """Runs the command once per process until all have ended or duration_s is over.
+    """Return a local run of a command, run once per process until all have ended or duration_s is over.
 
-    The processes find RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed expects them.
-    Raises ScenarioError for a command that cannot be run or fails, and where there were too few steps;
-    BackendError where the machine refuses or the job trains nothing.
+    The processes get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed expects them. Raises
+    ScenarioError for a command that cannot be run or fails, and for too few steps; BackendError if the
+    machine refuses or the job trains no model.
     """
     if workers < 0:
         raise ScenarioError(f"{workers} workers: expected 0 or more beside the master")
@@ -79,7 +82,7 @@ def profile(
     step_s = np.diff(ends_ns)[WARM_UP_STEPS:] * 1e-9
     if not step_s.size:
         raise ScenarioError(
-            f"the job took {len(ends_ns)} steps, and the first {WARM_UP_STEPS} are for warming up; "
+            f"the job took {len(ends_ns)} steps, and the first {WARM_UP_STEPS} do not count; "
             "let it run longer"
         )
     return Profile(_local_run(recording, trained, step_s), names, recording)
@@ -88,7 +91,7 @@ def profile(
 def _local_run(recording: Recording, trained: steps.Model, step_s: np.ndarray) -> LocalRun:
     if recording.rx_bytes is None or recording.tx_bytes is None:
         raise BackendError("the local run was recorded without networks of its own")
-    # Before all are there and after the first has ended it is no longer the job.
+    # Only intervals in which all processes are present belong to the job.
     rows = np.flatnonzero(recording.present.all(axis=1))
     whole = slice(rows[0], rows[-1] + 1) if rows.size else slice(0, 0)
     return LocalRun(

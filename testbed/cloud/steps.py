@@ -1,4 +1,4 @@
-"""What a job's processes noted of their steps, read while they run or after. Not for: noting it (hook/)."""
+"""What a job's processes recorded about their steps. Not for: recording it (hook/)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from numpy.typing import NDArray
 from twinbed import BackendError
 
 HOOK = Path(__file__).parent / "hook"
-"""To be the first entry of a job's PYTHONPATH."""
+"""Folder that must be the first entry of a job's PYTHONPATH."""
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What a job trains. batch: samples per process and step; parameters: that are trained, and their bytes;
-    layers: classes of the modules without children, in order."""
+    """What a job trains.
+
+    batch: samples per process and step.
+    parameters, parameter_bytes: number and size of the trained parameters.
+    layers: classes of the modules without children, in order.
+    """
 
     batch: int
     parameters: int
@@ -28,12 +32,12 @@ class Model:
 
 
 def environment(folder: Path, rank: int, processes: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    """What a process of a PyTorch job is told: its rank, where to meet, where the hook writes.
+    """Return the environment of a process of a PyTorch job: its rank, where to meet, where the hook writes.
 
-    A thread per process unless the user has said otherwise: several processes share this machine.
+    A process gets one thread unless OMP_NUM_THREADS is set, because several processes share this machine.
     """
     path = inherited.get("PYTHONPATH")
-    told = {
+    variables = {
         "TWINBED_STEPS": str(folder),
         "PYTHONPATH": str(HOOK) + (f":{path}" if path else ""),
         "RANK": str(rank),
@@ -43,12 +47,12 @@ def environment(folder: Path, rank: int, processes: int, inherited: Mapping[str,
         "GLOO_SOCKET_IFNAME": "eth0",
     }
     if "OMP_NUM_THREADS" not in inherited:
-        told["OMP_NUM_THREADS"] = "1"
-    return told
+        variables["OMP_NUM_THREADS"] = "1"
+    return variables
 
 
 def step_ends_ns(folder: Path, rank: int = 0) -> NDArray[np.int64]:
-    """int64[k]: CLOCK_MONOTONIC at the end of each step so far; k = 0 before the first."""
+    """Return the end of each of the k steps so far, ns of CLOCK_MONOTONIC, int64[k]."""
     try:
         content = (folder / f"{rank}.steps").read_bytes()
     except FileNotFoundError:
@@ -57,12 +61,12 @@ def step_ends_ns(folder: Path, rank: int = 0) -> NDArray[np.int64]:
 
 
 def model(folder: Path, rank: int = 0) -> Model:
-    """Raises BackendError where the job has trained nothing yet."""
+    """Return what a process trains. Raises BackendError if it has trained nothing yet."""
     try:
-        noted = json.loads((folder / f"{rank}.json").read_text())
+        recorded = json.loads((folder / f"{rank}.json").read_text())
     except FileNotFoundError:
         raise BackendError(
             "the job trained no PyTorch model: no module in training was called; is it Python with torch, "
             "and did it run long enough?"
         ) from None
-    return Model(noted["batch"], noted["parameters"], noted["parameter_bytes"], tuple(noted["layers"]))
+    return Model(**{**recorded, "layers": tuple(recorded["layers"])})

@@ -1,7 +1,7 @@
 """What this machine can and cannot do for the container testbed, and the one command that would mend each.
 
-For: `twinbed testbed doctor`. Not for: mending anything. What is found out by trying is tried on a cgroup of
-our own, which is removed again.
+For: `twinbed testbed doctor`. Not for: mending anything. What must be tried is tried on a cgroup of our own,
+which is removed again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from testbed import vm_boot
+from kernel import bcc_loader
+from testbed import vm
 from testbed.containers.cgroup import drivers
 from testbed.containers.cgroup.drivers import Driver, Group
 from testbed.containers.ownership import new_run
@@ -33,9 +34,9 @@ _ROOT = "run it as root: sudo twinbed testbed doctor"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One feature. found: what is here; meaning: what it is for, or what is lost without it; cure: the one
-    command that mends it, empty where nothing is to be mended; needed: the container testbed cannot run
-    without it."""
+    """One feature. status: whether it works here; found: what is here; meaning: what it is for, or what is
+    lost without it; cure: the one command that mends it, empty where nothing is to be mended; needed: whether
+    the container testbed cannot run without it."""
 
     feature: str
     status: Status
@@ -46,18 +47,19 @@ class Finding:
 
 
 def examine() -> tuple[Finding, ...]:
-    """Everything that the container testbed uses, the needed first. Needs no permission to run."""
+    """Return a finding for everything that the container testbed uses, what is needed first. Needs no
+    permission."""
     driver, hierarchy = _hierarchy()
     findings = [hierarchy]
     if driver is None:
-        found, meaning = "not tried: no cgroup can be made", "see cgroups"
+        outcome, meaning = "not tried: no cgroup can be made", "see cgroups"
         tried = ("CPU quota", "memory limit", "OOM trap", "CPU burst", "quota write")
-        findings += [Finding(each, "missing", found, meaning, _ROOT, each in tried[:2]) for each in tried]
+        findings += [Finding(name, "missing", outcome, meaning, _ROOT, name in tried[:2]) for name in tried]
     else:
         findings += _tried(driver)
     findings += [_namespaces(), _program("ip", "iproute2", "networks of containers (record --network own)")]
-    findings += [_program(*each) for each in _PROGRAMS]
-    findings += [_tracing(), _virtual_machine(), _clock()]
+    findings += [_program(*program) for program in _PROGRAMS]
+    findings += [_tracing(), _bcc(), _virtual_machine(), _clock()]
     return tuple(findings)
 
 
@@ -77,12 +79,12 @@ def _hierarchy() -> tuple[Driver | None, Finding]:
             "cgroups", status, _first_clause(error), "CPU and memory of containers", _ROOT, needed=True
         )
     others = f"v{driver.version}: cpu, memory"
-    places = ", ".join(map(str, sorted({str(each) for each in driver.mounts[:3]})))
+    places = ", ".join(map(str, sorted({str(mount) for mount in driver.mounts[:3]})))
     return driver, Finding("cgroups", "ok", f"{others} at {places}", "CPU and memory of containers", "", True)
 
 
 def _tried(driver: Driver) -> list[Finding]:
-    """What a group can do is found out with one."""
+    """Make a group, and find out with it what a group can do."""
     attempts: tuple[tuple[str, Callable[[Group], str], str, bool], ...] = (
         ("CPU quota", _try_quota, "limits of CPU, changed without a restart", True),
         ("memory limit", _try_memory, "limits of memory, swap included where it is counted", True),
@@ -99,7 +101,7 @@ def _tried(driver: Driver) -> list[Finding]:
             for name, _, meaning, needed in attempts
         ]
     try:
-        return [_attempt(group, *each) for each in attempts]
+        return [_attempt(group, *attempt) for attempt in attempts]
     finally:
         group.remove()
         driver.finish(run)
@@ -124,8 +126,8 @@ def _try_quota(group: Group) -> str:
 def _try_memory(group: Group) -> str:
     group.set_memory_limit(64 << 20)
     counted = any(
-        (each / name).exists()
-        for each in group.directories
+        (directory / name).exists()
+        for directory in group.directories
         for name in ("memory.memsw.limit_in_bytes", "memory.swap.max")
     )
     return "memory and swap" if counted else "memory; swap is not counted"
@@ -140,7 +142,9 @@ def _try_trap(group: Group) -> str:
 
 def _try_burst(group: Group) -> str:
     names = ("cpu.cfs_burst_us", "cpu.max.burst")
-    files = [each / name for each in group.directories for name in names if (each / name).exists()]
+    files = [
+        directory / name for directory in group.directories for name in names if (directory / name).exists()
+    ]
     if not files:
         raise FileNotFoundError(2, f"no {' or '.join(names)} in this kernel (since 5.14)")
     files[0].write_text("1000")
@@ -159,7 +163,7 @@ def _time_write(group: Group) -> str:
 
 def _namespaces() -> Finding:
     wanted = ("pid", "ipc", "uts", "mnt", "net")
-    missing = [each for each in wanted if not Path(f"/proc/self/ns/{each}").exists()]
+    missing = [kind for kind in wanted if not Path(f"/proc/self/ns/{kind}").exists()]
     meaning = "containers of their own network and processes"
     if missing:
         cure = "boot Debian's kernel: sudo apt install linux-image-amd64"
@@ -188,14 +192,23 @@ def _tracing() -> Finding:
     return Finding("BPF tracing", "not allowed", _first_clause(reason), meaning, "make test-vm")
 
 
+def _bcc() -> Finding:
+    meaning = "kernel hooks without a compiled object"
+    installed, reason = bcc_loader.available()
+    if installed:
+        return Finding("bcc", "ok", reason, meaning)
+    missing, _, cure = reason.rpartition(": ")
+    return Finding("bcc", "missing", missing, meaning, cure)
+
+
 def _virtual_machine() -> Finding:
     meaning = "the tests that need another kernel (make test-vm)"
-    there, reason = vm_boot.available()
-    if there:
+    bootable, reason = vm.available()
+    if bootable:
         return Finding("virtual machine", "ok", reason, meaning)
-    found, _, cure = reason.rpartition(": ")
+    problem, _, cure = reason.rpartition(": ")
     status: Status = "missing" if is_root() else "not allowed"
-    return Finding("virtual machine", status, found, meaning, cure if is_root() else _ROOT)
+    return Finding("virtual machine", status, problem, meaning, cure if is_root() else _ROOT)
 
 
 def _clock() -> Finding:
@@ -213,7 +226,7 @@ def _clock() -> Finding:
 
 @contextmanager
 def _reaped(command: list[str]) -> Iterator[subprocess.CompletedProcess[bytes] | None]:
-    """A command's end; None where it is not installed."""
+    """Run a command and yield its end; None where it is not installed or does not end."""
     try:
         yield subprocess.run(command, capture_output=True, check=False, timeout=10)
     except (FileNotFoundError, subprocess.TimeoutExpired):
@@ -221,15 +234,15 @@ def _reaped(command: list[str]) -> Iterator[subprocess.CompletedProcess[bytes] |
 
 
 def _first_clause(error: Exception | str) -> str:
-    """What is wrong, without the cure, which has a column of its own."""
+    """Return what is wrong, without the cure, which has a column of its own."""
     return " ".join(str(error).split()).partition("; ")[0]
 
 
 def can_run(findings: tuple[Finding, ...]) -> bool:
-    """Whether the container testbed can run: nothing needed is missing."""
-    return all(each.status == "ok" for each in findings if each.needed)
+    """Return whether the container testbed can run: nothing needed is missing."""
+    return all(finding.status == "ok" for finding in findings if finding.needed)
 
 
 def is_root() -> bool:
-    """Whether what was found out is what root would find."""
+    """Return whether the findings are those that root would get."""
     return os.geteuid() == 0

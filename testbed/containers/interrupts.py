@@ -1,6 +1,6 @@
 """Ctrl-C and SIGTERM while something must be left tidy.
 
-For: ending a `with` block once and letting its clean-up finish. Not for: what the clean-up does.
+For: ending a `with` block once, and letting its clean-up finish. Not for: what the clean-up does.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _AGAIN_S = 0.02
 class Interrupts:
     """The first SIGINT or SIGTERM raises KeyboardInterrupt; later ones set `hurry` and raise nothing.
 
-    One that arrives in a callback from C or a finaliser is not lost, though Python drops what it raises.
-    `shield()` has the same effect without a signal. Signals that were ignored before stay ignored.
+    A signal that arrives in a callback from C or a finaliser is not lost, though Python drops what is raised
+    there. `shield()` has the same effect as a first signal. Signals that were ignored before stay ignored.
     Outside the main thread, where Python delivers no signals, it does nothing.
     """
 
@@ -31,7 +31,7 @@ class Interrupts:
         self._on_dropped = sys.unraisablehook
 
     def shield(self) -> None:
-        """From here on signals only set `hurry`."""
+        """Let signals only set `hurry` from now on."""
         self._shielded = True
 
     def __enter__(self) -> Self:
@@ -59,12 +59,12 @@ class Interrupts:
         self._shielded = True
         raise KeyboardInterrupt
 
-    def _dropped(self, what: sys.UnraisableHookArgs) -> None:
-        if not issubclass(what.exc_type, KeyboardInterrupt):
-            self._on_dropped(what)
+    def _dropped(self, unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt):
+            self._on_dropped(unraisable)
             return
         self._shielded = False
-        # Not from here: it would be dropped as well.
+        # Raised here it would be dropped as well.
         again = threading.Timer(_AGAIN_S, os.kill, (os.getpid(), next(iter(self._before))))
         again.daemon = True
         again.start()

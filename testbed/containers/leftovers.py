@@ -1,8 +1,8 @@
 """What runs have on this machine, and its removal: cgroups, networks, OCI bundles, files, limits to put back.
 
-For: `twinbed testbed status` and `down`, and tidying after a process that was killed. Not for: a run's own
-tidying when it ends (each part does that). Nothing without our mark is touched; what is alive is left alone
-unless it is asked for.
+For: `twinbed testbed status` and `down`, and tidying up after a process that was killed. Not for: a run's own
+tidying when it ends, which each part does. Nothing without our mark is touched, and what is alive is left
+alone unless that is asked for.
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ from types import ModuleType
 
 from testbed.containers import network, ownership
 from testbed.containers.cgroup import attached, tree
-from testbed.containers.cgroup.drivers import V1, V2, Driver
+from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host import oci
 from twinbed import BackendError
 
 ENDING_TIMEOUT_S = 20.0
-"""From SIGTERM to SIGKILL for the process of a run: it may need several seconds to stop its containers."""
+"""Time from SIGTERM to SIGKILL for the process of a run, s: it may need several seconds to stop its
+containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """What one run or agent has.
 
-    alive: its process still exists (taken for granted where a run is to outlive it and is no agent's); pid:
-    that process, None where it is dead or not known; groups: directories, over all hierarchies; processes:
-    inside them; networks: links and namespaces; containers: OCI bundles; attached: groups of others whose
-    limits are to be put back; folders: of temporary files.
+    alive: whether its process still exists (True where a run is to outlive its process and is no agent's);
+    pid: that process, None where it is dead or not known; groups: directories, over all hierarchies;
+    processes: live ones inside them; networks: links and namespaces; containers: OCI bundles; attached:
+    groups of others whose limits are to be put back; folders: of temporary files.
     """
 
     name: str
@@ -50,10 +51,10 @@ class Run:
 
 
 def runs(driver: Driver) -> tuple[Run, ...]:
-    """Every run that has anything here, by name."""
+    """Return every run that has anything here, by name."""
     directories: dict[str, list[Path]] = {}
-    for each in tree.runs(driver.mounts):
-        directories.setdefault(each.name, []).append(each)
+    for run_directory in tree.runs(driver.mounts):
+        directories.setdefault(run_directory.name, []).append(run_directory)
     networks = Counter(network.runs())
     agents = _agents()
     with_files = {*ownership.runs_with_directory(), *ownership.temporary_directories()}
@@ -62,66 +63,67 @@ def runs(driver: Driver) -> tuple[Run, ...]:
 
 
 def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
-    """Removes what dead runs and agents left; what there was of runs.
+    """Remove what dead runs and agents left; return what there was of runs.
 
-    live: also of runs that are alive, after their process was asked to end (SIGTERM; SIGKILL after
+    live: also what runs have that are alive, after their process was asked to end (SIGTERM; SIGKILL after
     ENDING_TIMEOUT_S). The runs of this process itself are never touched. Raises BackendError for the first
     thing that could not be removed, after everything else was.
     """
-    found = [each for each in runs(driver) if (live or not each.alive) and each.pid != os.getpid()]
+    runs_here = [run for run in runs(driver) if (live or not run.alive) and run.pid != os.getpid()]
     ended: list[Run] = []
     problems: list[BackendError] = []
-    for each in found:
+    for run in runs_here:
         try:
-            if each.alive:
-                _end(each)
-            ended.append(each)
+            if run.alive:
+                _end(run)
+            ended.append(run)
         except BackendError as error:
             problems.append(error)
     _sweep_agents(driver)
-    # An agent that was started meanwhile has taken over what there was.
+    # An agent that was started meanwhile has taken over what its former process left.
     back = () if live else _agents()
-    for each in ended:
+    for run in ended:
         try:
-            if each.name not in back:
-                remove(each.name, driver)
+            if run.name not in back:
+                remove(run.name, driver)
         except BackendError as error:
             problems.append(error)
     if problems:
         raise problems[0]
-    return tuple(found)
+    return tuple(runs_here)
 
 
 def remove(run: str, driver: Driver) -> None:
-    """Removes what a run has, its processes with it. Raises BackendError for what could not be removed."""
+    """Remove what a run has, its processes with it. Raises BackendError for what could not be removed."""
     problems = attached.restore_run(run)
-    directories = [each for each in tree.runs(driver.mounts) if each.name == run]
+    directories = [directory for directory in tree.runs(driver.mounts) if directory.name == run]
     tree.remove(directories)
-    for each in directories:
-        tree.remove_run(each)
+    for directory in directories:
+        tree.remove_run(directory)
     network.remove_run(run)
     oci.remove_run(run)
-    for each in ownership.temporary_directories().get(run, []):
-        shutil.rmtree(each, ignore_errors=True)
+    for directory in ownership.temporary_directories().get(run, []):
+        shutil.rmtree(directory, ignore_errors=True)
     if problems:
         raise problems[0]
 
 
 def _sweep_agents(driver: Driver) -> None:
-    """Agents' groups are to outlive them: what a dead one left is known to their own sweep alone."""
+    """Remove what dead agents left. Agents' groups outlive them, so only the agents' own sweep knows them."""
     place = _place()
-    if place is not None and isinstance(driver, V1 | V2):
+    if place is not None:
         place.sweep(driver)
 
 
 def _agents() -> dict[str, int | None]:
-    """See place.agents."""
+    """See remote.place.agents."""
     place = _place()
     return {} if place is None else place.agents()
 
 
 def _place() -> ModuleType | None:
-    """Where agents have their groups; without the packages that agents need, there were none."""
+    """Return the module that knows where agents have their groups; None without the packages that agents
+    need."""
     try:
         from testbed.containers.remote import place
     except ModuleNotFoundError:
@@ -147,7 +149,7 @@ def _run(name: str, directories: list[Path], networks: int, agents: Mapping[str,
 
 
 def _end(run: Run) -> None:
-    """Asks the run's process to end, by a handle that stays with it: its id may be another's by then."""
+    """Ask the run's process to end, by a handle that stays with it: its id may be another's by then."""
     if run.pid is None:
         return
     try:
@@ -168,7 +170,8 @@ def _end(run: Run) -> None:
 
 
 def _ended(handle: int, timeout_s: float) -> bool:
-    """A handle becomes readable when its process ends, though nobody may have waited for it yet."""
+    """Return whether the process ends in that time: its handle becomes readable, even before anybody waits
+    for it."""
     end = select.poll()
     end.register(handle, select.POLLIN)
     return bool(end.poll(timeout_s * 1_000))

@@ -1,6 +1,7 @@
-"""The facts about this machine that a recording carries, and what its CPUs did.
+"""Facts about this machine that a recording carries, and how its CPUs were used.
 
-For: metadata, and whether others were at work. Nothing here names the host, its user or its folders.
+For: metadata, and whether others were at work. Not for: anything that names the host, its user or its
+folders. Source: proc(5).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 
 def facts() -> dict[str, str]:
-    """cpu_model, cpus (logical CPUs online), machine_memory_bytes, kernel (name and release)."""
+    """Return cpu_model, cpus (logical CPUs online), machine_memory_bytes and kernel (name and release)."""
     system = os.uname()
     return {
         "cpu_model": _value(Path("/proc/cpuinfo"), "model name") or system.machine,
@@ -22,7 +23,8 @@ def facts() -> dict[str, str]:
 
 
 class CpuTimes(NamedTuple):
-    """Seconds since the machine started, summed over its CPUs; stolen: by the hypervisor. Source: proc(5)."""
+    """Seconds since the machine started, summed over its CPUs. stolen_s: taken by the hypervisor. Source:
+    proc(5)."""
 
     user_s: float
     nice_s: float
@@ -35,20 +37,20 @@ class CpuTimes(NamedTuple):
 
     @property
     def used_s(self) -> float:
-        """Neither idle nor stolen."""
+        """Time that was neither idle nor stolen, s."""
         return self.user_s + self.nice_s + self.system_s + self.irq_s + self.softirq_s
 
 
 def cpu_times() -> CpuTimes:
-    """Of all CPUs, from /proc/stat."""
+    """Return the times of all CPUs, from /proc/stat."""
     with Path("/proc/stat").open(encoding="ascii") as file:
         ticks = file.readline().split()[1 : 1 + len(CpuTimes._fields)]
     per_s = os.sysconf("SC_CLK_TCK")
-    return CpuTimes(*(int(each) / per_s for each in ticks))
+    return CpuTimes(*(int(tick) / per_s for tick in ticks))
 
 
 def _value(path: Path, key: str) -> str | None:
-    """The first `key : value` of a file of such lines."""
+    """Return the first `key : value` of a file of such lines; None where it has none."""
     for line in path.read_text().splitlines():
         name, _, value = line.partition(":")
         if name.strip() == key:

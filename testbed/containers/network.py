@@ -1,10 +1,10 @@
 """A network of its own for each container: a namespace on a bridge of the run, and its byte counters.
 
-For: making and removing namespaces, veth pairs and the bridge, and reading how much crossed each. Not
-for: emulating links or routes to the outside: the containers of a run reach each other and nothing else.
-Made with the `ip` command (iproute2), once per run and before anything is measured, so that what is
-done is what a reader can type; counters come from sysfs. The bridge has no address, so no
-route of the host changes, and addresses are from 198.18.0.0/16, set aside for benchmarks (RFC 2544).
+For: making and removing namespaces, veth pairs and the bridge, and reading how much crossed each. Not for:
+emulating links, or routes to the outside: the containers of a run reach each other and nothing else. The `ip`
+command (iproute2) makes them, once per run and before anything is measured; a reader can type the same.
+Counters come from sysfs. The bridge has no address, so no route of the host changes; addresses are from
+198.18.0.0/16, set aside for benchmarks (RFC 2544).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from testbed.containers.ownership import LINK_PREFIX, MARK, is_alive, is_run
 from twinbed import BackendError
 
 MAX_CONTAINERS = 1_000
-"""What a Linux bridge takes: 1,024 ports."""
+"""Most containers of a run: a Linux bridge takes 1,024 ports."""
 
 _NETNS = Path("/run/netns")
 _CLASS = Path("/sys/class/net")
@@ -38,11 +38,9 @@ class Traffic(NamedTuple):
 
 
 class Endpoint:
-    """One container's end: its namespace, the host's end of its link, its address, its counters (files kept
-    open).
-
-    Raises BackendError where the counters cannot be seen.
-    """
+    """One container's end of the network. namespace: its network namespace; link: the host's end of its veth
+    pair; address: its IPv4 address. The counters' files stay open. Raises BackendError where the counters
+    cannot be seen."""
 
     def __init__(self, namespace: str, link: str, address: str) -> None:
         self.namespace = namespace
@@ -64,25 +62,23 @@ class Endpoint:
         self._rx, self._tx, self._door = self._descriptors
 
     def enter(self) -> None:
-        """Moves the calling process into the namespace; for use between fork and exec."""
+        """Move the calling process into the namespace. To be called between fork and exec."""
         if _libc.setns(self._door, _CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), "setns")
 
     def read(self) -> Traffic:
-        """The counters now."""
+        """Return the counters now."""
         return Traffic(int(os.pread(self._rx, 32, 0)), int(os.pread(self._tx, 32, 0)))
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files. Idempotent."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
 
 class Network:
-    """The bridge of one run and the endpoints on it, one per container, in order.
-
-    Raises BackendError when `ip` is missing or the kernel refuses; what was made by then is removed.
-    """
+    """The bridge of one run and the endpoints on it, one per container, in order. Raises BackendError when
+    `ip` is missing or the kernel refuses; what was made by then is removed."""
 
     def __init__(self, run: str, names: Sequence[str]) -> None:
         if len(names) > MAX_CONTAINERS:
@@ -120,21 +116,21 @@ class Network:
         _ip(f"link set {link} up")
 
     def remove(self) -> None:
-        """Closes the counters, removes links and namespaces. Idempotent."""
+        """Close the counters, and remove links and namespaces. Idempotent."""
         while self.endpoints:
             self.endpoints.pop().close()
         remove_run(self._run)
 
 
 def runs() -> list[str]:
-    """The run of every link and of every namespace of ours, once for each of them."""
+    """Return the run of every link and every namespace of ours, once for each of them."""
     marked = [_run_of_link(link) for link in _our_links()]
-    marked += [_run_of_namespace(each) for each in _our_namespaces()]
+    marked += [_run_of_namespace(namespace) for namespace in _our_namespaces()]
     return [run for run in marked if is_run(run)]
 
 
 def sweep() -> list[str]:
-    """Removes links and namespaces of runs whose recorder is dead; the names of those runs, sorted."""
+    """Remove links and namespaces of runs whose process is dead; return the names of those runs, sorted."""
     dead = sorted(run for run in set(runs()) if not is_alive(run))
     for run in dead:
         remove_run(run)
@@ -142,12 +138,10 @@ def sweep() -> list[str]:
 
 
 def remove_run(run: str) -> None:
-    """Removes links and namespaces of a run.
-
-    Links first: a namespace's own end goes with the host's, at once and not when the kernel gets to it.
-    """
-    commands = [f"link delete {each}" for each in _links_of(run)]
-    commands += [f"netns delete {each}" for each in _namespaces_of(run)]
+    """Remove the links and namespaces of a run. Links come first: a namespace's own end then goes with the
+    host's, at once and not when the kernel gets to it."""
+    commands = [f"link delete {thing}" for thing in _links_of(run)]
+    commands += [f"netns delete {thing}" for thing in _namespaces_of(run)]
     if not commands:
         return
     try:
@@ -163,19 +157,19 @@ def _links_of(run: str) -> list[str]:
 
 
 def _namespaces_of(run: str) -> list[str]:
-    return [each for each in _our_namespaces() if _run_of_namespace(each) == run]
+    return [namespace for namespace in _our_namespaces() if _run_of_namespace(namespace) == run]
 
 
 def _our_links() -> list[str]:
-    return sorted(each.name for each in _CLASS.glob(f"{LINK_PREFIX}*"))
+    return sorted(link.name for link in _CLASS.glob(f"{LINK_PREFIX}*"))
 
 
 def _our_namespaces() -> list[str]:
-    return sorted(each.name for each in _NETNS.glob(f"{LINK_PREFIX}*"))
+    return sorted(namespace.name for namespace in _NETNS.glob(f"{LINK_PREFIX}*"))
 
 
 def _run_of_link(link: str) -> str:
-    """The run in the link's alias; empty for a link that does not carry our mark."""
+    """Return the run in the link's alias; empty for a link that does not carry our mark."""
     try:
         alias = (_CLASS / link / "ifalias").read_text().strip()
     except OSError:
@@ -184,24 +178,24 @@ def _run_of_link(link: str) -> str:
 
 
 def _run_of_namespace(namespace: str) -> str:
-    """`tb-run-<pid>-<start>-<count>-<name>` → `run-<pid>-<start>-<count>`."""
+    """Return the run of a namespace: `tb-run-<pid>-<start>-<count>-<name>` → `run-<pid>-<start>-<count>`."""
     return "-".join(namespace.removeprefix(LINK_PREFIX).split("-")[:4])
 
 
 def _link_stem(run: str) -> str:
-    """A name for the bridge, short enough (IFNAMSIZ is 16) to take a number for each container."""
+    """Return a name for the bridge, short enough (IFNAMSIZ is 16) to take a number for each container."""
     return LINK_PREFIX + hashlib.blake2s(run.encode(), digest_size=3).hexdigest()
 
 
 def _ip(*commands: str, namespace: str | None = None) -> None:
-    """Runs `ip` commands in one batch, in a namespace if given."""
+    """Run `ip` commands in one batch, in a namespace if given."""
     program = shutil.which("ip")
     if program is None:
         raise BackendError("network 'own' needs the command ip; install it: sudo apt install iproute2")
-    where = ["-netns", namespace] if namespace else []
+    inside = ["-netns", namespace] if namespace else []
     batch = "\n".join(commands) + "\n"
     done = subprocess.run(
-        [program, *where, "-force", "-batch", "-"], input=batch, capture_output=True, text=True, check=False
+        [program, *inside, "-force", "-batch", "-"], input=batch, capture_output=True, text=True, check=False
     )
     if done.returncode != 0:
         reason = (done.stderr.strip() or "no reason given").splitlines()[0]

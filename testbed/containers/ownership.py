@@ -1,8 +1,8 @@
-"""Whose is it? The mark that everything this package makes carries, and whether its maker still lives.
+"""The mark that everything of ours carries, and whether its maker still lives.
 
-For: naming a run so that a later start can tell a leftover from a run in progress. Not for: removing
-anything (cgroups, network). A run's name holds its recorder's process id and that process's start time
-(/proc/PID/stat, field 22: clock ticks since boot), so a reused process id is not mistaken for it.
+For: naming a run so that a later start can tell a leftover from a run in progress. Not for: removing anything
+(cgroup/tree.py, network.py). A run's name holds its process id and that process's start time (/proc/PID/stat,
+field 22: clock ticks since boot), so that a reused process id is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from pathlib import Path
 from twinbed import BackendError
 
 MARK = "twinbed"
-"""Directory above every run's cgroups."""
+"""Name of the directory above every run's cgroups."""
 
 LINK_PREFIX = "tb-"
-"""How every network namespace and link of ours begins."""
+"""Beginning of the name of every network namespace and link of ours."""
 
 RUN_ROOT = Path("/run/twinbed")
-"""Where runs keep files outside cgroups, each in a directory of its name: bundles, limits to be restored."""
+"""Where runs keep files outside cgroups, each run in a directory of its name: bundles, limits to be put back.
+"""
 
 _RUN = re.compile(r"run-(?P<pid>[0-9]+)-(?P<start>[0-9]+)-[0-9]+")
 _numbers = itertools.count()
@@ -33,42 +34,44 @@ _ATTEMPTS = 3
 
 
 def new_run() -> str:
-    """A name for a run of this process: `run-<pid>-<start ticks>-<count>`; no other run has it."""
+    """Return a name for a run of this process: `run-<pid>-<start ticks>-<count>`. No other run has it."""
     pid = os.getpid()
     return f"run-{pid}-{_start_ticks(pid)}-{next(_numbers)}"
 
 
 def lasting_run(owner: str) -> str:
-    """The run of what is to outlive the process that makes it: in the name of the machine's first process,
-    which never ends; another for each owner, and the same for an owner until the machine goes down."""
+    """Return the name of a run that is to outlive the process that makes it. It is named after the machine's
+    first process, which never ends: another name for each owner, and the same for an owner until the machine
+    goes down."""
     return f"run-1-{_start_ticks(1)}-{zlib.crc32(owner.encode())}"
 
 
 def is_run(name: str) -> bool:
-    """Whether `name` has the form that `new_run` gives."""
+    """Return whether `name` has the form that `new_run` gives."""
     return _RUN.fullmatch(name) is not None
 
 
 def is_alive(run: str) -> bool:
-    """Whether the process that named `run` still exists; False for a name that is not a run's."""
+    """Return whether the process that named `run` still exists; False for a name that is not a run's."""
     match = _RUN.fullmatch(run)
     return match is not None and _start_ticks(int(match["pid"])) == int(match["start"])
 
 
 def process_of(run: str) -> int | None:
-    """Id of the process that named `run`; None for a lasting run and for what is not a run's name."""
+    """Return the id of the process that named `run`; None for a lasting run and for what is not a run's
+    name."""
     match = _RUN.fullmatch(run)
     return int(match["pid"]) if match and match["pid"] != "1" else None
 
 
 def make_directory(run: str, *below: str) -> Path:
-    """A directory of the run's under RUN_ROOT, for root only; another run that ends right now may remove
-    RUN_ROOT under us. Raises BackendError when it cannot be made."""
+    """Make and return a directory of the run's under RUN_ROOT, for root only. Raises BackendError. Another
+    run that ends right now may remove RUN_ROOT under us, so it is tried again."""
     directory = RUN_ROOT.joinpath(run, *below)
     for attempt in range(_ATTEMPTS):
         try:
-            for each in (*reversed(directory.parents), directory):
-                each.mkdir(mode=0o700, exist_ok=True)
+            for parent in (*reversed(directory.parents), directory):
+                parent.mkdir(mode=0o700, exist_ok=True)
             break
         except OSError as error:
             if isinstance(error, FileNotFoundError) and attempt + 1 < _ATTEMPTS:
@@ -81,8 +84,9 @@ def make_directory(run: str, *below: str) -> Path:
 
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
-    """A directory for files, where temporary ones are kept, until the block ends; of a process that is killed
-    before, `temporary_directories` finds it. Raises BackendError when it cannot be made."""
+    """Yield a new directory for files, where temporary ones are kept; it is removed when the block ends.
+    Where the process is killed before, `temporary_directories` finds it. Raises BackendError when it cannot
+    be made."""
     try:
         made = tempfile.TemporaryDirectory(prefix=f"{MARK}-{new_run()}-")
     except OSError as error:
@@ -94,29 +98,30 @@ def temporary_directory() -> Iterator[Path]:
 
 
 def temporary_directories() -> dict[str, list[Path]]:
-    """This user's that are there, by run."""
-    found: dict[str, list[Path]] = {}
-    for each in sorted(Path(tempfile.gettempdir()).glob(f"{MARK}-run-*")):
-        run = each.name.removeprefix(f"{MARK}-").rpartition("-")[0]
+    """Return this user's temporary directories that are there, by run."""
+    by_run: dict[str, list[Path]] = {}
+    for directory in sorted(Path(tempfile.gettempdir()).glob(f"{MARK}-run-*")):
+        run = directory.name.removeprefix(f"{MARK}-").rpartition("-")[0]
         with suppress(OSError):
-            if is_run(run) and each.lstat().st_uid == os.geteuid() and not each.is_symlink():
-                found.setdefault(run, []).append(each)
-    return found
+            if is_run(run) and directory.lstat().st_uid == os.geteuid() and not directory.is_symlink():
+                by_run.setdefault(run, []).append(directory)
+    return by_run
 
 
 def forget_directory(run: str, *below: str) -> None:
-    """Removes those directories of the run's, right below its own, that are empty; its own, too, and RUN_ROOT
-    when nothing is left in them. What else is empty in there is somebody's who is about to fill it."""
+    """Remove those directories of the run's, right below its own, that are empty; then its own and RUN_ROOT,
+    when nothing is left in them. Other empty directories in there are not removed: somebody is about to fill
+    them."""
     own = RUN_ROOT / run
-    for each in (*(own / name for name in below), own, RUN_ROOT):
+    for directory in (*(own / name for name in below), own, RUN_ROOT):
         with suppress(OSError):
-            each.rmdir()
+            directory.rmdir()
 
 
 def runs_with_directory() -> list[str]:
-    """Runs that have a directory under RUN_ROOT, sorted."""
+    """Return the runs that have a directory under RUN_ROOT, sorted."""
     try:
-        return sorted(each.name for each in RUN_ROOT.iterdir() if is_run(each.name))
+        return sorted(directory.name for directory in RUN_ROOT.iterdir() if is_run(directory.name))
     except OSError:
         return []
 

@@ -1,12 +1,13 @@
 """What the real control loop needs of a container, of telemetry and of a client, and nothing more.
 
-For: the protocols between the loop (host/loop.py) and what it drives: cgroup drivers (cgroup/drivers.py),
-telemetry sources (cgroup/polling.py, cgroup/hooks.py) and load generators. Not for: any of them. CPU is in
-cores, memory in whole bytes, time in nanoseconds of CLOCK_MONOTONIC.
+For: the protocols between the loop (host/) and what it drives: cgroup drivers (cgroup/drivers.py), telemetry
+sources (cgroup/polling.py, cgroup/hooks.py) and load generators. Not for: any of them. CPU is in cores,
+memory in whole bytes, time in nanoseconds of CLOCK_MONOTONIC.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,39 +21,36 @@ from twinbed import BackendError
 
 
 class GroupGoneError(BackendError):
-    """The cgroup was removed under us: its container is to be counted as gone, and nothing else stops."""
+    """The cgroup was removed under us: its container counts as gone, and nothing else stops."""
 
 
 class Trap(Protocol):
-    """Holds a group's tasks at its memory limit instead of letting the kernel kill them.
-
-    Raising the limit lets them go on.
-    """
+    """Holds a group's tasks at its memory limit instead of letting the kernel kill them. Raising the limit
+    lets them go on."""
 
     @property
     def descriptor(self) -> int:
         """Becomes readable (for epoll) when a task was held."""
 
     def held(self) -> bool:
-        """Drains the descriptor and says whether tasks are held now."""
+        """Drain the descriptor and return whether tasks are held now."""
 
     def surrender(self) -> None:
-        """Hands the held tasks to the kernel's OOM killer; the trap stays armed for what comes after."""
+        """Hand the held tasks to the kernel's OOM killer. The trap stays armed for what comes after."""
 
     def close(self) -> None:
-        """Ends the trap and gives the group back to the killer. Idempotent."""
+        """End the trap and give the group back to the OOM killer. Idempotent."""
 
 
 class LimitedGroup(Protocol):
-    """One container's cgroup as the loop uses it: files kept open, `pread` and `pwrite` only.
-
-    Every method raises GroupGoneError when the cgroup was removed under us, and BackendError (file and cure)
-    when the kernel refuses otherwise.
-    """
+    """One container's cgroup as the loop uses it: files kept open, `pread` and `pwrite` only. Every method
+    raises GroupGoneError when the cgroup was removed under us, and BackendError (file and cure) when the
+    kernel refuses otherwise."""
 
     @property
     def directories(self) -> tuple[Path, ...]:
-        """Where it is, one per v1 hierarchy, one in v2: a telemetry source finds files and inodes there."""
+        """Where it is, one directory per v1 hierarchy, one in v2: telemetry sources find files and inodes
+        there."""
 
     @property
     def quota_cores(self) -> float:
@@ -63,27 +61,41 @@ class LimitedGroup(Protocol):
         """The memory limit in force; 2^63 − 1 where there is none."""
 
     def set_cpu_quota(self, cores: float) -> None:
-        """Writes the quota (at least the kernel's 1 ms per period), though it may be unchanged: a write
-        refills the group's runtime and lets throttled tasks run."""
+        """Write the quota (at least the kernel's 1 ms per period), even if it is unchanged: a write refills
+        the group's runtime and lets throttled tasks run."""
 
     def set_memory_limit(self, limit_bytes: int) -> int:
-        """Writes the limit and returns the one in force, which is larger where the kernel could not
-        shrink the group so far."""
+        """Write the limit and return the one in force, which is larger where the kernel could not shrink the
+        group so far."""
 
     def charged_bytes(self) -> int:
-        """What counts against the limit now, page cache included."""
+        """Return what counts against the limit now, page cache included."""
 
     def trap(self) -> Trap:
-        """Arms the trap. BackendError where this kernel has none."""
+        """Arm the trap and return it. Raises BackendError where this kernel has none."""
+
+
+class HostGroup(LimitedGroup, Protocol):
+    """A limited group with the processes in it (cgroup.group.Group is one)."""
+
+    def pids(self) -> set[int]:
+        """Return the live processes inside."""
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to each of them."""
+
+    def remove(self) -> None:
+        """Kill what is inside and remove the group; an attached group only gets the limits back that it
+        had."""
 
 
 @dataclass(frozen=True, slots=True)
 class Records:
     """Periods that ended, one row per container that has something to report (n rows, any order).
 
-    ids: int64[n]; end_ns: int64[n], the period's end; idle: bool[n], made up by the source because the kernel
-    emits no periods for idle groups. The rest as in control.allocator.model.PeriodStats; throttled_s:
-    float64[n], throttled time of the period, summed over CPUs.
+    ids: int64[n]; end_ns: int64[n], the period's end; throttled_s: float64[n], throttled time of the period,
+    summed over CPUs; idle: bool[n], made up by the source because the kernel emits no periods for idle
+    groups. The rest is as in control.allocator.model.PeriodStats.
     """
 
     ids: Ids
@@ -98,26 +110,26 @@ class Records:
 
 
 class TelemetrySource(Protocol):
-    """Where period records come from: polling of cgroup files, or hooks in the kernel; the same records.
-
-    The loop sleeps until `due_ns()` or until `descriptor` (−1: none) is readable, and calls `collect`.
+    """Where period records come from: polling of cgroup files, or hooks in the kernel; the records are the
+    same. The loop sleeps until `due_ns()` or until `descriptor` (−1: none) is readable, and calls `collect`.
     """
 
     @property
     def descriptor(self) -> int:
-        """To be polled for reading, or −1."""
+        """A descriptor to be polled for reading, or −1."""
 
     def add(self, ids: Ids, groups: Sequence[LimitedGroup]) -> None:
-        """Containers that are reported from now on."""
+        """Report these containers from now on."""
 
     def remove(self, ids: Ids) -> None:
-        """Containers that are reported no more; unknown ids are ignored."""
+        """Report these containers no more. Unknown ids are ignored."""
 
     def due_ns(self) -> int:
-        """When it wants to be asked next."""
+        """Return when it wants to be asked next."""
 
     def collect(self, now_ns: int) -> Records:
-        """What ended since it was last asked. A group that is gone is left out and listed in `gone`."""
+        """Return what ended since it was last asked. A group that is gone is left out and listed in
+        `gone`."""
 
     @property
     def gone(self) -> Ids:
@@ -128,17 +140,17 @@ class TelemetrySource(Protocol):
         """Periods known to have ended without a record of their own, so far."""
 
     def close(self) -> None:
-        """Closes what it holds open. Idempotent."""
+        """Close what it holds open. Idempotent."""
 
 
 class Client(Protocol):
     """A load generator that runs beside the containers for as long as it has work."""
 
     def start(self) -> int:
-        """Starts it, once all containers are ready; returns when its schedule begins (ns)."""
+        """Start it, once all containers are ready; return when its schedule begins, ns."""
 
     def running(self) -> bool:
-        """Whether it still has work."""
+        """Return whether it still has work."""
 
     def stop(self) -> None:
-        """Ends it now. Idempotent."""
+        """End it now. Idempotent."""

@@ -1,13 +1,13 @@
-"""The process on a host that keeps its tunnel rules in step with what routing wrote: one event loop.
+"""Keep a host's tunnel rules in step with what routing wrote: one event loop.
 
-For: driving a `RuleController` (the very object that the twin drives) with this namespace's kernel: what it
-says becomes events, instructions become dumps, rule changes and timers. Not for: deciding
-(control.reconciler), nor for running it as a process (agent_process.py). Killed at any moment it leaves rules
-that its successor takes over by their owner's mark.
+For: driving a `RuleController` (the same object that the twin drives) with this namespace's kernel.
+Notifications become events; instructions become dumps, rule changes and timers. Not for: deciding
+(control.reconciler), or running it as a process (agent_process.py). Source: our design. If the agent is
+killed, its rules stay, and its successor finds them by the owner's mark.
 
-A dump is read in one go while messages wait in the socket. What they say is looked at right after it: a table
-that came in several parts, and of which a message came meanwhile, may lack an entry. The kernel marks that
-itself for some tables only (NLM_F_DUMP_INTR), and for forwarding entries never.
+A dump is read in one go while messages wait in the socket, and the messages are read right after it. A table
+that came in several parts, and about which a message came meanwhile, may lack an entry. The kernel itself
+marks this for some tables only (NLM_F_DUMP_INTR), and never for forwarding entries.
 """
 
 from __future__ import annotations
@@ -47,9 +47,13 @@ Watch = Callable[[Event, list[Instruction]], None]
 
 
 @dataclass(slots=True)
-class Counters:
-    """What an agent did. dumps, rule_changes: rules changed; refused: of them; dump_s, change_s: seconds
-    spent on each in all; slowest_dump_s, slowest_change_s: the longest one."""
+class AgentCounters:
+    """Counts of what an agent did.
+
+    dumps: dumps read; rule_changes: rules changed; refused: rules of these that the kernel refused; dump_s,
+    change_s: total time spent on dumps and on changes, s; slowest_dump_s, slowest_change_s: time of the
+    slowest one, s.
+    """
 
     dumps: int = 0
     rule_changes: int = 0
@@ -63,16 +67,16 @@ class Counters:
 class Agent:
     """A controller in front of this namespace's kernel. Usable as a context manager.
 
-    applier: puts rules in; it is closed with the agent, and the rules stay. watch: called with each event and
-    the instructions that the controller answered it with, before they are carried out. Times are seconds of
-    CLOCK_MONOTONIC. Raises BackendError where there is no netlink.
+    applier: installs rules; it is closed with the agent, and the rules stay. watch: called with every event
+    and the controller's instructions, before they are carried out. Times are CLOCK_MONOTONIC, s. Raises
+    BackendError if there is no netlink.
     """
 
     def __init__(self, controller: RuleController, applier: Applier, watch: Watch | None = None) -> None:
         self._controller, self.applier, self._watch = controller, applier, watch
         self._requests: deque[Dump | RuleChange] = deque()
         self._due_s: dict[Timer, float] = {}
-        self.counters = Counters()
+        self.counters = AgentCounters()
         self._tables = Socket()
         self.monitor = Monitor({*applier.ports, self._tables.port})
         self._poll = select.epoll()
@@ -85,19 +89,18 @@ class Agent:
         self.close()
 
     def close(self) -> None:
-        """Ends it; rules stay. Idempotent."""
+        """End the agent; the rules stay. Idempotent."""
         self.applier.close()
         self._tables.close()
         self.monitor.close()
         self._poll.close()
 
     def start(self) -> None:
-        """The controller's first event."""
+        """Give the controller its first event."""
         self._feed(Started(time.monotonic()))
 
     def step(self, within_s: float) -> None:
-        """Waits within_s at most for something to do, and does it: what the kernel said, then timers that are
-        due, then one request."""
+        """Wait at most within_s, then handle notifications, due timers and one request."""
         if self._requests:
             within_s = 0.0
         elif self._due_s:
@@ -107,7 +110,11 @@ class Agent:
             self._feed(event)
         self._fire()
         if self._requests:
-            self._carry_out(self._requests.popleft())
+            request = self._requests.popleft()
+            if isinstance(request, Dump):
+                self._dump(request)
+            else:
+                self._change(request)
 
     # --- events --------------------------------------------------------------------------------------
 
@@ -115,11 +122,11 @@ class Agent:
         instructions = self._controller.handle(event)
         if self._watch is not None:
             self._watch(event, instructions)
-        for each in instructions:
-            if isinstance(each, ArmTimer):
-                self._due_s[each.timer] = time.monotonic() + each.after_s
+        for instruction in instructions:
+            if isinstance(instruction, ArmTimer):
+                self._due_s[instruction.timer] = time.monotonic() + instruction.after_s
             else:
-                self._requests.append(each)
+                self._requests.append(instruction)
 
     def _fire(self) -> None:
         now_s = time.monotonic()
@@ -128,33 +135,27 @@ class Agent:
             self._feed(TimerFired(now_s, timer))
 
     def _heard(self) -> list[Changed | Overflowed]:
-        """What the kernel said."""
+        """Return the kernel's notifications."""
         overflows = self.monitor.overflows
         events = self.monitor.read(time.monotonic())
         if self.monitor.overflows != overflows:
-            # It listens on another socket; the old one took itself off.
+            # The monitor has a new socket; epoll has dropped the closed one by itself.
             self._poll.register(self.monitor, select.EPOLLIN)
         return events
 
     # --- requests ------------------------------------------------------------------------------------
 
-    def _carry_out(self, asked: Dump | RuleChange) -> None:
-        if isinstance(asked, Dump):
-            self._dump(asked)
-        else:
-            self._change(asked)
-
-    def _dump(self, asked: Dump) -> None:
+    def _dump(self, request: Dump) -> None:
         began_s = time.monotonic()
         try:
-            found = read_tables(self._tables)
+            tables = read_tables(self._tables)
             rules = self.applier.read()
         except (OSError, BackendError) as error:
-            self._feed(DumpFailed(time.monotonic(), asked.request, str(error)))
+            self._feed(DumpFailed(time.monotonic(), request.request, str(error)))
             return
         heard = self._heard()
         changed = _tables_of(heard)
-        incomplete = found.interrupted | (found.in_parts & changed)
+        incomplete = tables.interrupted | (tables.in_parts & changed)
         if rules.interrupted or (rules.in_parts and Table.RULES in changed):
             incomplete |= {Table.RULES}
         now_s = time.monotonic()
@@ -162,31 +163,31 @@ class Agent:
         counters.dumps += 1
         counters.dump_s += took_s
         counters.slowest_dump_s = max(counters.slowest_dump_s, took_s)
-        self._feed(Dumped(now_s, asked.request, found.state, rules.rules, incomplete))
+        self._feed(Dumped(now_s, request.request, tables.state, rules.rules, incomplete))
         for event in heard:
-            # It came before the dump was over, but a controller's time does not go back.
+            # The event came before the dump was over, but the controller's time must not go back.
             self._feed(replace(event, at_s=now_s))
 
-    def _change(self, asked: RuleChange) -> None:
+    def _change(self, request: RuleChange) -> None:
         began_s = time.monotonic()
-        refused = self.applier.carry_out(asked)
+        refused = self.applier.carry_out(request)
         now_s = time.monotonic()
         counters, took_s = self.counters, now_s - began_s
-        counters.rule_changes += len(asked.rules.mac)
+        counters.rule_changes += len(request.rules.mac)
         counters.change_s += took_s
         counters.slowest_change_s = max(counters.slowest_change_s, took_s)
         if refused is None:
-            self._feed(Installed(now_s, asked.request))
+            self._feed(Installed(now_s, request.request))
         else:
             counters.refused += len(refused.rows)
-            self._feed(InstallFailed(now_s, asked.request, refused.rows, refused.why, refused.full))
+            self._feed(InstallFailed(now_s, request.request, refused.rows, refused.why, refused.full))
 
 
 def _tables_of(events: list[Changed | Overflowed]) -> frozenset[Table]:
-    """Which may have changed."""
-    if any(isinstance(each, Overflowed) for each in events):
+    """Return the tables that may have changed."""
+    if any(isinstance(event, Overflowed) for event in events):
         return ALL_TABLES
-    return frozenset(table for each in events if isinstance(each, Changed) for table in each.tables)
+    return frozenset(table for event in events if isinstance(event, Changed) for table in event.tables)
 
 
 if __name__ == "__main__":

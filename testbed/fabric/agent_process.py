@@ -1,8 +1,9 @@
-"""`python -m testbed.fabric.agent`: the agent of the namespace that it is started in, as a process.
+"""Run the agent of a namespace as a process: `python -m testbed.fabric.agent`.
 
-For: running one (`main`) or one in every host of a fabric (`Agents`). Not for: what an agent does (agent.py).
-It says a line of JSON after its first dump and then every so often. SIGTERM ends it, and the rules stay. When
-representors come or go it begins again with those that there are, as its own successor, and counts on.
+For: running one agent (`main`), or one in every host of a fabric (`Agents`). Not for: its work (agent.py).
+Source: our design. The process prints a line of JSON after its first dump and then at intervals. SIGTERM ends
+it, and the rules stay. When representors come or go, it starts a new agent for the present ones, and its
+counts go on.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from control.reconciler.reconciler import Reconciler
 from control.reconciler.settings import ReconcilerSettings
 from testbed.fabric import place
 from testbed.fabric.agent import Agent
-from testbed.fabric.links import popen_in
+from testbed.fabric.links import end, popen_in
 from testbed.fabric.model import Fabric
 from testbed.fabric.ownership import state_folder
 from testbed.fabric.place import Place
@@ -34,12 +35,10 @@ from testbed.fabric.rules.port import Applier
 from twinbed import BackendError, TwinbedError
 
 READY_S = 30.0
-"""Until an agent has said its first line: it may have to compile the program."""
-
-_END_S = 5.0
+"""Longest time until an agent's first report, s. It may have to compile the BPF program."""
 
 Say = Callable[[dict[str, Any]], None]
-"""Takes a report."""
+"""A function that takes a report."""
 
 _SUMS = (
     *("dumps", "added", "replaced", "deleted", "messages", "overflows"),
@@ -48,11 +47,11 @@ _SUMS = (
 _LARGEST = ("slowest_dump_s", "slowest_change_s")
 
 _LOOK_S = 1.0
-"""Between two looks for new representors."""
+"""Time between two looks for new representors, s."""
 
 
 class _Ended:
-    """Whether SIGTERM or SIGINT has come."""
+    """Remember whether SIGTERM or SIGINT has come."""
 
     def __init__(self) -> None:
         self.ended = False
@@ -64,21 +63,21 @@ class _Ended:
         self.ended = True
 
 
-def applier_for(kind: str, owner: int, found: Place) -> Applier:
-    """kind: `bpf`, `flower`, or `auto`: flower where this kernel has it. Raises BackendError."""
+def applier_for(kind: str, owner: int, served: Place) -> Applier:
+    """Return an applier: `bpf`, `flower`, or `auto` (flower if the kernel has it). Raises BackendError."""
     if kind == "flower" or (kind == "auto" and FlowerRules.works()):
-        return FlowerRules(owner, found.devices, found.local)
-    return BpfRules(owner, found.devices, found.local)
+        return FlowerRules(owner, served.devices, served.local)
+    return BpfRules(owner, served.devices, served.local)
 
 
 def serve(kind: str, settings: ReconcilerSettings, say: Say, every_s: float) -> None:
-    """Until SIGTERM. say: is given a report every_s seconds. Raises BackendError."""
+    """Serve this namespace until SIGTERM; report by `say` every every_s. Raises BackendError."""
     signals = _Ended()
     before: dict[str, Any] = {}
     while not signals.ended:
-        found = place.here()
-        reconciler = Reconciler(found.representors, settings)
-        with Agent(reconciler, applier_for(kind, settings.owner, found)) as agent:
+        served = place.here()
+        reconciler = Reconciler(served.representors, settings)
+        with Agent(reconciler, applier_for(kind, settings.owner, served)) as agent:
             agent.start()
             next_report_s = next_look_s = time.monotonic()
             while not signals.ended:
@@ -87,7 +86,7 @@ def serve(kind: str, settings: ReconcilerSettings, say: Say, every_s: float) -> 
                     say(report(agent, reconciler, before))
                     next_report_s = now_s + every_s
                 if now_s >= next_look_s + _LOOK_S:
-                    if place.here() != found:
+                    if place.here() != served:
                         break
                     next_look_s = now_s
                 agent.step(min(_LOOK_S, every_s))
@@ -95,10 +94,12 @@ def serve(kind: str, settings: ReconcilerSettings, say: Say, every_s: float) -> 
 
 
 def report(agent: Agent, reconciler: Reconciler, before: Mapping[str, Any]) -> dict[str, Any]:
-    """The controller's state and counts, the agent's, and what the kernel told it. frames_sent, frames_left:
-    by a rule, and to the bridge, since the program was loaded, where the applier counts them. before: the
-    last report with other representors (none: empty), so that counts go on and never fall."""
-    found = {
+    """Return the controller's state and counts, the agent's counts, and those of the kernel's messages.
+
+    before: the last report with other representors, or empty; its counts are added, so that counts never
+    fall. Some appliers also count frames_sent (by a rule) and frames_left (to the bridge).
+    """
+    now = {
         "pid": os.getpid(),
         "state": reconciler.state.value,
         **asdict(reconciler.status),
@@ -107,16 +108,15 @@ def report(agent: Agent, reconciler: Reconciler, before: Mapping[str, Any]) -> d
         "overflows": agent.monitor.overflows,
         **agent.applier.measures(),
     }
-    sums = {name: found[name] + before.get(name, 0) for name in _SUMS}
-    largest = {name: max(found[name], before.get(name, 0.0)) for name in _LARGEST}
-    return found | sums | largest
+    sums = {name: now[name] + before.get(name, 0) for name in _SUMS}
+    largest = {name: max(now[name], before.get(name, 0.0)) for name in _LARGEST}
+    return now | sums | largest
 
 
 class Agents:
-    """An agent in every host of a fabric. Usable as a context manager: ended at its end, and rules stay.
+    """An agent in every host of a fabric. Usable as a context manager; the rules stay at its end.
 
-    kind: as `applier_for` has it; timeout_s: of every reconciler. Raises BackendError when one does not
-    begin.
+    kind: as in `applier_for`; timeout_s: of every reconciler, s. Raises BackendError if one fails.
     """
 
     def __init__(self, fabric: Fabric, *, kind: str = "auto", timeout_s: float = 1.0) -> None:
@@ -138,64 +138,59 @@ class Agents:
         self.end()
 
     def start(self, host: int) -> None:
-        """Starts a host's agent, the first or a successor."""
+        """Start a host's agent, the first or a successor."""
         status = ("--status", str(self._status(host)), "--every-s", "0.2")
         argv = [sys.executable, "-m", "testbed.fabric.agent", *self._options, *status]
         self._processes[host] = popen_in(self._fabric.hosts[host].namespace, argv)
 
     def kill(self, host: int) -> None:
-        """Kills a host's agent at once (SIGKILL), wherever it is."""
+        """Kill a host's agent (SIGKILL), whatever it is doing."""
         process = self._processes.pop(host)
         process.kill()
         process.wait()
 
     def end(self) -> None:
-        """Ends all of them. Idempotent."""
-        for process in self._processes.values():
-            process.terminate()
-        for process in self._processes.values():
-            try:
-                process.wait(_END_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """End all agents. Idempotent."""
+        end(*self._processes.values())
         self._processes.clear()
 
     def report(self, host: int) -> dict[str, Any] | None:
-        """What a host's agent said last; None if it said nothing yet."""
+        """Return the last report of a host's agent; None if there is none yet."""
         try:
-            found: dict[str, Any] = json.loads(self._status(host).read_text())
+            last: dict[str, Any] = json.loads(self._status(host).read_text())
         except FileNotFoundError:
             return None
-        return found if found["pid"] == self._processes[host].pid else None
+        return last if last["pid"] == self._processes[host].pid else None
 
     def wait_ready(self, host: int) -> dict[str, Any]:
-        """Returns the first thing that a host's agent says. Raises BackendError when it ends or is late."""
+        """Return the first report of a host's agent. Raises BackendError if the agent ends or is late."""
         deadline_s = time.monotonic() + READY_S
-        while (found := self.report(host)) is None:
+        while (first := self.report(host)) is None:
             name = self._fabric.hosts[host].namespace
             if (code := self._processes[host].poll()) is not None:
-                raise BackendError(f"agent in {name}: ended with {code}; its own words are above")
+                raise BackendError(f"agent in {name}: ended with {code}; its own message is above")
             if time.monotonic() > deadline_s:
                 raise BackendError(
                     f"agent in {name}: no dump within {READY_S:g} s; is the machine overloaded?"
                 )
             time.sleep(0.01)
-        return found
+        return first
 
     def _status(self, host: int) -> Path:
         return state_folder(self._fabric.plan.name) / f"agent-h{host}.json"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The process. Returns its exit code: 2 where it could not run."""
+    """Run the process. Returns its exit code: 2 if it could not run."""
     parser = argparse.ArgumentParser(prog="python -m testbed.fabric.agent", description=__doc__)
     parser.add_argument(
         "--rules", choices=("auto", "bpf", "flower"), default="auto", help="how rules are made"
     )
-    parser.add_argument("--timeout-s", type=float, default=1.0, help="a missed change is missed no longer")
+    parser.add_argument(
+        "--timeout-s", type=float, default=1.0, help="longest time for which a change is missed"
+    )
     parser.add_argument("--status", type=Path, help="file for the last report, instead of lines on stdout")
-    parser.add_argument("--every-s", type=float, default=10.0, help="between two reports")
+    parser.add_argument("--every-s", type=float, default=10.0, help="time between two reports")
     chosen = parser.parse_args(arguments)
     try:
         settings = ReconcilerSettings(timeout_s=chosen.timeout_s)
@@ -208,11 +203,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _sayer(status: Path | None) -> Say:
     if status is None:
-        return lambda found: print(json.dumps(found), flush=True)
+        return lambda report: print(json.dumps(report), flush=True)
     new = status.with_suffix(".new")
 
-    def replace(found: dict[str, Any]) -> None:
-        new.write_text(json.dumps(found))
+    def replace(report: dict[str, Any]) -> None:
+        new.write_text(json.dumps(report))
         new.rename(status)
 
     return replace

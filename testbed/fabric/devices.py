@@ -1,30 +1,39 @@
-"""What is set on a fabric's devices: addresses, the overlay, applications' routes, rates, chains for faults.
+"""Configure a fabric's devices: addresses, the overlay, applications' routes, rates, and chains for faults.
 
-For: one namespace at a time, as a reader could type it (`ip -batch`, `tc -batch`, `nft -f`). Not for: making
-namespaces and cables (topology.py) nor routing (frr.py). Sources: RFC 7348 (VXLAN), RFC 8365 section 5.
+For: one namespace at a time. pyroute2 makes links, addresses and routes, `tc` rates, `nft` chains.
+Not for: making namespaces and cables (topology.py) or routing (frr.py). Source: RFC 7348 (VXLAN), RFC 8365
+§5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ipaddress import ip_interface
 
+from control.fabric import VXLAN_OVERHEAD_BYTES
 from testbed.fabric.links import run_in, write_sysctls
-from testbed.fabric.model import Endpoint, Fabric, Host, Plan, Tor
-from testbed.fabric.plan import TUNNEL_OVERHEAD_BYTES, UPLINK_PREFIX_LENGTH
+from testbed.fabric.model import VXLAN_PORT, Endpoint, Fabric, Host, Plan, Tor
+from testbed.fabric.plan import UPLINK_PREFIX_LENGTH
+from testbed.fabric.rtnetlink import Rtnetlink
 from twinbed import BackendError
 
 TABLE = "twinbed"
-"""Of nftables, in hosts and ToRs; nothing else there is ours."""
+"""Name of our nftables table in hosts and ToRs."""
 
 LOST_OUT, LOST_IN = "lost_out", "lost_in"
-"""Sets of a ToR's ports that drop what hosts send, and what they are sent."""
+"""Sets of a ToR's ports that drop the traffic that hosts send, and the traffic sent to hosts."""
+
+NTF_MASTER, NUD_NOARP = 0x04, 0x40
+"""linux/neighbour.h: an entry of the bridge above the device; an entry that does not age ("static")."""
 
 _QUEUE_S = 0.05
+"""Longest queue of a shaped link, s at its rate."""
+
 _BURST_S = 0.004
-"""What a shaped link holds back, and lets through at once: a tick of a kernel with HZ = 250."""
+"""Burst that a shaped link lets through, s at its rate: one tick of a kernel with HZ = 250."""
 
 _CONTROL_SHARE = 0.05
-"""Of a shaped link's rate, for routing; what it leaves over is the applications'."""
+"""Share of a shaped link's rate that is guaranteed to routing; applications may use what routing leaves."""
 
 _QUIET = {
     "ipv6/conf/all/disable_ipv6": 1,
@@ -34,102 +43,91 @@ _ROUTING = {
     **_QUIET,
     "ipv4/conf/all/rp_filter": 0,
     "ipv4/conf/default/rp_filter": 0,
-    # A next hop without carrier is not taken, before anybody has changed the route.
+    # The kernel does not use a next hop without carrier, even before the route is changed.
     "ipv4/conf/all/ignore_routes_with_linkdown": 1,
     "ipv4/conf/default/ignore_routes_with_linkdown": 1,
-    # Of flows by their ports, which tell tunnelled flows apart.
+    # Paths are chosen by UDP ports, which differ between tunnelled flows.
     "ipv4/fib_multipath_hash_policy": 1,
 }
 
 
 def set_up(fabric: Fabric, part: Host | Tor | Endpoint) -> None:
-    """Everything of one namespace but FRR. Raises BackendError for the first thing that is refused."""
+    """Configure one namespace completely, except for FRR. Raises BackendError for the first refusal."""
     plan = fabric.plan
-    if isinstance(part, Endpoint):
-        write_sysctls(part.namespace, _QUIET)
-        _batch("ip", part.namespace, _endpoint(plan, part))
-        return
-    forwards = isinstance(part, Tor)
-    write_sysctls(part.namespace, {**_ROUTING, "ipv4/ip_forward": int(forwards)})
-    if isinstance(part, Host):
-        _batch("ip", part.namespace, _host(fabric, part))
-        _batch("bridge", part.namespace, _pinned(part))
-        _load(part.namespace, _spread(part))
-        shaped: Sequence[str] = [each.device for each in part.uplinks]
-    else:
-        _batch("ip", part.namespace, _tor(plan, part))
-        _load(part.namespace, _faults(part))
-        shaped = part.ports
+    routes = not isinstance(part, Endpoint)
+    forwards = {"ipv4/ip_forward": int(isinstance(part, Tor))}
+    write_sysctls(part.namespace, {**_ROUTING, **forwards} if routes else _QUIET)
+    with Rtnetlink(part.namespace) as kernel:
+        kernel("link", "set", "lo", state="up")
+        if isinstance(part, Endpoint):
+            _endpoint(kernel, plan, part)
+            return
+        if isinstance(part, Host):
+            kernel("addr", "add", "lo", address=part.loopback, prefixlen=32)
+            uplinks = [(uplink.device, uplink.address) for uplink in part.uplinks]
+        else:
+            uplinks = list(zip(part.ports, part.addresses, strict=True))
+        for device, address in uplinks:
+            kernel("link", "set", device, mtu=_uplink_mtu(plan))
+            kernel("addr", "add", device, address=address, prefixlen=UPLINK_PREFIX_LENGTH)
+            kernel("link", "set", device, state="up")
+        if isinstance(part, Host):
+            _overlay(kernel, plan, part)
+    feed(part.namespace, ("nft", "-f", "-"), _spread(part) if isinstance(part, Host) else _faults(part))
     if plan.rate_bps is not None:
-        lines = [line for each in shaped for line in _rate(each, plan.rate_bps, _uplink_mtu(plan))]
-        _batch("tc", part.namespace, lines)
+        lines = [line for device, _ in uplinks for line in _rate(device, plan.rate_bps, _uplink_mtu(plan))]
+        feed(part.namespace, ("tc", "-batch", "-"), "\n".join([*lines, ""]))
 
 
-def _host(fabric: Fabric, host: Host) -> list[str]:
-    plan = fabric.plan
-    lines = ["link set lo up", f"address add {host.loopback}/32 dev lo"]
-    for up in host.uplinks:
-        lines += _uplink(plan, up.device, up.address)
+def admit(
+    kernel: Rtnetlink, host: Host, device: str, mac: str, address: str, mtu_bytes: int, verb: str = "add"
+) -> None:
+    """Make a device a representor: put it into the host's bridge and announce its application's address.
+
+    verb: "add", or "replace" if entries may be left over from an earlier device.
+    """
+    kernel("link", "set", device, mtu=mtu_bytes, master=kernel.index(host.bridge), state="up")
+    # EVPN announces this entry (type 2), so that other hosts need not ask by broadcast.
+    kernel("neigh", verb, host.bridge, dst=address, lladdr=mac, state="permanent")
+    # A static entry. A learned one would age while nobody talks, and its type-2 route would go with it.
+    kernel("fdb", verb, device, lladdr=mac, state=NUD_NOARP, flags=NTF_MASTER)
+
+
+def _overlay(kernel: Rtnetlink, plan: Plan, host: Host) -> None:
+    # With an address of its own: the bridge would otherwise take its ports' address, and lose all its
+    # neighbours whenever that changes.
     address = f"02:01:00:00:00:{host.index:02x}"
-    lines += [
-        # An address of its own: one that follows its ports' takes all its neighbours along when it changes.
-        f"link add {host.bridge} address {address} type bridge stp_state 0 mcast_snooping 0",
-        f"link add {host.tunnel} type vxlan id {plan.vni} local {host.loopback} dstport 4789 nolearning",
-        f"link set {host.tunnel} mtu {plan.mtu_bytes} master {host.bridge}",
-        f"link set {host.tunnel} type bridge_slave neigh_suppress on learning off",
-        f"link set {host.bridge} up",
-        f"link set {host.tunnel} up",
-    ]
+    bridge = {"kind": "bridge", "br_stp_state": 0, "br_mcast_snooping": 0}
+    kernel("link", "add", host.bridge, address=address, **bridge)
+    tunnel = {"kind": "vxlan", "vxlan_id": plan.vni, "vxlan_local": host.loopback, "vxlan_port": VXLAN_PORT}
+    kernel("link", "add", host.tunnel, **tunnel, vxlan_learning=0)
+    kernel("link", "set", host.tunnel, mtu=plan.mtu_bytes, master=kernel.index(host.bridge))
+    kernel("brport", "set", host.tunnel, neigh_suppress=1, learning=0)
+    kernel("link", "set", host.bridge, state="up")
+    kernel("link", "set", host.tunnel, state="up")
     for end in host.endpoints:
-        lines.append(f"link set {end.representor} mtu {plan.mtu_bytes} master {host.bridge} up")
-        # EVPN tells others of these (type 2), so that they need not ask by broadcast.
-        lines.append(f"neigh add {end.address} lladdr {end.mac} dev {host.bridge} nud permanent")
-    return lines
+        admit(kernel, host, end.representor, end.mac, end.address, plan.mtu_bytes)
 
 
-def _pinned(host: Host) -> list[str]:
-    """Applications' addresses: they would be forgotten while nobody talks, their type-2 routes with them."""
-    return [f"fdb add {each.mac} dev {each.representor} master static" for each in host.endpoints]
-
-
-def _tor(plan: Plan, tor: Tor) -> list[str]:
-    lines = ["link set lo up"]
-    for port, address in zip(tor.ports, tor.addresses, strict=True):
-        lines += _uplink(plan, port, address)
-    return lines
-
-
-def _endpoint(plan: Plan, end: Endpoint) -> list[str]:
-    lines = [
-        "link set lo up",
-        f"link set {end.device} mtu {plan.mtu_bytes} up",
-        f"address add {end.address}/{end.prefix_length} dev {end.device}",
-    ]
+def _endpoint(kernel: Rtnetlink, plan: Plan, end: Endpoint) -> None:
+    kernel("link", "set", end.device, mtu=plan.mtu_bytes, state="up")
+    kernel("addr", "add", end.device, address=end.address, prefixlen=end.prefix_length)
     if plan.rto_min_s is not None:
-        network = ".".join(end.address.split(".")[: end.prefix_length // 8])
-        subnet = f"{network}.0.0/{end.prefix_length}"
-        lines.append(
-            f"route replace {subnet} dev {end.device} proto kernel scope link src {end.address} "
-            f"rto_min {plan.rto_min_s * 1e3:g}ms"
-        )
-    return lines
-
-
-def _uplink(plan: Plan, device: str, address: str) -> list[str]:
-    return [
-        f"link set {device} mtu {_uplink_mtu(plan)}",
-        f"address add {address}/{UPLINK_PREFIX_LENGTH} dev {device}",
-        f"link set {device} up",
-    ]
+        subnet = ip_interface(f"{end.address}/{end.prefix_length}").network
+        route = {"dst": str(subnet), "proto": "kernel", "scope": "link", "prefsrc": end.address}
+        kernel("route", "replace", end.device, **route, metrics={"rto_min": round(plan.rto_min_s * 1e3)})
 
 
 def _uplink_mtu(plan: Plan) -> int:
-    return plan.mtu_bytes + TUNNEL_OVERHEAD_BYTES
+    return plan.mtu_bytes + VXLAN_OVERHEAD_BYTES
 
 
 def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:
-    """Two classes: what routing says of itself (DSCP CS6, as FRR marks BFD and BGP) does not wait behind, nor
-    is lost with, what applications send; switches keep such a class as well."""
+    """Return tc's commands for a shaped device with two classes.
+
+    Routing's own packets (DSCP CS6, as FRR marks BFD and BGP) neither wait behind applications' packets nor
+    are dropped with them. Switches have such a class as well.
+    """
     burst_bytes = max(round(rate_bps / 8 * _BURST_S), 10 * mtu_bytes)
     queue_bytes = max(round(rate_bps / 8 * _QUEUE_S), 20 * mtu_bytes)
     own_bps = rate_bps * _CONTROL_SHARE
@@ -146,8 +144,11 @@ def _rate(device: str, rate_bps: float, mtu_bytes: int) -> list[str]:
 
 
 def _spread(host: Host) -> str:
-    """VXLAN keeps one route per remote host for packets without a mark: all flows would take one uplink."""
-    devices = ", ".join(each.representor for each in host.endpoints)
+    """Return the chain that marks applications' packets.
+
+    VXLAN caches one route per remote host for packets without a mark, so all flows would take one uplink.
+    """
+    devices = ", ".join(end.representor for end in host.endpoints)
     return f"""
 table netdev {TABLE} {{
     chain spread {{
@@ -159,7 +160,7 @@ table netdev {TABLE} {{
 
 
 def _faults(tor: Tor) -> str:
-    """Chains that drop what crosses the ports in a set, so that a fault is one element (faults.py)."""
+    """Return chains that drop what crosses the ports in a set, so that a fault is one element (faults.py)."""
     ports = ", ".join(tor.ports)
     return f"""
 table netdev {TABLE} {{
@@ -181,18 +182,9 @@ table netdev {TABLE} {{
 """
 
 
-def _batch(program: str, namespace: str, commands: Sequence[str]) -> None:
-    done = run_in(namespace, (program, "-batch", "-"), text="\n".join([*commands, ""]))
+def feed(namespace: str, command: Sequence[str], text: str) -> None:
+    """Run a command in a namespace on an input. Raises BackendError with the command's own words."""
+    done = run_in(namespace, command, text=text)
     if done.returncode:
-        # "Command failed -:3" names the line.
-        number = done.stderr.rpartition("-:")[2].strip()
-        which = commands[int(number) - 1] if number.isdecimal() else commands[0]
-        reason = (done.stderr.strip() or "no reason given").splitlines()[0]
-        raise BackendError(f"{program} {which} in {namespace}: {reason}; twinbed testbed doctor says more")
-
-
-def _load(namespace: str, rules: str) -> None:
-    done = run_in(namespace, ("nft", "-f", "-"), text=rules)
-    if done.returncode:
-        reason = (done.stderr.strip() or "no reason given").splitlines()[0]
-        raise BackendError(f"nft in {namespace}: {reason}; twinbed testbed doctor says more")
+        reason = " ".join(done.stderr.split()) or "no reason given"
+        raise BackendError(f"{command[0]} in {namespace}: {reason}; twinbed testbed doctor says more")

@@ -1,7 +1,7 @@
-"""What this machine can and cannot do for the fabric, and the one command that would mend each.
+"""Find out what this machine can and cannot do for the fabric, and the one command that would mend it.
 
-For: `twinbed testbed doctor`, and refusing to begin what could not be ended. Not for: mending anything. What
-is found out by trying is tried in a namespace of our own, which is removed again.
+For: `twinbed testbed doctor`, and refusing to begin what could not be finished. Not for: mending anything.
+Source: our design. Trials are made in a namespace of our own, which is removed again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from testbed import vm_boot
+from testbed import vm
 from testbed.containers.doctor import Finding
 from testbed.fabric import frr, leftovers
 from testbed.fabric.links import run_in
@@ -45,7 +45,11 @@ _WELCOME = (
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """Something that a kernel may lack. commands: all must succeed in a fresh namespace."""
+    """A feature that a kernel may lack.
+
+    feature: its name; meaning: its use; commands: all must succeed in a fresh namespace; needed: no fabric
+    without it; cure: the command that would mend it.
+    """
 
     feature: str
     meaning: str
@@ -90,7 +94,7 @@ _TRIALS = (
     ),
     _Trial(
         "tc flower",
-        "rules as NICs take them; elsewhere a BPF program has them, or the VM",
+        "tunnel rules in the form that NICs take over; without it a BPF program or the VM has them",
         (
             "ip link add veth0 type veth peer name veth1",
             "ip link add vxlan0 type vxlan dstport 4790 external",
@@ -104,7 +108,7 @@ _TRIALS = (
     ),
     _Trial(
         "link delay",
-        "links with a delay or loss; refused without it",
+        "links with a delay or loss; they are refused without it",
         ("ip link add veth0 type veth peer name veth1", "tc qdisc add dev veth0 root netem delay 1ms"),
         needed=False,
     ),
@@ -112,7 +116,7 @@ _TRIALS = (
 
 
 def require() -> None:
-    """Raises BackendError with the cure when a fabric cannot be made here, without trying."""
+    """Raise BackendError with the cure if a fabric cannot be made here. Nothing is tried."""
     if os.geteuid() != 0:
         raise BackendError("a fabric needs root: run sudo twinbed testbed up")
     missing = _missing_packages()
@@ -121,18 +125,16 @@ def require() -> None:
 
 
 def examine() -> tuple[Finding, ...]:
-    """Everything that a fabric uses, the needed first. Needs no permission to run."""
-    findings = [_packages(), _mininet()]
-    findings += _tried()
-    findings += [_real_time()]
-    findings += [_program(*each) for each in _WELCOME]
+    """Return a finding for everything that a fabric uses, the needed ones first. Runs without root, too."""
+    findings = [_packages(), _mininet(), *map(_try, _TRIALS), _real_time()]
+    findings += [_program(*program) for program in _WELCOME]
     findings.append(_virtual_machine())
-    return tuple(sorted(findings, key=lambda each: not each.needed))
+    return tuple(sorted(findings, key=lambda finding: not finding.needed))
 
 
 def _missing_packages() -> list[str]:
     missing = {package for name, package in _NEEDED.items() if shutil.which(name) is None}
-    missing |= {"frr" for each in Daemon if not (frr.PROGRAMS / each).exists()}
+    missing |= {"frr" for daemon in Daemon if not (frr.PROGRAMS / daemon).exists()}
     return sorted(missing)
 
 
@@ -140,9 +142,8 @@ def _packages() -> Finding:
     missing = _missing_packages()
     meaning = "routing, namespaces and links"
     if missing:
-        found = f"no {', '.join(missing)}"
-        return Finding("programs", "missing", found, meaning, _INSTALL, needed=True)
-    return Finding("programs", "ok", f"{', '.join(sorted(set(_NEEDED.values())))}", meaning, "", needed=True)
+        return Finding("programs", "missing", f"no {', '.join(missing)}", meaning, _INSTALL, needed=True)
+    return Finding("programs", "ok", ", ".join(sorted(set(_NEEDED.values()))), meaning, "", needed=True)
 
 
 def _mininet() -> Finding:
@@ -153,16 +154,11 @@ def _mininet() -> Finding:
     return Finding("Mininet's API", "ok", "installed", meaning, "", needed=True)
 
 
-def _tried() -> list[Finding]:
-    if os.geteuid() != 0:
-        return [
-            Finding(each.feature, "not allowed", "not tried: needs root", each.meaning, _ROOT, each.needed)
-            for each in _TRIALS
-        ]
-    return [_try(each) for each in _TRIALS]
-
-
 def _try(trial: _Trial) -> Finding:
+    """Run a trial's commands in a namespace of our own, if this process is root."""
+    if os.geteuid() != 0:
+        detail = "not tried: needs root"
+        return Finding(trial.feature, "not allowed", detail, trial.meaning, _ROOT, trial.needed)
     fabric = f"doctor-{os.getpid()}"
     place = namespace(fabric, "t0")
     try:
@@ -171,14 +167,8 @@ def _try(trial: _Trial) -> Finding:
             done = run_in(place, command.split())
             if done.returncode:
                 reason = (done.stderr.strip() or "refused").splitlines()[0].removeprefix("Error: ")
-                return Finding(
-                    trial.feature,
-                    "missing",
-                    f"{command.split()[0]}: {reason}",
-                    trial.meaning,
-                    trial.cure,
-                    trial.needed,
-                )
+                detail = f"{command.split()[0]}: {reason}"
+                return Finding(trial.feature, "missing", detail, trial.meaning, trial.cure, trial.needed)
     except subprocess.CalledProcessError as error:
         reason = error.stderr.strip()
         return Finding(trial.feature, "not allowed", reason, trial.meaning, _ROOT, trial.needed)
@@ -191,7 +181,7 @@ def _try(trial: _Trial) -> Finding:
 
 
 def _real_time() -> Finding:
-    meaning = "BFD that the machine's load does not disturb; set real_time to false without it"
+    meaning = "BFD that is not disturbed by the machine's load; without it set real_time to false"
     done = _run("chrt", "--fifo", "10", "true")
     if done:
         return Finding("real-time priority", "ok", "SCHED_FIFO", meaning)
@@ -213,9 +203,9 @@ def _program(name: str, package: str, meaning: str) -> Finding:
 
 
 def _virtual_machine() -> Finding:
-    meaning = "what this kernel lacks: tc flower, soft-RoCE"
-    there, reason = vm_boot.available()
-    if there:
+    meaning = "features that this kernel lacks: tc flower, soft-RoCE"
+    available, reason = vm.available()
+    if available:
         return Finding("virtual machine", "ok", reason, meaning)
-    found, _, cure = reason.rpartition(": ")
-    return Finding("virtual machine", "missing", found, meaning, cure)
+    detail, _, cure = reason.rpartition(": ")
+    return Finding("virtual machine", "missing", detail, meaning, cure)

@@ -1,8 +1,8 @@
-"""The kernel's forwarding state by full dumps: bridge and VXLAN forwarding entries, routes, neighbours.
+"""Read the kernel's forwarding state by full dumps: bridge and VXLAN forwarding entries, routes, neighbours.
 
-For: the four tables as arrays, as control.reconciler.model has them. Not for: rules (rules/), nor for what
-the tables call for. What the kernel would not use is left out: next hops that are dead or without carrier,
-routes that lead nowhere. Sources: linux/neighbour.h, linux/rtnetlink.h, linux/if_link.h.
+For: the four tables as arrays of control.reconciler.model. Not for: rules (rules/, control.reconciler).
+Source: linux/neighbour.h, linux/rtnetlink.h, linux/if_link.h. Entries that the kernel would not use are left
+out: next hops that are dead or have no carrier, and routes that lead nowhere.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DST, _LLADDR, _VLAN, _VNI, _MASTER = (1,), (2,), (5,), (7,), (9,)
 _IPV4_BYTES = 4
 _NTF_SELF = 0x02
 _PERMANENT, _VALID = 0x80, 0xDE
-"""NUD_PERMANENT; NUD_VALID: every state in which the kernel has an address to send to."""
+"""NUD_PERMANENT, and NUD_VALID: all states in which the kernel has an address to send to."""
 
 _ROUTE_DST, _OIF, _GATEWAY, _MULTIPATH = (1,), (4,), (5,), (9,)
 _UNICAST = 1
@@ -44,8 +44,11 @@ _IN_ROUTES: dict[Path, Inside] = {_MULTIPATH: Inside.HOPS}
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A device. master: ifindex of its bridge, or 0; vni, local: of a VXLAN device, or 0; external: it takes
-    both from each frame's metadata; alias: the text that its maker gave it."""
+    """A device.
+
+    master: ifindex of its bridge, or 0; kind: such as "vxlan"; vni, local: of a VXLAN device, or 0; external:
+    it takes both from the metadata of every frame; alias: a text that its maker gave it.
+    """
 
     name: str
     ifindex: int
@@ -58,9 +61,12 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a dump showed. interrupted: tables of which the kernel says that they changed meanwhile; in_parts:
-    those that came in several, so that a change between two of them may have hidden an entry."""
+class DumpedTables:
+    """What a dump showed.
+
+    interrupted: tables that changed meanwhile, as the kernel says; in_parts: tables that came in several
+    datagrams, so that a change between two of them may have hidden an entry.
+    """
 
     state: ForwardingState
     interrupted: frozenset[Table]
@@ -68,32 +74,32 @@ class Found:
 
 
 def read_links(netlink: Socket) -> list[Link]:
-    """The namespace's devices. Raises OSError."""
+    """Return the namespace's devices. Raises OSError."""
     choice = struct.pack("=HHI", 8, _EXT_MASK, _SKIP_STATISTICS)
-    found = netlink.dump(GET_LINK, _LINK_HEADER.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + choice)
+    messages = netlink.dump(GET_LINK, _LINK_HEADER.pack(socket.AF_UNSPEC, 0, 0, 0, 0) + choice)
     return [
         Link(
-            name=each.text(row, _IFNAME),
+            name=group.text(row, _IFNAME),
             ifindex=ifindex,
-            master=int(each.word(_MASTER_OF_LINK)[row]),
-            kind=each.text(row, *_INFO_KIND),
-            vni=int(each.word(*_VXLAN_ID)[row]),
-            local=int(each.network_word(*_VXLAN_LOCAL)[row]),
-            external=bool(each.word(*_VXLAN_EXTERNAL)[row] & 0xFF),
-            alias=each.text(row, _ALIAS),
+            master=int(group.word(_MASTER_OF_LINK)[row]),
+            kind=group.text(row, *_INFO_KIND),
+            vni=int(group.word(*_VXLAN_ID)[row]),
+            local=int(group.network_word(*_VXLAN_LOCAL)[row]),
+            external=bool(group.word(*_VXLAN_EXTERNAL)[row] & 0xFF),
+            alias=group.text(row, _ALIAS),
         )
-        for each in alike(found, LINK_WORDS, _IN_LINKS)
-        for row, ifindex in enumerate(each.header(1).tolist())
+        for group in alike(messages, LINK_WORDS, _IN_LINKS)
+        for row, ifindex in enumerate(group.header(1).tolist())
     ]
 
 
 def tunnels_of(links: list[Link]) -> dict[int, int]:
-    """ifindex → VNI of the VXLAN devices that have one."""
+    """Return ifindex → VNI of the VXLAN devices that have one."""
     return {link.ifindex: link.vni for link in links if link.kind == "vxlan" and link.vni}
 
 
-def read_tables(netlink: Socket) -> Found:
-    """All four tables, now. Raises OSError."""
+def read_tables(netlink: Socket) -> DumpedTables:
+    """Dump all four tables. Raises OSError."""
     tunnels = tunnels_of(read_links(netlink))
     entries = netlink.dump(GET_NEIGHBOUR, _NEIGHBOUR_HEADER.pack(_PF_BRIDGE, 0, 0, 0, 0))
     routes = netlink.dump(GET_ROUTE, _ROUTE_HEADER.pack(socket.AF_INET, 0, 0, 0, 0, 0, 0, 0, 0))
@@ -105,63 +111,65 @@ def read_tables(netlink: Socket) -> Found:
         (routes, (Table.ROUTES,)),
         (neighbours, (Table.NEIGHBOURS,)),
     )
-    return Found(
+    return DumpedTables(
         state,
         frozenset(table for dump, tables in from_which if dump.interrupted for table in tables),
         frozenset(table for dump, tables in from_which if dump.parts > 1 for table in tables),
     )
 
 
-def forwarding_entries(found: Messages, tunnels: dict[int, int]) -> tuple[BridgeFdb, EvpnFdb]:
-    """Bridges' entries and those of the VXLAN devices in `tunnels` (ifindex → VNI), of neighbour messages;
-    VTEPs with IPv6 addresses are left to the bridge."""
+def forwarding_entries(messages: Messages, tunnels: dict[int, int]) -> tuple[BridgeFdb, EvpnFdb]:
+    """Return bridges' entries and those of `tunnels` (VXLAN ifindex → VNI) in neighbour messages.
+
+    Entries with an IPv6 VTEP are left out.
+    """
     bridge: list[tuple[Whole, ...]] = []
     evpn: list[tuple[Whole, ...]] = []
-    for each in alike(found, NEIGHBOUR_WORDS, {}):
-        if _LLADDR not in each:
+    for group in alike(messages, NEIGHBOUR_WORDS, {}):
+        if _LLADDR not in group:
             continue
-        mac, ifindex = each.mac(*_LLADDR), each.header(1)
-        state_and_flags = each.header(2)
+        mac, ifindex = group.mac(*_LLADDR), group.header(1)
+        state_and_flags = group.header(2)
         own = (state_and_flags >> 16) & _NTF_SELF != 0
-        if each.size_bytes(*_DST) == _IPV4_BYTES:
-            # It is said only where it is not the device's own.
-            vni = each.word(*_VNI) if _VNI in each else _looked_up(tunnels, ifindex)
+        if group.size_bytes(*_DST) == _IPV4_BYTES:
+            # The message has a VNI only if it differs from the device's own.
+            vni = group.word(*_VNI) if _VNI in group else _looked_up(tunnels, ifindex)
             keep = own & np.isin(ifindex, list(tunnels)) & (vni > 0)
-            evpn.append((mac[keep], each.network_word(*_DST)[keep], vni[keep], ifindex[keep]))
-        elif _MASTER in each:
+            evpn.append((mac[keep], group.network_word(*_DST)[keep], vni[keep], ifindex[keep]))
+        elif _MASTER in group:
             is_local = (state_and_flags & _PERMANENT != 0).astype(np.int64)
-            vlan = each.word(*_VLAN) & 0xFFFF
+            vlan = group.word(*_VLAN) & 0xFFFF
             keep = ~own
             bridge.append((mac[keep], ifindex[keep], vlan[keep], is_local[keep]))
     return BridgeFdb(*_joined(bridge, 4)), EvpnFdb(*_joined(evpn, 4))
 
 
-def routes_of(found: Messages) -> Routes:
-    """A row for each next hop that is alive, of route messages: unicast ones of every table."""
+def routes_of(messages: Messages) -> Routes:
+    """Return a row for every living next hop in route messages: unicast routes of all routing tables."""
     rows: list[tuple[Whole, ...]] = []
-    for each in alike(found, ROUTE_WORDS, _IN_ROUTES):
-        unicast = each.header(1) >> 24 == _UNICAST
-        prefix, length = each.network_word(*_ROUTE_DST), (each.header(0) >> 8) & 0xFF
-        if _OIF in each:
-            alive = unicast & (each.header(2) & _DEAD_OR_NO_CARRIER == 0)
-            hop = each.network_word(*_GATEWAY), each.word(*_OIF)
+    for group in alike(messages, ROUTE_WORDS, _IN_ROUTES):
+        unicast = group.header(1) >> 24 == _UNICAST
+        prefix, length = group.network_word(*_ROUTE_DST), (group.header(0) >> 8) & 0xFF
+        if _OIF in group:
+            alive = unicast & (group.header(2) & _DEAD_OR_NO_CARRIER == 0)
+            hop = group.network_word(*_GATEWAY), group.word(*_OIF)
             rows.append(tuple(column[alive] for column in (prefix, length, *hop)))
-        for path in each.paths:
+        for path in group.paths:
             if len(path) == 2 and path[:1] == _MULTIPATH:
-                # rtnexthop: length, flags and weight in the word before the device.
-                alive = unicast & ((each.word(*path, at=-1) >> 16) & _DEAD_OR_NO_CARRIER == 0)
-                hop = each.network_word(*path, *_GATEWAY), each.word(*path)
+                # struct rtnexthop has length, flags and weight in the word before the device.
+                alive = unicast & ((group.word(*path, at=-1) >> 16) & _DEAD_OR_NO_CARRIER == 0)
+                hop = group.network_word(*path, *_GATEWAY), group.word(*path)
                 rows.append(tuple(column[alive] for column in (prefix, length, *hop)))
     return Routes(*_joined(rows, 4))
 
 
-def neighbours_of(found: Messages) -> Neighbours:
-    """IPv4 neighbours, of neighbour messages. Usable: the kernel has an address that it may send to."""
+def neighbours_of(messages: Messages) -> Neighbours:
+    """Return the IPv4 neighbours in neighbour messages. Usable: the kernel has an address to send to."""
     rows: list[tuple[Whole, ...]] = []
-    for each in alike(found, NEIGHBOUR_WORDS, {}):
-        usable = (each.header(2) & _VALID != 0).astype(np.int64)
-        mac = each.mac(*_LLADDR) if _LLADDR in each else np.zeros(each.count, np.int64)
-        rows.append((each.network_word(*_DST), mac, each.header(1), usable))
+    for group in alike(messages, NEIGHBOUR_WORDS, {}):
+        usable = (group.header(2) & _VALID != 0).astype(np.int64)
+        mac = group.mac(*_LLADDR) if _LLADDR in group else np.zeros(group.count, np.int64)
+        rows.append((group.network_word(*_DST), mac, group.header(1), usable))
     return Neighbours(*_joined(rows, 4))
 
 
@@ -174,4 +182,4 @@ def _joined(rows: list[tuple[Whole, ...]], columns: int) -> list[Whole]:
 
 def _looked_up(tunnels: dict[int, int], ifindex: Whole) -> Whole:
     distinct, place = np.unique(ifindex, return_inverse=True)
-    return np.array([tunnels.get(each, 0) for each in distinct.tolist()], np.int64)[place]
+    return np.array([tunnels.get(device, 0) for device in distinct.tolist()], np.int64)[place]

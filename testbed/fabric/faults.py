@@ -1,8 +1,8 @@
-"""Faults of a fabric that is up: silent ports, cables, switches, daemons; and their repair.
+"""Break ports, links, switches and daemons of a fabric that is up, and repair them.
 
-For: breaking one thing at a moment that is known. Not for: when and how often (campaigns, measurements). A
-port falls silent by one element of a set of nftables and a cable by one flag, so that a fault is whole at
-once and takes a fraction of a millisecond. Both are the ToR's: no host is told.
+For: breaking one thing at a known moment. Not for: deciding when and how often (campaigns, measurements).
+Source: nft(8), netdevice(7). A silent fault is an element of an nftables set, and a lost carrier a flag of
+the ToR's port, so a fault takes effect at once, within a fraction of a millisecond.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
+from control.fabric import Direction, Fault, FaultKind
 from testbed.fabric import frr, nftables
 from testbed.fabric.devices import LOST_IN, LOST_OUT, TABLE
 from testbed.fabric.links import in_namespace
-from testbed.fabric.model import Daemon, Direction, Fabric, Fault, FaultKind, Host, Injected, Tor
+from testbed.fabric.model import Daemon, DaemonFault, Fabric, Host, Injected, Tor
 from twinbed import BackendError, ScenarioError
 
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
@@ -28,12 +29,12 @@ _Part = TypeVar("_Part")
 _SET_OF = {Direction.OUT: LOST_OUT, Direction.IN: LOST_IN}
 
 
-def inject(fabric: Fabric, fault: Fault) -> Injected:
-    """Breaks something; what is broken already stays so.
+def inject(fabric: Fabric, fault: Fault | DaemonFault) -> Injected:
+    """Inject a fault. Injecting one that is already in force changes nothing.
 
-    Raises ScenarioError for a fault that this fabric cannot have, BackendError when the machine refuses.
+    Raises ScenarioError for a fault that this fabric cannot have, BackendError if the machine refuses.
     """
-    if fault.kind is FaultKind.DAEMONS:
+    if isinstance(fault, DaemonFault):
         router = _router(fabric, fault)
         asked_ns = time.monotonic_ns()
         frr.kill(router.namespace, fault.daemons)
@@ -41,26 +42,26 @@ def inject(fabric: Fabric, fault: Fault) -> Injected:
     tor, ports = _ports(fabric, fault)
     with in_namespace(tor.namespace):
         asked_ns = time.monotonic_ns()
-        if _is_silent(fault):
+        if fault.silent:
             nftables.run(_elements("add", fault, ports))
         else:
             _set_carrier(ports, up=False)
         return Injected(fault, asked_ns, time.monotonic_ns())
 
 
-def clear(fabric: Fabric, fault: Fault) -> int:
-    """Repairs what a fault broke, and what another one broke of the same; when it was done (CLOCK_MONOTONIC,
-    ns). Routes come back later (up.wait_converged). Nothing happens where nothing is broken.
+def clear(fabric: Fabric, fault: Fault | DaemonFault) -> int:
+    """Repair what a fault broke, also if another fault broke it too. Repairing what is whole changes nothing.
 
-    Raises as inject does.
+    Returns when it was repaired (CLOCK_MONOTONIC, ns). Routes come back later (up.wait_converged). Raises as
+    inject does.
     """
-    if fault.kind is FaultKind.DAEMONS:
+    if isinstance(fault, DaemonFault):
         _restart(fabric, _router(fabric, fault))
         return time.monotonic_ns()
     tor, ports = _ports(fabric, fault)
     with in_namespace(tor.namespace):
-        if _is_silent(fault):
-            # What is not in a set cannot be deleted from it.
+        if fault.silent:
+            # nftables refuses to delete an element that is not in the set, so it is added first.
             nftables.run(_elements("add", fault, ports) + _elements("delete", fault, ports))
         else:
             _set_carrier(ports, up=True)
@@ -68,18 +69,20 @@ def clear(fabric: Fabric, fault: Fault) -> int:
 
 
 def clear_all(fabric: Fabric) -> None:
-    """Repairs whatever is broken, whoever broke it. Raises BackendError when the machine refuses."""
+    """Repair everything, whoever broke it. Raises BackendError if the machine refuses."""
     for tor in fabric.tors:
         with in_namespace(tor.namespace):
-            nftables.run("".join(f"flush set netdev {TABLE} {each}\n" for each in _SET_OF.values()))
+            nftables.run("".join(f"flush set netdev {TABLE} {name}\n" for name in _SET_OF.values()))
             _set_carrier(tor.ports, up=True)
     for router in fabric.routers:
         _restart(fabric, router)
 
 
 def flap(fabric: Fabric, fault: Fault, times: int, down_s: float, up_s: float) -> Iterator[Injected]:
-    """Breaks and repairs the same thing again and again: an item whenever it has just been broken. It is
-    repaired at the end, also of a loop that is left early. Raises as inject does."""
+    """Inject and clear the same fault `times` times; yield each injection when it is in force.
+
+    The fault is cleared at the end, also if the caller leaves the loop early. Raises as inject does.
+    """
     try:
         for number in range(times):
             if number:
@@ -92,28 +95,26 @@ def flap(fabric: Fabric, fault: Fault, times: int, down_s: float, up_s: float) -
 
 
 def _restart(fabric: Fabric, router: Host | Tor) -> None:
-    """As FRR's own watchdog does: when zebra has died, which told the kernel what the others know, all start
-    anew."""
-    dead = [each for each in Daemon if frr.pid_of(router.namespace, each) is None]
+    """Restart dead daemons; all of them if zebra has died, as FRR's watchdog does."""
+    dead = [daemon for daemon in Daemon if frr.pid_of(router.namespace, daemon) is None]
+    # zebra writes the routes that the other daemons know into the kernel.
     if Daemon.ZEBRA in dead:
         frr.kill(router.namespace, tuple(Daemon))
         dead = list(Daemon)
     frr.start(fabric.plan, router.namespace, dead)
 
 
-def _is_silent(fault: Fault) -> bool:
-    return fault.kind is FaultKind.PORT or (fault.kind is FaultKind.TOR and fault.silent)
-
-
-def _router(fabric: Fabric, fault: Fault) -> Host | Tor:
+def _router(fabric: Fabric, fault: DaemonFault) -> Host | Tor:
     if (fault.host < 0) == (fault.tor < 0):
         raise ScenarioError("daemons are a host's or a ToR's: give one of host and tor")
     return _at(fabric.hosts, "host", fault.host) if fault.tor < 0 else _at(fabric.tors, "tor", fault.tor)
 
 
 def _ports(fabric: Fabric, fault: Fault) -> tuple[Tor, Sequence[str]]:
-    if fault.one_way is not None and fault.kind is not FaultKind.PORT:
-        raise ScenarioError(f"one_way: a {fault.kind} loses both directions; only a port loses one")
+    if fault.kind is FaultKind.NIC:
+        raise ScenarioError("kind: the testbed has no adapters; break each of the host's ports")
+    if fault.one_way is not None and not (fault.silent and fault.kind in (FaultKind.PORT, FaultKind.LINK)):
+        raise ScenarioError("one_way: only a silent fault of a port or a link can lose one direction")
     if fault.kind is FaultKind.TOR:
         tor = _at(fabric.tors, "tor", fault.tor)
         return tor, tor.ports
@@ -130,20 +131,21 @@ def _at(parts: Sequence[_Part], key: str, index: int) -> _Part:
 
 def _elements(verb: str, fault: Fault, ports: Sequence[str]) -> str:
     directions = tuple(Direction) if fault.one_way is None else (fault.one_way,)
-    names = ", ".join(f'"{each}"' for each in ports)
-    return "".join(f"{verb} element netdev {TABLE} {_SET_OF[each]} {{ {names} }}\n" for each in directions)
+    names = ", ".join(f'"{port}"' for port in ports)
+    sets = [_SET_OF[direction] for direction in directions]
+    return "".join(f"{verb} element netdev {TABLE} {name} {{ {names} }}\n" for name in sets)
 
 
 def _set_carrier(ports: Sequence[str], *, up: bool) -> None:
-    """In this thread's namespace. A veth pair's other end loses its carrier with this one."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
-        for each in ports:
+    """Set the flag "up" of ports in this thread's namespace. The cable's other end loses its carrier too."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as channel:
+        for port in ports:
             try:
-                answer = fcntl.ioctl(door, _GET_FLAGS, _INTERFACE_REQUEST.pack(each.encode(), 0))
+                answer = fcntl.ioctl(channel, _GET_FLAGS, _INTERFACE_REQUEST.pack(port.encode(), 0))
                 flags = _INTERFACE_REQUEST.unpack(answer)[1]
                 flags = flags | _UP if up else flags & ~_UP
-                fcntl.ioctl(door, _SET_FLAGS, _INTERFACE_REQUEST.pack(each.encode(), flags))
+                fcntl.ioctl(channel, _SET_FLAGS, _INTERFACE_REQUEST.pack(port.encode(), flags))
             except OSError as error:
                 raise BackendError(
-                    f"{each}: cannot be switched ({error.strerror}); is the fabric up?"
+                    f"{port}: cannot be switched ({error.strerror}); is the fabric up?"
                 ) from error

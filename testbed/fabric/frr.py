@@ -1,8 +1,8 @@
-"""FRR in one namespace: what zebra, bfdd and bgpd are told, and their start and end.
+"""Configure, start and kill FRR in one namespace: zebra, bfdd and bgpd.
 
-For: hosts and ToRs of a fabric. Not for: when which of them starts (up.py, faults.py). Each instance has a
-path space (`-N`) of its namespace's name, which keeps configurations, sockets and process ids apart. Sources:
-RFC 7938 (BGP in data centres: external sessions only), RFC 8365 (EVPN with VXLAN), RFC 5880 and 5882 (BFD).
+For: hosts and ToRs of a fabric. Not for: deciding when they start (up.py, faults.py). Source: RFC 7938 (BGP
+in data centres: external sessions only), RFC 8365 (EVPN with VXLAN), RFC 5880 and 5882 (BFD). Each instance
+has a path space (`-N`) with its namespace's name, which keeps configurations, sockets and process ids apart.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ PROGRAMS = Path("/usr/lib/frr")
 USER = "frr"
 
 START_TIMEOUT_S = 20.0
-"""For one daemon to be ready; a tenth of a second on an idle machine."""
+"""Longest time until a daemon is ready, s. On an idle machine it takes a tenth of a second."""
 
 _CONFIGURATIONS, _RUNNING = FRR_FOLDERS
 _TEMPORARY = Path("/var/tmp/frr")
 """Where FRR keeps a directory for each daemon's crash log."""
 _STARTED = ".started"
-"""Ending of the file with the process id that a daemon was started with."""
+"""Suffix of the file with the process id that a daemon was started with."""
 
 _DEATH_TIMEOUT_MS = 5_000
 
 _BFD_PROFILE = "uplink"
-"""Intervals below 50 ms are taken from a profile only."""
+"""Name of the BFD profile. FRR accepts intervals below 50 ms in a profile only."""
 
 _REAL_TIME_PRIORITY = 10
-"""Of bfdd, SCHED_FIFO. At such a one bgpd would starve the machine."""
+"""Priority of bfdd, SCHED_FIFO. With such a priority bgpd would starve the machine."""
 
 _NICE = -15
-"""Of zebra and bgpd."""
+"""Nice value of zebra and bgpd."""
 
 
 def configure(plan: Plan, router: Host | Tor) -> None:
-    """Writes the configurations of a namespace's daemons. Raises BackendError where that is not possible."""
+    """Write the configurations of a namespace's daemons. Raises BackendError if that is not possible."""
     texts = {
         Daemon.ZEBRA: _zebra(plan, router),
         Daemon.BFDD: _bfdd(plan),
@@ -64,16 +64,16 @@ def configure(plan: Plan, router: Host | Tor) -> None:
             os.chown(own, owner.pw_uid, owner.pw_gid)
         for daemon, text in texts.items():
             _write(_configuration(router.namespace, daemon), text, owner)
-        # Without one vtysh complains each time.
+        # Without this file vtysh complains at every call.
         _write(_CONFIGURATIONS / router.namespace / "vtysh.conf", "", owner)
     except OSError as error:
         raise BackendError(f"{error.filename}: cannot be written ({error.strerror}); run as root") from error
 
 
 def start(plan: Plan, namespace: str, daemons: Sequence[Daemon] = tuple(Daemon)) -> None:
-    """Starts daemons, in the order in which they are declared, and waits until each is ready.
+    """Start daemons in the order of `Daemon`, and wait until each is ready.
 
-    Raises BackendError with the daemon's own words when one does not start.
+    Raises BackendError with the daemon's own message if one does not start.
     """
     for daemon in Daemon:
         if daemon in daemons:
@@ -81,13 +81,13 @@ def start(plan: Plan, namespace: str, daemons: Sequence[Daemon] = tuple(Daemon))
 
 
 def kill(namespace: str, daemons: Sequence[Daemon]) -> None:
-    """kill -9; returns when they are gone. What they left in the file system goes, too."""
-    pids = (pid_of(namespace, each) for each in daemons)
-    kill_processes([each for each in pids if each is not None])
+    """Kill daemons (SIGKILL), return when they are gone, and remove what they left in the file system."""
+    pids = (pid_of(namespace, daemon) for daemon in daemons)
+    kill_processes([pid for pid in pids if pid is not None])
 
 
 def pid_of(namespace: str, daemon: Daemon) -> int | None:
-    """Process id of a running daemon; None where it does not run."""
+    """Return the process id of a running daemon; None if it does not run."""
     try:
         pid = int((_RUNNING / namespace / f"{daemon}.pid").read_text())
         name = Path(f"/proc/{pid}/comm").read_text().strip()
@@ -98,8 +98,10 @@ def pid_of(namespace: str, daemon: Daemon) -> int | None:
 
 
 def show(namespace: str, command: str, daemon: Daemon) -> str:
-    """What a daemon answers to a command of vtysh (`show bfd peers json`). Raises BackendError when it does
-    not answer."""
+    """Return a daemon's answer to a command of vtysh, such as `show bfd peers json`.
+
+    Raises BackendError if it does not answer.
+    """
     done = run_in(namespace, ("vtysh", "-N", namespace, "-d", str(daemon), "-c", command))
     if done.returncode:
         raise BackendError(f"{daemon} in {namespace}: {done.stderr.strip() or 'no answer'}; does it run?")
@@ -107,7 +109,7 @@ def show(namespace: str, command: str, daemon: Daemon) -> str:
 
 
 def kill_processes(pids: Iterable[int]) -> None:
-    """kill -9; returns when they are gone. What daemons of FRR left among temporary files goes, too."""
+    """Kill processes (SIGKILL), return when they are gone, and remove temporary files of FRR's daemons."""
     handles = {}
     for pid in pids:
         with suppress(ProcessLookupError):
@@ -120,33 +122,33 @@ def kill_processes(pids: Iterable[int]) -> None:
         end.register(handle, select.POLLIN)
         end.poll(_DEATH_TIMEOUT_MS)
         os.close(handle)
-        # One that was only starting had its folder, and nothing in it open.
-        for each in {*folders, *_TEMPORARY.glob(f"*.{pid}")}:
-            shutil.rmtree(each, ignore_errors=True)
+        # A daemon that was still starting has a folder but no open file in it.
+        for folder in {*folders, *_TEMPORARY.glob(f"*.{pid}")}:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _temporary_of(pid: int) -> list[Path]:
-    """A daemon's folder has the process id of its start in its name, and the daemon keeps it open."""
-    found = []
+    """Return the temporary folders that a daemon keeps open; their names end with its first process id."""
+    folders = []
     with suppress(OSError):
-        for each in Path(f"/proc/{pid}/fd").iterdir():
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
-                target = each.readlink()
+                target = descriptor.readlink()
                 if target.parent == _TEMPORARY:
-                    found.append(target)
-    return found
+                    folders.append(target)
+    return folders
 
 
 def remove_temporary(folder: Path) -> None:
-    """What daemons of the namespace whose running folder this is left among temporary files, dead by now.
+    """Remove the temporary files of a namespace's dead daemons. folder: its folder under /run/frr.
 
-    A daemon that has logged nothing yet has nothing open there, so its number is noted as it starts.
+    A daemon that has logged nothing yet has no temporary file open, so its process id is noted as it starts.
     """
-    for each in folder.glob(f"*{_STARTED}"):
+    for note in folder.glob(f"*{_STARTED}"):
         with suppress(OSError):
-            number = each.read_text().strip()
+            number = note.read_text().strip()
             if number.isdecimal():
-                shutil.rmtree(_TEMPORARY / f"{each.name.removesuffix(_STARTED)}.{number}", ignore_errors=True)
+                shutil.rmtree(_TEMPORARY / f"{note.name.removesuffix(_STARTED)}.{number}", ignore_errors=True)
 
 
 def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
@@ -158,8 +160,8 @@ def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
         *("--config_file", str(_configuration(namespace, daemon)), "--user", USER, "--group", USER),
         *("--log", f"file:{own / daemon}.log", "--log-level", "warnings"),
     ]
-    words = own / f"{daemon}.out"
-    with words.open("wb") as out:
+    output = own / f"{daemon}.out"
+    with output.open("wb") as out:
         process = popen_in(namespace, command, stdout=out, stderr=out)
         try:
             code = process.wait(START_TIMEOUT_S)
@@ -168,21 +170,23 @@ def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
             process.wait()
             code = None
     if code or code is None or pid_of(namespace, daemon) is None:
-        said = " ".join(words.read_text(errors="replace").split()) or "no reason given"
-        raise BackendError(f"{daemon} in {namespace} does not start: {said}{_cure(said, bool(priority))}")
+        message = " ".join(output.read_text(errors="replace").split()) or "no reason given"
+        raise BackendError(
+            f"{daemon} in {namespace} does not start: {message}{_cure(message, bool(priority))}"
+        )
 
 
 def _priority(daemon: Daemon) -> tuple[str, ...]:
-    """The command that starts another one with a daemon's priority."""
+    """Return the command that starts another one with a daemon's priority."""
     if daemon is Daemon.BFDD:
         return ("chrt", "--fifo", str(_REAL_TIME_PRIORITY))
-    # `nice` adds to what this process has.
+    # `nice` adds to this process's own value.
     return ("nice", "-n", str(_NICE - os.getpriority(os.PRIO_PROCESS, 0)))
 
 
-def _cure(said: str, has_priority: bool) -> str:
-    if has_priority and "not permitted" in said.lower():
-        return "; real-time priorities are refused here: set real_time: false in the plan, or take --stock"
+def _cure(message: str, has_priority: bool) -> str:
+    if has_priority and "not permitted" in message.lower():
+        return "; real-time priorities are refused here: set real_time: false in the plan, or use --stock"
     return "; twinbed testbed doctor says what is missing"
 
 
@@ -199,7 +203,7 @@ def _write(path: Path, text: str, owner: pwd.struct_passwd) -> None:
 def _zebra(plan: Plan, router: Host | Tor) -> str:
     lines = [f"hostname {router.namespace}"]
     if not plan.stock:
-        # The kernel's groups fall out of step with zebra after a device went down and up, and stay so.
+        # After a device went down and up, the kernel's next-hop groups differ from zebra's and stay so.
         lines.append("no zebra nexthop kernel enable")
     return _text(lines)
 
@@ -221,10 +225,10 @@ def _bfdd(plan: Plan) -> str:
 
 def _bgpd(router: Host | Tor) -> str:
     if isinstance(router, Host):
-        neighbours = [each.gateway for each in router.uplinks]
+        neighbours = [uplink.gateway for uplink in router.uplinks]
         identity = router.loopback
     else:
-        neighbours = [_other_end(each) for each in router.addresses]
+        neighbours = [_other_end(address) for address in router.addresses]
         identity = router.router_id
     lines = [
         f"hostname {router.namespace}",
@@ -244,7 +248,7 @@ def _bgpd(router: Host | Tor) -> str:
         f" neighbor edge bfd profile {_BFD_PROFILE}",
         " neighbor edge advertisement-interval 0",
         " neighbor edge timers connect 1",
-        *(f" neighbor {each} peer-group edge" for each in neighbours),
+        *(f" neighbor {address} peer-group edge" for address in neighbours),
         " address-family ipv4 unicast",
         *([f"  network {identity}/32"] if isinstance(router, Host) else []),
         "  neighbor edge activate",
@@ -261,19 +265,19 @@ def _bgpd(router: Host | Tor) -> str:
 
 
 def _announced(router: Host | Tor) -> list[str]:
-    """A host is no way from one ToR to another."""
+    """Return the filter for a host's own routes, so that the host is no path between ToRs."""
     return ["  neighbor edge route-map own out"] if isinstance(router, Host) else []
 
 
 def _tunnels(router: Host | Tor) -> str:
-    """A tunnel's next hop is its far end, whoever passes the route on."""
+    """Return the line that keeps a tunnel's far end as next hop, whoever passes the route on."""
     return (
         "  advertise-all-vni" if isinstance(router, Host) else "  neighbor edge attribute-unchanged next-hop"
     )
 
 
 def _other_end(address: str) -> str:
-    """Of a /31, from its even address."""
+    """Return the other address of a /31."""
     start, _, last = address.rpartition(".")
     return f"{start}.{int(last) ^ 1}"
 

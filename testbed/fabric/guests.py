@@ -1,8 +1,8 @@
-"""A VM as an application's endpoint: its device is a tap, whose other end is in a host's bridge.
+"""Make a VM an endpoint for applications: its device is a tap in a host's bridge.
 
-For: applications that need a kernel of their own (soft_roce.py). Not for: what the VM runs. To the host it is
-one more representor: overlay, routing and failover are the host's, and the VM knows nothing of them. The tap
-and QEMU carry the fabric's marks, so that its end is theirs.
+For: applications that need a kernel of their own (soft_roce.py). Not for: what the VM runs. Source: tun(4).
+To the host the VM is one more representor: overlay, routing and failover are the host's, and the VM does not
+know of them. The tap and QEMU carry the fabric's marks, so they are removed with it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
-from testbed.fabric.devices import TABLE
+from testbed.fabric.devices import TABLE, admit
 from testbed.fabric.links import environment_of, in_namespace, run_in
 from testbed.fabric.model import Fabric, Host
 from testbed.fabric.plan import OVERLAY_PREFIX_LENGTH
+from testbed.fabric.rtnetlink import Rtnetlink
 from testbed.vm import Machine, Nic, Vm
 from twinbed import BackendError
 
 MEMORY_MIB = 1024
 DEVICE = "eth0"
-"""In the guest."""
+"""Name of the device inside the guest."""
 
 _NUMBER = 200
-"""Of the endpoint in its host's addresses: beyond what a plan may ask for (model.MOST_ENDPOINTS)."""
+"""The VM's number among its host's endpoints, above those of any plan (model.MOST_ENDPOINTS)."""
 
 _TAP = "vm0"
 _MARK = f"add rule netdev {TABLE} {_TAP} meta mark set 1"
@@ -37,7 +38,7 @@ _SET_UP_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """A VM that is up. address: IPv4 in the overlay's subnet."""
+    """A VM that is up. address: IPv4 in the overlay's subnet; mac: its device's."""
 
     vm: Vm
     host: Host
@@ -45,15 +46,15 @@ class Guest:
     mac: str
 
     def do(self, script: str, timeout_s: float = _SET_UP_S) -> str:
-        """Runs a shell script inside, which ends with the first command that fails; what it printed.
+        """Run a shell script inside the VM and return its output. It ends with the first command that fails.
 
-        Raises BackendError with the last line that it complained with.
+        Raises BackendError with the last line of its errors.
         """
         done = self.vm.run(["/bin/sh", "-ec", script], timeout_s, env=_PATH)
         if done.rc:
-            said = (done.stderr or done.stdout).strip().splitlines()
+            lines = (done.stderr or done.stdout).strip().splitlines()
             raise BackendError(
-                f"VM of {self.host.namespace}: {said[-1] if said else f'exit code {done.rc}'}; "
+                f"VM of {self.host.namespace}: {lines[-1] if lines else f'exit code {done.rc}'}; "
                 "make system-vm installs what it needs"
             )
         return done.stdout
@@ -61,9 +62,9 @@ class Guest:
 
 @contextmanager
 def guests(fabric: Fabric, hosts: Sequence[Host]) -> Iterator[tuple[Guest, ...]]:
-    """A VM of one CPU at each of these hosts, one each, while the block runs.
+    """Run a VM of one CPU at every one of these hosts while the block runs.
 
-    Raises BackendError where there can be no VM, or what it says of one that does not come up.
+    Raises BackendError if there can be no VM, or with the message of a VM that does not come up.
     """
     with ExitStack() as undo:
         yield tuple([undo.enter_context(_guest(fabric, host)) for host in hosts])
@@ -71,8 +72,10 @@ def guests(fabric: Fabric, hosts: Sequence[Host]) -> Iterator[tuple[Guest, ...]]
 
 @contextmanager
 def silenced(guest: Guest) -> Iterator[None]:
-    """What the VM sends is lost at its host's end of the tap while the block runs; only the two that talk to
-    each other can know. Raises BackendError when the machine refuses."""
+    """Drop what the VM sends, at its host's end of the tap, while the block runs.
+
+    Only the VM and its peer can notice. Raises BackendError if the machine refuses.
+    """
     _run(guest.host, "nft", f"insert rule netdev {TABLE} {_TAP} drop")
     try:
         yield
@@ -99,29 +102,30 @@ def _guest(fabric: Fabric, host: Host) -> Iterator[Guest]:
             )
             yield guest
     finally:
-        # The device is gone with its last descriptor; the host's other entries of it are not.
+        # The device goes with its last descriptor; the host's other entries do not.
         with suppress(BackendError):
             run_in(host.namespace, ("nft", "delete", "chain", "netdev", TABLE, _TAP))
-            run_in(host.namespace, ("ip", "neigh", "delete", address, "dev", host.bridge))
+            with Rtnetlink(host.namespace) as kernel:
+                kernel("neigh", "del", host.bridge, dst=address)
         os.close(tap)
 
 
 def _tap(host: Host) -> int:
-    """A tap device in the host's namespace; its descriptor."""
+    """Make a tap device in the host's namespace and return its descriptor."""
     with in_namespace(host.namespace):
         try:
-            door = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
+            tap = os.open("/dev/net/tun", os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
             raise BackendError(f"/dev/net/tun: {error.strerror}; a VM's network needs it") from error
         try:
             flags = _IFF_TAP | _IFF_NO_PI | _IFF_VNET_HDR
-            fcntl.ioctl(door, _TUNSETIFF, struct.pack("16sH22x", _TAP.encode(), flags))
+            fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", _TAP.encode(), flags))
         except OSError as error:
-            os.close(door)
+            os.close(tap)
             raise BackendError(
-                f"{_TAP} in {host.namespace}: {error.strerror}; a host has one VM at a time"
+                f"{_TAP} in {host.namespace}: {error.strerror}; a host can have one VM at a time"
             ) from error
-    return door
+    return tap
 
 
 def _run(host: Host, *command: str) -> None:
@@ -131,10 +135,8 @@ def _run(host: Host, *command: str) -> None:
 
 
 def _admit(fabric: Fabric, host: Host, address: str, mac: str) -> None:
-    """As an endpoint's representor (devices.py): in the bridge, its address announced and kept."""
-    mtu_bytes = str(fabric.plan.mtu_bytes)
-    _run(host, "ip", "link", "set", _TAP, "mtu", mtu_bytes, "master", host.bridge, "up")
-    _run(host, "ip", "neigh", "replace", address, "lladdr", mac, "dev", host.bridge, "nud", "permanent")
-    _run(host, "bridge", "fdb", "replace", mac, "dev", _TAP, "master", "static")
+    """Make the tap a representor, as an endpoint's device is, and mark its packets."""
+    with Rtnetlink(host.namespace) as kernel:
+        admit(kernel, host, _TAP, mac, address, fabric.plan.mtu_bytes, "replace")
     hook = f"{{ type filter hook ingress device {_TAP} priority 0; }}"
     _run(host, "nft", f"add chain netdev {TABLE} {_TAP} {hook}; {_MARK}")

@@ -1,8 +1,8 @@
-"""What fabrics have on this machine, and its removal by their marks alone.
+"""List what fabrics have on this machine, and remove it by their marks alone.
 
-For: `twinbed testbed status` and `down`, and tidying after a process that was killed. Not for: containers
-(testbed.containers.leftovers). Nothing without a fabric's mark is touched, and a fabric in use is left alone
-unless it is named.
+For: `twinbed testbed status` and `down`, and tidying up after a process that was killed. Not for: containers
+(testbed.containers.leftovers). Source: our design. Nothing without a fabric's mark is touched, and a fabric
+in use is left alone unless it is named.
 """
 
 from __future__ import annotations
@@ -23,16 +23,20 @@ from testbed.fabric.model import Daemon
 from twinbed import BackendError
 
 ENDING_TIMEOUT_S = 20.0
-"""For the process that made a fabric to remove it, when it is asked to; then for others to die."""
+"""Time for a fabric's maker to remove it when asked, and then for the other processes to die, s."""
 
 _LOOKS, _LOOK_AGAIN_S = 3, 0.02
-"""So many looks in a row must find nobody."""
+"""Number of looks in a row that must find no process, and the time between two looks, s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What one fabric has. alive: its maker is, or it is to outlive it; pid: the maker, of one that is not;
-    hosts, tors: of its plan (None: not known any more); daemons: of FRR, that run."""
+    """What one fabric has on this machine.
+
+    alive: its maker is alive, or it is to outlive its maker; pid: its maker (None if it is to outlive it);
+    hosts, tors: of its plan (None: no longer known); namespaces, processes: their numbers; daemons: number of
+    FRR's that run.
+    """
 
     name: str
     alive: bool
@@ -45,32 +49,32 @@ class Standing:
 
 
 def standing() -> tuple[Standing, ...]:
-    """Every fabric that has anything here, by name."""
-    return tuple(_standing(each) for each in ownership.fabrics())
+    """Return every fabric that has anything on this machine, by name."""
+    return tuple(_standing(name) for name in ownership.fabrics())
 
 
 def down(name: str | None = None, *, everything: bool = False) -> tuple[Standing, ...]:
-    """Removes the fabric of that name, though it is in use; without a name what is left over, or all.
+    """Remove the fabric of that name, even if in use; without a name what is left over, or everything.
 
-    What there was of those that were removed. Raises BackendError when there is none of that name, and for
-    the first thing that could not be removed, after everything else was.
+    Returns what the removed fabrics had. Raises BackendError if there is none of that name, and for the first
+    thing that could not be removed, after everything else was.
     """
-    found = standing()
+    fabrics = standing()
     if name is not None:
-        chosen = [each for each in found if each.name == name]
+        chosen = [fabric for fabric in fabrics if fabric.name == name]
         if not chosen:
             state.read(name)
     else:
-        chosen = [each for each in found if everything or not each.alive]
-        # This process's own are its to remove.
-        chosen = [each for each in chosen if each.pid != os.getpid()]
+        chosen = [fabric for fabric in fabrics if everything or not fabric.alive]
+        # This process removes its own fabrics itself.
+        chosen = [fabric for fabric in chosen if fabric.pid != os.getpid()]
     state.sweep()
     problems = []
-    for each in chosen:
+    for fabric in chosen:
         try:
-            if each.alive and each.pid not in (None, os.getpid()):
-                _ask_to_end(each)
-            remove(each.name)
+            if fabric.alive and fabric.pid not in (None, os.getpid()):
+                _ask_to_end(fabric)
+            remove(fabric.name)
         except BackendError as error:
             problems.append(error)
     if problems:
@@ -79,7 +83,7 @@ def down(name: str | None = None, *, everything: bool = False) -> tuple[Standing
 
 
 def make_way(name: str) -> None:
-    """Removes what is left over under a name. Raises BackendError when a fabric of that name is in use."""
+    """Remove what is left over under a name. Raises BackendError if a fabric of that name is in use."""
     if name not in ownership.fabrics():
         return
     if _standing(name).alive:
@@ -88,15 +92,15 @@ def make_way(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Removes all that carries a fabric's mark. Idempotent; works without its file.
+    """Remove everything that carries a fabric's mark. Idempotent; works without the fabric's file.
 
-    Raises BackendError for what could not be removed.
+    Raises BackendError naming what could not be removed.
     """
     _end_processes(name)
     places = ownership.namespaces_of(name)
     if places:
-        batch = "".join(f"netns delete {each.name}\n" for each in places)
-        # Whether it succeeded is looked at below.
+        batch = "".join(f"netns delete {place.name}\n" for place in places)
+        # Its success is checked below.
         subprocess.run(
             ("ip", "-force", "-batch", "-"), input=batch, text=True, capture_output=True, check=False
         )
@@ -110,7 +114,7 @@ def remove(name: str) -> None:
 
 
 def _standing(name: str) -> Standing:
-    places = [each.name for each in ownership.namespaces_of(name)]
+    places = [place.name for place in ownership.namespaces_of(name)]
     owner = state.owner_of(name)
     hosts, tors = None, None
     with suppress(BackendError):
@@ -123,31 +127,34 @@ def _standing(name: str) -> Standing:
         hosts,
         tors,
         len(places),
-        sum(frr.pid_of(each, daemon) is not None for each in places for daemon in Daemon),
+        sum(frr.pid_of(place, daemon) is not None for place in places for daemon in Daemon),
         len(ownership.processes_of(name)),
     )
 
 
 def _end_processes(name: str) -> None:
-    """Kills until nobody is left: one that is killed may just have started another, and one that forks into
-    the background while the processes are listed is in neither of its lives among them."""
+    """Kill a fabric's processes until several looks in a row find none.
+
+    A process that is killed may just have started another, and one that forks while the processes are listed
+    may be missed.
+    """
     deadline = time.monotonic() + ENDING_TIMEOUT_S
-    nobody = 0
-    while nobody < _LOOKS:
+    empty_looks = 0
+    while empty_looks < _LOOKS:
         pids = ownership.processes_of(name)
-        nobody = 0 if pids else nobody + 1
+        empty_looks = 0 if pids else empty_looks + 1
         if not pids:
             time.sleep(_LOOK_AGAIN_S)
             continue
         if time.monotonic() > deadline:
             raise BackendError(
-                f"process {pids[0]} of fabric {name} does not end; look at it with ps {pids[0]}"
+                f"process {pids[0]} of fabric {name} does not end; inspect it with ps {pids[0]}"
             )
         frr.kill_processes(pids)
 
 
 def _ask_to_end(fabric: Standing) -> None:
-    """SIGTERM to the process that made it, which may then remove it itself."""
+    """Send SIGTERM to the process that made a fabric, so that it removes the fabric; then SIGKILL."""
     assert fabric.pid is not None
     try:
         handle = os.pidfd_open(fabric.pid)
@@ -166,5 +173,5 @@ def _ask_to_end(fabric: Standing) -> None:
     finally:
         os.close(handle)
     raise BackendError(
-        f"process {fabric.pid} of fabric {fabric.name} does not end; look at it with ps {fabric.pid}"
+        f"process {fabric.pid} of fabric {fabric.name} does not end; inspect it with ps {fabric.pid}"
     )

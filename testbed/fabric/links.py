@@ -1,8 +1,9 @@
-"""Into a namespace and back: commands and files there, by the names that fabrics have.
+"""Work inside a fabric's namespaces: run commands and write settings there.
 
-For: everything that is done inside of a fabric. Not for: making namespaces (up.py). A thread changes its own
-network namespace (setns(2)); what it starts meanwhile is born there. Mounts do not change, so that what is
-pinned or mounted is seen by all, unlike with `ip netns exec`.
+For: everything that is done inside a fabric. Not for: making namespaces (topology.py), or links, addresses
+and routes (rtnetlink.py). Source: setns(2). A thread changes its own network namespace, and the processes
+that it starts meanwhile begin there. Mounts do not change, so pinned and mounted files are visible
+everywhere, unlike with `ip netns exec`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from twinbed import BackendError
 
 _CLONE_NEWNET = 0x40000000
 _HERE = "/proc/thread-self/ns/net"
+_END_S = 5.0
+"""Time for a process to end after SIGTERM, s."""
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 Completed = subprocess.CompletedProcess[str]
@@ -27,9 +31,9 @@ Completed = subprocess.CompletedProcess[str]
 
 @contextmanager
 def in_namespace(namespace: str) -> Iterator[None]:
-    """This thread is in a namespace until the block ends; other threads are not.
+    """Move this thread, and no other, into a namespace until the block ends.
 
-    Raises BackendError where there is no such namespace or it may not be entered.
+    Raises BackendError if there is no such namespace or it may not be entered.
     """
     home = os.open(_HERE, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -38,7 +42,8 @@ def in_namespace(namespace: str) -> Iterator[None]:
             yield
         finally:
             if _libc.setns(home, _CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "setns")  # never seen; nothing may go on elsewhere
+                # Never seen; the thread must not go on in the wrong namespace.
+                raise OSError(ctypes.get_errno(), "setns")
     finally:
         os.close(home)
 
@@ -46,9 +51,9 @@ def in_namespace(namespace: str) -> Iterator[None]:
 def run_in(
     namespace: str, argv: Sequence[str], *, text: str | None = None, timeout_s: float = 30.0
 ) -> Completed:
-    """Runs a command in a namespace to its end. text: its input. Whatever its exit code is.
+    """Run a command in a namespace to its end, whatever its exit code. text: its input.
 
-    Raises BackendError when it is not installed, does not end, or there is no such namespace.
+    Raises BackendError if it is not installed, does not end in timeout_s, or there is no such namespace.
     """
     with in_namespace(namespace):
         try:
@@ -65,7 +70,7 @@ def run_in(
         except FileNotFoundError as error:
             raise BackendError(f"{argv[0]}: not installed; {_CURE}") from error
         except subprocess.TimeoutExpired as error:
-            raise BackendError(f"{argv[0]} in {namespace}: no end after {timeout_s:g} s") from error
+            raise BackendError(f"{argv[0]} in {namespace}: still running after {timeout_s:g} s") from error
 
 
 def popen_in(
@@ -77,9 +82,9 @@ def popen_in(
     stderr: int | IO[bytes] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a command in a namespace; the fabric's end is its end, too. environment: added to this one's.
+    """Start a command in a namespace. Removing the fabric ends it. environment: added to this process's.
 
-    Raises BackendError when it is not installed, or there is no such namespace.
+    Raises BackendError if it is not installed or there is no such namespace.
     """
     with in_namespace(namespace):
         try:
@@ -94,10 +99,27 @@ def popen_in(
             raise BackendError(f"{argv[0]}: not installed; {_CURE}") from error
 
 
-def write_sysctls(namespace: str, values: Mapping[str, str | int]) -> None:
-    """Writes settings under /proc/sys/net of a namespace; keys as paths there: `ipv4/ip_forward`.
+def end(*processes: subprocess.Popen[bytes]) -> None:
+    """End processes of ours: SIGTERM to all, then SIGKILL to those that still run. They may have ended
+    already.
+    """
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
 
-    Raises BackendError for the first that the kernel does not take.
+
+def write_sysctls(namespace: str, values: Mapping[str, str | int]) -> None:
+    """Write settings under /proc/sys/net of a namespace. A key is a path there, such as `ipv4/ip_forward`.
+
+    Raises BackendError for the first setting that the kernel refuses.
     """
     with in_namespace(namespace):
         for key, value in values.items():
@@ -111,7 +133,7 @@ def write_sysctls(namespace: str, values: Mapping[str, str | int]) -> None:
 
 
 def environment_of(namespace: str) -> dict[str, str]:
-    """This process's environment with the mark of the namespace's fabric, for what is started for it."""
+    """Return this process's environment plus the mark of the namespace's fabric, for its processes."""
     mark = fabric_of(namespace)
     return dict(os.environ) if mark is None else {**os.environ, ENVIRONMENT: mark}
 
@@ -121,14 +143,14 @@ _CURE = "sudo make system installs what the fabric needs"
 
 def _enter(path: Path) -> None:
     try:
-        door = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise BackendError(
-            f"{path}: no such namespace here ({error.strerror}); twinbed testbed status lists what is up"
+            f"{path}: there is no such namespace ({error.strerror}); twinbed testbed status lists what is up"
         ) from error
     try:
-        if _libc.setns(door, _CLONE_NEWNET):
+        if _libc.setns(descriptor, _CLONE_NEWNET):
             reason = os.strerror(ctypes.get_errno())
             raise BackendError(f"{path}: cannot be entered ({reason}); run as root")
     finally:
-        os.close(door)
+        os.close(descriptor)

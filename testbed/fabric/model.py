@@ -1,76 +1,52 @@
-"""The real fabric's vocabulary: what is asked for (Plan), what is up (Fabric), what can be broken (Fault).
+"""The real fabric's vocabulary: a fabric's plan, its parts, and a fault that took effect.
 
-For: every module of the testbed's fabric and those who measure on it. Not for: making any of it (up.py) nor
-breaking it (faults.py). The words are those of the twin's fabric. Times are seconds, rates bits per second.
+For: every module of the testbed's fabric, and those that measure on it. Not for: making a fabric (up.py) or
+breaking it (faults.py). Source: our design; links, faults and directions are those of `control.fabric`. Times
+are in seconds, rates in bits per second.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
+from control.fabric import MAX_VNI, BfdTimers, Fault
 from twinbed import ScenarioError
 
 MOST_HOSTS, MOST_TORS, MOST_ENDPOINTS = 200, 8, 50
-"""What the plan of addresses has room for (plan.py)."""
+"""Largest numbers that the address plan has room for (plan.py)."""
+
+VXLAN_PORT = 4789
+"""UDP port of VXLAN (RFC 7348)."""
 
 LONGEST_NAME = 20
 _NAME = re.compile(r"[a-z0-9](-?[a-z0-9])*")
-_MOST_VNI = (1 << 24) - 1
 _MTU_BYTES = (1280, 9000)
 
 
 class Daemon(StrEnum):
-    """FRR's daemons in every host and ToR, in the order in which they start."""
+    """FRR's daemons in every host and ToR, in their starting order."""
 
     ZEBRA = "zebra"
     BFDD = "bfdd"
     BGPD = "bgpd"
 
 
-class FaultKind(StrEnum):
-    """What breaks. PORT: a ToR's port to one host drops what crosses it, and nobody gets a signal. LINK: the
-    cable there, so that both ends lose their carrier. TOR: all ports of a switch. DAEMONS: FRR in a host or a
-    ToR is killed; what the kernel forwards by stays."""
-
-    PORT = "port"
-    LINK = "link"
-    TOR = "tor"
-    DAEMONS = "daemons"
-
-
-class Direction(IntEnum):
-    """Of the traffic, seen from the host at the fault. OUT: it sends; IN: it receives."""
-
-    OUT = 0
-    IN = 1
-
-
-@dataclass(frozen=True, slots=True)
-class BfdTimers:
-    """RFC 5880: a control packet every interval_s less 0–25 % of jitter; multiplier lost ones are a fault."""
-
-    interval_s: float = 0.05
-    multiplier: int = 5
-
-    @property
-    def detection_s(self) -> float:
-        """Detection time: silence of this length brings a session down."""
-        return self.interval_s * self.multiplier
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A fabric to be: every host has an uplink to every ToR, and `endpoints` namespaces for applications.
+    """A fabric to be made. Every host has an uplink to every ToR. Raises ScenarioError for a bad value.
 
-    name: several stand side by side under different names; vni: of the overlay; rate_bps: of every uplink,
-    both ways (None: as fast as the machine); mtu_bytes: of the applications' devices; bfd: of every uplink;
-    real_time: bfdd is scheduled before everything (SCHED_FIFO), zebra and bgpd at nice −15; stock: FRR as its
-    package has it, so that real_time does not count and the kernel's next-hop groups are used; fast_path: at
-    every host a process turns away from a dead uplink before routing does; rto_min_s: TCP's least
-    retransmission timeout on the applications' routes (None: the kernel's 0.2). Raises ScenarioError for
-    what cannot be made.
+    name: the fabric's name; fabrics with different names can be up together.
+    hosts, tors: their numbers; endpoints: namespaces for applications, per host.
+    vni: VXLAN network identifier of the overlay.
+    rate_bps: rate of every uplink, both ways (None: as fast as the machine).
+    mtu_bytes: MTU of the applications' devices.
+    bfd: timers of every uplink.
+    real_time: bfdd has real-time priority (SCHED_FIFO), zebra and bgpd have nice −15.
+    stock: FRR as its package has it: real_time is ignored and the kernel's next-hop groups are used.
+    fast_path: a process at every host stops using a dead uplink before routing does.
+    rto_min_s: TCP's smallest retransmission timeout on the applications' routes (None: the kernel's 0.2).
     """
 
     name: str = "fabric"
@@ -80,23 +56,23 @@ class Plan:
     vni: int = 100
     rate_bps: float | None = None
     mtu_bytes: int = 1500
-    bfd: BfdTimers = BfdTimers()
+    bfd: BfdTimers = BfdTimers()  # noqa: RUF009  (frozen)
     real_time: bool = True
     stock: bool = False
     fast_path: bool = False
     rto_min_s: float | None = None
 
     def __post_init__(self) -> None:
-        # `run-…` would be taken for a container's network (testbed.containers.ownership).
+        # `run-…` would look like a container's network (testbed.containers.ownership).
         if not _NAME.fullmatch(self.name) or len(self.name) > LONGEST_NAME or self.name.startswith("run-"):
             raise ScenarioError(
-                f"name: {self.name!r} cannot name a fabric: take 1 to {LONGEST_NAME} of a-z, 0-9 and single "
+                f"name: {self.name!r} cannot name a fabric; use 1 to {LONGEST_NAME} of a-z, 0-9 and single "
                 "dashes between them, not beginning with run-"
             )
         _within("hosts", self.hosts, 2, MOST_HOSTS)
         _within("tors", self.tors, 2, MOST_TORS)
         _within("endpoints", self.endpoints, 1, MOST_ENDPOINTS)
-        _within("vni", self.vni, 1, _MOST_VNI)
+        _within("vni", self.vni, 1, MAX_VNI)
         _within("mtu_bytes", self.mtu_bytes, *_MTU_BYTES)
         _within("bfd.multiplier", self.bfd.multiplier, 2, 255)
         _within("bfd.interval_s", self.bfd.interval_s, 0.01, 60.0)
@@ -108,8 +84,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An application's place: a namespace with one device, as a VF would be. representor: the device's other
-    end, in the host's namespace and its bridge. address: IPv4, prefix_length that of the overlay's subnet."""
+    """An application's namespace with one device, as a VF would be.
+
+    representor: the device's other end, in the host's namespace and bridge; address: IPv4; prefix_length: of
+    the overlay's subnet; mac: the device's.
+    """
 
     namespace: str
     device: str
@@ -121,8 +100,11 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Uplink:
-    """A host's link to a ToR. address, gateway: IPv4 of the host's and the ToR's end; tor: its index;
-    tor_device: the ToR's port."""
+    """A host's link to a ToR.
+
+    device: the host's; address, gateway: IPv4 of the host's end and of the ToR's; tor: the ToR's index;
+    tor_device: the ToR's port.
+    """
 
     device: str
     address: str
@@ -133,7 +115,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """loopback: IPv4, its tunnel endpoint; bridge, tunnel: devices, the latter VXLAN and in the former."""
+    """A host. loopback: IPv4 of its tunnel endpoint; tunnel: its VXLAN device, which is in its bridge."""
 
     namespace: str
     index: int
@@ -147,7 +129,7 @@ class Host:
 
 @dataclass(frozen=True, slots=True)
 class Tor:
-    """ports: devices, by the host's index; addresses: IPv4 of each; router_id: in the form of one."""
+    """A switch. ports: its devices by host index; addresses: their IPv4; router_id: BGP's, as IPv4."""
 
     namespace: str
     index: int
@@ -159,7 +141,7 @@ class Tor:
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """A fabric by its parts; made from a plan alone, so that it can be known before it is there."""
+    """A fabric's parts. They follow from the plan alone, so they are known before the fabric is up."""
 
     plan: Plan
     hosts: tuple[Host, ...]
@@ -167,36 +149,34 @@ class Fabric:
 
     @property
     def routers(self) -> tuple[Host | Tor, ...]:
-        """Everything that runs FRR."""
+        """All parts that run FRR."""
         return (*self.hosts, *self.tors)
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """All of them."""
+        """Names of all namespaces."""
         endpoints = (end.namespace for host in self.hosts for end in host.endpoints)
-        return (*(each.namespace for each in self.routers), *endpoints)
+        return (*(router.namespace for router in self.routers), *endpoints)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Something that is broken. host, uplink: where, for PORT and LINK; tor: for TOR; for DAEMONS one of host
-    and tor. silent: TOR's ports drop instead of losing their carrier. one_way: only that direction is lost,
-    of PORT (None: both). daemons: which are killed, for DAEMONS."""
+class DaemonFault:
+    """FRR's daemons of one host or one ToR are killed. The kernel keeps forwarding by the routes that it has.
 
-    kind: FaultKind
+    host, tor: index of the host or of the ToR; exactly one of them is given (−1: not given).
+    daemons: which daemons are killed.
+    """
+
     host: int = -1
-    uplink: int = -1
     tor: int = -1
-    silent: bool = True
-    one_way: Direction | None = None
     daemons: tuple[Daemon, ...] = tuple(Daemon)
 
 
 @dataclass(frozen=True, slots=True)
 class Injected:
-    """A fault that took effect: it was asked for at asked_ns and in force at at_ns (CLOCK_MONOTONIC)."""
+    """A fault that took effect. It was requested at asked_ns and in force at at_ns (CLOCK_MONOTONIC, ns)."""
 
-    fault: Fault
+    fault: Fault | DaemonFault
     asked_ns: int
     at_ns: int
 

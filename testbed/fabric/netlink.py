@@ -1,9 +1,9 @@
-"""Netlink with the kernel's routing side, read into arrays: whole dumps, batches of changes, notifications.
+"""Speak netlink with the kernel's routing side through arrays: full dumps, batches of changes, notifications.
 
-For: what is asked or changed by the ten thousand (docs/decisions/0021). Not for: what messages mean
-(dumps.py, rules/), nor for setting things up, which pyroute2 does. A socket belongs to the namespace in which
-it was made. Words are the machine's, lowest byte first as on x86 and arm64. Sources: RFC 3549,
-linux/netlink.h, linux/rtnetlink.h.
+For: tens of thousands of entries (docs/decisions/0021). Not for: the meaning of messages (dumps.py, rules/)
+or for setting things up, which pyroute2 does (rtnetlink.py). Source: RFC 3549, linux/netlink.h,
+linux/rtnetlink.h. A socket belongs to the namespace in which it was made. Words are the machine's: lowest
+byte first, as on x86 and arm64.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from twinbed import BackendError
 Words = NDArray[np.uint32]
 Whole = NDArray[np.int64]
 Path = tuple[int, ...]
-"""An attribute by its kind, behind the kinds of those that it is nested in."""
+"""An attribute's kind, preceded by the kinds of the attributes that it is nested in."""
 
 HEADER = struct.Struct("=IHHII")
-"""nlmsghdr: length, kind, flags, sequence number, port."""
+"""struct nlmsghdr: length, kind, flags, sequence number, port."""
 
 REQUEST, ACK, ROOT_AND_MATCH = 0x1, 0x4, 0x300
 DUMP_INTERRUPTED = 0x10
@@ -39,14 +39,14 @@ FIRST_HEADER_WORD = HEADER.size // 4
 _SOL_NETLINK, _ADD_MEMBERSHIP, _DROP_MEMBERSHIP, _STRICT_CHECK = 270, 1, 2, 12
 _SO_RCVBUFFORCE = 33
 _MOST_BYTES = 1 << 17
-"""Of a datagram: the kernel makes them of 32 KiB."""
+"""Largest datagram that is read. The kernel's dumps have datagrams of 32 KiB."""
 
 _KIND_MASK = 0x3FFF
-"""Of an attribute's type, beside the flags for nested ones and for the byte order."""
+"""The bits of an attribute's type that are its kind; the others are flags (nested, byte order)."""
 
 
 class Inside(Enum):
-    """What an attribute is made of. HOPS: rtnexthop, each with attributes (their kinds: 0, 1, …)."""
+    """What an attribute contains. HOPS: struct rtnexthop with attributes; a hop's kind is its number."""
 
     ATTRIBUTES = "attributes"
     HOPS = "hops"
@@ -54,8 +54,11 @@ class Inside(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """Messages as they came. words: all of them; starts: int64[n], each one's first word. interrupted: the
-    kernel says that the table changed meanwhile; parts: datagrams that they came in."""
+    """Messages as they came.
+
+    words: the words of all messages; starts: first word of each message, int64[n]; interrupted: the kernel
+    says that the table changed meanwhile; parts: number of datagrams that they came in.
+    """
 
     words: Words
     starts: Whole
@@ -63,16 +66,16 @@ class Messages:
     parts: int = 1
 
     def column(self, word: int) -> Whole:
-        """int64[n]: the word at that place of each message."""
+        """Return int64[n]: the word at that place of each message."""
         return self.words[self.starts + word].astype(np.int64)
 
     def take(self, rows: Whole | NDArray[np.bool_]) -> Messages:
-        """Some of them."""
+        """Return the messages at `rows` (positions or a mask)."""
         return Messages(self.words, self.starts[rows], self.interrupted, self.parts)
 
     @property
     def kinds(self) -> Whole:
-        """int64[n]: RTM_…"""
+        """Kind of each message (RTM_…), int64[n]."""
         return self.column(1) & 0xFFFF
 
 
@@ -89,42 +92,42 @@ class Alike:
 
     @property
     def paths(self) -> Collection[Path]:
-        """Of the attributes that they have."""
+        """The attributes that the messages have."""
         return self._places.keys()
 
     def place(self, *path: int) -> int:
-        """The attribute's first word, counted from the message's."""
+        """Return the attribute's first word, counted from the message's first word."""
         return self._places[path]
 
     def size_bytes(self, *path: int) -> int:
-        """Of the attribute, in every message; 0 where there is none."""
+        """Return the attribute's size, the same in every message; 0 if there is none."""
         place = self._places.get(path)
         return 0 if place is None else int(self._words[self._starts[0] + place - 1] & 0xFFFF) - 4
 
     def header(self, word: int) -> Whole:
-        """int64[count]: a word of the family's header (0: the first behind nlmsghdr)."""
+        """Return int64[count]: a word of the family's header (0: the first after nlmsghdr)."""
         return self._words[self._starts + FIRST_HEADER_WORD + word].astype(np.int64)
 
     def word(self, *path: int, at: int = 0, missing: int = 0) -> Whole:
-        """int64[count]: a word of the attribute, in the host's byte order; `missing` where there is none."""
+        """Return int64[count]: the attribute's word in host byte order; `missing` if there is none."""
         place = self._places.get(path)
         if place is None:
             return np.full(self.count, missing, np.int64)
         return self._words[self._starts + place + at].astype(np.int64)
 
     def network_word(self, *path: int, at: int = 0, missing: int = 0) -> Whole:
-        """As `word`, in the network's byte order: an IPv4 address."""
+        """Return what `word` does, in the network's byte order, as for an IPv4 address."""
         place = self._places.get(path)
         if place is None:
             return np.full(self.count, missing, np.int64)
         return self._network[self._starts + place + at].astype(np.int64)
 
     def mac(self, *path: int) -> Whole:
-        """int64[count]: the attribute's six bytes, first byte highest."""
+        """Return int64[count]: the attribute's six bytes as a number, the first byte highest."""
         return (self.network_word(*path) << 16) | (self.network_word(*path, at=1) >> 16)
 
     def text(self, row: int, *path: int) -> str:
-        """One message's attribute as text; empty where there is none."""
+        """Return one message's attribute as text; empty if there is none."""
         if path not in self._places:
             return ""
         place = int(self._starts[row]) + self._places[path]
@@ -133,10 +136,9 @@ class Alike:
 
 
 def alike(messages: Messages, header_words: int, nested: Mapping[Path, Inside]) -> Iterator[Alike]:
-    """The messages, sorted by layout. header_words: of the family's header; nested: attributes to look into.
+    """Yield the messages by layout. header_words: of the family's header; nested: what to look into.
 
-    One message of each layout is walked, attribute by attribute; the rest are compared with it, column by
-    column.
+    One message of each layout is parsed attribute by attribute. The others are compared with it by columns.
     """
     words, left = messages.words, messages.starts
     while left.size:
@@ -165,7 +167,7 @@ def _walk(
     places: dict[Path, int],
     marks: list[tuple[int, int]],
 ) -> None:
-    """Notes where the attributes of a message lie, and which words say so."""
+    """Note where a message's attributes are, and which words determine that."""
     at, end = span
     hops = nested.get(path) is Inside.HOPS
     number = 0
@@ -174,23 +176,21 @@ def _walk(
         length, kind = word & 0xFFFF, number if hops else (word >> 16) & _KIND_MASK
         if length < 4:
             return
-        here = (*path, kind)
+        attribute_path = (*path, kind)
         behind = at + ((length + 3) >> 2)
-        places.setdefault(here, at + 1 - start)
-        # The upper half of a hop's first word is its state, which is no part of the layout.
+        places.setdefault(attribute_path, at + 1 - start)
+        # The upper half of a hop's first word is its state, which is not part of the layout.
         marks.append((at - start, 0xFFFF if hops else 0xFFFFFFFF))
-        if hops:
-            _walk(words, start, (at + 2, behind), here, nested, places, marks)
-        elif here in nested:
-            _walk(words, start, (at + 1, behind), here, nested, places, marks)
+        if hops or attribute_path in nested:
+            _walk(words, start, (at + 1 + hops, behind), attribute_path, nested, places, marks)
         at, number = behind, number + 1
 
 
 class Socket:
     """A socket to the kernel's routing side. Usable as a context manager.
 
-    buffer_bytes: of the kernel's, beyond the system's limit if permitted (CAP_NET_ADMIN), else up to it.
-    port: the number by which the kernel says whose request a notification is about. Raises BackendError where
+    buffer_bytes: size of the kernel's receive buffer; it may exceed the system's limit with CAP_NET_ADMIN.
+    port: the number by which the kernel says whose request a notification is about. Raises BackendError if
     there is no netlink.
     """
 
@@ -198,13 +198,13 @@ class Socket:
         try:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
         except OSError as error:
-            raise BackendError(f"netlink: no socket ({error.strerror}); needs Linux") from error
+            raise BackendError(f"netlink: no socket ({error.strerror}); this needs Linux") from error
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, buffer_bytes)
         except PermissionError:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
         with contextlib.suppress(OSError):
-            # Without it the kernel takes other headers in requests for dumps of neighbours.
+            # Without strict checking the kernel expects other headers in requests to dump neighbours.
             self._socket.setsockopt(_SOL_NETLINK, _STRICT_CHECK, 1)
         self._socket.bind((0, 0))
         self.port: int = self._socket.getsockname()[0]
@@ -217,25 +217,25 @@ class Socket:
         self.close()
 
     def fileno(self) -> int:
-        """For epoll."""
+        """Return the descriptor, for epoll."""
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the socket. Idempotent."""
         self._socket.close()
 
     def join(self, groups: Collection[int]) -> None:
-        """Notifications of these groups (RTNLGRP_…) come from now on."""
+        """Receive notifications of these groups (RTNLGRP_…) from now on."""
         for group in groups:
             self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, group)
 
     def leave(self, groups: Collection[int]) -> None:
-        """They come no more."""
+        """Receive notifications of these groups no more."""
         for group in groups:
             self._socket.setsockopt(_SOL_NETLINK, _DROP_MEMBERSHIP, group)
 
     def dump(self, kind: int, body: bytes) -> Messages:
-        """A whole table. kind: RTM_GET…; body: the family's header and attributes that choose.
+        """Return a complete table. kind: RTM_GET…; body: the family's header and selecting attributes.
 
         Raises OSError with the kernel's reason.
         """
@@ -248,16 +248,16 @@ class Socket:
         last_kind = 0
         while last_kind != DONE:
             part = self._socket.recv(_MOST_BYTES)
-            found = _starts(part)
-            if HEADER.unpack_from(part, 4 * found[0])[3] != self._sequence:
-                continue  # what is left of a dump that failed
-            last_kind = HEADER.unpack_from(part, 4 * found[-1])[1]
+            starts = _starts(part)
+            if HEADER.unpack_from(part, 4 * starts[0])[3] != self._sequence:
+                continue  # the rest of an earlier dump that failed
+            last_kind = HEADER.unpack_from(part, 4 * starts[-1])[1]
             if last_kind in (ERROR, DONE):
-                _check(part, int(found[-1]))
-                found = found[:-1]
-            if found.size:
+                _check(part, int(starts[-1]))
+                starts = starts[:-1]
+            if starts.size:
                 parts.append(part)
-                rows.append(found + first)
+                rows.append(starts + first)
                 first += len(part) >> 2
         words = np.frombuffer(b"".join(parts), np.uint32)
         starts = np.concatenate([np.empty(0, np.int64), *rows])
@@ -265,10 +265,9 @@ class Socket:
         return Messages(words, starts, interrupted, len(parts))
 
     def change(self, requests: bytes, count: int) -> list[tuple[int, int]]:
-        """Carries out `count` requests, one after another, the last of them acknowledged; their sequence
-        numbers are 0, 1, …: (number, errno) of those that were refused.
+        """Make `count` requests with sequence numbers 0, 1, …, of which the last asks for an answer.
 
-        Raises OSError where the kernel takes none of them.
+        Returns (sequence number, errno) of the refused ones. Raises OSError if the kernel takes none of them.
         """
         self._socket.send(requests)
         refused: list[tuple[int, int]] = []
@@ -285,8 +284,7 @@ class Socket:
                     return refused
 
     def receive(self) -> bytes | None:
-        """One datagram of notifications; None where there is none now. Raises OSError ENOBUFS where some were
-        lost."""
+        """Return a datagram of notifications, or None. Raises OSError ENOBUFS if some were lost."""
         try:
             return self._socket.recv(_MOST_BYTES, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -294,29 +292,29 @@ class Socket:
 
 
 def request(kind: int, flags: int, body: bytes, number: int = 0) -> bytes:
-    """A request for a change, to be acknowledged. body: the family's header and attributes."""
+    """Return a request for a change that asks for an answer. body: the family's header and attributes."""
     return HEADER.pack(HEADER.size + len(body), kind, REQUEST | ACK | flags, number, 0) + body
 
 
 def attribute(kind: int, data: bytes) -> bytes:
-    """An attribute, padded."""
+    """Return a padded attribute."""
     return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
 
 
 def messages_of(datagrams: list[bytes]) -> Messages:
-    """The messages of datagrams, in their order."""
+    """Return the messages of datagrams, in order."""
     whole = b"".join(datagrams)
     return Messages(np.frombuffer(whole, np.uint32), _starts(whole))
 
 
 def _starts(part: bytes) -> Whole:
-    """int64[n]: each message's first word."""
+    """Return int64[n]: the first word of each message."""
     if not part:
         return np.empty(0, np.int64)
     lengths = np.frombuffer(part, np.uint32)
     step = (int(lengths[0]) + 3) >> 2
     if len(lengths) % step == 0 and (lengths[::step] == lengths[0]).all():
-        # All are as long as the first, as in most of a large dump.
+        # All messages are as long as the first, as in most of a large dump.
         return np.arange(0, len(lengths), step)
     words = memoryview(part).cast("I")
     starts: list[int] = []
@@ -328,7 +326,7 @@ def _starts(part: bytes) -> Whole:
 
 
 def _check(part: bytes, start: int) -> None:
-    """Raises OSError for a dump that the kernel refused or broke off."""
+    """Raise OSError for a dump that the kernel refused or broke off."""
     length = HEADER.unpack_from(part, 4 * start)[0]
     code = struct.unpack_from("=i", part, 4 * start + HEADER.size)[0] if length > HEADER.size else 0
     if code < 0:
@@ -336,5 +334,5 @@ def _check(part: bytes, start: int) -> None:
 
 
 def name_of(number: int) -> str:
-    """`ENOSPC: No space left on device`"""
+    """Return an error number as text, such as `ENOSPC: No space left on device`."""
     return f"{errno.errorcode.get(number, number)}: {os.strerror(number)}"

@@ -1,7 +1,8 @@
-"""nftables from within this process, through its own library.
+"""Run nftables commands within this process, through its own library.
 
-For: changing a set in a fraction of a millisecond, in the calling thread's namespace. Not for: loading rules
-when nobody waits (`nft -f`): starting that program takes several milliseconds. Source: libnftables(3).
+For: changing a set in a fraction of a millisecond, in the calling thread's namespace; starting the program
+`nft` takes several milliseconds. Not for: loading rules when time does not matter (`nft -f`). Source:
+libnftables(3).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ _LIBRARY = "libnftables.so.1"
 
 
 def run(commands: str) -> None:
-    """Runs commands as one transaction: all take effect at once, or none does.
+    """Run commands as one transaction: all take effect at once, or none does.
 
-    Raises BackendError with nftables' own words when it refuses.
+    Raises BackendError with nftables' own message if it refuses.
     """
     library = _loaded()
     context = library.nft_ctx_new(0)
@@ -26,8 +27,8 @@ def run(commands: str) -> None:
     try:
         library.nft_ctx_buffer_error(context)
         if library.nft_run_cmd_from_buffer(context, commands.encode()):
-            said = library.nft_ctx_get_error_buffer(context).decode(errors="replace").strip()
-            reason = said.splitlines()[0] if said else "no reason given"
+            message = library.nft_ctx_get_error_buffer(context).decode(errors="replace").strip()
+            reason = message.splitlines()[0] if message else "no reason given"
             raise BackendError(f"nftables refuses {commands.splitlines()[0]!r}: {reason}; is the fabric up?")
     finally:
         library.nft_ctx_free(context)

@@ -1,8 +1,8 @@
-"""Whose is it? The marks that everything of a fabric carries, and what carries them on this machine.
+"""The marks that everything of a fabric carries, and how to find what carries them.
 
-For: finding all that is a fabric's, though the process that made it was killed and its file may be gone. Not
-for: removing it (leftovers.py). Namespaces and FRR's directories are named `tb-<fabric>-<part>`, devices lie
-in these namespaces only, and processes run in them or have the fabric's name in their environment.
+For: finding everything of a fabric, even if its maker was killed and its file is gone. Not for: removing it
+(leftovers.py). Source: our design. Namespaces and FRR's directories are named `tb-<fabric>-<part>`. Devices
+are in these namespaces only. Processes run in them or have the fabric's name in their environment.
 """
 
 from __future__ import annotations
@@ -16,77 +16,77 @@ from pathlib import Path
 from testbed.containers.ownership import LINK_PREFIX, RUN_ROOT
 
 ENVIRONMENT = "TWINBED_FABRIC"
-"""Variable with the fabric's name, which processes started for a fabric inherit before they enter it."""
+"""Environment variable with the fabric's name, which processes inherit before they enter a namespace."""
 
 STATE_ROOT = RUN_ROOT / "fabric"
 NAMESPACES = Path("/run/netns")
 FRR_FOLDERS = (Path("/etc/frr"), Path("/run/frr"))
-"""Where FRR keeps configurations, and sockets and process ids: a directory for each namespace in both."""
+"""Where FRR keeps configurations, and where sockets and process ids. Both have a directory per namespace."""
 
 _PART = re.compile(rf"{LINK_PREFIX}(?P<name>[a-z0-9-]+)-(?:t[0-9]+|h[0-9]+(?:e[0-9]+)?)")
 
 
 def namespace(fabric: str, part: str) -> str:
-    """The name of a part's namespace; part: `t0`, `h0` or `h0e0`."""
+    """Return the name of a part's namespace. part: `t0`, `h0` or `h0e0`."""
     return f"{LINK_PREFIX}{fabric}-{part}"
 
 
 def fabric_of(mark: str) -> str | None:
-    """The fabric in a namespace's or directory's name; None for what is not a fabric's."""
+    """Return the fabric in a namespace's or directory's name; None if it is not a fabric's."""
     match = _PART.fullmatch(mark)
     # `tb-run-…` are the networks of containers.
     return match["name"] if match and not match["name"].startswith("run-") else None
 
 
 def state_folder(fabric: str) -> Path:
-    """Where a fabric's own files are."""
+    """Return the folder of a fabric's own files."""
     return STATE_ROOT / fabric
 
 
 def fabrics() -> tuple[str, ...]:
-    """Everything that has something here, by name."""
-    names = {fabric_of(each.name) for folder in (NAMESPACES, *FRR_FOLDERS) for each in _listed(folder)}
-    # What begins with a dot is a name that is being taken (state.py).
-    names |= {each.name for each in _listed(STATE_ROOT) if not each.name.startswith(".")}
-    return tuple(sorted(each for each in names if each is not None))
+    """Return the names of all fabrics that have anything on this machine, sorted."""
+    names = {fabric_of(path.name) for folder in (NAMESPACES, *FRR_FOLDERS) for path in _listed(folder)}
+    # A leading dot marks a name that is being claimed (state.py).
+    names |= {path.name for path in _listed(STATE_ROOT) if not path.name.startswith(".")}
+    return tuple(sorted(name for name in names if name is not None))
 
 
 def namespaces_of(fabric: str) -> list[Path]:
-    """Sorted by name."""
-    return [each for each in _listed(NAMESPACES) if fabric_of(each.name) == fabric]
+    """Return a fabric's namespaces, sorted by name."""
+    return [path for path in _listed(NAMESPACES) if fabric_of(path.name) == fabric]
 
 
 def frr_folders_of(fabric: str) -> list[Path]:
-    """FRR's directories."""
-    return [each for folder in FRR_FOLDERS for each in _listed(folder) if fabric_of(each.name) == fabric]
+    """Return FRR's directories of a fabric."""
+    return [path for folder in FRR_FOLDERS for path in _listed(folder) if fabric_of(path.name) == fabric]
 
 
 def processes_of(fabric: str) -> list[int]:
-    """Ids of all that run in the fabric's namespaces or carry its mark, but for this process."""
+    """Return the ids of all processes in the fabric's namespaces or with its mark, without this process."""
     inodes = inodes_of(namespaces_of(fabric))
     mark = f"{ENVIRONMENT}={fabric}".encode()
-    return [each for each in _process_ids() if _network(each) in inodes or mark in _environment(each)]
+    return [pid for pid in _process_ids() if _network(pid) in inodes or mark in _environment(pid)]
 
 
 def processes_in(place: Path) -> list[int]:
-    """Ids of all that run in a namespace."""
+    """Return the ids of all processes in a namespace, without this process."""
     inodes = inodes_of([place])
-    return [each for each in _process_ids() if _network(each) in inodes]
+    return [pid for pid in _process_ids() if _network(pid) in inodes]
 
 
 def inodes_of(places: Iterable[Path]) -> set[tuple[int, int]]:
-    """What identifies the namespaces that are mounted there."""
-    found = set()
-    for each in places:
+    """Return the device and inode numbers that identify the namespaces mounted at these paths."""
+    inodes = set()
+    for path in places:
         with suppress(OSError):
-            status = each.stat()
-            found.add((status.st_dev, status.st_ino))
-    return found
+            status = path.stat()
+            inodes.add((status.st_dev, status.st_ino))
+    return inodes
 
 
 def _process_ids() -> list[int]:
-    found = (each.name for each in Path("/proc").iterdir())
-    return [int(each) for each in found if each.isdecimal() and int(each) != os.getpid()]
+    names = (path.name for path in Path("/proc").iterdir())
+    return [int(name) for name in names if name.isdecimal() and int(name) != os.getpid()]
 
 
 def _network(pid: int) -> tuple[int, int] | None:

@@ -1,7 +1,7 @@
-"""What of this namespace an agent serves: its representors, their tenants, and its own tunnel endpoint.
+"""Find what an agent serves in its namespace: the representors, their tenants, and the tunnel endpoint.
 
-For: agents, which are told nothing. Not for: making any of it. A bridge with a VXLAN device in it is a
-tenant's; its other ports are representors.
+For: agents, which find out everything themselves. Not for: making any of it. Source: our design. A bridge
+with a VXLAN device belongs to a tenant; the bridge's other ports are its representors.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from twinbed import BackendError
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """tenants: ifindex of a representor and its VNI, ascending; local: this host's VTEP address."""
+    """tenants: (ifindex, VNI) of each representor, ascending; local: this host's VTEP address (IPv4)."""
 
     tenants: tuple[tuple[int, int], ...]
     local: int
 
     @property
     def devices(self) -> tuple[int, ...]:
-        """Of the representors."""
+        """The representors' ifindex values."""
         return tuple(device for device, _ in self.tenants)
 
     @property
     def representors(self) -> Representors:
-        """As the reconciler wants them."""
+        """The representors in the reconciler's form."""
         devices = np.array(self.tenants, np.int64).reshape(-1, 2)
         return Representors(devices[:, 0], devices[:, 1])
 
 
 def here() -> Place:
-    """Of the namespace that this thread is in. Raises BackendError where there is nothing to serve."""
+    """Return the place of this thread's namespace. Raises BackendError if there is nothing to serve."""
     with Socket() as netlink:
         return place_of(read_links(netlink))
 
 
 def place_of(links: list[Link]) -> Place:
-    """Of a namespace with these devices. Raises BackendError as `here` does."""
+    """Return the place of a namespace with these devices. Raises BackendError as `here` does."""
     tunnels = [link for link in links if link.kind == "vxlan" and link.vni and link.master]
     local = {link.local for link in tunnels}
     if len(local) != 1 or 0 in local:

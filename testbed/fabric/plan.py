@@ -1,7 +1,8 @@
-"""From a plan to the fabric's parts: names, addresses and AS numbers, all derived and none looked up.
+"""Derive a fabric's parts from its plan: names, addresses and AS numbers. Nothing is looked up.
 
-For: knowing a fabric before it is there, and again when it is. Not for: making it (up.py). Every namespace is
-`tb-<plan's name>-…`; addresses lie inside of them alone, so that fabrics side by side may have the same ones.
+For: knowing a fabric before it is up, and finding it again later. Not for: making it (up.py). Source: RFC
+6996, RFC 3021. Every namespace is named `tb-<plan's name>-…`. Addresses exist inside the namespaces only, so
+several fabrics can have the same ones.
 """
 
 from __future__ import annotations
@@ -10,17 +11,14 @@ from testbed.fabric.model import Endpoint, Fabric, Host, Plan, Tor, Uplink
 from testbed.fabric.ownership import namespace
 
 _FIRST_HOST_ASN, _FIRST_TOR_ASN = 65_100, 64_512
-"""Private ones (RFC 6996), of two octets so that route targets derived from them are not cut off."""
+"""Private AS numbers (RFC 6996) of two octets, so that route targets derived from them are not truncated."""
 
 OVERLAY_PREFIX_LENGTH = 16
 UPLINK_PREFIX_LENGTH = 31
 
-TUNNEL_OVERHEAD_BYTES = 50
-"""What VXLAN adds to a packet: Ethernet 14, VXLAN 8, UDP 8, IPv4 20."""
-
 
 def fabric_of(plan: Plan) -> Fabric:
-    """The parts of a fabric."""
+    """Return the parts of a fabric."""
     hosts = tuple(_host(plan, index) for index in range(plan.hosts))
     return Fabric(plan, hosts, tuple(_tor(plan, index) for index in range(plan.tors)))
 
@@ -69,6 +67,6 @@ def _port(host: int) -> str:
 
 
 def _uplink_address(tor: int, host: int, end: int) -> str:
-    """end: 0 the ToR's, 1 the host's (RFC 3021: both addresses of a /31 are hosts')."""
+    """end: 0 for the ToR's address, 1 for the host's (RFC 3021: both addresses of a /31 are usable)."""
     number = 2 * host + end
     return f"172.{16 + tor}.{number // 256}.{number % 256}"

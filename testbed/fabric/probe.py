@@ -1,9 +1,11 @@
-"""Numbered datagrams between applications, and the gaps in which they do not arrive.
+"""Send numbered datagrams between applications, and record the gaps in their arrival.
 
-For: what a fault does to flows, as their receiver sees it: one process that sends them all and one that
-receives them all. Not for: breaking anything (faults.py), nor what gaps mean (lab.fabric.real). Arrivals have
-the kernel's time stamps, so that a receiver that is late sees no gap. Flows differ in their ports and so take
-different paths. What costs is the way of a datagram through the kernel, so that flows may be thinned while
+For: what a fault does to flows, as the receiver sees it. One process sends all flows and one receives them.
+Not for: breaking anything (faults.py) or interpreting gaps (lab.fabric.real). Source: socket(7)
+(SO_TIMESTAMPNS).
+
+Arrivals have the kernel's time stamps, so a receiver that is late sees no gap. Flows differ in their ports
+and so take different paths. A datagram's way through the kernel is what costs, so flows may be thinned while
 nothing is expected. `python -m testbed.fabric.probe send|receive …` are the processes.
 """
 
@@ -19,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from testbed.fabric.model import Endpoint
 from twinbed import BackendError
 
 THINNED = 10
-"""A thinned flow sends one datagram where it otherwise sends so many."""
+"""A thinned flow sends one datagram in this many."""
 
 _FIRST_PORT, _FIRST_SOURCE_PORT = 20_000, 30_000
 _PAYLOAD = struct.Struct("!IQ")
@@ -47,7 +49,7 @@ _SIGNALS = (_DENSE, _THIN, _END)
 
 @dataclass(frozen=True, slots=True)
 class Flows:
-    """From one endpoint to another: `count` flows of rate_per_s datagrams each."""
+    """Flows from one endpoint to another. count: their number; rate_per_s: datagrams per second of each."""
 
     source: Endpoint
     destination: Endpoint
@@ -57,7 +59,11 @@ class Flows:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Between two arrivals of a flow (CLOCK_MONOTONIC) `lost` numbers are missing, one at least."""
+    """Missing datagrams between two arrivals of a flow.
+
+    begin_ns, end_ns: the arrivals before and after (CLOCK_MONOTONIC, ns); lost: missing datagrams, at least
+    1.
+    """
 
     flow: int
     begin_ns: int
@@ -66,14 +72,17 @@ class Gap:
 
     @property
     def length_s(self) -> float:
-        """Between the last arrival before and the first after."""
+        """Time between the arrivals before and after the gap, s."""
         return (self.end_ns - self.begin_ns) / _SECOND_NS
 
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Datagrams of all flows. lost: never came; late: came after a later one of their flow; twice: came once
-    more. received: all that came, with those."""
+    """Counts of datagrams of all flows.
+
+    received: all that arrived; lost: never arrived; late: arrived after a later one of their flow; twice:
+    arrived again.
+    """
 
     received: int
     lost: int
@@ -82,17 +91,17 @@ class Received:
 
 
 class Probing:
-    """Flows that are sent and received. files: one per Flows, which `gaps` reads at any time."""
+    """Flows that are being sent and received. files: one per Flows; `gaps` reads them at any time."""
 
     def __init__(self, files: tuple[Path, ...], sender: subprocess.Popen[bytes] | None) -> None:
         self.files, self._sender = files, sender
 
     def thin(self) -> None:
-        """One datagram in THINNED is sent from now on: gaps are known as much less well."""
+        """Send one datagram in THINNED from now on. Gaps are then known that much less exactly."""
         self._tell(_THIN)
 
     def dense(self) -> None:
-        """All are sent again from the next moment on; so it begins."""
+        """Send all datagrams again, as at the beginning."""
         self._tell(_DENSE)
 
     def _tell(self, number: signal.Signals) -> None:
@@ -102,14 +111,14 @@ class Probing:
 
 @contextmanager
 def probing(flows: Sequence[Flows], folder: Path) -> Iterator[Probing]:
-    """Sends and receives while the block runs; all rates are one. It begins when something of every flow has
-    arrived: a gap that no arrival precedes is not known of.
+    """Send and receive while the block runs. All flows must have the same rate.
 
-    Raises BackendError when a process does not start, or a flow does not arrive within 30 s.
+    The block begins when a datagram of every flow has arrived, because a gap before the first arrival is not
+    noticed. Raises BackendError if a process does not start, or a flow does not arrive within 30 s.
     """
     files = tuple(folder / f"flows-{index}.txt" for index in range(len(flows)))
-    for each in files:
-        each.write_text("")
+    for file in files:
+        file.write_text("")
     if not flows:
         yield Probing(files, None)
         return
@@ -117,7 +126,7 @@ def probing(flows: Sequence[Flows], folder: Path) -> Iterator[Probing]:
     try:
         sender = _started("send", flows, files)
         try:
-            _await_all(receiver, sum(each.count for each in flows))
+            _await_all(receiver, sum(pair.count for pair in flows))
             yield Probing(files, sender)
         finally:
             _end(sender)
@@ -126,21 +135,21 @@ def probing(flows: Sequence[Flows], folder: Path) -> Iterator[Probing]:
 
 
 def gaps(file: Path) -> list[Gap]:
-    """The gaps that have ended, in the order of their ends."""
+    """Return the gaps that have ended, in the order of their ends."""
     rows = (line.split() for line in file.read_text().splitlines() if line.endswith("."))
-    return [Gap(*(int(each) for each in row[:4])) for row in rows if len(row) == 5]
+    return [Gap(*map(int, row[:4])) for row in rows if len(row) == 5]
 
 
 def received(file: Path) -> Received:
-    """All that came, after the end of `probing`. Raises BackendError where nothing is written."""
+    """Return the counts, after the end of `probing`. Raises BackendError if none were written."""
     for line in reversed(file.read_text().splitlines()):
         if line.startswith("{"):
             return Received(**json.loads(line))
     raise BackendError(f"{file}: the receiver did not end; measure again")
 
 
-class Hearing:
-    """What came of a flow, from the numbers alone."""
+class FlowHearing:
+    """Derive a flow's gaps and counts from the numbers of the datagrams that arrive."""
 
     def __init__(self, flow: int) -> None:
         self._flow = flow
@@ -150,11 +159,11 @@ class Hearing:
 
     @property
     def lost(self) -> int:
-        """So many numbers are missing now."""
+        """Number of datagrams that are missing now."""
         return len(self._missing)
 
     def take(self, number: int, at_ns: int) -> Gap | None:
-        """One that came; the gap that it ends, if there was one. What came before the first is not missed."""
+        """Take an arrived datagram; return the gap that it ends, if any. None is missed before the first."""
         self.received += 1
         if number <= self._last:
             if number in self._missing:
@@ -171,30 +180,30 @@ class Hearing:
         return Gap(self._flow, begin_ns, at_ns, lost) if lost and not first else None
 
 
-def _started(what: str, flows: Sequence[Flows], files: Sequence[Path]) -> subprocess.Popen[bytes]:
+def _started(role: str, flows: Sequence[Flows], files: Sequence[Path]) -> subprocess.Popen[bytes]:
     namespace = flows[0].source.namespace
-    asked = json.dumps([asdict(each) for each in flows])
+    pairs = json.dumps([asdict(pair) for pair in flows])
     process = popen_in(
         namespace,
-        [sys.executable, "-m", "testbed.fabric.probe", what, asked, *map(str, files)],
+        [sys.executable, "-m", "testbed.fabric.probe", role, pairs, *map(str, files)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
     assert process.stderr is not None
     if process.stdout.readline() != _READY:
-        said = process.stderr.read().decode(errors="replace").strip().splitlines()
+        lines = process.stderr.read().decode(errors="replace").strip().splitlines()
         process.wait()
-        raise BackendError(f"probe in {namespace} does not start: {said[-1] if said else 'it has ended'}")
+        raise BackendError(f"probe in {namespace} does not start: {lines[-1] if lines else 'it has ended'}")
     return process
 
 
 def _await_all(receiver: subprocess.Popen[bytes], flows: int) -> None:
     assert receiver.stdout is not None
-    there, _, _ = select.select([receiver.stdout], [], [], _HEARD_WITHIN_S)
-    if not there or receiver.stdout.readline() != _HEARD:
+    ready, _, _ = select.select([receiver.stdout], [], [], _HEARD_WITHIN_S)
+    if not ready or receiver.stdout.readline() != _HEARD:
         raise BackendError(
-            f"probe: of {flows} flows some do not arrive within {_HEARD_WITHIN_S:g} s; is the fabric whole?"
+            f"probe: some of {flows} flows do not arrive within {_HEARD_WITHIN_S:g} s; is the fabric whole?"
         )
 
 
@@ -208,80 +217,78 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _send(flows: Sequence[Flows]) -> None:
     sockets = []
-    for each in flows:
-        with in_namespace(each.source.namespace):
-            for flow in range(each.count):
-                made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-                made.bind((each.source.address, _FIRST_SOURCE_PORT + flow))
-                made.connect((each.destination.address, _FIRST_PORT + flow))
-                made.setblocking(False)
-                sockets.append((flow, made))
+    for pair in flows:
+        with in_namespace(pair.source.namespace):
+            for flow in range(pair.count):
+                sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                sender.bind((pair.source.address, _FIRST_SOURCE_PORT + flow))
+                sender.connect((pair.destination.address, _FIRST_PORT + flow))
+                sender.setblocking(False)
+                sockets.append((flow, sender))
     _ready()
     interval_ns = dense_ns = round(_SECOND_NS / flows[0].rate_per_s)
     number, due_ns = 0, time.monotonic_ns()
     while True:
-        for flow, made in sockets:
-            try:
-                made.send(_PAYLOAD.pack(flow, number))
-            except OSError:
-                # Its number is missing then, as if it had been lost on the way.
-                continue
+        for flow, sender in sockets:
+            # A datagram that cannot be sent is missing, as if it had been lost on the way.
+            with suppress(OSError):
+                sender.send(_PAYLOAD.pack(flow, number))
         number += 1
         due_ns += interval_ns
         ahead_ns = due_ns - time.monotonic_ns()
-        # After a stall nothing is made up for: a burst would fill queues.
+        # Nothing is made up for after a stall, because a burst would fill queues.
         due_ns -= min(ahead_ns, 0)
-        told = signal.sigtimedwait(_SIGNALS, max(ahead_ns, 0) / 1e9)
-        if told is None:
+        received = signal.sigtimedwait(_SIGNALS, max(ahead_ns, 0) / 1e9)
+        if received is None:
             continue
-        if told.si_signo == _END:
+        if received.si_signo == _END:
             return
-        interval_ns = dense_ns * (THINNED if told.si_signo == _THIN else 1)
+        interval_ns = dense_ns * (THINNED if received.si_signo == _THIN else 1)
         due_ns = time.monotonic_ns()
 
 
 def _receive(flows: Sequence[Flows], files: Sequence[Path]) -> None:
     sockets = []
-    for each in flows:
-        with in_namespace(each.destination.namespace):
-            sockets.append([_listening(each.destination.address, flow) for flow in range(each.count)])
-    heard = [[Hearing(flow) for flow in range(each.count)] for each in flows]
+    for pair in flows:
+        with in_namespace(pair.destination.namespace):
+            sockets.append([_listening(pair.destination.address, flow) for flow in range(pair.count)])
+    heard = [[FlowHearing(flow) for flow in range(pair.count)] for pair in flows]
     _ready()
     ended = all_heard = False
     while not ended:
-        told = signal.sigtimedwait(_SIGNALS, _READ_EVERY_S)
-        # What was sent before the end is there by now.
-        ended = told is not None and told.si_signo == _END
+        received_signal = signal.sigtimedwait(_SIGNALS, _READ_EVERY_S)
+        # Whatever was sent before the end has arrived by now.
+        ended = received_signal is not None and received_signal.si_signo == _END
         offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
         for listening, hearing, file in zip(sockets, heard, files, strict=True):
             lines = [
                 f"{gap.flow} {gap.begin_ns} {gap.end_ns} {gap.lost} .\n"
-                for made, each in zip(listening, hearing, strict=True)
-                for gap in _waiting(made, each, offset_ns)
+                for receiver, flow in zip(listening, hearing, strict=True)
+                for gap in _waiting(receiver, flow, offset_ns)
             ]
             if lines:
                 with file.open("a") as out:
                     out.write("".join(lines))
-        if not all_heard and all(each.received for hearing in heard for each in hearing):
+        if not all_heard and all(flow.received for hearing in heard for flow in hearing):
             all_heard = True
             _say(_HEARD)
     for hearing, file in zip(heard, files, strict=True):
-        total = {key: sum(getattr(each, key) for each in hearing) for key in Received.__slots__}
+        total = {key: sum(getattr(flow, key) for flow in hearing) for key in Received.__slots__}
         with file.open("a") as out:
             out.write(json.dumps(total) + "\n")
 
 
 def _listening(address: str, flow: int) -> socket.socket:
-    made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
-    made.bind((address, _FIRST_PORT + flow))
-    made.setblocking(False)
-    return made
+    receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    receiver.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _BUFFER_BYTES)
+    receiver.bind((address, _FIRST_PORT + flow))
+    receiver.setblocking(False)
+    return receiver
 
 
-def _waiting(source: socket.socket, hearing: Hearing, offset_ns: int) -> Iterator[Gap]:
-    """Reads what waits; the gaps that it ends."""
+def _waiting(source: socket.socket, hearing: FlowHearing, offset_ns: int) -> Iterator[Gap]:
+    """Read the datagrams that wait; yield the gaps that they end."""
     while True:
         try:
             datagram, ancillary, _, _ = source.recvmsg(64, _ANCILLARY_BYTES)
@@ -295,7 +302,7 @@ def _waiting(source: socket.socket, hearing: Hearing, offset_ns: int) -> Iterato
 
 
 def _ready() -> None:
-    # They wait until they are asked for (sigtimedwait).
+    # The signals stay pending until sigtimedwait takes them.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     os.setpriority(os.PRIO_PROCESS, 0, _NICE)
     _say(_READY)
@@ -307,16 +314,16 @@ def _say(line: bytes) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """One of the two processes, until SIGTERM."""
-    what, asked, *files = arguments
+    """Run one of the two processes until SIGTERM."""
+    role, pairs, *files = arguments
     flows = [
-        Flows(**{**each, **{key: Endpoint(**each[key]) for key in ("source", "destination")}})
-        for each in json.loads(asked)
+        Flows(**{**pair, **{key: Endpoint(**pair[key]) for key in ("source", "destination")}})
+        for pair in json.loads(pairs)
     ]
-    if what == "send":
+    if role == "send":
         _send(flows)
     else:
-        _receive(flows, [Path(each) for each in files])
+        _receive(flows, [Path(file) for file in files])
     return 0
 
 

@@ -1,7 +1,7 @@
-"""By which uplinks every host's kernel reaches every other, asked in a fraction of a millisecond.
+"""Read over which uplinks every host's kernel reaches every other, in a fraction of a millisecond.
 
-For: waiting for a failover or its end without disturbing it. Not for: whether a fabric is complete
-(up.converged), which asks for more and costs more.
+For: waiting for a failover or its end without disturbing it. Not for: checking whether a fabric is complete
+(up.converged checks more and costs more). Source: rtnetlink(7).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from testbed.fabric.model import Fabric
 
 
 class Reach:
-    """Of a fabric that is up."""
+    """The routes between the hosts of a fabric that is up."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._hosts = {host.index: int(IPv4Address(host.loopback)) for host in fabric.hosts}
@@ -25,32 +25,32 @@ class Reach:
             with in_namespace(host.namespace):
                 self._tables[host.index] = Steering(
                     [
-                        Hop(socket.if_nametoindex(each.device), int(IPv4Address(each.gateway)))
-                        for each in host.uplinks
+                        Hop(socket.if_nametoindex(uplink.device), int(IPv4Address(uplink.gateway)))
+                        for uplink in host.uplinks
                     ]
                 )
 
     def close(self) -> None:
-        """Gives the sockets back."""
-        for each in self._tables.values():
-            each.shut()
+        """Close the sockets."""
+        for table in self._tables.values():
+            table.shut()
 
     def whole(self) -> bool:
-        """Whether everybody reaches everybody by every uplink."""
+        """Return whether every host reaches every other over every uplink."""
         return all(len(hops) == self._uplinks for _, _, hops in self._all())
 
     def without(self, host: int, uplink: int) -> bool:
-        """Whether nobody's routes to or from a host use its uplink any more."""
-        return not any(uplink in hops for here, other, hops in self._all() if host in (here, other))
+        """Return whether no route to or from a host uses its uplink any more."""
+        return not any(uplink in hops for source, other, hops in self._all() if host in (source, other))
 
     def _all(self) -> list[tuple[int, int, frozenset[int]]]:
-        """(host, other host, uplinks of the first)."""
-        found = []
-        for here, table in self._tables.items():
+        """Return (host, other host, uplinks of the first) for all pairs."""
+        pairs = []
+        for host, table in self._tables.items():
             main, _ = table.read()
-            found += [
-                (here, other, main.get(address, frozenset()))
+            pairs += [
+                (host, other, main.get(address, frozenset()))
                 for other, address in self._hosts.items()
-                if other != here
+                if other != host
             ]
-        return found
+        return pairs

@@ -1,7 +1,8 @@
-"""Stalls of the whole machine: times in which nobody ran, so that what is measured then is not the fabric's.
+"""Record stalls of the whole machine, so that they are not blamed on the fabric.
 
-For: a process with real-time priority on every CPU, which notes when it was woken too late. Not for: what a
-stall does to a measurement (lab.fabric.real). `python -m testbed.fabric.sentinel OUT SECONDS-OF-A-STALL`.
+For: a process with real-time priority on every CPU that notes when it was woken too late. Not for: deciding
+what a stall means for a measurement (lab.fabric.real). Source: sched(7). `python -m testbed.fabric.sentinel
+OUT SECONDS-OF-A-STALL` is the process.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pathlib import Path
 from twinbed import BackendError
 
 FLOOR_S = 0.02
-"""From this length on a stall is noted."""
+"""Shortest stall that is recorded, s."""
 
 _PR_SET_PDEATHSIG = 1
 _NAP_S = 0.002
@@ -30,7 +31,7 @@ _START_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """A CPU ran nobody of ours from begin_ns to end_ns (CLOCK_MONOTONIC)."""
+    """A CPU ran no process of ours from begin_ns to end_ns (CLOCK_MONOTONIC, ns)."""
 
     cpu: int
     begin_ns: int
@@ -39,9 +40,9 @@ class Stall:
 
 @contextmanager
 def sentinel(out: Path, floor_s: float = FLOOR_S) -> Iterator[None]:
-    """Watches every CPU of this process while the block runs; `read(out)` has the stalls.
+    """Watch every CPU of this process while the block runs. `read(out)` returns the stalls.
 
-    Raises BackendError where it cannot have real-time priority: a stall would be anybody's.
+    Raises BackendError without real-time priority, because a busy process would then look like a stall.
     """
     out.write_text("")
     command = [sys.executable, "-m", "testbed.fabric.sentinel", str(out), str(floor_s)]
@@ -58,23 +59,23 @@ def sentinel(out: Path, floor_s: float = FLOOR_S) -> Iterator[None]:
 
 
 def read(path: Path) -> list[Stall]:
-    """What was noted, in the order of its ends; a line that is not whole yet is left out."""
+    """Return the recorded stalls, in the order of their ends. An incomplete line is left out."""
     return [Stall(*map(int, line.split())) for line in path.read_text().splitlines() if line.count(" ") == 2]
 
 
 def lengths_s(stalls: Sequence[Stall]) -> list[float]:
-    """Seconds; stalls of several CPUs that overlap are one, of the machine."""
+    """Return the lengths of the machine's stalls, s. Overlapping stalls of several CPUs are one."""
     spans: list[tuple[int, int]] = []
-    for each in sorted(stalls, key=lambda each: each.begin_ns):
-        if spans and each.begin_ns < spans[-1][1]:
-            spans[-1] = spans[-1][0], max(spans[-1][1], each.end_ns)
+    for stall in sorted(stalls, key=lambda stall: stall.begin_ns):
+        if spans and stall.begin_ns < spans[-1][1]:
+            spans[-1] = spans[-1][0], max(spans[-1][1], stall.end_ns)
         else:
-            spans.append((each.begin_ns, each.end_ns))
+            spans.append((stall.begin_ns, stall.end_ns))
     return [(end_ns - begin_ns) / 1e9 for begin_ns, end_ns in spans]
 
 
 def _end_with_the_parent(number: int) -> None:
-    """Nothing of us outlives who asked, however that ends (prctl(2), PR_SET_PDEATHSIG)."""
+    """End this process when its parent ends, however that happens (prctl(2), PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
 
 
@@ -92,7 +93,7 @@ def _watch(cpu: int, out: int, floor_ns: int) -> None:
 
 
 def main(out: str, floor_s: str) -> int:
-    """Watches until SIGTERM."""
+    """Watch until SIGTERM."""
     _end_with_the_parent(signal.SIGKILL)
     file = os.open(out, os.O_WRONLY | os.O_APPEND)
     children = []

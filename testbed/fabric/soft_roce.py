@@ -1,9 +1,10 @@
-"""RDMA over the fabric: rdma_rxe (soft RoCE) in VMs, and perftest's tools between two of them.
+"""Run RDMA over the fabric: rdma_rxe (soft RoCE) in VMs, and perftest's tools between two of them.
 
-For: what a queue pair sees of a fault. Not for: breaking anything (faults.py), nor what it means
-(lab.fabric.real.soft_roce). A VM is an endpoint like others (guests.py), so that overlay and failover are the
-hosts'. Two things of rdma_rxe are not as hardware has them (drivers/infiniband/sw/rxe/rxe_comp.c of Linux
-6.1): a retry count of 7 is for ever, and its timers tick with the kernel's jiffies.
+For: what a queue pair notices of a fault. Not for: breaking anything (faults.py) or interpreting it
+(lab.fabric.real.soft_roce). Source: perftest; drivers/infiniband/sw/rxe/rxe_comp.c of Linux 6.1.
+
+A VM is an endpoint like any other (guests.py), so overlay and failover are its host's. rdma_rxe differs from
+hardware in two points: a retry count of 7 means for ever, and its timers tick with the kernel's jiffies.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from testbed.vm import Completed
 from twinbed import BackendError
 
 TIMEOUT = 14
-"""perftest's own exponent of the ACK timeout: 4.096 µs · 2^14 = 67 ms."""
+"""perftest's default exponent of the ACK timeout: 4.096 µs · 2^14 = 67 ms."""
 
 CM_TIMEOUT = 19
-"""Of the kernel's connection manager for RoCE (drivers/infiniband/core/cma.c): 2.1 s."""
+"""Exponent of the kernel's connection manager (drivers/infiniband/core/cma.c): 2.1 s."""
 
 RETRIES_USED_UP = "Failed status 12"
-"""IBV_WC_RETRY_EXC_ERR: nobody answered the last retry either, and the queue pair is in error."""
+"""IBV_WC_RETRY_EXC_ERR: the last retry was not answered either, and the queue pair is in error."""
 
 _LINK = "rxe0"
 _PORT = 18515
@@ -45,7 +46,7 @@ rdma link show {_LINK}/1 >/dev/null 2>&1 || rdma link add {_LINK} type rxe netde
 
 _LISTENS = f"{{ ss -ltn | grep -q :{_PORT} || rdma resource show cm_id 2>/dev/null | grep -q LISTEN; }}"
 
-# Which of the device's addresses is the IPv4 one (RoCE v2) is found out: fe80:: may come before it.
+# Finds the device's IPv4 address (RoCE v2), because fe80:: may come before it.
 _GID = f"""
 gid=$(grep -l ffff: /sys/class/infiniband/{_LINK}/ports/1/gids/* 2>/dev/null | head -n 1)
 gid=${{gid##*/}}
@@ -54,9 +55,13 @@ gid=${{gid##*/}}
 
 @dataclass(frozen=True, slots=True)
 class PingPong:
-    """round_s: float64[n], there and back, none where it broke; began_ns, ended_ns: when the first began, and
-    when the end was told (CLOCK_MONOTONIC of this machine); error: what perftest complained of
-    (RETRIES_USED_UP), None where it ran to its end."""
+    """Result of a latency test.
+
+    round_s: round-trip times, float64[n], s; empty if the test broke.
+    began_ns, ended_ns: when the first round began and when the end was reported (this machine's
+    CLOCK_MONOTONIC, ns).
+    error: perftest's error (such as RETRIES_USED_UP); None if it ran to its end.
+    """
 
     round_s: NDArray[np.float64]
     began_ns: int
@@ -65,21 +70,21 @@ class PingPong:
 
     @property
     def at_ns(self) -> NDArray[np.int64]:
-        """int64[n], when each round began."""
+        """When each round began, int64[n], CLOCK_MONOTONIC, ns."""
         before_s = np.cumsum(self.round_s) - self.round_s
         return self.began_ns + np.rint(before_s * 1e9).astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """average_bps: of payload; error: as PingPong's."""
+    """Result of a bandwidth test. average_bps: payload, bits per second; error: as in PingPong."""
 
     average_bps: float
     error: str | None
 
 
 def prepare(guest: Guest) -> None:
-    """Gives a VM its RDMA device. Raises BackendError where its kernel has none."""
+    """Give a VM its RDMA device. Raises BackendError if its kernel has none."""
     guest.do(_PREPARE)
 
 
@@ -93,33 +98,38 @@ def ping_pong(
     retry_count: int | None = None,
     on_begin: Callable[[], None] = lambda: None,
 ) -> PingPong:
-    """`ib_send_lat` of 2 bytes from client to server.
+    """Run `ib_send_lat` with 2 bytes from client to server.
 
-    timeout_s: for all of it; timeout: exponent of the ACK timeout; retry_count: with one, the connection
-    manager connects the two and sets the ACK timeout (CM_TIMEOUT); without one perftest does, with 7 retries;
-    on_begin: called from this thread when the first round begins. Raises BackendError when the two do not
-    find each other.
+    timeout_s: for the whole test, s.
+    timeout: exponent of the ACK timeout.
+    retry_count: if given, the connection manager connects the two and sets the ACK timeout (CM_TIMEOUT);
+    otherwise perftest does, with 7 retries.
+    on_begin: called from this thread when the first round begins.
+
+    Raises BackendError if the two do not find each other.
     """
     budget = f"-u {timeout}" if retry_count is None else f"-R --retry_count={retry_count}"
     options = f"-n {rounds} -s 2 -U {budget}"
     ran = _pair(client, server, "ib_send_lat", options, timeout_s, on_begin)
-    usec = [float(each) for each in _LATENCY.findall(ran.client.stdout)]
-    # What is reported is half of a round.
+    usec = [float(number) for number in _LATENCY.findall(ran.client.stdout)]
+    # perftest reports half of a round trip.
     return PingPong(np.array(usec) * 2e-6, ran.began_ns, ran.ended_ns, _error(ran.client))
 
 
 def write_stream(
     client: Guest, server: Guest, *, duration_s: int, timeout: int = TIMEOUT, size_bytes: int = 65_536
 ) -> Stream:
-    """`ib_write_bw` from client to server. Raises as ping_pong does."""
+    """Run `ib_write_bw` from client to server. Raises as ping_pong does."""
     options = f"-D {duration_s} -s {size_bytes} -u {timeout} --report_gbits"
     ran = _pair(client, server, "ib_write_bw", options, duration_s + _START_S)
-    found = _BANDWIDTH.search(ran.client.stdout)
-    return Stream(float(found["average"]) * 1e9 if found else float("nan"), _error(ran.client))
+    match = _BANDWIDTH.search(ran.client.stdout)
+    return Stream(float(match["average"]) * 1e9 if match else float("nan"), _error(ran.client))
 
 
 @dataclass(frozen=True, slots=True)
-class _Ran:
+class _PairRun:
+    """client: the client's end; began_ns, ended_ns: as in PingPong."""
+
     client: Completed
     began_ns: int
     ended_ns: int
@@ -132,42 +142,48 @@ def _pair(
     options: str,
     timeout_s: float,
     on_begin: Callable[[], None] = lambda: None,
-) -> _Ran:
-    """A tool's two ends. began_ns: when the client said the heading of its results, which it says before it
-    begins; ended_ns: what it said next."""
+) -> _PairRun:
+    """Run a tool's two ends.
+
+    began_ns: the client printed its heading, just before it began; ended_ns: its next output.
+    """
     command = f"{_GID}\nexec stdbuf -oL {tool} -d {_LINK} -x $gid -F {options}"
     waits = f"until {_LISTENS}; do kill -0 $! || exit 1; sleep 0.1; done"
     waiting = f"({command}) & {waits}; echo listening; wait $!"
     listening = threading.Event()
-    said: list[int] = []
+    outputs_ns: list[int] = []
 
-    def heard(_: str, data: bytes) -> None:
+    def on_server_output(_: str, data: bytes) -> None:
         if b"listening" in data:
             listening.set()
 
-    def told(_: str, data: bytes) -> None:
-        if said or b"#bytes" in data:
-            said.append(time.monotonic_ns())
-            if len(said) == 1:
+    def on_client_output(_: str, data: bytes) -> None:
+        if outputs_ns or b"#bytes" in data:
+            outputs_ns.append(time.monotonic_ns())
+            if len(outputs_ns) == 1:
                 on_begin()
 
     with ThreadPoolExecutor(1) as pool:
-        serving = pool.submit(server.vm.run, ["/bin/sh", "-c", waiting], timeout_s, on_output=heard)
+        serving = pool.submit(
+            server.vm.run, ["/bin/sh", "-c", waiting], timeout_s, on_output=on_server_output
+        )
         while not listening.wait(0.1):
             if serving.done():
                 raise BackendError(f"{tool} in the VM of {server.host.namespace}: {_last(serving.result())}")
-        done = client.vm.run(["/bin/sh", "-c", f"{command} {server.address}"], timeout_s, on_output=told)
+        done = client.vm.run(
+            ["/bin/sh", "-c", f"{command} {server.address}"], timeout_s, on_output=on_client_output
+        )
         serving.result()
-    if not said:
+    if not outputs_ns:
         raise BackendError(f"{tool} in the VM of {client.host.namespace}: {_last(done)}")
-    return _Ran(done, said[0], said[1] if len(said) > 1 else time.monotonic_ns())
+    return _PairRun(done, outputs_ns[0], outputs_ns[1] if len(outputs_ns) > 1 else time.monotonic_ns())
 
 
 def _error(done: Completed) -> str | None:
     if done.rc == 0:
         return None
-    found = _FAILED.search(done.stdout + done.stderr)
-    return found[0] if found else f"exit code {done.rc}"
+    match = _FAILED.search(done.stdout + done.stderr)
+    return match[0] if match else f"exit code {done.rc}"
 
 
 def _last(done: Completed) -> str:

@@ -1,7 +1,8 @@
-"""What is written down about a fabric: its plan and whose it is, in /run/twinbed/fabric/<name>/fabric.json.
+"""Keep a fabric's plan and owner in /run/twinbed/fabric/<name>/fabric.json.
 
-For: finding a fabric again from another process. Not for: removing one, for which its marks are enough
-(ownership.py). The file is written before anything is made and removed last.
+For: finding a fabric again from another process. Not for: removing one; its marks suffice for that
+(ownership.py).
+Source: our design. The file is written before anything is made, and removed last.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
+from control.fabric import BfdTimers
 from testbed.containers.ownership import RUN_ROOT, is_alive, make_directory
-from testbed.fabric.model import BfdTimers, Plan
+from testbed.fabric.model import Plan
 from testbed.fabric.ownership import STATE_ROOT, state_folder
 from twinbed import BackendError, ScenarioError
 
@@ -21,17 +23,17 @@ _FILE = "fabric.json"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """owner: a run (testbed.containers.ownership): of the process that made it, or a lasting one."""
+class FabricState:
+    """A fabric's plan and owner (a run of testbed.containers.ownership, its maker's or lasting)."""
 
     plan: Plan
     owner: str
 
 
-def claim(state: State) -> None:
-    """Takes the name, so that nobody sees it taken without its file.
+def claim(state: FabricState) -> None:
+    """Claim the fabric's name and write its file, atomically.
 
-    Raises BackendError when somebody has it or nothing can be written.
+    Raises BackendError if the name is in use or nothing can be written.
     """
     folder = state_folder(state.plan.name)
     new = make_directory(STATE_ROOT.name, f".{state.owner}")
@@ -45,8 +47,8 @@ def claim(state: State) -> None:
         raise BackendError(f"{folder}: cannot be made ({error.strerror}); run as root") from error
 
 
-def write(state: State) -> None:
-    """Replaces what is written, at once or not at all. Raises BackendError where that is not possible."""
+def write(state: FabricState) -> None:
+    """Replace a fabric's file, atomically. Raises BackendError if that is not possible."""
     path = state_folder(state.plan.name) / _FILE
     new = path.with_suffix(".new")
     try:
@@ -56,13 +58,13 @@ def write(state: State) -> None:
         raise BackendError(f"{path}: cannot be written ({error.strerror}); run as root") from error
 
 
-def read(name: str) -> State:
-    """Raises BackendError where nothing (whole) is written of a fabric of that name."""
+def read(name: str) -> FabricState:
+    """Return a fabric's state. Raises BackendError if there is no complete file of that name."""
     path = state_folder(name) / _FILE
     try:
-        found = json.loads(path.read_text())
-        plan = {**found["plan"], "bfd": BfdTimers(**found["plan"]["bfd"])}
-        return State(Plan(**plan), found["owner"])
+        written = json.loads(path.read_text())
+        plan = {**written["plan"], "bfd": BfdTimers(**written["plan"]["bfd"])}
+        return FabricState(Plan(**plan), written["owner"])
     except PermissionError as error:
         raise BackendError(f"{path}: cannot be read ({error.strerror}); run as root") from error
     except FileNotFoundError:
@@ -71,11 +73,13 @@ def read(name: str) -> State:
             "twinbed testbed status lists what is there"
         ) from None
     except (OSError, ValueError, KeyError, TypeError, ScenarioError) as error:
-        raise BackendError(f"{path}: not to be understood ({error}); twinbed testbed down {name}") from error
+        raise BackendError(
+            f"{path}: cannot be understood ({error}); remove it: twinbed testbed down {name}"
+        ) from error
 
 
 def owner_of(name: str) -> str | None:
-    """Whose a fabric is, though its plan is of another version of this program; None where nobody's."""
+    """Return a fabric's owner, even if its plan was written by another version; None if there is none."""
     try:
         owner = json.loads((state_folder(name) / _FILE).read_text())["owner"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -84,28 +88,28 @@ def owner_of(name: str) -> str | None:
 
 
 def forget(name: str) -> None:
-    """Removes the file and whatever else is in its folder, and the folders above when they are empty."""
+    """Remove the file and everything else in its folder, and the folders above if they are empty."""
     shutil.rmtree(state_folder(name), ignore_errors=True)
-    for each in (STATE_ROOT, RUN_ROOT):
+    for folder in (STATE_ROOT, RUN_ROOT):
         with suppress(OSError):
-            each.rmdir()
+            folder.rmdir()
 
 
 def sweep() -> None:
-    """Removes what processes left that were killed while they took a name."""
+    """Remove what processes left that were killed while they claimed a name."""
     with suppress(OSError):
-        for each in STATE_ROOT.glob(".*"):
-            if not is_alive(each.name.removeprefix(".")):
-                shutil.rmtree(each, ignore_errors=True)
+        for folder in STATE_ROOT.glob(".*"):
+            if not is_alive(folder.name.removeprefix(".")):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def taken(name: str) -> str:
-    """What is said to somebody who wants a name that is in use."""
+    """Return the error message for a name that is in use."""
     return (
         f"a fabric {name} is up already; take another name (--name), "
         f"or remove it first: twinbed testbed down {name}"
     )
 
 
-def _text(state: State) -> str:
+def _text(state: FabricState) -> str:
     return json.dumps({"owner": state.owner, "plan": asdict(state.plan)}, indent=1)

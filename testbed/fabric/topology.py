@@ -1,9 +1,10 @@
-"""A fabric's nodes and cables, made through Mininet's Python API.
+"""Make a fabric's nodes and cables through Mininet's Python API; pyroute2 makes each veth pair.
 
-For: namespaces and veth pairs. Not for: what is configured on them (devices.py). Mininet's nodes live in
-namespaces without a name that end with their shell; here they enter named ones, so that a fabric outlives the
-process that made it. No switch and no controller: ToRs are routers. Mininet's global settings (Mininet.init:
-rmem_max and others) are not applied, so there is nothing to put back.
+For: namespaces and veth pairs. Not for: configuring them (devices.py). Source: Mininet's Node and Link.
+
+Mininet's own nodes live in unnamed namespaces that end with their shell. Ours enter named namespaces, so that
+a fabric outlives the process that made it. There are no switches and no controller, because ToRs are routers.
+Mininet's global settings (Mininet.init: rmem_max and others) are not applied, so nothing has to be restored.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ from mininet.node import Node
 from testbed.fabric.links import environment_of
 from testbed.fabric.model import Fabric
 from testbed.fabric.ownership import NAMESPACES
+from testbed.fabric.rtnetlink import Rtnetlink
 from twinbed import BackendError
 
 _FIRST_INDEX = 10
-"""Of devices: the loopback device has 1."""
+"""Lowest ifindex of a cable's end; the loopback device has 1."""
 
 
 class _NamedNode(Node):  # type: ignore[misc]
-    """A node in a namespace that has the node's name."""
+    """A node whose namespace has the node's name."""
 
     def __init__(self, name: str, **parameters: Any) -> None:
         _ip("netns", "add", name)
-        # False: its shell makes no namespace of its own.
+        # With False, its shell does not make another namespace.
         super().__init__(name, inNamespace=False, **parameters)
 
     def _popen(self, cmd: list[str], **parameters: Any) -> subprocess.Popen[bytes]:
@@ -41,56 +43,57 @@ class _NamedNode(Node):  # type: ignore[misc]
 
 
 class _Plain(Intf):  # type: ignore[misc]
-    """A device that is configured later, together with all others of its node."""
+    """A device that is configured later, together with the other devices of its node."""
 
     def config(self, **_: Any) -> dict[str, str]:
         return {}
 
 
 class _Cable(Link):  # type: ignore[misc]
-    """A veth pair whose ends differ in their index: otherwise the kernel reports a lost carrier up to
-    a second late (linkwatch_urgent_event in net/core/link_watch.c)."""
+    """A veth pair whose ends have different ifindex values.
 
-    def __init__(self, *ends: Node, number: int, **parameters: Any) -> None:
-        self._number = number
+    With equal values the kernel reports a lost carrier up to a second late (linkwatch_urgent_event in
+    net/core/link_watch.c).
+    """
+
+    def __init__(self, *ends: Node, kernel: Rtnetlink, number: int, **parameters: Any) -> None:
+        self._kernel, self._number = kernel, number
         super().__init__(*ends, **parameters)
 
     def makeIntfPair(  # noqa: N802  (as Mininet calls it)
-        self, one: str, other: str, one_mac: str, other_mac: str, here: Node, there: Node, **_: Any
+        self, near: str, far: str, near_mac: str, far_mac: str, _: Node, far_node: Node, **__: Any
     ) -> None:
-        """Makes it. Raises BackendError when the kernel refuses."""
+        """Make the pair. Raises BackendError if the kernel refuses."""
         index = _FIRST_INDEX + 2 * self._number
-        said = here.cmd(
-            f"ip link add name {one} index {index} address {one_mac} type veth "
-            f"peer name {other} index {index + 1} address {other_mac} netns {there.pid}"
-        )
-        if said:
-            raise BackendError(
-                f"link {one} of {here.name}: {said.strip()}; is there a testbed of that name already?"
-            )
+        end = [["IFLA_IFNAME", far], ["IFLA_ADDRESS", far_mac], ["IFLA_NET_NS_PID", far_node.pid]]
+        # pyroute2's keyword `peer` has no place for the peer's index, which is in the header.
+        data = {"attrs": [["VETH_INFO_PEER", {"index": index + 1, "attrs": end}]]}
+        veth = {"attrs": [["IFLA_INFO_KIND", "veth"], ["IFLA_INFO_DATA", data]]}
+        self._kernel("link", "add", near, index=index, address=near_mac, IFLA_LINKINFO=veth)
 
 
 def build(fabric: Fabric) -> None:
-    """Makes all namespaces and cables. Raises BackendError when the kernel refuses one."""
+    """Make all namespaces and cables. Raises BackendError if the kernel refuses one."""
     Mininet.inited = True
     net = Mininet(controller=None, build=False)
     try:
         nodes = {name: net.addHost(name, cls=_NamedNode) for name in fabric.namespaces}
         for host in fabric.hosts:
-            here = nodes[host.namespace]
-            for up in host.uplinks:
-                _link(net, (here, up.device), (nodes[fabric.tors[up.tor].namespace], up.tor_device))
-            for end in host.endpoints:
-                _link(net, (here, end.representor), (nodes[end.namespace], end.device), end.mac)
+            uplinks = [
+                (fabric.tors[up.tor].namespace, {"intfName1": up.device, "intfName2": up.tor_device})
+                for up in host.uplinks
+            ]
+            ends = [
+                (end.namespace, {"intfName1": end.representor, "intfName2": end.device, "addr2": end.mac})
+                for end in host.endpoints
+            ]
+            with Rtnetlink(host.namespace) as kernel:
+                for far, names in (*uplinks, *ends):
+                    cable = {"cls": _Cable, "kernel": kernel, "number": len(net.links), "intf": _Plain}
+                    net.addLink(nodes[host.namespace], nodes[far], **names, **cable)
     finally:
         for node in net.hosts:
             node.terminate()
-
-
-def _link(net: Mininet, one: tuple[Node, str], other: tuple[Node, str], other_mac: str | None = None) -> None:
-    given: dict[str, Any] = {} if other_mac is None else {"addr2": other_mac}
-    given |= {"cls": _Cable, "number": len(net.links), "intf": _Plain}
-    net.addLink(one[0], other[0], intfName1=one[1], intfName2=other[1], **given)
 
 
 def _ip(*arguments: str) -> None:

@@ -1,8 +1,8 @@
-"""A fabric comes up: namespaces, cables, overlay, routing, and the wait until every way is known to all.
+"""Raise a fabric: namespaces, cables, overlay and routing, and wait until every host knows every path.
 
-For: making a fabric and knowing whether it is complete. Not for: taking it down (leftovers.py) nor breaking
-it (faults.py). What is there is asked of the kernel's tables, which traffic follows, and not of the daemons;
-only whether BFD watches is bfdd's to say.
+For: making a fabric, and checking whether it is complete. Not for: taking it down (leftovers.py) or breaking
+it (faults.py). Source: our design. Completeness is read from the kernel's tables, which traffic follows, and
+not from the daemons. Only the BFD sessions are asked of bfdd.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from testbed.fabric.fast_path import processes
 from testbed.fabric.links import run_in
 from testbed.fabric.model import Daemon, Fabric, Host, Plan, Tor
 from testbed.fabric.plan import fabric_of
-from testbed.fabric.state import State, claim, read, write
+from testbed.fabric.state import FabricState, claim, read, write
 from twinbed import BackendError
 
 CONVERGENCE_TIMEOUT_S = 60.0
-"""A fabric of 4 hosts takes a few seconds on an idle machine of two cores."""
+"""Longest wait for convergence, s. A fabric of 4 hosts takes a few seconds on an idle machine of two cores.
+"""
 
 _WORKERS = 8
 _POLL_S = 0.05
@@ -35,25 +36,25 @@ Progress = Callable[[str], None]
 
 
 def up(plan: Plan, *, lasting: bool = False, progress: Progress | None = None) -> Fabric:
-    """Makes a fabric and returns when it has converged.
+    """Make a fabric and return when it has converged.
 
-    lasting: it is to outlive this process; otherwise it is left over as soon as this process has ended.
-    progress: is told what is done now. Raises BackendError when this machine cannot, when a fabric of that
-    name is there, or when something is still missing after CONVERGENCE_TIMEOUT_S; whatever happens, what was
-    made by then is removed.
+    lasting: the fabric outlives this process; otherwise it counts as left over once this process has ended.
+    progress: called with a description of each step. Raises BackendError if this machine cannot make it, if a
+    fabric of that name is up, or if something is missing after CONVERGENCE_TIMEOUT_S. Then everything made so
+    far is removed.
     """
     say = progress or (lambda _: None)
     doctor.require()
     fabric = fabric_of(plan)
     with Interrupts() as interrupts:
         leftovers.make_way(plan.name)
-        claim(State(plan, new_run()))
+        claim(FabricState(plan, new_run()))
         try:
             _make(fabric, say)
             if lasting:
-                write(State(plan, lasting_run(plan.name)))
+                write(FabricState(plan, lasting_run(plan.name)))
         except BaseException:
-            # Ctrl-C again would leave things half removed.
+            # A second Ctrl-C would leave things half removed.
             interrupts.shield()
             leftovers.remove(plan.name)
             raise
@@ -65,9 +66,9 @@ def _make(fabric: Fabric, say: Progress) -> None:
     topology.build(fabric)
     say("addresses and overlay")
     parts = [*fabric.routers, *(end for host in fabric.hosts for end in host.endpoints)]
-    _each(lambda part: devices.set_up(fabric, part), parts)
+    _in_parallel(lambda part: devices.set_up(fabric, part), parts)
     say(f"FRR in {len(fabric.routers)} of them")
-    _each(lambda router: _start(fabric.plan, router), fabric.routers)
+    _in_parallel(lambda router: _start(fabric.plan, router), fabric.routers)
     if fabric.plan.fast_path:
         say(f"the fast path at {len(fabric.hosts)} hosts")
         processes.launch(fabric)
@@ -76,12 +77,12 @@ def _make(fabric: Fabric, say: Progress) -> None:
 
 
 def load(name: str) -> Fabric:
-    """The fabric that is up under a name. Raises BackendError where there is none."""
+    """Return the fabric that is up under a name. Raises BackendError if there is none."""
     return fabric_of(read(name).plan)
 
 
 def wait_converged(fabric: Fabric, within_s: float) -> None:
-    """Returns when nothing is missing. Raises BackendError with what is, after within_s seconds."""
+    """Return when nothing is missing. Raises BackendError naming what is missing after within_s seconds."""
     deadline = time.monotonic() + within_s
     while missing := converged(fabric):
         if time.monotonic() > deadline:
@@ -94,13 +95,13 @@ def wait_converged(fabric: Fabric, within_s: float) -> None:
 
 
 def converged(fabric: Fabric) -> list[str]:
-    """What is missing until every host reaches every other by every ToR; empty: nothing is."""
-    missing = [each for host in fabric.hosts for each in _missing_at_host(fabric, host)]
-    missing += [each for tor in fabric.tors for each in _missing_at_tor(fabric, tor)]
+    """Return what is missing until every host reaches every other over every ToR; empty if nothing is."""
+    missing = [route for host in fabric.hosts for route in _missing_at_host(fabric, host)]
+    missing += [route for tor in fabric.tors for route in _missing_at_tor(fabric, tor)]
     if missing:
         return missing
-    # Asked last, since it costs most.
-    missing = [each for router in fabric.routers for each in _missing_sessions(router)]
+    # The sessions are asked for last, because that costs most.
+    missing = [session for router in fabric.routers for session in _missing_sessions(router)]
     return missing + (processes.missing(fabric) if fabric.plan.fast_path else [])
 
 
@@ -109,8 +110,8 @@ def _start(plan: Plan, router: Host | Tor) -> None:
     frr.start(plan, router.namespace)
 
 
-def _each(do: Callable[[Any], None], parts: Iterable[object]) -> None:
-    """Side by side; after the first error, or Ctrl-C, what has not begun does not begin."""
+def _in_parallel(do: Callable[[Any], None], parts: Iterable[object]) -> None:
+    """Call `do` for all parts in parallel. After the first error, or Ctrl-C, no further call begins."""
     pool = ThreadPoolExecutor(_WORKERS)
     try:
         for _ in pool.map(do, parts):
@@ -120,19 +121,19 @@ def _each(do: Callable[[Any], None], parts: Iterable[object]) -> None:
 
 
 def _missing_at_host(fabric: Fabric, host: Host) -> list[str]:
-    devices_wanted = {each.device for each in host.uplinks}
+    uplinks = {uplink.device for uplink in host.uplinks}
     routes = _next_hops(host.namespace)
     tunnels = {
-        (each["mac"], each["dst"])
-        for each in _table(host.namespace, "bridge", "-j", "fdb", "show", "dev", host.tunnel)
-        if "dst" in each
+        (entry["mac"], entry["dst"])
+        for entry in _table(host.namespace, "bridge", "-j", "fdb", "show", "dev", host.tunnel)
+        if "dst" in entry
     }
     missing = []
     for other in fabric.hosts:
         if other is host:
             continue
-        lacking = devices_wanted - routes.get(other.loopback, set())
-        missing += [f"{host.namespace}: {other.loopback} by {each}" for each in sorted(lacking)]
+        lacking = uplinks - routes.get(other.loopback, set())
+        missing += [f"{host.namespace}: {other.loopback} by {device}" for device in sorted(lacking)]
         for mac in (_BROADCAST, *(end.mac for end in other.endpoints)):
             if (mac, other.loopback) not in tunnels:
                 missing.append(f"{host.namespace}: {mac} at {other.loopback}")
@@ -155,18 +156,18 @@ def _missing_sessions(router: Host | Tor) -> list[str]:
         return [str(error)]
     peers = json.loads(answer)
     wanted = len(router.uplinks) if isinstance(router, Host) else len(router.ports)
-    there = sum(each["status"] == "up" for each in peers)
-    return [] if there >= wanted else [f"{router.namespace}: {there} of {wanted} BFD sessions"]
+    up_now = sum(peer["status"] == "up" for peer in peers)
+    return [] if up_now >= wanted else [f"{router.namespace}: {up_now} of {wanted} BFD sessions"]
 
 
 def _next_hops(namespace: str) -> dict[str, set[str]]:
-    """Devices by which a destination is reached, those without carrier left out."""
-    found: dict[str, set[str]] = {}
+    """Return the devices over which each destination is reached, without those that have no carrier."""
+    devices: dict[str, set[str]] = {}
     for route in _table(namespace, "ip", "-j", "route", "show"):
-        for each in route.get("nexthops", (route,)):
-            if not {"linkdown", "dead"} & set(each.get("flags", ())):
-                found.setdefault(route["dst"], set()).add(each.get("dev", ""))
-    return found
+        for hop in route.get("nexthops", (route,)):
+            if not {"linkdown", "dead"} & set(hop.get("flags", ())):
+                devices.setdefault(route["dst"], set()).add(hop.get("dev", ""))
+    return devices
 
 
 def _table(namespace: str, *command: str) -> list[dict[str, Any]]:

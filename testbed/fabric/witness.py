@@ -1,8 +1,9 @@
-"""What happens between a fault and new routes, seen from outside: BFD's packets, BGP's updates, the routes.
+"""Observe what happens between a fault and new routes: BFD's packets, BGP's updates and the routes.
 
-For: taking a failover apart, to calibrate the twin. Not for: what flows lose (probe.py). It listens at every
-host's uplinks and at the ToRs' ports and changes nothing; a dropped packet is not seen where it would have
-arrived. Packets have the kernel's time stamps, routes the time at which their message was read.
+For: splitting a failover into its steps, to calibrate the twin. Not for: what flows lose (probe.py). Source:
+packet(7), rtnetlink(7), RFC 4271. It listens at every host's uplinks and at the ToRs' ports and changes
+nothing. A dropped packet is not seen where it would have arrived. Packets have the kernel's time stamps;
+routes have the time at which their message was read.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
+from control.fabric import BfdState
 from control.fast_path import bfd
 from testbed.fabric.fast_path.hearing import BFD, packet_socket, waiting
 from testbed.fabric.fast_path.steering import MAIN, messages, route_of
@@ -25,7 +27,7 @@ from testbed.fabric.model import Fabric
 _BGP_PORT, _BGP_UPDATE = 179, 2
 _BGP_MARKER = b"\xff" * 16
 _LONGEST_BYTES = 2048
-# ldb [9]; is it TCP?; ldx the header's length; ldh its ports; is one of them BGP's?; all, or nothing.
+# ldb [9]; is it TCP?; ldx the header's length; ldh its ports; is one of them BGP's?; accept all, or nothing.
 _BGP = (
     (0x30, 0, 0, 9),
     (0x15, 0, 6, 6),
@@ -43,19 +45,21 @@ _WAIT_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
-    """A BFD packet arrived at the end of a link: the host's (at_host) or the ToR's."""
+class BfdSeen:
+    """A BFD packet arrived at an end of a link. at_host: the host's end, not the ToR's; at_ns:
+    CLOCK_MONOTONIC.
+    """
 
     at_ns: int
     host: int
     uplink: int
     at_host: bool
-    state: bfd.State
+    state: BfdState
 
 
 @dataclass(frozen=True, slots=True)
-class Updated:
-    """A BGP update arrived at a host over an uplink."""
+class BgpSeen:
+    """A BGP update arrived at a host over an uplink. at_ns: CLOCK_MONOTONIC."""
 
     at_ns: int
     host: int
@@ -63,8 +67,8 @@ class Updated:
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
-    """A host's kernel reaches another host by so many next hops (0: no route), by the main table."""
+class RouteSeen:
+    """A host's main table changed. next_hops: number of next hops to the other host (0: no route)."""
 
     at_ns: int
     host: int
@@ -72,57 +76,57 @@ class Routed:
     next_hops: int
 
 
-Seen = Heard | Updated | Routed
+Seen = BfdSeen | BgpSeen | RouteSeen
 
 
 class Witness:
-    """What was seen, and forgotten when it was taken."""
+    """Collect what was seen until it is taken."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: list[Seen] = []
 
     def add(self, seen: list[Seen]) -> None:
-        """From the thread that watches."""
+        """Add what the watching thread saw."""
         with self._lock:
             self._seen += seen
 
     def take(self) -> list[Seen]:
-        """Everything since the last call, by time."""
+        """Return everything since the last call, sorted by time."""
         with self._lock:
             seen, self._seen = self._seen, []
-        return sorted(seen, key=lambda each: each.at_ns)
+        return sorted(seen, key=lambda event: event.at_ns)
 
 
 @contextmanager
 def witness(fabric: Fabric) -> Iterator[Witness]:
-    """Watches a fabric while the block runs."""
+    """Watch a fabric while the block runs."""
     readers = _readers(fabric)
-    made, ended = Witness(), threading.Event()
-    thread = threading.Thread(target=_watch, args=(readers, made, ended), daemon=True)
+    watched, ended = Witness(), threading.Event()
+    thread = threading.Thread(target=_watch, args=(readers, watched, ended), daemon=True)
     thread.start()
     try:
-        yield made
+        yield watched
     finally:
         ended.set()
         thread.join()
-        for each in readers:
-            each.close()
+        for source in readers:
+            source.close()
 
 
 _Reader = Callable[[int], list[Seen]]
 
 
-def _watch(readers: dict[socket.socket, _Reader], made: Witness, ended: threading.Event) -> None:
+def _watch(readers: dict[socket.socket, _Reader], watched: Witness, ended: threading.Event) -> None:
     while not ended.is_set():
         ready, _, _ = select.select(list(readers), [], [], _WAIT_S)
         offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
-        for each in ready:
-            made.add(readers[each](offset_ns))
+        for source in ready:
+            watched.add(readers[source](offset_ns))
 
 
 def _readers(fabric: Fabric) -> dict[socket.socket, _Reader]:
-    """Sockets and what reads them; a socket stays in the namespace that it was made in."""
+    """Return sockets and their readers. A socket stays in the namespace in which it was watched."""
     readers: dict[socket.socket, _Reader] = {}
     hosts = {int(IPv4Address(host.loopback)): host.index for host in fabric.hosts}
     for host in fabric.hosts:
@@ -140,7 +144,7 @@ def _readers(fabric: Fabric) -> dict[socket.socket, _Reader]:
         with in_namespace(tor.namespace):
             for host_index, port in enumerate(tor.ports):
                 uplinks = fabric.hosts[host_index].uplinks
-                index = next(index for index, each in enumerate(uplinks) if each.tor == tor.index)
+                index = next(index for index, uplink in enumerate(uplinks) if uplink.tor == tor.index)
                 packets = packet_socket(port, BFD)
                 readers[packets] = _bfd(packets, host_index, index, at_host=False)
     return readers
@@ -148,8 +152,11 @@ def _readers(fabric: Fabric) -> dict[socket.socket, _Reader]:
 
 def _bfd(source: socket.socket, host: int, uplink: int, *, at_host: bool) -> _Reader:
     def read(offset_ns: int) -> list[Seen]:
-        parsed = [(at_ns - offset_ns, bfd.parse(packet)) for at_ns, packet in waiting(source)]
-        return [Heard(at_ns, host, uplink, at_host, each.state) for at_ns, each in parsed if each is not None]
+        return [
+            BfdSeen(at_ns - offset_ns, host, uplink, at_host, control.state)
+            for at_ns, packet in waiting(source)
+            if (control := bfd.parse(packet)) is not None
+        ]
 
     return read
 
@@ -157,7 +164,7 @@ def _bfd(source: socket.socket, host: int, uplink: int, *, at_host: bool) -> _Re
 def _bgp(source: socket.socket, host: int, uplink: int) -> _Reader:
     def read(offset_ns: int) -> list[Seen]:
         return [
-            Updated(at_ns - offset_ns, host, uplink)
+            BgpSeen(at_ns - offset_ns, host, uplink)
             for at_ns, packet in waiting(source)
             if _is_update(packet)
         ]
@@ -166,7 +173,7 @@ def _bgp(source: socket.socket, host: int, uplink: int) -> _Reader:
 
 
 def _is_update(packet: bytes) -> bool:
-    """Whether a TCP segment's data begin with a BGP update (RFC 4271 §4.1), as they do when one is news."""
+    """Return whether a TCP segment's data begin with a BGP update (RFC 4271 §4.1), as a new update's do."""
     tcp = 4 * (packet[0] & 0x0F)
     data = packet[tcp + 4 * (packet[tcp + 12] >> 4) :]
     return data.startswith(_BGP_MARKER) and len(data) > 18 and data[18] == _BGP_UPDATE
@@ -178,14 +185,14 @@ def _routes(source: socket.socket, host: int, hosts: dict[int, int]) -> _Reader:
         try:
             received = source.recv(_NETLINK_BYTES)
         except OSError:
-            # Messages that were lost are a failover that is not taken apart.
+            # If messages were lost, this failover cannot be split into steps.
             return seen
         at_ns = time.monotonic_ns()
         for kind, _, body in messages(received):
             route = route_of(body) if kind in (_NEW_ROUTE, _DELETE_ROUTE) else None
             if route is not None and route.table == MAIN and route.host in hosts:
                 count = 0 if kind == _DELETE_ROUTE else len(route.devices)
-                seen.append(Routed(at_ns, host, hosts[route.host], count))
+                seen.append(RouteSeen(at_ns, host, hosts[route.host], count))
         return seen
 
     return read

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.containers.cgroup.drivers import detect
 from tests.contract.contract_backends import Backend, Linux, Twin
+from tests.contract.remote_backend import LinuxRemote
 from twinbed import BackendError
 
 
@@ -19,13 +20,15 @@ def _linux_version() -> int | None:
         return None
 
 
-LINUX = f"linux-v{_linux_version() or 1}"
+VERSION = _linux_version() or 1
+REAL = {f"linux-v{VERSION}": Linux, f"linux-remote-v{VERSION}": LinuxRemote}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Every case that asks for a backend runs on all of them."""
     if "backend" in metafunc.fixturenames:
-        chosen = [pytest.param("twin"), pytest.param(LINUX, marks=pytest.mark.root)]
+        real = [pytest.param(name, marks=pytest.mark.root) for name in REAL]
+        chosen = [pytest.param("twin"), *real]
         metafunc.parametrize("backend", chosen, indirect=True, scope="session")
 
 
@@ -35,7 +38,7 @@ def backend(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         return Twin()
     if os.geteuid() != 0 or _linux_version() is None:
         pytest.skip("real cgroups need root and a cpu and a memory controller mounted for writing")
-    return Linux(detect(), Path(tmp_path_factory.mktemp("contract")))
+    return REAL[request.param](detect(), Path(tmp_path_factory.mktemp("contract")))
 
 
 @pytest.fixture(autouse=True)

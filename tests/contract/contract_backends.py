@@ -110,17 +110,7 @@ class Linux:
     def run(self, workload: Workload, allocator: Allocator) -> Ran:
         self._runs += 1
         folder = self._folder / str(self._runs)
-        scripts = StressScripts(
-            folder,
-            workload.names,
-            workload.demand_cores,
-            workload.memory_bytes,
-            threads=workload.threads.astype(int).tolist(),
-            app=workload.app.tolist(),
-            peak_cores=workload.peak_cores.tolist(),
-            peak_bytes=workload.peak_bytes.tolist(),
-            present=workload.present,
-        )
+        scripts = scripts_of(workload, folder)
         seen = _Quotas(self._driver)
         observed = control(
             scripts.containers,
@@ -132,6 +122,21 @@ class Linux:
             driver=seen,
         )
         return Ran(observed, seen.sums)
+
+
+def scripts_of(workload: Workload, folder: Path) -> StressScripts:
+    """The workload as real containers, with their scripts in `folder`."""
+    return StressScripts(
+        folder,
+        workload.names,
+        workload.demand_cores,
+        workload.memory_bytes,
+        threads=workload.threads.astype(int).tolist(),
+        app=workload.app.tolist(),
+        peak_cores=workload.peak_cores.tolist(),
+        peak_bytes=workload.peak_bytes.tolist(),
+        present=workload.present,
+    )
 
 
 class _Quotas:
@@ -154,10 +159,10 @@ class _Quotas:
         return self._driver.sweep()
 
     def look(self) -> None:
-        self.sums.append(sum(filter(np.isfinite, map(_quota_cores, self._groups))))
+        self.sums.append(sum(filter(np.isfinite, map(in_force_cores, self._groups))))
 
 
-def _quota_cores(group) -> float:
+def in_force_cores(group) -> float:
     """As the kernel has it now, of a group that has processes; 0 for one without."""
     if not group.pids():
         return 0.0

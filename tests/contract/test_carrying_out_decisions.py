@@ -29,9 +29,12 @@ _NO_SQUEEZE = (
 )
 
 CANNOT = {
-    ("linux-v1", "test_a_limit_below_what_is_held_is_in_force_at_once"): _NO_SQUEEZE,
-    ("linux-v2", "test_a_limit_below_what_is_held_is_in_force_at_once"): _NO_SQUEEZE,
-    ("linux-v2", "test_nobody_goes_above_the_limit_while_it_is_held"): _V2_HOLD,
+    (f"linux{remote}-v{version}", "test_a_limit_below_what_is_held_is_in_force_at_once"): _NO_SQUEEZE
+    for remote in ("", "-remote")
+    for version in (1, 2)
+} | {
+    (f"linux{remote}-v2", "test_nobody_goes_above_the_limit_while_it_is_held"): _V2_HOLD
+    for remote in ("", "-remote")
 }
 """(backend, case) → why it cannot."""
 

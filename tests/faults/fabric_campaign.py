@@ -1,8 +1,9 @@
-"""Random sequences of faults on a real fabric: `python tests/faults/fabric_campaign.py --seed S --runs N`.
+"""Run random sequences of faults on a real fabric: `python tests/faults/fabric_campaign.py --seed S --runs
+N`.
 
-For: running inside the enclosure (enclosure.py). A line for each sequence; exit code 1 when something did not
-hold. `--only K` repeats the episode with sequence K of the same seed. Not for: being run outside, where it
-would look at what is not its own.
+For: running inside the enclosure (enclosure.py). It prints a line per sequence and ends with exit code 1
+after a violation. `--only K` repeats the episode with sequence K of the same seed. Not for: running outside
+the enclosure, where it would see things that are not its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tests.faults.fault_world import ViolationError
 from twinbed import TwinbedError
 
 EPISODE = 10
-"""Sequences that one fabric lives through before it is taken down and looked for."""
+"""Number of sequences with one fabric, before it is removed and its leftovers are looked for."""
 
 MOST_STEPS = 3
 _MAKER = (
@@ -41,17 +42,17 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, required=True)
     arguments.add_argument("--runs", type=int, required=True)
     arguments.add_argument("--only", type=int)
-    given = arguments.parse_args()
+    options = arguments.parse_args()
     world, failed, kinds = FabricWorld(), 0, Counter[str]()
     try:
-        for first in range(0, given.runs, EPISODE):
-            count = min(EPISODE, given.runs - first)
-            if given.only is None or first <= given.only < first + count:
-                failed += not _episode(world, given.seed, first, count, kinds)
+        for first in range(0, options.runs, EPISODE):
+            count = min(EPISODE, options.runs - first)
+            if options.only is None or first <= options.only < first + count:
+                failed += not _episode(world, options.seed, first, count, kinds)
     finally:
         world.close()
-    told = ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items()))
-    print(f"{given.runs} sequences, {sum(kinds.values())} faults, {failed} violations; {told}")
+    summary = ", ".join(f"{kind} {number}" for kind, number in sorted(kinds.items()))
+    print(f"{options.runs} sequences, {sum(kinds.values())} faults, {failed} violations; {summary}")
     sys.exit(1 if failed else 0)
 
 
@@ -79,8 +80,8 @@ def _episode(world: FabricWorld, seed: int, first: int, count: int, kinds: Count
         _say(first + count - 1, began, "down, nothing left")
     except Exception as error:
         known = isinstance(error, ViolationError | TwinbedError)
-        words = str(error) if known else traceback.format_exc()
-        _say(first, began, f"VIOLATION: {words}")
+        message = str(error) if known else traceback.format_exc()
+        _say(first, began, f"VIOLATION: {message}")
         leftovers.down(everything=True)
         leftovers.remove(NAME)
         world.clear()
@@ -89,7 +90,7 @@ def _episode(world: FabricWorld, seed: int, first: int, count: int, kinds: Count
 
 
 def _kill_maker(draws: random.Random) -> None:
-    """kill -9 of who makes a fabric, at any moment, and its removal."""
+    """Kill a process that makes a fabric, at a random moment, and remove the fabric."""
     with subprocess.Popen([sys.executable, "-c", _MAKER], stdin=subprocess.PIPE) as maker:
         wait_for(draws.uniform(0.0, _UP_S), lambda: maker.poll() is not None)
         maker.send_signal(signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""What is done to a fabric: ports, cables, switches, daemons, agents and their rules, one after the other.
+"""Break a fabric step by step: ports, cables, switches, daemons, agents and their rules.
 
-For: fabric_campaign.py. Not for: what must hold afterwards (fabric_world.py). A step breaks something and may
-leave it broken; each returns what it did, in words.
+For: fabric_campaign.py. Not for: what must hold afterwards (fabric_world.py). A step breaks something, may
+leave it broken, and returns a description of what it did.
 """
 
 from __future__ import annotations
@@ -16,59 +16,60 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from control.fabric import Direction, Fault, FaultKind
 from control.reconciler.model import Rules
 from control.reconciler.ports import Add, Delete
 from control.reconciler.settings import ReconcilerSettings
 from testbed.fabric import faults
 from testbed.fabric.links import popen_in
-from testbed.fabric.model import Daemon, Direction, Fault, FaultKind, Host
+from testbed.fabric.model import Daemon, DaemonFault, Host
 from testbed.fabric.rules.seen import installed
-from tests.faults.fabric_world import CAUSE, Episode, change_rules, reasons_of, wait_for
+from tests.faults.fabric_world import CAUSE, Episode, change_rules, reasons_of, rules_of, wait_for
 from tests.faults.fault_world import ViolationError, until
 
 Step = Callable[[Episode, random.Random], str]
 
 _OWNER = ReconcilerSettings().owner
 _CHURN = 3_000
-"""Rules to be put in while an agent is killed: it takes some tenths of a second."""
+"""Number of rules to install while an agent is killed. Installing them takes some tenths of a second."""
 
 _BURST = 40_000
-"""Entries that come and go at once: twice what the monitor's buffer holds, which the kernel makes 32 MiB of
-16, at the 832 bytes that it counts for one message (6.18; others 768)."""
+"""Number of entries that come and go at once: twice what the monitor's buffer holds. The kernel doubles the
+buffer to 32 MiB and counts 832 bytes per message (Linux 6.18; other versions 768)."""
 
 _LONGEST_S = 1.5
 
 
 def port(episode: Episode, draws: random.Random) -> str:
-    """Silent, in one direction or both."""
+    """A port fails silently, in one direction or both."""
     one_way = draws.choice((None, *Direction))
     return _break(episode, draws, Fault(FaultKind.PORT, *_uplink(episode, draws), one_way=one_way))
 
 
 def cable(episode: Episode, draws: random.Random) -> str:
     """Both ends lose their carrier."""
-    return _break(episode, draws, Fault(FaultKind.LINK, *_uplink(episode, draws)))
+    return _break(episode, draws, Fault(FaultKind.LINK, *_uplink(episode, draws), silent=False))
 
 
 def switch(episode: Episode, draws: random.Random) -> str:
-    """All ports, silently or not."""
+    """All ports of a ToR fail, silently or not."""
     silent = draws.random() < 0.5
     return _break(episode, draws, Fault(FaultKind.TOR, tor=_tor(episode, draws), silent=silent))
 
 
 def daemons(episode: Episode, draws: random.Random) -> str:
-    """kill -9 of some of a host's or a ToR's."""
+    """Some daemons of a host or a ToR are killed."""
     killed = tuple(draws.sample(tuple(Daemon), draws.randint(1, len(Daemon))))
     at_host = draws.random() < 0.5
     host = draws.randrange(len(episode.fabric.hosts)) if at_host else -1
     tor = -1 if at_host else _tor(episode, draws)
-    return _break(episode, draws, Fault(FaultKind.DAEMONS, host=host, tor=tor, daemons=killed))
+    return _break(episode, draws, DaemonFault(host=host, tor=tor, daemons=killed))
 
 
 def flapping(episode: Episode, draws: random.Random) -> str:
     """A port or cable that comes and goes."""
     kind, times = draws.choice((FaultKind.PORT, FaultKind.LINK)), draws.randint(2, 6)
-    fault = Fault(kind, *_uplink(episode, draws))
+    fault = Fault(kind, *_uplink(episode, draws), silent=kind is FaultKind.PORT)
     down_s, up_s = draws.uniform(0.0, 0.4), draws.uniform(0.0, 0.4)
     for _ in faults.flap(episode.fabric, fault, times, down_s, up_s):
         pass
@@ -76,7 +77,7 @@ def flapping(episode: Episode, draws: random.Random) -> str:
 
 
 def agent_killed(episode: Episode, draws: random.Random) -> str:
-    """kill -9 while it puts rules in; its successor finds what is there."""
+    """An agent is killed while it installs rules; its successor finds the installed ones."""
     host = _host(episode, draws)
     entries = _Entries(episode, host)
     before = len(installed(host.namespace).mac)
@@ -96,7 +97,7 @@ def agent_killed(episode: Episode, draws: random.Random) -> str:
 
 
 def overflow(episode: Episode, draws: random.Random) -> str:
-    """More news than fit, while the agent stands still: messages are lost."""
+    """More messages than the buffer holds come while the agent is stopped, so some are lost."""
     host = _host(episode, draws)
     entries = _Entries(episode, host)
     before = episode.agents.wait_ready(host.index)
@@ -121,20 +122,18 @@ def _overflows(episode: Episode, host: Host) -> int:
 
 
 def rule_deleted(episode: Episode, draws: random.Random) -> str:
-    """Somebody takes some of our rules away."""
+    """Another program removes some of our rules."""
     host = _host(episode, draws)
-    found = installed(host.namespace)
-    ours = found.take(found.cookie == _OWNER)
+    ours = rules_of(host, _OWNER)
     some = ours.take(np.array([draws.random() < 0.7 for _ in ours.mac], bool))
     change_rules(host, _OWNER, Delete(1, some, reasons_of(some), CAUSE))
     return f"{len(some.mac)} rules of h{host.index} deleted"
 
 
 def rule_added(episode: Episode, draws: random.Random) -> str:
-    """A rule with our mark that nobody wants, and one that leads elsewhere."""
+    """Another program adds a rule with our mark: an unwanted one, or one that leads to the wrong VTEP."""
     host = _host(episode, draws)
-    found = installed(host.namespace)
-    ours = found.take(found.cookie == _OWNER)
+    ours = rules_of(host, _OWNER)
     if not len(ours.mac):
         return "no rule to copy"
     stray = ours.take(slice(0, 1))
@@ -158,11 +157,11 @@ STEPS: dict[Step, int] = {
     rule_deleted: 1,
     rule_added: 1,
 }
-"""With what weight each is drawn."""
+"""Weight of every step in the random draw."""
 
 
-def _break(episode: Episode, draws: random.Random, fault: Fault) -> str:
-    """For a while; or until the sequence is over, so that faults overlap."""
+def _break(episode: Episode, draws: random.Random, fault: Fault | DaemonFault) -> str:
+    """Inject a fault for a while, or until the sequence is over, so that faults overlap."""
     faults.inject(episode.fabric, fault)
     lasts_s, stays = draws.uniform(0.0, _LONGEST_S), draws.random() < 0.4
     wait_for(lasts_s, lambda: False)
@@ -171,10 +170,10 @@ def _break(episode: Episode, draws: random.Random, fault: Fault) -> str:
     return f"{_words(fault)} {'left' if stays else f'for {lasts_s:.1f} s'}"
 
 
-def _words(fault: Fault) -> str:
-    if fault.kind is FaultKind.DAEMONS:
-        where = f"h{fault.host}" if fault.tor < 0 else f"t{fault.tor}"
-        return f"{'+'.join(fault.daemons)} of {where}"
+def _words(fault: Fault | DaemonFault) -> str:
+    if isinstance(fault, DaemonFault):
+        place = f"h{fault.host}" if fault.tor < 0 else f"t{fault.tor}"
+        return f"{'+'.join(fault.daemons)} of {place}"
     if fault.kind is FaultKind.TOR:
         return f"tor t{fault.tor}{'' if fault.silent else ' with carriers'}"
     way = "" if fault.one_way is None else f" {fault.one_way.name.lower()}"
@@ -195,25 +194,25 @@ def _tor(episode: Episode, draws: random.Random) -> int:
 
 
 class _Entries:
-    """Forwarding entries at a host as routing would write them, of addresses that are nowhere."""
+    """Forwarding entries at a host, as routing would write them, for addresses that do not exist."""
 
     def __init__(self, episode: Episode, host: Host) -> None:
-        other = next(each for each in episode.fabric.hosts if each is not host)
+        other = next(other for other in episode.fabric.hosts if other is not host)
         self._place, self._remote = host, other.loopback
 
     def write(self, verb: str, count: int) -> None:
-        """verb: append or del; routing may have deleted some itself."""
+        """Write the entries. verb: append or del; routing may have deleted some itself."""
         with self.writing(verb, count):
             pass
 
     @contextmanager
     def writing(self, verb: str, count: int) -> Iterator[None]:
-        """Writes them meanwhile."""
+        """Write the entries while the block runs."""
         with tempfile.TemporaryFile() as file:
             for number in range(count):
                 mac = f"02:88:00:00:{number // 256:02x}:{number % 256:02x}"
-                where = f"dev {self._place.tunnel} dst {self._remote} self extern_learn"
-                file.write(f"fdb {verb} {mac} {where}\n".encode())
+                entry = f"{mac} dev {self._place.tunnel} dst {self._remote} self extern_learn"
+                file.write(f"fdb {verb} {entry}\n".encode())
             file.seek(0)
             command = ("bridge", "-force", "-batch", "-")
             process = popen_in(self._place.namespace, command, stdin=file, stderr=subprocess.DEVNULL)

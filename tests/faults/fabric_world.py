@@ -1,7 +1,8 @@
-"""A fabric in the enclosure, with things of others beside and inside of it, and what must hold after faults.
+"""A fabric in the enclosure, with other programs' things beside and inside it, and what must hold after
+faults.
 
-For: fabric_campaign.py. Not for: faults (fabric_steps.py). What is there is looked at from outside of the
-code under test where that can be: files, namespaces, links, processes, rules in force, datagrams that arrive.
+For: fabric_campaign.py. Not for: faults (fabric_steps.py). Where possible, checks do not use the code under
+test: they look at files, namespaces, links, processes, rules in force, and datagrams that arrive.
 """
 
 from __future__ import annotations
@@ -39,27 +40,27 @@ Rule = tuple[int, int, int]
 
 
 class FabricWorld(World):
-    """The enclosure, with FRR's folders for itself."""
+    """The enclosure, with its own folders for FRR."""
 
     def __init__(self) -> None:
-        for each in _FRR:
-            each.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["mount", "-t", "tmpfs", "none", str(each)], check=True)
-            each.chmod(0o755)
-        # As FRR's package leaves it.
+        for folder in _FRR:
+            folder.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["mount", "-t", "tmpfs", "none", str(folder)], check=True)
+            folder.chmod(0o755)
+        # FRR's package makes this folder.
         Path("/run/frr").mkdir()
         super().__init__()
-        # The date is nothing that a fabric goes by, and its daemons need not be slowed by reading it.
+        # A fabric does not depend on the date, so its daemons need not be slowed down when they read it.
         os.environ.pop("LD_PRELOAD", None)
 
     def _found(self) -> set[str]:
-        files = {f"file {each}" for folder in _FRR for each in folder.rglob("*")}
+        files = {f"file {path}" for folder in _FRR for path in folder.rglob("*")}
         tables = subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
         return super()._found() | files | {f"table {line}" for line in tables.splitlines()}
 
 
 class Episode:
-    """A fabric that is up, with an agent in each host and somebody else's things in its namespaces."""
+    """A fabric that is up, with an agent in every host and other programs' things in its namespaces."""
 
     def __init__(self, hosts: int, tors: int) -> None:
         # Real-time priorities are refused in the enclosure's cgroups.
@@ -72,18 +73,18 @@ class Episode:
         self.check()
 
     def end(self) -> None:
-        """In good order; what is left over then is looked for by the world."""
+        """End the agents and remove the fabric. The world then looks for leftovers."""
         self.agents.end()
         leftovers.down(NAME)
 
     def heal(self) -> None:
-        """Everything that was broken is repaired, and all that must hold then comes to hold."""
+        """Repair everything, wait for convergence, and check what must hold then."""
         faults.clear_all(self.fabric)
         wait_converged(self.fabric, DEADLINE_S)
         self.check()
 
     def check(self) -> None:
-        """Rules as wanted, datagrams between all neighbours, foreign things as they were."""
+        """Check the rules, datagrams between all neighbours, and that others' things are unchanged."""
         for host in self.fabric.hosts:
             wanted = self.wanted(host)
             _until_equal(lambda: self.rules(host), wanted, f"rules of {host.namespace}")  # noqa: B023
@@ -94,38 +95,37 @@ class Episode:
             self._exchange(index, (index + 1) % count)
 
     def wanted(self, host: Host) -> set[Rule]:
-        """A rule for every address behind every other host, whoever put it there."""
-        others = [each for each in self.fabric.hosts if each is not host]
+        """Return a rule for every address behind every other host, whoever put the address there."""
         vni = self.fabric.plan.vni
         return {
-            (int(mac.replace(":", ""), 16), vni, _number(each.loopback))
-            for each in others
-            for mac in (_foreign_mac(each), *(end.mac for end in each.endpoints))
+            (int(mac.replace(":", ""), 16), vni, _number(other.loopback))
+            for other in self.fabric.hosts
+            if other is not host
+            for mac in (_foreign_mac(other), *(end.mac for end in other.endpoints))
         }
 
     def rules(self, host: Host) -> set[Rule]:
-        """Ours, that are in force."""
-        found = installed(host.namespace)
-        ours = found.take(found.cookie == _OWNER)
+        """Return our rules that are in force."""
+        ours = rules_of(host, _OWNER)
         return set(zip(ours.mac.tolist(), ours.vni.tolist(), ours.remote.tolist(), strict=True))
 
     def _exchange(self, sender: int, receiver: int) -> None:
-        here, there = (self.fabric.hosts[each].endpoints[0] for each in (sender, receiver))
-        with in_namespace(there.namespace):
+        source, destination = (self.fabric.hosts[index].endpoints[0] for index in (sender, receiver))
+        with in_namespace(destination.namespace):
             inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-            inbox.bind((there.address, 0))
-        with in_namespace(here.namespace):
+            inbox.bind((destination.address, 0))
+        with in_namespace(source.namespace):
             outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         with inbox, outbox:
             inbox.settimeout(0.1)
-            until(lambda: _arrives(outbox, inbox), f"a datagram from {here.address} to {there.address}")
+            until(lambda: _arrives(outbox, inbox), f"datagram {source.address} to {destination.address}")
 
 
 def change_rules(host: Host, owner: int, change: Add | Delete) -> None:
-    """Puts in or takes out rules of an owner, behind the back of whoever keeps them."""
+    """Add or delete rules of an owner, without the agent that keeps them."""
     with in_namespace(host.namespace):
-        found = place.here()
-        rules = BpfRules(owner, found.devices, found.local)
+        served = place.here()
+        rules = BpfRules(owner, served.devices, served.local)
         try:
             refused = rules.carry_out(change)
         finally:
@@ -135,12 +135,18 @@ def change_rules(host: Host, owner: int, change: Add | Delete) -> None:
 
 
 def reasons_of(rules: Rules) -> Reasons:
-    """One that says nothing, for each."""
+    """Return an unspecific reason for every rule."""
     return np.full(len(rules.mac), Reason.PERIODIC, np.uint8)
 
 
+def rules_of(host: Host, owner: int) -> Rules:
+    """Return the rules of an owner on a host."""
+    rules = installed(host.namespace)
+    return rules.take(rules.cookie == owner)
+
+
 def wait_for(seconds: float, done: Callable[[], object]) -> None:
-    """Lets time pass, and no more than that, until something is so."""
+    """Wait until `done` returns something true, at most for `seconds`."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and not done():
         time.sleep(0.01)
@@ -150,8 +156,8 @@ def _until_equal(look: Callable[[], set[Rule]], wanted: set[Rule], what: str) ->
     try:
         until(lambda: look() == wanted, what)
     except ViolationError as error:
-        found = look()
-        raise ViolationError(f"{error}: missing {wanted - found}, too many {found - wanted}") from None
+        rules = look()
+        raise ViolationError(f"{error}: missing {wanted - rules}, too many {rules - wanted}") from None
 
 
 def _arrives(outbox: socket.socket, inbox: socket.socket) -> bool:
@@ -163,7 +169,7 @@ def _arrives(outbox: socket.socket, inbox: socket.socket) -> bool:
 
 
 def _plant(host: Host) -> None:
-    """What a user or another program may have in a host's namespace."""
+    """Make things that a user or another program may have in a host's namespace."""
     commands = (
         f"ip route add {FOREIGN_ROUTE} dev lo proto static",
         f"bridge fdb add {_foreign_mac(host)} dev {host.endpoints[0].representor} master static",
@@ -172,24 +178,24 @@ def _plant(host: Host) -> None:
         f"tc filter add dev {host.endpoints[0].representor} ingress pref 9 protocol ip u32 "
         "match ip dst 203.0.113.9/32",
     )
-    for each in commands:
-        done = run_in(host.namespace, each.split())
+    for command in commands:
+        done = run_in(host.namespace, command.split())
         if done.returncode:
-            raise ViolationError(f"{each}: {done.stderr}")
+            raise ViolationError(f"{command}: {done.stderr}")
     _plant_rule(host)
 
 
 def _plant_rule(host: Host) -> None:
-    """A tunnel rule of another owner."""
+    """Install a tunnel rule of another owner."""
     with in_namespace(host.namespace):
         (device, *_) = place.here().devices
     columns = (device, _FOREIGN_RULE_MAC, 9, _number("192.0.2.1"), 1, 0, _FOREIGN_OWNER)
-    rule = Rules(*(np.array([each], np.int64) for each in columns))
+    rule = Rules(*(np.array([value], np.int64) for value in columns))
     change_rules(host, _FOREIGN_OWNER, Add(1, rule, reasons_of(rule), CAUSE))
 
 
 def _foreign(host: Host) -> str:
-    """All of it, as its own tools show it."""
+    """Return all of these things, as their own tools show them."""
     representor = host.endpoints[0].representor
     commands = (
         f"ip route show {FOREIGN_ROUTE}",
@@ -197,10 +203,9 @@ def _foreign(host: Host) -> str:
         "nft list table inet theirs",
         f"tc filter show dev {representor} ingress pref 9",
     )
-    found = installed(host.namespace)
-    theirs = found.take(found.cookie == _FOREIGN_OWNER)
+    theirs = rules_of(host, _FOREIGN_OWNER)
     rules = [getattr(theirs, name).tolist() for name in Rules.__slots__]
-    return "\n".join([str(rules), *(run_in(host.namespace, each.split()).stdout for each in commands)])
+    return "\n".join([str(rules), *(run_in(host.namespace, command.split()).stdout for command in commands)])
 
 
 def _foreign_mac(host: Host) -> str:

@@ -21,18 +21,18 @@ import numpy as np
 
 from control.allocator import make
 from control.allocator.model import Application
+from control.services import Call, Handler, Service, ServiceApp
 from testbed.containers.cgroup.attached import attach
 from testbed.containers.cgroup.drivers import detect
 from testbed.containers.host.container import ContainerSpec
-from testbed.containers.host.loop import Attached, Managed, Settings, control
+from testbed.containers.host.loop import AttachedSpec, Managed, Settings, control
 from testbed.containers.host.observed import Observed
-from testbed.containers.host.oci import OciContainer
+from testbed.containers.host.runtimes import Entering
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan
 from testbed.containers.ownership import new_run, temporary_directory
 from testbed.containers.record.recorder import record
 from testbed.containers.services.deploy import deploy
-from testbed.containers.services.model import Call, Handler, Service, ServiceApp
 from tests.faults.fault_world import DEADLINE_S, Containers, ViolationError
 from twinbed import TwinbedError
 
@@ -168,7 +168,7 @@ class Child:
         driver, run = detect(), new_run()
         containers = [Managed(ContainerSpec(name, words)) for name, words in self._commands.items()]
         if self._foreign:
-            containers.append(Managed(Attached(FOREIGN, lambda: attach("/docker/abc", driver, run))))
+            containers.append(Managed(AttachedSpec(FOREIGN, lambda: attach("/docker/abc", driver, run))))
         observed = control(
             containers,
             [Application("app", CORES, 400 * MIB)],
@@ -213,13 +213,15 @@ class Child:
         made = []
         try:
             for name in list(self._commands)[:2]:
-                made.append(OciContainer(ContainerSpec(name, IDLE), driver.create(run, name), run))
-                made[-1].start(env={"PATH": os.environ["PATH"]})
+                spec = ContainerSpec(name, IDLE, runtime="oci")
+                made.append(Entering(spec, driver.create(run, name)))
+                made[-1].start((), None, None)
             begin()
             time.sleep(self.lasts_s)
         finally:
-            for each in made:
-                each.remove()
+            for container in made:
+                container.tidy()
+                container.group.remove()
             driver.finish(run)
         return {}
 

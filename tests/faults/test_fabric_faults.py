@@ -1,4 +1,4 @@
-"""Random faults on a real fabric: it converges, what is others' stays, and nothing is left over.
+"""Random faults on a real fabric: it converges, other programs' things stay, and nothing is left over.
 
 `make test-faults` runs 100 sequences of them.
 """
@@ -16,10 +16,10 @@ from twinbed import BackendError
 
 SEQUENCES = int(os.environ.get("FAULTS", "1"))
 SEED = int(os.environ.get("FAULTS_SEED", "1000"))
-"""The first sequence of this one kills daemons and an agent, and takes rules away."""
+"""Seed whose first sequence kills daemons and an agent, and removes rules."""
 
 MOST_S = 60
-"""What a sequence may take with all that is waited for after it; a few seconds, as a rule."""
+"""Longest time of a sequence with all waiting after it, s. Usually it takes a few seconds."""
 
 
 @pytest.mark.root

@@ -20,7 +20,7 @@ needs_clang = pytest.mark.skipif(
 def test_the_programs_compile_and_are_compiled_once(tmp_path: Path) -> None:
     built = build.object_file(tmp_path)
     assert built.read_bytes().startswith(b"\x7fELF")
-    assert [each.name for each in built.parent.iterdir()] == [built.name]
+    assert [file.name for file in built.parent.iterdir()] == [built.name]
     before = built.stat()
     assert build.object_file(tmp_path) == built
     assert built.stat() == before

@@ -1,4 +1,4 @@
-"""The tunnel program's maps: as long as its structs, whole in batches, found by the program's number."""
+"""The tunnel program's maps fit its structs, are read whole in batches, and are found by the program's id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel.tunnel import KEY, RULE, Tunnel
 from twinbed import BackendError
 
 MANY = 40_000
-"""More than is read at once."""
+"""More rules than one batch reads."""
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def test_rules_are_written_read_and_removed_by_the_thousand(loadable: None) -> N
     with Tunnel.load(MANY) as tunnel:
         keys, rules = made(MANY)
         assert tunnel.write(keys, rules) == (MANY, 0)
-        found_keys, found = tunnel.read()
-        order = np.argsort(found_keys["device"])
-        assert np.array_equal(found_keys[order], keys)
-        assert np.array_equal(found[order], rules)
+        read_keys, read_rules = tunnel.read()
+        order = np.argsort(read_keys["device"])
+        assert np.array_equal(read_keys[order], keys)
+        assert np.array_equal(read_rules[order], rules)
 
         assert tunnel.write(*made(10, remote=2)) == (10, 0)
         assert np.count_nonzero(tunnel.read()[1]["remote"] == 2) == 10
@@ -55,11 +55,11 @@ def test_rules_are_written_read_and_removed_by_the_thousand(loadable: None) -> N
 def test_another_process_finds_the_maps_by_the_programs_number(loadable: None) -> None:
     with Tunnel.load(7) as tunnel:
         tunnel.write(*made(3))
-        found = Tunnel.adopt(tunnel.program_id)
-        assert found is not None
-        with found:
-            assert (found.room, len(found.read()[0])) == (7, 3)
-            assert found.frames() == (0, 0)
+        adopted = Tunnel.adopt(tunnel.program_id)
+        assert adopted is not None
+        with adopted:
+            assert (adopted.room, len(adopted.read()[0])) == (7, 3)
+            assert adopted.frames() == (0, 0)
 
 
 @pytest.mark.root

@@ -23,6 +23,21 @@ VERTEX = {
 HEADER = ",".join(catalogue.COLUMNS)
 ROW = "small,any,here,on-demand,0.1,USD,2024-01-01,2,8,0,,1e9,any,,,assumption"
 
+BILLING = """[x]
+service = "any"
+increment_s = 1
+minimum_s = 0
+management_fee = 0
+disk_gib = 0
+disk_price_per_gib_month = 0
+disk_fee = 0
+startup_s = 0
+startup_billed = false
+currency = "USD"
+as_of = "2024-01-01"
+source = {}
+"""
+
 
 def written(tmp_path: Path, *rows: str) -> catalogue.Catalogue:
     path = tmp_path / "prices.csv"
@@ -58,11 +73,11 @@ def test_every_price_and_rule_says_where_it_is_from():
 
 def test_a_price_holds_from_its_date(tmp_path: Path):
     later = ROW.replace("0.1,", "0.2,").replace("2024-01-01", "2025-01-01")
-    there = written(tmp_path, ROW, later)
-    assert there.price("small", "here").price_usd_h == 0.2
-    assert there.price("small", "here", on_date=date(2024, 6, 1)).price_usd_h == 0.1
+    catalog = written(tmp_path, ROW, later)
+    assert catalog.price("small", "here").price_usd_h == 0.2
+    assert catalog.price("small", "here", on_date=date(2024, 6, 1)).price_usd_h == 0.1
     with pytest.raises(TraceError, match="on 2023-01-01; the first is of 2024-01-01"):
-        there.price("small", "here", on_date=date(2023, 1, 1))
+        catalog.price("small", "here", on_date=date(2023, 1, 1))
 
 
 @pytest.mark.parametrize(
@@ -88,14 +103,15 @@ def test_regions_and_providers_that_are_unknown_are_named():
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("USD", "EUR", "row 2: currency 'EUR'; convert to USD"),
-        ("on-demand", "bid", "row 2: market 'bid'"),
-        (",0.1,", ",0,", "row 2: price_per_h '0'"),
-        (",0.1,", ",nan,", "row 2: price_per_h is nan"),
-        (",0.1,", ",,", "row 2: price_per_h ''"),
-        ("2024-01-01", "yesterday", "row 2: as_of 'yesterday' is no date"),
-        (",2,8,", ",two,8,", "row 2: vcpus 'two' is no number"),
-        ("assumption", "", "row 2: source is empty"),
+        ("USD", "EUR", "row 2: currency 'EUR': input should be 'usd'"),
+        ("on-demand", "bid", "row 2: market 'bid': input should be 'on-demand' or 'spot'"),
+        (",0.1,", ",0,", "row 2: price_per_h '0': input should be greater than 0"),
+        (",0.1,", ",nan,", "row 2: price_per_h 'nan': input should be a finite number"),
+        (",0.1,", ",,", "row 2: price_per_h '': input should be a valid number"),
+        ("2024-01-01", "yesterday", "row 2: as_of 'yesterday': input should be a valid date"),
+        (",2,8,", ",two,8,", "row 2: vcpus 'two': input should be a valid number"),
+        (",2,8,", ",-2,8,", "row 2: vcpus '-2': input should be greater than or equal to 0"),
+        ("assumption", "", "row 2: source '': string should have at least 1 character"),
     ],
 )
 def test_a_row_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, message: str):
@@ -116,9 +132,11 @@ def test_two_prices_of_one_day_and_no_rows_and_no_column_are_refused(tmp_path: P
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[x]\ncurrency = "EUR"\nas_of = "2024-01-01"\n', "currency 'EUR'; only USD"),
-        ('[x]\ncurrency = "USD"\nas_of = "2024-01-01"\n', "missing"),
-        ('[x]\ncurrency = "USD"\n', "as_of"),
+        ("[x]\nservice = 1\n", "x: service: input should be a valid string"),
+        (BILLING.replace("USD", "EUR"), "x: currency 'EUR': input should be 'usd'"),
+        (BILLING.replace('as_of = "2024-01-01"', ""), "x: as_of: field required"),
+        (BILLING.replace("minimum_s", "minimum"), "x: minimum_s: field required"),
+        (BILLING.replace("service", "fee = 1\nservice"), "x: fee: unexpected keyword argument"),
     ],
 )
 def test_billing_rules_that_are_not_whole_are_refused(tmp_path: Path, text: str, message: str):

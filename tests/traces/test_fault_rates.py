@@ -32,11 +32,11 @@ def test_llama_3_s_interruptions_add_up_and_are_one_in_three_hours() -> None:
 
 def test_a_trace_is_counted_by_part_with_the_repairs_that_ended(tmp_path: Path) -> None:
     (tmp_path / "fault_events.csv").write_text(HEADER + ROWS)
-    found = read_stepfun(tmp_path, servers=10, days=5.0)
-    assert found.counts == {"link": 1, "nic": 1, "other": 1}
-    assert found.repair_s["nic"].tolist() == [0.5 * 86_400]
-    assert len(found.repair_s["link"]) == len(found.repair_s["other"]) == 0
-    assert per_gpu_s(found, "nic") == 1 / (80 * 5 * 86_400)
+    counted = read_stepfun(tmp_path, servers=10, days=5.0)
+    assert counted.counts == {"link": 1, "nic": 1, "other": 1}
+    assert counted.repair_s["nic"].tolist() == [0.5 * 86_400]
+    assert len(counted.repair_s["link"]) == len(counted.repair_s["other"]) == 0
+    assert per_gpu_s(counted, "nic") == 1 / (80 * 5 * 86_400)
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_a_trace_that_is_not_one_is_refused(tmp_path: Path, rows: str, says: str
 
 def test_stepfun_s_trace_as_published(public_data: Callable[[str], Path]) -> None:
     folder = public_data("stepfun_gpu_fault_trace")
-    found = read_stepfun(folder)
+    counted = read_stepfun(folder)
     raw = pd.read_csv(folder / "fault_events.csv")
     starts = raw[(raw["event"] == "fault_start") & ~raw["fault_class"].isin(NO_FAULT)]
-    assert sum(found.counts.values()) == len(starts)
-    assert found.counts == STEPFUN.counts
-    assert (found.gpus, found.duration_s) == (STEPFUN.gpus, STEPFUN.duration_s)
-    assert {part: len(found.repair_s[part]) for part in ("link", "nic")} == {"link": 33, "nic": 16}
-    assert all(np.all(found.repair_s[part] >= 0) for part in PARTS)
+    assert sum(counted.counts.values()) == len(starts)
+    assert counted.counts == STEPFUN.counts
+    assert (counted.gpus, counted.duration_s) == (STEPFUN.gpus, STEPFUN.duration_s)
+    assert {part: len(counted.repair_s[part]) for part in ("link", "nic")} == {"link": 33, "nic": 16}
+    assert all(np.all(counted.repair_s[part] >= 0) for part in PARTS)

@@ -96,7 +96,7 @@ LONG = "container,time,cpu\n"
 BAD = {
     "NaN": (WIDE + "0,1,1\n1,nan,1\n", "line 3, column web: 'nan', expected a finite number"),
     "infinity": (WIDE + "0,1,inf\n1,1,1\n", "line 2, column db: 'inf', expected a finite number"),
-    "negative": (WIDE + "0,1,1\n1,1,-0.5\n", "line 3, column db: -0.5, expected zero or above"),
+    "negative": (WIDE + "0,1,1\n1,1,-0.5\n", "line 3, column db: '-0.5', expected zero or above"),
     "word": (WIDE + "0,1,1\n1,lots,1\n", "line 3, column web: 'lots', expected a finite number"),
     "hole": (WIDE + "0,1,1\n1,,1\n2,1,1\n", "line 3: cpu_cores of container 'web' is empty"),
     "time that is a word": (WIDE + "0,1,1\nsoon,1,1\n", "line 3, column time: 'soon'"),

@@ -177,9 +177,9 @@ def test_a_trace_finer_than_the_period_is_added_up() -> None:
 @pytest.mark.parametrize("bursts", [Burstiness(0.3, 0.0), Burstiness(0.6, 0.3), Burstiness(1.5, 0.5)])
 def test_the_fit_finds_the_parameters_of_its_own_model(bursts: Burstiness) -> None:
     fine = refine(steady(60, 20, 20.0), 0.1, seed(), bursts)
-    found = fit(fine, 20.0)
-    assert found.cv == pytest.approx(bursts.cv, rel=0.12)
-    assert found.correlation_s == pytest.approx(bursts.correlation_s, rel=0.15, abs=0.02)
+    fitted = fit(fine, 20.0)
+    assert fitted.cv == pytest.approx(bursts.cv, rel=0.12)
+    assert fitted.correlation_s == pytest.approx(bursts.correlation_s, rel=0.15, abs=0.02)
 
 
 def test_a_flat_trace_has_no_burstiness() -> None:
@@ -220,7 +220,7 @@ def test_the_shipped_default_is_what_the_shipped_recordings_give() -> None:
     refit = {"default": fit_all(list(traces.values()), FIT_COARSE_S)}
     refit |= {name: fit(trace, FIT_COARSE_S) for name, trace in traces.items()}
     assert written.keys() == refit.keys()
-    for name, found in refit.items():
-        assert written[name]["cv"] == pytest.approx(found.cv, abs=1e-3)
-        assert written[name]["correlation_s"] == pytest.approx(found.correlation_s, abs=1e-3)
+    for name, fitted in refit.items():
+        assert written[name]["cv"] == pytest.approx(fitted.cv, abs=1e-3)
+        assert written[name]["correlation_s"] == pytest.approx(fitted.correlation_s, abs=1e-3)
     assert Burstiness(**written["default"]) == DEFAULT

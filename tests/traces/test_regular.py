@@ -19,46 +19,46 @@ def grid(samples: list[tuple[str, float, float]], max_hold_s: float = 20.0) -> G
 
 
 def test_jitter_goes_to_the_nearest_interval() -> None:
-    found = grid([("a", 100.0, 1.0), ("a", 110.9, 2.0), ("a", 119.2, 3.0)])
-    assert found.start_s == 100.0
-    assert found.values["cpu_cores"][:, 0].tolist() == [1, 2, 3]
-    assert found.notes == ()
+    regular = grid([("a", 100.0, 1.0), ("a", 110.9, 2.0), ("a", 119.2, 3.0)])
+    assert regular.start_s == 100.0
+    assert regular.values["cpu_cores"][:, 0].tolist() == [1, 2, 3]
+    assert regular.notes == ()
 
 
 def test_of_two_samples_in_an_interval_the_later_counts() -> None:
-    found = grid([("a", 0.0, 1.0), ("a", 11.0, 9.0), ("a", 9.0, 2.0), ("a", 20.0, 3.0)])
-    assert found.values["cpu_cores"][:, 0].tolist() == [1, 9, 3]
-    assert found.notes == ("1 samples shared an interval with a later one and were left out.",)
+    regular = grid([("a", 0.0, 1.0), ("a", 11.0, 9.0), ("a", 9.0, 2.0), ("a", 20.0, 3.0)])
+    assert regular.values["cpu_cores"][:, 0].tolist() == [1, 9, 3]
+    assert regular.notes == ("1 samples shared an interval with a later one and were left out.",)
 
 
 def test_a_short_hole_repeats_the_sample_before_and_is_counted() -> None:
-    found = grid([("a", 0.0, 1.0), ("a", 30.0, 4.0), ("b", 0.0, 1.0), ("b", 10.0, 1.0), ("b", 20.0, 1.0)])
-    assert found.values["cpu_cores"].tolist() == [[1, 1], [1, 1], [1, 1], [4, 1]]
-    assert found.values["memory_bytes"][:, 0].tolist() == [10, 10, 10, 40]
-    assert found.present.all()
-    assert found.notes == (
+    regular = grid([("a", 0.0, 1.0), ("a", 30.0, 4.0), ("b", 0.0, 1.0), ("b", 10.0, 1.0), ("b", 20.0, 1.0)])
+    assert regular.values["cpu_cores"].tolist() == [[1, 1], [1, 1], [1, 1], [4, 1]]
+    assert regular.values["memory_bytes"][:, 0].tolist() == [10, 10, 10, 40]
+    assert regular.present.all()
+    assert regular.notes == (
         "3 missing samples (38 %) repeat the one before (at a start, the one after), for at most 20 s.",
     )
 
 
 def test_a_container_with_a_long_hole_is_left_out_by_name() -> None:
-    found = grid([("a", 0.0, 1.0), ("a", 50.0, 4.0), *(("b", 10.0 * i, 1.0) for i in range(6))])
-    assert found.containers == ("b",)
-    assert found.notes == (
+    regular = grid([("a", 0.0, 1.0), ("a", 50.0, 4.0), *(("b", 10.0 * i, 1.0) for i in range(6))])
+    assert regular.containers == ("b",)
+    assert regular.notes == (
         "1 containers were left out, without a sample or with a hole longer than 20 s (a).",
     )
 
 
 def test_a_container_that_comes_late_and_goes_early_is_absent_there() -> None:
-    found = grid([("a", 40.0, 1.0), *(("b", 10.0 * i, 1.0) for i in range(9))])
-    assert found.present[:, 0].tolist() == [False] * 4 + [True] + [False] * 4
-    assert found.values["cpu_cores"][:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0]
+    regular = grid([("a", 40.0, 1.0), *(("b", 10.0 * i, 1.0) for i in range(9))])
+    assert regular.present[:, 0].tolist() == [False] * 4 + [True] + [False] * 4
+    assert regular.values["cpu_cores"][:, 0].tolist() == [0, 0, 0, 0, 1, 0, 0, 0, 0]
 
 
 def test_the_grid_covers_where_cpu_was_measured() -> None:
-    found = grid([("a", 0.0, np.nan), ("a", 10.0, 1.0), ("a", 20.0, 2.0), ("a", 30.0, np.nan)])
-    assert found.start_s == 10.0
-    assert found.values["cpu_cores"][:, 0].tolist() == [1, 2]
+    regular = grid([("a", 0.0, np.nan), ("a", 10.0, 1.0), ("a", 20.0, 2.0), ("a", 30.0, np.nan)])
+    assert regular.start_s == 10.0
+    assert regular.values["cpu_cores"][:, 0].tolist() == [1, 2]
 
 
 def test_nothing_to_put_on_a_grid_is_an_error() -> None:

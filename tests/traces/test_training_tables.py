@@ -23,7 +23,7 @@ def test_a_placement_is_a_digit_per_node(tmp_path: Path):
     with pytest.raises(TraceError, match="line 3, column placement: '012'"):
         training.placements(written(tmp_path, text))
     table = training.placements(written(tmp_path, text.replace("012", "143")))
-    assert [each[1] for each in (table.nodes, table.gpus, table.most)] == [3, 8, 4]
+    assert [column[1] for column in (table.nodes, table.gpus, table.most)] == [3, 8, 4]
 
 
 def test_replicas_spread_evenly(tmp_path: Path):
@@ -76,8 +76,8 @@ def test_a_result_handed_in_again_counts_once(tmp_path: Path):
     )
     row = "{},s,sys,{},b,{},acc,1,8,8,256,{}\n"
     text = head + "".join(
-        row.format(*each)
-        for each in [
+        row.format(*values)
+        for values in [
             ("v2", "closed", "success", 10),
             ("v1", "closed", "success", 10),
             ("v1", "closed", "aborted", 99),
@@ -94,7 +94,7 @@ def test_the_public_tables_are_read(public_data: Data):
     assert training.placements(pollux / "pollux_placements.csv").step_s.size == 3495
     assert training.scalability(pollux / "pollux_scalability.csv").step_s.size == 944
     gavel = training.throughputs(public_data("gavel_throughputs") / "gavel_isolated_throughput.csv")
-    assert {name: each.step_s.size for name, each in gavel.items()} == {
+    assert {name: table.step_s.size for name, table in gavel.items()} == {
         "gavel_physical_cluster": 315,
         "gavel_simulation": 315,
     }

@@ -14,11 +14,11 @@ _NAMES = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc", "Z
 def usage_traces(draw: st.DrawFn, *, max_rows: int = 12, always_there: bool = False) -> UsageTrace:
     rows, columns = draw(st.integers(1, max_rows)), draw(st.integers(1, 4))
     random = np.random.default_rng(draw(st.integers(0, 2**32)))
-    there = random.random((rows, columns)) < (1.0 if always_there else 0.8)
+    present = random.random((rows, columns)) < (1.0 if always_there else 0.8)
 
     def quantity(scale: float) -> np.ndarray:
         values = random.gamma(0.5, scale, (rows, columns)) * (random.random((rows, columns)) < 0.8)
-        return np.where(there, values, 0.0)
+        return np.where(present, values, 0.0)
 
     return UsageTrace(
         containers=tuple(draw(st.lists(_NAMES, min_size=columns, max_size=columns, unique=True))),
@@ -27,7 +27,7 @@ def usage_traces(draw: st.DrawFn, *, max_rows: int = 12, always_there: bool = Fa
         interval_s=draw(st.sampled_from([0.1, 1.0, 7.5, 60.0])),
         cpu_cores=quantity(1.0),
         memory_bytes=np.floor(quantity(1e9)),
-        present=there,
+        present=present,
         rx_bytes=draw(st.sampled_from([None, quantity(1e6)])),
         tx_bytes=draw(st.sampled_from([None, quantity(1e6)])),
         throttled_s=draw(st.sampled_from([None, quantity(0.01)])),

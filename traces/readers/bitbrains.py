@@ -1,12 +1,12 @@
-"""Bitbrains business VMs, CPU every 5 minutes for a month.
+"""Reads Bitbrains business VMs: CPU every 5 minutes for a month.
 
-Source: GWA-T-12 by way of github.com/atlarge-research/opendc (MIT). Two files: 35 VMs with CPU only
-(bitbrains_50vms), and one VM with all columns (bitbrains_1vm_full_metrics), memory and network too.
-CPU is MHz of the whole VM. Caveats: in the first file a row carries a duration and holds for that long
-*before* its stamp (steps of equal value were merged upstream), so rows are spread over their intervals.
-Cores are MHz divided by core_mhz in the first file (it does not give its machines' clocks; some VMs
-exceed 2,600 MHz per core by 6 %), by the provisioned MHz per core in the second. GWA's KB is 1,024
-bytes; its stamps are seconds although the header says ms.
+Source: GWA-T-12 by way of github.com/atlarge-research/opendc (MIT). There are two files: 35 VMs with CPU only
+(bitbrains_50vms), and one VM with all columns, memory and network too (bitbrains_1vm_full_metrics). CPU is
+MHz of the whole VM. Caveats: in the first file a row carries a duration and holds for that long *before* its
+stamp (steps of equal value were merged upstream), so rows are spread over their intervals. Cores are MHz
+divided by core_mhz in the first file (it does not give its machines' clocks; some VMs exceed 2,600 MHz per
+core by 6 %), and by the provisioned MHz per core in the second. GWA's KB is 1,024 bytes. Its stamps are
+seconds although the header says ms.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ import numpy as np
 import pandas as pd
 
 from traces.readers import table
-from traces.readers.regular import Grid, onto_grid
-from traces.schema import Floats, UsageTrace
+from traces.readers.regular import onto_grid
+from traces.schema import UsageTrace
 from twinbed import TraceError
 
 FILES = ("bitbrains_50vms.csv.gz", "bitbrains_1vm_full_metrics.csv.gz")
 _INTERVAL_S = 300.0
+_ORIGIN = ("bitbrains", {"source": "Bitbrains GWA-T-12 by way of OpenDC", "licence": "MIT"})
 _MANY = ("vm", "timestamp", "duration_ms", "cpu_usage_mhz")
 _ONE = {
     "time": "Timestamp [ms]",
@@ -33,19 +34,19 @@ _ONE = {
     "rx": "Network received throughput [KB/s]",
     "tx": "Network transmitted throughput [KB/s]",
 }
-
-
-def recognises(columns: list[str]) -> bool:
-    """Whether these are the columns of one of the two files."""
-    return set(_MANY) <= set(columns) or set(_ONE.values()) <= set(columns)
+COLUMNS = (_MANY, tuple(_ONE.values()))
+"""Columns of the first file, and of the second."""
 
 
 def read(path: Path, *, core_mhz: float = 2600.0, max_hold_s: float = 3600.0) -> UsageTrace:
-    """All VMs of the file. core_mhz: what counts as one core where the file does not say (MHz);
-    max_hold_s: the longest hole that is filled with the sample before it (seconds)."""
+    """Returns all VMs of the file.
+
+    core_mhz: what counts as one core if the file does not say (MHz); max_hold_s: the longest hole that is
+    filled with the sample before it (seconds).
+    """
     if not core_mhz > 0:
         raise TraceError(f"{path}: core_mhz is {core_mhz}, expected above zero")
-    if set(_ONE.values()) <= set(table.header(path)):
+    if set(COLUMNS[1]) <= set(table.header(path)):
         return _one(path, max_hold_s)
     return _many(path, core_mhz, max_hold_s)
 
@@ -68,11 +69,12 @@ def _many(path: Path, core_mhz: float, max_hold_s: float) -> UsageTrace:
         interval_s=_INTERVAL_S,
         max_hold_s=max_hold_s,
     )
-    notes = (
+    return grid.trace(
+        *_ORIGIN,
         f"Bitbrains VMs; one core is taken as {core_mhz:g} MHz; rows are spread over their durations.",
         "The source has no memory: memory is 0 throughout.",
+        prefix="vm-",
     )
-    return _trace(grid, np.zeros(grid.present.shape), notes)
 
 
 def _one(path: Path, max_hold_s: float) -> UsageTrace:
@@ -91,21 +93,4 @@ def _one(path: Path, max_hold_s: float) -> UsageTrace:
         interval_s=_INTERVAL_S,
         max_hold_s=max_hold_s,
     )
-    notes = ("Bitbrains VM; a core is the provisioned MHz per core.",)
-    return _trace(grid, grid.values["memory_bytes"], notes)
-
-
-def _trace(grid: Grid, memory_bytes: Floats, notes: tuple[str, ...]) -> UsageTrace:
-    return UsageTrace(
-        containers=tuple(f"vm-{name}" for name in grid.containers),
-        apps=("bitbrains",) * len(grid.containers),
-        start_s=grid.start_s,
-        interval_s=_INTERVAL_S,
-        cpu_cores=grid.values["cpu_cores"],
-        memory_bytes=memory_bytes,
-        present=grid.present,
-        rx_bytes=grid.values.get("rx_bytes"),
-        tx_bytes=grid.values.get("tx_bytes"),
-        metadata={"source": "Bitbrains GWA-T-12 by way of OpenDC", "licence": "MIT"},
-        notes=(*notes, *grid.notes),
-    )
+    return grid.trace(*_ORIGIN, "Bitbrains VM; a core is the provisioned MHz per core.", prefix="vm-")

@@ -1,9 +1,9 @@
-"""DeathStarBench social network, pods every 10 s under normal load.
+"""Reads the DeathStarBench social network data set: pods every 10 s under normal load.
 
-Source: github.com/yzz9048/SocialNetwork-MonitorData. About 28 minutes, 34 pods; cpu_usage is a rate in
-cores, memory the working set in bytes. Caveats: CPU ends after some 21 minutes while memory goes on, so
-the trace ends with the last CPU sample; single samples are missing at either end of some pods and are
-filled. The three node series are not containers and not read.
+Source: github.com/yzz9048/SocialNetwork-MonitorData. About 28 minutes of 34 pods. cpu_usage is a rate in
+cores, memory is the working set in bytes. Caveats: CPU ends after some 21 minutes while memory goes on, so
+the trace ends with the last CPU sample. Some pods lack a single sample at either end; it is filled. The three
+node series are not containers and are not read.
 """
 
 from __future__ import annotations
@@ -21,40 +21,21 @@ COLUMNS = ("pod", "timestamp", "cpu_usage", "memory_working_set", "service")
 _INTERVAL_S = 10.0
 
 
-def recognises(columns: list[str]) -> bool:
-    """Whether these are the columns of the data set."""
-    return set(COLUMNS) <= set(columns)
-
-
 def read(path: Path, *, max_hold_s: float = 30.0) -> UsageTrace:
-    """All pods. max_hold_s: the longest hole that is filled with the sample before it (seconds)."""
+    """Returns all pods. max_hold_s: the longest hole that is filled with the sample before it (seconds)."""
     frame = table.read_known(path, COLUMNS, pod="str", service="str")
     # A node's series carries the node's name for both; a pod's name has its replica set's hash.
     is_node = frame["pod"] == frame["service"]
     pods, nodes = frame[~is_node], frame.loc[is_node, "pod"].nunique()
-    grid = onto_grid(
-        path,
-        pods["pod"],
-        pods["timestamp"].to_numpy(np.float64),
-        {
-            "cpu_cores": pods["cpu_usage"].to_numpy(np.float64),
-            "memory_bytes": pods["memory_working_set"].to_numpy(np.float64),
-        },
-        interval_s=_INTERVAL_S,
-        max_hold_s=max_hold_s,
-    )
-    return UsageTrace(
-        containers=grid.containers,
-        apps=("social-network",) * len(grid.containers),
-        start_s=grid.start_s,
-        interval_s=_INTERVAL_S,
-        cpu_cores=grid.values["cpu_cores"],
-        memory_bytes=grid.values["memory_bytes"],
-        present=grid.present,
-        metadata={"source": "DeathStarBench social network, monitoring data"},
-        notes=(
-            "DeathStarBench social network pods; the trace ends with the last CPU sample.",
-            f"{nodes} node series are not containers and were not read.",
-            *grid.notes,
-        ),
+    values = {
+        "cpu_cores": pods["cpu_usage"].to_numpy(np.float64),
+        "memory_bytes": pods["memory_working_set"].to_numpy(np.float64),
+    }
+    time_s = pods["timestamp"].to_numpy(np.float64)
+    grid = onto_grid(path, pods["pod"], time_s, values, interval_s=_INTERVAL_S, max_hold_s=max_hold_s)
+    return grid.trace(
+        "social-network",
+        {"source": "DeathStarBench social network, monitoring data"},
+        "DeathStarBench social network pods; the trace ends with the last CPU sample.",
+        f"{nodes} node series are not containers and were not read.",
     )

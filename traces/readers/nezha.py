@@ -1,10 +1,10 @@
-"""Nezha: pods of Online Boutique and TrainTicket, once a minute.
+"""Reads the Nezha data set: pods of Online Boutique and TrainTicket, once a minute.
 
-Source: FSE 2023, github.com/IntelligentDDS/Nezha (MIT). Two applications × two days with injected faults;
-one application and day is one trace. CPU is millicores, memory MiB. Caveats: light load (a few
-millicores); stamps jitter by a second and some shift by 20–40 s, they are rounded to the minute; Online
-Boutique's adservice has a hole of 51 minutes on 2022-08-22. Whether the network columns are bytes per
-second or per minute is not documented, so they are not read.
+Source: FSE 2023, github.com/IntelligentDDS/Nezha (MIT). Two applications × two days with injected faults; one
+application and day is one trace. CPU is millicores, memory is MiB. Caveats: the load is light (a few
+millicores). Stamps jitter by a second and some shift by 20–40 s; they are rounded to the minute. Online
+Boutique's adservice has a hole of 51 minutes on 2022-08-22. The network columns are not read, because it is
+not documented whether they are bytes per second or per minute.
 """
 
 from __future__ import annotations
@@ -22,15 +22,10 @@ COLUMNS = ("app", "day", "TimeStamp", "PodName", "CpuUsage(m)", "MemoryUsage(Mi)
 _INTERVAL_S = 60.0
 
 
-def recognises(columns: list[str]) -> bool:
-    """Whether these are the columns of the data set."""
-    return set(COLUMNS) <= set(columns)
-
-
 def read(
     path: Path, *, app: str = "TrainTicket", day: str | None = None, max_hold_s: float = 300.0
 ) -> UsageTrace:
-    """One application's pods on one day.
+    """Returns one application's pods on one day.
 
     app: TrainTicket or OnlineBoutique; day: YYYY-MM-DD, None = the application's first; max_hold_s: the
     longest hole that is filled with the sample before it (seconds).
@@ -41,25 +36,14 @@ def read(
     day = min(frame["day"]) if day is None else day
     table.one_of(path, f"day of {app}", day, frame["day"])
     frame = frame[frame["day"] == day]
-    grid = onto_grid(
-        path,
-        frame["PodName"],
-        frame["TimeStamp"].to_numpy(np.float64),
-        {
-            "cpu_cores": frame["CpuUsage(m)"].to_numpy(np.float64) / 1000,
-            "memory_bytes": frame["MemoryUsage(Mi)"].to_numpy(np.float64) * 2**20,
-        },
-        interval_s=_INTERVAL_S,
-        max_hold_s=max_hold_s,
-    )
-    return UsageTrace(
-        containers=grid.containers,
-        apps=(app,) * len(grid.containers),
-        start_s=grid.start_s,
-        interval_s=_INTERVAL_S,
-        cpu_cores=grid.values["cpu_cores"],
-        memory_bytes=grid.values["memory_bytes"],
-        present=grid.present,
-        metadata={"source": "Nezha", "licence": "MIT", "app": app, "day": day},
-        notes=(f"Nezha, {app} on {day}; stamps rounded to the minute, network not read.", *grid.notes),
+    values = {
+        "cpu_cores": frame["CpuUsage(m)"].to_numpy(np.float64) / 1000,
+        "memory_bytes": frame["MemoryUsage(Mi)"].to_numpy(np.float64) * 2**20,
+    }
+    time_s = frame["TimeStamp"].to_numpy(np.float64)
+    grid = onto_grid(path, frame["PodName"], time_s, values, interval_s=_INTERVAL_S, max_hold_s=max_hold_s)
+    return grid.trace(
+        app,
+        {"source": "Nezha", "licence": "MIT", "app": app, "day": day},
+        f"Nezha, {app} on {day}; stamps rounded to the minute, network not read.",
     )

@@ -1,9 +1,9 @@
-"""A CSV that a user brings, long (one line per container and time) or wide (one column per container).
+"""Reads a CSV that a user brings, long (one line per container and time) or wide (one column per container).
 
-The format, with examples: docs/how-to/bring-your-own-trace.md. Units come from column names alone
-(`COLUMNS` lists them all) and are never guessed. A line's time is the start of its interval; every
-interval is as long as the others. A container may begin late or end early (long: no lines; wide: empty
-cells); a gap while it is there is an error, as are disorder, duplicates, NaN, infinity and negatives.
+docs/how-to/bring-your-own-trace.md shows the format with examples. Units come from column names alone
+(`COLUMNS` lists them all) and are never guessed. A line's time is the start of its interval, and all
+intervals are equally long. A container may begin late or end early (long: no lines; wide: empty cells). A gap
+while it is there is an error, and so are disorder, duplicates, NaN, infinity and negative numbers.
 """
 
 from __future__ import annotations
@@ -49,23 +49,25 @@ _NO_MEMORY = "The source has no memory column: memory is 0 throughout."
 
 
 def is_wide(columns: list[str]) -> bool:
-    """Whether this header is the wide form: a time first, and no container column."""
+    """Returns whether this header is the wide form: a time first, and no container column."""
     return bool(columns) and columns[0] in TIME and not set(columns) & set(CONTAINER)
 
 
 def is_long(columns: list[str]) -> bool:
-    """Whether this header is the long form: a container column and a time column."""
+    """Returns whether this header is the long form: a container column and a time column."""
     return bool(set(columns) & set(CONTAINER)) and bool(set(columns) & set(TIME))
 
 
 def read(
     path: Path, *, app: str = "app", interval_s: float | None = None, max_cells: int = MAX_CELLS
 ) -> UsageTrace:
-    """The trace in a long or wide CSV (`.gz` too).
+    """Returns the trace in a long or wide CSV (`.gz` too).
 
-    app: application of containers for which the file names none; interval_s: the intervals' length in
-    seconds, needed only when the file has a single time; max_cells: largest intervals × containers accepted.
-    Raises TraceError naming the line and column.
+    app: application of containers for which the file names none
+    interval_s: the intervals' length in seconds, needed only if the file has a single time
+    max_cells: largest number of intervals × containers that is accepted
+
+    Raises TraceError, which names the line and column.
     """
     columns = table.header(path)
     if not is_long(columns) and not is_wide(columns):
@@ -79,8 +81,8 @@ def read(
 
 
 def _long(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, max_cells: int) -> UsageTrace:
-    time_name = _only(path, frame, tuple(TIME))
-    container_name = _only(path, frame, CONTAINER)
+    time_name = table.only(path, frame, tuple(TIME))
+    container_name = table.only(path, frame, CONTAINER)
     unknown = [c for c in frame if c not in {*TIME, *CONTAINER, *APP, *COLUMNS}]
     if unknown:
         raise TraceError(f"{path}: unknown column {unknown[0]!r}; expected some of {', '.join(COLUMNS)}, app")
@@ -117,9 +119,9 @@ def _wide(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, m
         raise TraceError(f"{path}: no container column after {time_name!r}")
     times = _times(path, frame[time_name])
     lines = frame.index.to_numpy()
-    one = np.zeros(len(times), np.int64)
-    _check_order(path, times, lines, one, None)
-    grid, interval_s = _grid(path, times, lines, one, interval_s)
+    code = np.zeros(len(times), np.int64)
+    _check_order(path, times, lines, code, None)
+    grid, interval_s = _grid(path, times, lines, code, interval_s)
     _check_cells(path, len(grid), len(containers), max_cells)
     cells: dict[str, Floats] = {}
     for name, (container, quantity, unit) in zip(frame.columns[1:], targets, strict=True):
@@ -139,7 +141,8 @@ def _wide(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, m
 
 
 def _target(column: str) -> tuple[str, str, float]:
-    """(container, quantity, unit) of a wide column: NAME is CPU in cores, NAME.SUFFIX what SUFFIX says."""
+    """Returns (container, quantity, unit) of a wide column: NAME is CPU in cores, NAME.SUFFIX as SUFFIX
+    says."""
     name, dot, suffix = column.rpartition(".")
     if dot and name and suffix in COLUMNS:
         return (name, *COLUMNS[suffix])
@@ -153,12 +156,12 @@ def _check_presence(
     present: NDArray[np.bool_],
     cells: dict[str, Floats],
 ) -> None:
-    """A container is there from its first CPU value to its last, with every quantity that it ever has."""
+    """Raises TraceError unless each container has all its quantities from its first CPU value to its last."""
     for column, container in enumerate(containers):
-        there = np.flatnonzero(present[:, column])
-        if not there.size:
+        rows = np.flatnonzero(present[:, column])
+        if not rows.size:
             raise TraceError(f"{path}: container {container!r} has no CPU value")
-        inside = slice(there[0], there[-1] + 1)
+        inside = slice(rows[0], rows[-1] + 1)
         for quantity, values in cells.items():
             empty = np.isnan(values[:, column])
             if empty.all():
@@ -166,7 +169,7 @@ def _check_presence(
             gap = np.flatnonzero(empty[inside])
             stray = np.flatnonzero(~empty & ~present[:, column])
             if gap.size:
-                line = frame.index[there[0] + gap[0]]
+                line = frame.index[rows[0] + gap[0]]
                 raise TraceError(
                     f"{path}: line {line}: {quantity} of container {container!r} is empty, expected a number "
                     "(only cells before a container starts or after it ends may be empty)"
@@ -177,18 +180,11 @@ def _check_presence(
 
 
 def _times(path: Path, cells: pd.Series[str]) -> Floats:
-    """Seconds (float64[n]); numbers in the column's unit, or ISO 8601 (UTC where no zone is given)."""
-    name = str(cells.name)
-    if name != "time_ms" and cells.iloc[0].count("-") >= 2 and "e" not in cells.iloc[0].lower():
-        stamps = pd.to_datetime(cells.str.strip(), format="ISO8601", utc=True, errors="coerce")
-        if stamps.isna().any():
-            at = int(np.argmax(stamps.isna()))
-            raise TraceError(
-                f"{path}: line {cells.index[at]}, column {name}: {cells.iloc[at]!r}, "
-                "expected an ISO 8601 time"
-            )
-        return np.asarray(stamps.dt.as_unit("us").astype("int64"), np.float64) / 1e6
-    return table.numbers(path, cells) * TIME[name]
+    """Returns seconds, float64[n]: numbers in the column's unit, or ISO 8601 to the microsecond."""
+    stamps_ns = None if cells.name == "time_ms" else table.iso_ns(path, cells)
+    if stamps_ns is None:
+        return table.numbers(path, cells) * TIME[str(cells.name)]
+    return np.asarray(stamps_ns // 1000, np.float64) / 1e6
 
 
 def _check_order(
@@ -198,7 +194,7 @@ def _check_order(
     code: NDArray[np.int64],
     containers: list[str] | None,
 ) -> None:
-    """Times of one container must increase from line to line."""
+    """Raises TraceError unless the times of a container increase from line to line."""
     order = np.argsort(code, kind="stable")
     step, same = np.diff(times[order]), np.diff(code[order]) == 0
     bad = np.flatnonzero(same & (step <= 0))
@@ -208,8 +204,9 @@ def _check_order(
         line, before = lines[order][at + 1], lines[order][at]
         whose = "" if containers is None else f" of container {containers[code[order][at]]!r}"
         time, time_before = times[order][at + 1], times[order][at]
-        what = "appears twice" if step[at] == 0 else f"is before the {time_before:.10g} s of line {before}"
-        raise TraceError(f"{path}: line {line}: time {time:.10g} s{whose} {what}, expected increasing times")
+        problem = "appears twice" if step[at] == 0 else f"is before the {time_before:.10g} s of line {before}"
+        where = f"{path}: line {line}: time {time:.10g} s{whose}"
+        raise TraceError(f"{where} {problem}, expected increasing times")
 
 
 def _grid(
@@ -219,11 +216,11 @@ def _grid(
     code: NDArray[np.int64],
     interval_s: float | None,
 ) -> tuple[Floats, float]:
-    """(distinct times, interval) of the one regular grid on which all times lie.
+    """Returns (distinct times, interval) of the one regular grid on which all times lie.
 
     The interval is the most frequent step of a container, made precise over the whole span.
     """
-    grid, where = np.unique(times, return_index=True)
+    grid, first_row = np.unique(times, return_index=True)
     if interval_s is None:
         if len(grid) < 2:
             raise TraceError(f"{path}: a single time, so no interval can be inferred; give interval_s")
@@ -236,8 +233,9 @@ def _grid(
     bad = np.flatnonzero(np.abs(steps / interval_s - 1) > 2 * _TOLERANCE)
     if bad.size:
         at = int(bad[0])
+        line = lines[first_row[at + 1]]
         raise TraceError(
-            f"{path}: line {lines[where[at + 1]]}: time {grid[at + 1]:.10g} s comes {steps[at]:.6g} s after "
+            f"{path}: line {line}: time {grid[at + 1]:.10g} s comes {steps[at]:.6g} s after "
             f"{grid[at]:.10g} s, expected the interval of {interval_s:g} s"
         )
     return grid, interval_s
@@ -261,7 +259,7 @@ def _check_gaps(
     containers: list[str],
     interval_s: float,
 ) -> None:
-    """A container's lines must follow each other interval by interval."""
+    """Raises TraceError unless a container's lines follow each other interval by interval."""
     order = np.argsort(code, kind="stable")
     bad = np.flatnonzero((np.diff(code[order]) == 0) & (np.diff(row[order]) != 1))
     if bad.size:
@@ -283,33 +281,21 @@ def _check_cells(path: Path, rows: int, columns: int, max_cells: int) -> None:
 
 def _usage(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) -> Floats:
     values = table.numbers(path, cells, blank_is_nan=blank_is_nan)
-    if (values < 0).any():
-        at = int(np.argmax(values < 0))
-        raise TraceError(
-            f"{path}: line {cells.index[at]}, column {cells.name}: {cells.iloc[at].strip()}, "
-            "expected zero or above"
-        )
+    table.refuse(path, cells, values < 0, "zero or above")
     return values
 
 
 def _value_columns(path: Path, frame: pd.DataFrame) -> list[tuple[str, str, float]]:
-    found = [(str(name), *COLUMNS[str(name)]) for name in frame if name in COLUMNS]
+    columns = [(str(name), *COLUMNS[str(name)]) for name in frame if name in COLUMNS]
     for quantity in QUANTITIES:
-        same = [name for name, target, _ in found if target == quantity]
+        same = [name for name, target, _ in columns if target == quantity]
         if len(same) > 1:
             raise TraceError(f"{path}: columns {' and '.join(same)} both give {quantity}; keep one")
-    if "cpu_cores" not in {target for _, target, _ in found}:
+    if "cpu_cores" not in {target for _, target, _ in columns}:
         raise TraceError(
             f"{path}: no CPU column; expected one of cpu, cpu_cores, cpu_millicores, cpu_percent"
         )
-    return found
-
-
-def _only(path: Path, frame: pd.DataFrame, names: tuple[str, ...]) -> str:
-    found = [name for name in names if name in frame]
-    if len(found) != 1:
-        raise TraceError(f"{path}: columns {' and '.join(found)} mean the same; keep one")
-    return found[0]
+    return columns
 
 
 def _apps(
@@ -318,7 +304,7 @@ def _apps(
     names = [name for name in APP if name in frame]
     if not names:
         return (default,) * count
-    cells = frame[_only(path, frame, APP)].str.strip()
+    cells = frame[table.only(path, frame, APP)].str.strip()
     _, first = np.unique(code, return_index=True)
     of_container = cells.iloc[first].to_numpy()
     different = np.flatnonzero(cells.to_numpy() != of_container[code])

@@ -1,8 +1,8 @@
-"""Histories of cloud prices, and of how many spot machines could be had.
+"""Reads histories of cloud prices, and of how many spot machines were available.
 
 For: public tables of prices by type and region, and probing traces. Not for: the catalogue that ships, nor
-for billing. A table is known by its columns. Sources: Cyclenerd's Google Cloud price lists (Apache-2.0, 2022
-to 2026), coroot's AWS and Azure prices (Apache-2.0, 2023 to 2024), ec2instances.info (MIT, 2017-11-12),
+for billing. A table is recognised by its columns. Sources: Cyclenerd's Google Cloud price lists (Apache-2.0,
+2022 to 2026), coroot's AWS and Azure prices (Apache-2.0, 2023 to 2024), ec2instances.info (MIT, 2017-11-12),
 SkyPilot's spot traces (no licence stated: read, never shipped). Caveats: spot prices of Google's GPU machines
 look too low where spot is less than a quarter of on-demand (`suspect`); AWS's do not move after 2024-05-14.
 """
@@ -30,15 +30,17 @@ FORMS: tuple[dict[str, str], ...] = (
     {"name": "instance_type", "spot": "usd_hour_spot", "date": "date"},
     {"name": "instance_type", "on_demand": "usd_hour_linux_on_demand"},
 )
-"""Columns of each form of table, besides region; the first form whose columns are all there is taken."""
+"""Columns of each form of table, besides region. The first form whose columns are all present is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class PriceChanges:
-    """n rows, each holding from its day until the next of its type and region.
+    """n prices. A row holds from its day until the next row of its type and region.
 
-    name, region: names[n]; day: datetime64[D] (NaT if the table has one price only); on_demand_usd_h,
-    spot_usd_h: USD per hour, float64[n], NaN if the table does not have it.
+    name: instance types, names[n]
+    region: names[n]
+    day: datetime64[D], n; NaT if the table has one price only
+    on_demand_usd_h, spot_usd_h: USD per hour, float64[n]; NaN if the table does not have it
     """
 
     name: Names
@@ -49,14 +51,14 @@ class PriceChanges:
 
     @property
     def suspect(self) -> NDArray[np.bool_]:
-        """Where the spot price is too low to be believed."""
+        """Whether the spot price is too low to be believed, bool[n]."""
         return np.asarray(self.spot_usd_h < LEAST_SPOT_SHARE * self.on_demand_usd_h)
 
     def of(self, name: str, region: str) -> PriceChanges:
-        """The rows of one type in one region, by day. Raises TraceError naming what is not there."""
-        for what, value, column in (("type", name, self.name), ("region", region, self.region)):
+        """Returns the rows of one type in one region, by day. Raises TraceError if there are none."""
+        for noun, value, column in (("type", name, self.name), ("region", region, self.region)):
             if not (column == value).any():
-                raise TraceError(f"no {what} {value!r} in this price history")
+                raise TraceError(f"no {noun} {value!r} in this price history")
         rows = np.flatnonzero((self.name == name) & (self.region == region))
         if not rows.size:
             raise TraceError(f"type {name} has no price in region {region} in this history")
@@ -70,7 +72,7 @@ class PriceChanges:
         )
 
     def spot_steps(self) -> tuple[Real, Real]:
-        """Seconds since the first spot price, and the prices, of ONE type and region (see `of`)."""
+        """Returns seconds since the first spot price, and the prices, of ONE type and region (see `of`)."""
         rows = np.isfinite(self.spot_usd_h)
         if not rows.any():
             raise TraceError("this price history has no spot price")
@@ -79,9 +81,9 @@ class PriceChanges:
 
 
 def read(path: Path) -> PriceChanges:
-    """A table of prices. Raises TraceError naming file, line and column."""
-    there = set(table.header(path))
-    form = next((each for each in FORMS if {*each.values(), "region"} <= there), None)
+    """Returns a table of prices. Raises TraceError, which names file, line and column."""
+    columns = set(table.header(path))
+    form = next((form for form in FORMS if {*form.values(), "region"} <= columns), None)
     if form is None:
         raise TraceError(f"{path}: no known price table; expected type, region and a price in USD per hour")
     text = {column: "str" for column in (form["name"], "region", form.get("date")) if column}
@@ -114,9 +116,10 @@ def read(path: Path) -> PriceChanges:
 
 
 def availability(path: Path) -> tuple[Real, Real]:
-    """Seconds since the start, and how many machines could be had from then on (columns t_s, available).
+    """Returns seconds since the start, and how many machines were available from then on.
 
-    Raises TraceError naming file, line and column; times must ascend.
+    The columns are t_s and available; times must ascend. Raises TraceError, which names file, line and
+    column.
     """
     frame = table.read_known(path, ("t_s", "available"))
     t_s, available = frame["t_s"].to_numpy(np.float64), frame["available"].to_numpy(np.float64)

@@ -1,12 +1,14 @@
-"""Samples with jitter, doubles and holes → a dense regular trace, and a sentence on all that was done.
+"""Turns samples with jitter, doubles and holes into a dense regular trace, and notes everything that was
+done.
 
-For: monitoring data (one stamp per container and sample). Not for: what a user brings (plain_csv.py
-refuses what is irregular: there nobody stated that filling is wanted).
+For: monitoring data (one stamp per container and sample). Not for: what a user brings. plain_csv.py refuses
+irregular data, because there nobody stated that filling is wanted.
 
-Rules, the same for all readers: a sample belongs to the nearest multiple of the interval after the first
-stamp; of two in one interval the later counts; a missing CPU value repeats the last one for at most
-max_hold_s; a container with a longer hole is left out; one that appears late or vanishes early is absent
-there, unless max_hold_s reaches the end. Other quantities repeat their last value as long as needed.
+The rules are the same for all readers. A sample belongs to the nearest multiple of the interval after the
+first stamp. If two fall into one interval, the later counts. A missing CPU value repeats the last one for at
+most max_hold_s. A container with a longer hole is left out. A container that appears late or vanishes early
+is absent there, unless max_hold_s reaches the end. Other quantities repeat their last value as long as
+needed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from traces.schema import MAX_CELLS, Floats
+from traces.schema import MAX_CELLS, Floats, UsageTrace
 from twinbed import TraceError
 
 CPU = "cpu_cores"
@@ -28,13 +30,38 @@ CPU = "cpu_cores"
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """T × N values by quantity, with the containers (sorted by name), the start (s) and the notes."""
+    """Samples on a regular grid of T intervals × N containers.
+
+    containers: N names, sorted
+    start_s: start of the first interval, s
+    interval_s: length of an interval, s
+    values: by quantity, float64[T, N]
+    present: bool[T, N]
+    notes: what was done to the samples
+    """
 
     containers: tuple[str, ...]
     start_s: float
+    interval_s: float
     values: dict[str, Floats]
     present: NDArray[np.bool_]
     notes: tuple[str, ...]
+
+    def trace(self, app: str, metadata: dict[str, str], *notes: str, prefix: str = "") -> UsageTrace:
+        """Returns the trace of one application. Memory is 0 if the source has none.
+
+        prefix: put before the containers' names; notes: put before the grid's own.
+        """
+        return UsageTrace(
+            containers=tuple(prefix + name for name in self.containers),
+            apps=(app,) * len(self.containers),
+            start_s=self.start_s,
+            interval_s=self.interval_s,
+            present=self.present,
+            metadata=metadata,
+            notes=(*notes, *self.notes),
+            **{"memory_bytes": np.zeros(self.present.shape), **self.values},
+        )
 
 
 def onto_grid(
@@ -46,7 +73,7 @@ def onto_grid(
     interval_s: float,
     max_hold_s: float,
 ) -> Grid:
-    """Samples (arrays of one length, any order; NaN = missing) as a Grid; `values` must hold CPU.
+    """Returns samples (arrays of one length, any order; NaN = missing) as a Grid. `values` must hold CPU.
 
     Raises TraceError when nothing is left, or when the grid is larger than MAX_CELLS.
     """
@@ -77,6 +104,7 @@ def onto_grid(
     return Grid(
         containers=tuple(names[kept]),
         start_s=float(time_s[seen].min()),
+        interval_s=interval_s,
         values={name: np.where(present, held[name], 0.0)[:, kept] for name in values},
         present=np.ascontiguousarray(present[:, kept]),
         notes=notes,
@@ -84,7 +112,8 @@ def onto_grid(
 
 
 def _hold(cpu: Floats, limit: int) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_], int]:
-    """(row to take each cell from, present, containers without a long hole, cells filled in those)."""
+    """Returns (row to take each cell from, present, containers without a long hole, cells filled in
+    those)."""
     valid = ~np.isnan(cpu)
     rows = np.arange(len(cpu))[:, None]
     first = np.argmax(valid, axis=0)

@@ -1,11 +1,12 @@
-"""SURF HPC cluster, CPU of batch jobs every 30 s for a week.
+"""Reads the SURF HPC cluster data set: CPU of batch jobs every 30 s for a week.
 
-Source: surf_week of github.com/atlarge-research/opendc (MIT). Two files in one folder:
-surf_fragments.parquet (what each job used, piece by piece, in order) and surf_tasks.csv.gz (when it was
-submitted, its cores and MHz). Fragments are tiled one after the other from the job's submission, rounded
-to the 30 s grid of the week's first one; cores are MHz by the job's MHz per core. One day of the week is
-one trace; jobs come and go. Caveats: a submission stands for the start (no queueing time is told); every
-job has 16 cores; the source has no memory use (memory is 0) and no network.
+Source: surf_week of github.com/atlarge-research/opendc (MIT). Two files in one folder: surf_fragments.parquet
+(what each job used, piece by piece, in order) and surf_tasks.csv.gz (when it was submitted, its cores and
+MHz). Fragments are tiled one after the other from the job's submission, which is rounded to the 30 s grid of
+the week's first one. Cores are MHz by the job's MHz per core. One day of the week is one trace; jobs come and
+go.
+Caveats: a submission stands for the start (the data set tells no queueing time). Every job has 16 cores. The
+source has no memory use (memory is 0) and no network.
 """
 
 from __future__ import annotations
@@ -30,13 +31,8 @@ _DAY = 86_400_000 // _INTERVAL_MS
 _DAYS = 7
 
 
-def recognises(columns: list[str]) -> bool:
-    """Whether these are the columns of the fragments file."""
-    return set(columns) == set(COLUMNS)
-
-
 def read(path: Path, *, day: int = 1) -> UsageTrace:
-    """All jobs that run on this day of the week's trace (1 to 7; its tasks file lies beside it)."""
+    """Returns all jobs that run on this day of the week (1 to 7). The tasks file lies beside `path`."""
     table.one_of(path, "day", day, range(1, _DAYS + 1))
     fragments = _fragments(path)
     tasks = table.read_known(path.with_name(TASKS), _TASK_COLUMNS).set_index("id")

@@ -1,4 +1,4 @@
-"""Opens a table somebody else wrote (CSV, plain or gzipped) and turns every way it can fail into one line.
+"""Reads tables that somebody else wrote (CSV, plain or gzipped), and reports every failure in one line.
 
 For: all text readers. Not for: what the columns mean (each reader says that), nor time grids (regular.py).
 """
@@ -27,7 +27,7 @@ _HEADER_BYTES = 1 << 16
 
 
 def header(path: Path) -> list[str]:
-    """The column names in a CSV's first line.
+    """Returns the column names in a CSV's first line.
 
     Raises TraceError when the file is missing, empty, binary, or not the gzip that its name claims.
     """
@@ -48,7 +48,8 @@ def header(path: Path) -> list[str]:
 
 
 def read_text(path: Path, max_rows: int) -> pd.DataFrame:
-    """All cells of a CSV as text, one column per header name; the index is the line number in the file.
+    """Returns all cells of a CSV as text, one column per header name; the index is the line number in the
+    file.
 
     Blank lines are left out. Raises TraceError as `header` does, and on a duplicate column, a line with
     too many fields, no rows, or more than max_rows rows.
@@ -85,9 +86,9 @@ def read_text(path: Path, max_rows: int) -> pd.DataFrame:
 
 
 def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) -> NDArray[np.float64]:
-    """A text column as float64[n]; empty cells become NaN if blank_is_nan.
+    """Returns a text column as float64[n]; empty cells become NaN if blank_is_nan.
 
-    Raises TraceError naming the line and column of the first cell that is not a finite number.
+    Raises TraceError, which names the line and column of the first cell that is not a finite number.
     """
     text = pa.array(cells.str.strip(), pa.string(), from_pandas=True).fill_null("")
     blank = pc.equal(text, "")
@@ -99,17 +100,12 @@ def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) ->
     bad = ~np.isfinite(values)
     if blank_is_nan:
         bad &= ~np.asarray(blank)
-    if bad.any():
-        at = int(np.argmax(bad))
-        shown = repr(text[at].as_py()) if text[at].as_py() else "an empty cell"
-        raise TraceError(
-            f"{path}: line {cells.index[at]}, column {cells.name}: {shown}, expected a finite number"
-        )
+    refuse(path, cells, bad, "a finite number")
     return values
 
 
 def read_known(path: Path, columns: Sequence[str], **types: str) -> pd.DataFrame:
-    """The named columns of a public data set's CSV, parsed by pandas (missing values are NaN).
+    """Returns the named columns of a public data set's CSV, parsed by pandas (missing values are NaN).
 
     Raises TraceError as `header` does, on a missing column and on a cell that does not parse.
     """
@@ -130,25 +126,58 @@ def read_known(path: Path, columns: Sequence[str], **types: str) -> pd.DataFrame
     return frame
 
 
-def require(path: Path, found: Iterable[str], wanted: Iterable[str]) -> None:
-    """Raises TraceError naming the columns of `wanted` that are not in `found`."""
-    found = list(found)
-    missing = [name for name in wanted if name not in found]
-    if missing:
+def iso_ns(path: Path, cells: pd.Series[str]) -> NDArray[np.int64] | None:
+    """Returns ISO 8601 times as nanoseconds since 1970, int64[n]; UTC if no zone is given.
+
+    Returns None if the first cell looks like a number. Raises TraceError, which names the line of the first
+    cell that is no time.
+    """
+    if cells.iloc[0].count("-") < 2 or "e" in cells.iloc[0].lower():
+        return None
+    stamps = pd.to_datetime(cells.str.strip(), format="ISO8601", utc=True, errors="coerce")
+    refuse(path, cells, stamps.isna().to_numpy(), "an ISO 8601 time")
+    return np.asarray(stamps.dt.as_unit("ns").astype("int64"), np.int64)
+
+
+def refuse(path: Path, cells: pd.Series[str], bad: NDArray[np.bool_], expected: str) -> None:
+    """Raises TraceError, which names the line and column of the first bad cell, if there is one."""
+    if bad.any():
+        row = int(np.argmax(bad))
+        shown = repr(cells.iloc[row].strip()) if cells.iloc[row].strip() else "an empty cell"
         raise TraceError(
-            f"{path}: no column {', '.join(map(repr, missing))}; the file has {', '.join(found[:12])}"
+            f"{path}: line {cells.index[row]}, column {cells.name}: {shown}, expected {expected}"
         )
 
 
-def one_of(path: Path, what: str, value: object, known: Iterable[object]) -> None:
-    """Raises TraceError listing `known` when `value` is not one of them."""
+def only(path: Path, frame: pd.DataFrame, names: Sequence[str]) -> str:
+    """Returns the one of `names` that is a column. Raises TraceError if none is, or more than one."""
+    present = [name for name in names if name in frame]
+    if len(present) > 1:
+        raise TraceError(f"{path}: columns {' and '.join(present)} mean the same; keep one")
+    if not present:
+        have = ", ".join(map(str, frame.columns[:12]))
+        raise TraceError(f"{path}: no column {' or '.join(map(repr, names))}; the file has {have}")
+    return present[0]
+
+
+def require(path: Path, columns: Sequence[str], wanted: Iterable[str]) -> None:
+    """Raises TraceError, which names the columns of `wanted` that are not in `columns`."""
+    missing = [name for name in wanted if name not in columns]
+    if missing:
+        raise TraceError(
+            f"{path}: no column {', '.join(map(repr, missing))}; the file has {', '.join(columns[:12])}"
+        )
+
+
+def one_of(path: Path, noun: str, value: object, known: Iterable[object]) -> None:
+    """Raises TraceError, which lists `known`, if `value` is not one of them."""
     options = sorted(set(known), key=str)
     if value not in options:
-        raise TraceError(f"{path}: no {what} {value!r}; there are {', '.join(map(str, options[:20]))}")
+        raise TraceError(f"{path}: no {noun} {value!r}; there are {', '.join(map(str, options[:20]))}")
 
 
 def _refuse_surplus(path: Path, frame: pd.DataFrame) -> None:
-    """pandas takes surplus fields of the first row for row labels and shifts the columns: not here."""
+    """Raises TraceError if the first row has surplus fields: pandas would take them for row labels."""
     if not isinstance(frame.index, pd.RangeIndex):
         raise TraceError(f"{path}: line {FIRST_LINE} has more fields than the header")
 

@@ -1,7 +1,7 @@
-"""Measured training: step times per GPUs and placement, profiles on accelerators, submitted runs.
+"""Reads measured training: step times by GPUs and placement, profiles on accelerators, submitted runs.
 
-For: the public tables that the twin's job performance is judged on, as plain arrays. Not for: judging
-(lab/cloud), nor models. A table is known by its columns, never by its name. Sources: Pollux/AdaptDL (OSDI
+For: the public tables on which the twin's job performance is judged, as plain arrays. Not for: judging, nor
+models. A table is recognised by its columns, never by its name. Sources: Pollux/AdaptDL (OSDI
 2021, Apache-2.0): one digit of a placement is the GPUs on one node; Gavel (OSDI 2020, MIT) and Shockwave
 (NSDI 2023, MIT): steps per second of all workers together, spread over one GPU per node unless consolidated;
 PROFET (CLOUD 2022, MIT); MosaicML's llm-foundry (Apache-2.0); MLPerf Training results (Apache-2.0; parsed
@@ -27,8 +27,16 @@ Names = NDArray[np.object_]
 
 @dataclass(frozen=True, slots=True)
 class MeasuredSteps:
-    """n points: job (one model with whatever of it is fixed), family (the model), accelerator: names[n];
-    nodes, gpus, most (GPUs on the fullest node), batch (samples per GPU and step), step_s: float64[n]."""
+    """n measured step times. Arrays are names[n] or float64[n].
+
+    job: one model with everything of it that is fixed (batch, precision…)
+    family: the model
+    accelerator: the kind of GPU
+    nodes, gpus: how many the job had
+    most: GPUs on the fullest node
+    batch: samples per GPU and step
+    step_s: time of a step, s
+    """
 
     job: Names
     family: Names
@@ -42,10 +50,18 @@ class MeasuredSteps:
 
 @dataclass(frozen=True, slots=True)
 class Profiled:
-    """n jobs (job: name of the model) at a batch and image size, on k accelerators.
+    """n jobs on k accelerators.
 
-    step_s: float64[n, k], NaN where not measured (the median of repeats elsewhere); operation_s: by
-    accelerator that was profiled, float64[n, o], NaN where not profiled; idle_s: float64[n] of each.
+    job: the model, names[n]
+    batch: samples per step, float64[n]
+    image_px: edge of an image, pixels, float64[n]
+    accelerators: k names
+    step_s: median time of a step, s, float64[n, k]; NaN if not measured
+    operations: o names of kinds of operation
+    operation_s: by profiled accelerator, time of a step in each kind of operation, s, float64[n, o]; NaN if
+    not
+        profiled
+    idle_s: by profiled accelerator, time of a step in which it was idle, s, float64[n]
     """
 
     job: Names
@@ -60,10 +76,12 @@ class Profiled:
 
 @dataclass(frozen=True, slots=True)
 class Submissions:
-    """n results of submitted systems, a row per system and benchmark; time_s is the median of its runs.
+    """n results of submitted systems, one row for each system and benchmark.
 
-    round, submitter, system, benchmark, accelerator: names[n]; accelerators, nodes, per_node, batch (global,
-    NaN if not logged), time_s: float64[n].
+    round, submitter, system, benchmark, accelerator: names[n]
+    accelerators, nodes, per_node: how many accelerators and nodes, and accelerators per node, float64[n]
+    batch: global batch, float64[n]; NaN if not logged
+    time_s: median time to train of its runs, s, float64[n]
     """
 
     round: Names
@@ -87,7 +105,10 @@ def _numbers(frame: pd.DataFrame, column: str) -> Real:
 
 
 def placements(path: Path) -> MeasuredSteps:
-    """Columns model, placement, local_bsz, step_time_s. Raises TraceError naming file, line and column."""
+    """Returns a table with the columns model, placement, local_bsz, step_time_s.
+
+    Raises TraceError, which names file, line and column.
+    """
     frame = table.read_known(
         path, ("model", "placement", "local_bsz", "step_time_s"), model="str", placement="str"
     )
@@ -101,14 +122,17 @@ def placements(path: Path) -> MeasuredSteps:
     per_node = [[int(digit) for digit in text] for text in digits]
     return _steps(
         frame,
-        [len(each) for each in per_node],
-        [sum(each) for each in per_node],
-        [max(each) for each in per_node],
+        [len(gpus) for gpus in per_node],
+        [sum(gpus) for gpus in per_node],
+        [max(gpus) for gpus in per_node],
     )
 
 
 def scalability(path: Path) -> MeasuredSteps:
-    """Columns model, num_nodes, num_replicas, local_bsz, step_time_s; GPUs spread as evenly as they can."""
+    """Returns a table with the columns model, num_nodes, num_replicas, local_bsz, step_time_s.
+
+    GPUs are taken to be spread over the nodes as evenly as possible.
+    """
     columns = ("model", "num_nodes", "num_replicas", "local_bsz", "step_time_s")
     frame = table.read_known(path, columns, model="str")
     nodes, gpus = _numbers(frame, "num_nodes"), _numbers(frame, "num_replicas")
@@ -132,10 +156,10 @@ def _steps(
 
 
 def throughputs(path: Path) -> dict[str, MeasuredSteps]:
-    """Columns source, gpu, placement, model, batch_size, num_gpus, throughput_steps_per_s, by source.
+    """Returns, by source, a table of step times from throughputs.
 
-    A job is a model with its batch size. Rows without one, those that did not run (throughput 0) and the
-    spread copy of a single GPU are left out.
+    A job is a model with its batch size. Rows without a batch size, rows that did not run (throughput 0) and
+    the spread copy of a single GPU are left out.
     """
     text = {"source": "str", "gpu": "str", "placement": "str", "model": "str"}
     columns = (*text, "batch_size", "num_gpus", "throughput_steps_per_s")
@@ -143,7 +167,7 @@ def throughputs(path: Path) -> dict[str, MeasuredSteps]:
     spread = frame["placement"] != "consolidated"
     ran = frame["batch_size"].notna() & (frame["throughput_steps_per_s"] > 0)
     frame = frame[ran & ~(spread & (frame["num_gpus"] == 1))]
-    found: dict[str, MeasuredSteps] = {}
+    tables: dict[str, MeasuredSteps] = {}
     for source, rows in frame.groupby("source"):
         gpus, batch = _numbers(rows, "num_gpus"), _numbers(rows, "batch_size")
         nodes = np.where(rows["placement"] == "consolidated", 1.0, gpus)
@@ -152,17 +176,16 @@ def throughputs(path: Path) -> dict[str, MeasuredSteps]:
             [f"{name} {size:g}" for name, size in zip(family, batch, strict=True)], dtype=np.object_
         )
         step_s = gpus / _numbers(rows, "throughput_steps_per_s")
-        found[str(source)] = MeasuredSteps(
+        tables[str(source)] = MeasuredSteps(
             job, family, _names(rows["gpu"]), nodes, gpus, gpus / nodes, batch, step_s
         )
-    return found
+    return tables
 
 
 def by_node(path: Path, gpus_per_node: float = 8) -> MeasuredSteps:
-    """Columns model, precision, seqlen_tokens, num_gpus, gpu, globalbatchsize_tokens, throughput_tok_per_s.
+    """Returns a table of language models in which a whole node counts as one accelerator.
 
-    A whole node counts as one accelerator, its batch in tokens; a job is a model in a precision at a sequence
-    length.
+    Its batch is in tokens. A job is a model in a precision at a sequence length.
     """
     text = {"model": "str", "gpu": "str", "precision": "str"}
     columns = (*text, "seqlen_tokens", "num_gpus", "globalbatchsize_tokens", "throughput_tok_per_s")
@@ -173,7 +196,9 @@ def by_node(path: Path, gpus_per_node: float = 8) -> MeasuredSteps:
     precision = _names(frame["precision"])
     lengths = _names(frame["seqlen_tokens"])
     return MeasuredSteps(
-        np.array([" ".join(each) for each in zip(family, precision, lengths, strict=True)], dtype=np.object_),
+        np.array(
+            [" ".join(words) for words in zip(family, precision, lengths, strict=True)], dtype=np.object_
+        ),
         family,
         _names(frame["gpu"]),
         nodes,
@@ -185,9 +210,9 @@ def by_node(path: Path, gpus_per_node: float = 8) -> MeasuredSteps:
 
 
 def profiled(latencies: Path, profiles: Path) -> Profiled:
-    """Columns instance_type, model, batchsize, image_px, batch_latency_s; and anchor_instance with Device_*.
+    """Returns jobs with their step times (latencies) and their profiles on some accelerators (profiles).
 
-    Raises TraceError naming file, line and column.
+    Raises TraceError, which names file, line and column.
     """
     key = ["model", "batchsize", "image_px"]
     columns = (*key, "instance_type", "batch_latency_s")
@@ -213,9 +238,10 @@ def profiled(latencies: Path, profiles: Path) -> Profiled:
 
 
 def submissions(path: Path) -> Submissions:
-    """Closed-division successes; a result that was handed in again (same time) counts once, when it was new.
+    """Returns the successful results of the closed division.
 
-    Raises TraceError naming file, line and column.
+    A result that was submitted again (with the same time) counts once, in its first round. Raises TraceError,
+    which names file, line and column.
     """
     key = ["round", "submitter", "system", "benchmark", "accelerator", "num_accelerators"]
     text = dict.fromkeys([*key[:-1], "division", "status"], "str")

@@ -1,10 +1,10 @@
-"""Time of a training step and of a job on a cluster, from sizes and speeds: no measurement of that cluster.
+"""Time of a training step and of a job on a cluster, from sizes and speeds, without a measurement there.
 
-For: a job that was run on one machine (its compute per sample, its parameters), on instances whose speed
-and network are known: what a recommender ranks before any probe, and FC²'s experiments. Not for: clusters on
-which other jobs were measured (scaling.py learns from them), nor prices (pricing.py). All arrays broadcast.
-Source: ring all-reduce and its α–β cost: Thakur, Rabenseifner and Gropp 2005; parameter server with a shared
-network port: FC² §5.2.4 and spotDNN (IWQoS 2023); stragglers: order statistics of log-normal steps.
+For: a job that was run on one machine, so that its compute per sample and its parameters are known, on
+instances whose speed and network are known. Not for: clusters on which other jobs were measured (scaling.py
+learns from them), nor prices (pricing.py). All arrays broadcast. Sources: ring all-reduce: Thakur,
+Rabenseifner and Gropp 2005;
+parameter servers that share a network port: FC² §5.2.4 and spotDNN (IWQoS 2023).
 """
 
 from __future__ import annotations
@@ -12,46 +12,46 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from control.jobs import Real
 from twinbed import ScenarioError
 
-Real = NDArray[np.float64]
-
 BYTES_PER_PARAMETER = 4
-"""Gradients and parameters travel as 32-bit floats in PyTorch's DDP and TensorFlow's parameter servers."""
+"""Bytes per parameter on the network: PyTorch's DDP and TensorFlow's parameter servers send 32-bit floats."""
 BITS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one step of a job asks of any machine.
+    """What one step of a job asks of a machine.
 
-    fixed_s, per_sample_s: of one step and one of its samples at speed 1, on the machine of the local run;
-    bytes: of all parameters, exchanged once per step in each direction; input_s: to read and prepare one
-    sample, hidden behind compute unless it is longer; jitter: standard deviation of the log of a step.
+    fixed_s: compute time of a step that does not depend on the batch, s, on the machine of the local run.
+    per_sample_s: compute time of a sample, s, on that machine.
+    bytes: size of all parameters, exchanged once per step in each direction.
+    input_s: time to read and prepare a sample, s; it counts only if it exceeds the compute time.
     """
 
     fixed_s: float
     per_sample_s: float
     bytes: float
     input_s: float = 0.0
-    jitter: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("fixed_s", "per_sample_s", "bytes", "input_s", "jitter"):
+        for name in ("fixed_s", "per_sample_s", "bytes", "input_s"):
             if not 0 <= getattr(self, name) < np.inf:
                 raise ScenarioError(f"work: {name} is {getattr(self, name)}; it is a number of at least zero")
 
 
-def work_of(step_s: ArrayLike, batch: ArrayLike, parameters: int, jitter: float = 0.0) -> Work:
-    """Work from a local run's step times at one or more batch sizes (a straight line, neither part negative).
+def work_of(step_s: ArrayLike, batch: ArrayLike, parameters: int) -> Work:
+    """Return the work by a straight line through step times at one or more batch sizes, neither part
+    negative.
 
-    One batch size alone leaves nothing fixed. Raises ScenarioError on a time or batch that is not positive.
+    With a single batch size nothing is fixed. Raises ScenarioError for a time or batch that is not positive.
     """
     times, sizes = np.atleast_1d(np.asarray(step_s, np.float64)), np.atleast_1d(np.asarray(batch, np.float64))
     if not (np.isfinite(times).all() and (times > 0).all() and (sizes > 0).all()):
-        raise ScenarioError("local run: step times and batch sizes must be above zero; record it anew")
+        raise ScenarioError("local run: step times and batch sizes must be above zero; record it again")
     slope = float(np.median(times / sizes))
     fixed = 0.0
     if np.unique(sizes).size > 1:
@@ -60,22 +60,23 @@ def work_of(step_s: ArrayLike, batch: ArrayLike, parameters: int, jitter: float 
         fixed = float(times.mean() - slope * sizes.mean())
         if fixed < 0:
             fixed, slope = 0.0, float(sizes @ times / (sizes @ sizes))
-    return Work(fixed, slope, parameters * BYTES_PER_PARAMETER, jitter=jitter)
+    return Work(fixed, slope, parameters * BYTES_PER_PARAMETER)
 
 
 def compute_s(work: Work, batch: ArrayLike, speed: ArrayLike = 1.0) -> Real:
-    """Seconds of compute in one worker's step; speed: relative to the machine of the local run.
+    """Return the compute time of one worker's step, s; speed: relative to the machine of the local run.
 
-    The input pipeline runs beside it, at the CPU's own speed, and is what counts where it is the longer.
+    The input pipeline runs in parallel at the CPU's own speed; the longer of the two counts.
     """
     samples = np.asarray(batch, np.float64)
     machine = (work.fixed_s + work.per_sample_s * samples) / np.asarray(speed, np.float64)
-    found: Real = np.maximum(machine, work.input_s * samples)
-    return found
+    return np.maximum(machine, work.input_s * samples)
 
 
 def ring_s(size_bytes: ArrayLike, workers: ArrayLike, network_bps: ArrayLike, latency_s: float = 0.0) -> Real:
-    """Ring all-reduce: 2(n − 1) messages of 1/n of the bytes through the slowest port; 0 if n = 1."""
+    """Return the time of a ring all-reduce, s: 2(n − 1) messages of 1/n of the bytes through the slowest
+    port.
+    """
     n = np.asarray(workers, np.float64)
     bits = np.asarray(size_bytes, np.float64) * BITS
     found: Real = 2 * (n - 1) * (bits / (n * np.asarray(network_bps)) + latency_s)
@@ -89,40 +90,23 @@ def server_s(
     server_bps: ArrayLike,
     servers: ArrayLike = 1,
 ) -> Real:
-    """Parameter servers, synchronous: every worker pushes and pulls all parameters; ports are shared.
+    """Return the time in which every worker pushes and pulls all parameters through parameter servers, s.
 
-    A port sends and receives at once (full duplex), but a pull follows its push: 2 × bytes at the rate of
-    the worker's own port or its share of the servers', whichever is less.
+    Workers are synchronous and share the servers' ports. A port is full duplex, but a pull follows its push:
+    2 × bytes at the rate of the worker's port or of its share of the servers' ports, whichever is less.
     """
     share = np.asarray(server_bps, np.float64) * np.asarray(servers) / np.asarray(workers)
     found: Real = 2 * np.asarray(size_bytes, np.float64) * BITS / np.minimum(np.asarray(worker_bps), share)
     return found
 
 
-def slowest(workers: ArrayLike, jitter: float) -> Real:
-    """Expected longest of n log-normal steps over the median one (Blom's normal order statistic).
-
-    Source: Blom 1958; below 2 % off for jitter ≤ 0.2 and n ≤ 64 (a test compares with drawn samples).
-    """
-    n = np.asarray(workers, np.float64)
-    found: Real = np.exp(jitter * _normal_quantile((n - 0.375) / (n + 0.25)))
-    return found
-
-
-def _normal_quantile(share: Real) -> Real:
-    """Inverse of the normal distribution function: Abramowitz and Stegun 26.2.23, error below 4.5e-4."""
-    tail = np.sqrt(-2 * np.log(np.minimum(share, 1 - share)))
-    top = 2.515517 + tail * (0.802853 + tail * 0.010328)
-    bottom = 1 + tail * (1.432788 + tail * (0.189269 + tail * 0.001308))
-    found: Real = np.sign(share - 0.5) * (tail - top / bottom)
-    return found
-
-
 def step_s(computing_s: ArrayLike, synchronising_s: ArrayLike, overlap: float = 1.0) -> Real:
-    """One step: (compute^γ + sync^γ)^(1/γ); γ = 1 hides nothing, large γ hides the shorter (Pollux §3.2)."""
+    """Return the time of a step, s: (compute^γ + sync^γ)^(1/γ) with γ = overlap (Pollux, OSDI 2021, §3.2).
+
+    With γ = 1 nothing overlaps; with large γ the shorter part is hidden behind the longer.
+    """
     a, b = np.asarray(computing_s, np.float64), np.asarray(synchronising_s, np.float64)
-    found: Real = (a**overlap + b**overlap) ** (1 / overlap)
-    return found
+    return (a**overlap + b**overlap) ** (1 / overlap)
 
 
 def asynchronous_steps_per_s(
@@ -131,9 +115,9 @@ def asynchronous_steps_per_s(
     workers: ArrayLike,
     server_bps: ArrayLike,
 ) -> Real:
-    """Steps per second of all workers, asynchronous: theirs, or as many as the server's port carries.
+    """Return the steps per second of all asynchronous workers, at most what the server's port carries.
 
-    worker_step_s: one worker's step with a server of its own (compute and exchange).
+    worker_step_s: time of one worker's step, compute and exchange, with a server of its own, s.
     """
     alone = np.asarray(workers, np.float64) / np.asarray(worker_step_s)
     carried = np.asarray(server_bps, np.float64) / (size_bytes * BITS)
@@ -142,15 +126,14 @@ def asynchronous_steps_per_s(
 
 
 def server_traffic_bps(worker_step_s: ArrayLike, size_bytes: float) -> Real:
-    """What one worker takes of its server's port in one direction (FC²'s b_t), bit/s.
+    """Return the rate that one worker uses of its server's port in one direction (FC²'s b_t), bit/s.
 
-    A port is full duplex: its capacity holds for each direction, and as much is pulled as is pushed.
+    A port is full duplex: its capacity holds for each direction, and a worker pulls as much as it pushes.
     """
-    found: Real = size_bytes * BITS / np.asarray(worker_step_s, np.float64)
-    return found
+    return size_bytes * BITS / np.asarray(worker_step_s, np.float64)
 
 
 def job_s(steps: ArrayLike, one_step_s: ArrayLike, startup_s: ArrayLike = 0.0) -> Real:
-    """Seconds from start to end: start-up of the workers, then the steps."""
+    """Return the time of a job, s: start-up of the workers, then the steps."""
     found: Real = np.asarray(startup_s, np.float64) + np.asarray(steps, np.float64) * np.asarray(one_step_s)
     return found

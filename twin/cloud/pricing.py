@@ -1,8 +1,8 @@
 """What a cluster costs: its price per hour, and what is billed for the time it was held.
 
-For: any provider whose rules are a step of billing, a minimum, a fee on top and a disk per node (Vertex AI,
-EC2). Not for: looking prices up (traces/catalogue; they come in), spot interruptions (spot.py). All arrays
-broadcast; money is US dollars. Source: the rules come with theirs (traces/catalogue/billing.toml).
+For: providers whose rules are a billing step, a minimum, a fee on top and a disk per node (Vertex AI, EC2).
+Not for: looking prices up (they come in), spot interruptions (spot.py). All arrays broadcast; money is US$.
+Source: traces/catalogue/billing.toml names the source of each provider's rules.
 """
 
 from __future__ import annotations
@@ -10,22 +10,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from control.jobs import Real
 from twinbed import ScenarioError
 
-Real = NDArray[np.float64]
-
 HOURS_PER_MONTH = 730
-"""By which cloud providers turn a price per month into one per hour (365 × 24 / 12)."""
+"""Hours by which providers divide a price per month (365 × 24 / 12)."""
 SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """increment_s: billed in such steps; minimum_s: at least; management_fee, disk_fee: shares on top of the
-    machine's and the disk's price; disk_gib and its price per GiB and month: of every node; startup_s: before
-    a node works, paid for if startup_billed. Raises ScenarioError if a quantity is negative."""
+    """A provider's billing rules.
+
+    increment_s: step in which time is billed, s.
+    minimum_s: least time that is billed, s.
+    management_fee, disk_fee: shares on top of the prices of machine and disk.
+    disk_gib: disk of every node, GiB.
+    disk_price_per_gib_month: its price, US$ per GiB and month.
+    startup_s: time before a node works, s.
+    startup_billed: whether that time is billed.
+
+    Raises ScenarioError if a quantity is negative.
+    """
 
     increment_s: float = 1.0
     minimum_s: float = 0.0
@@ -45,20 +53,17 @@ class Rules:
 
 
 def node_usd_h(machine_usd_h: ArrayLike, rules: Rules) -> Real:
-    """Price per hour of one node: machine and disk, with their fees. NaN (no price) stays NaN."""
+    """Return the price per hour of one node with its disk and fees; NaN (no price) stays NaN."""
     disk = rules.disk_gib * rules.disk_price_per_gib_month / HOURS_PER_MONTH * (1 + rules.disk_fee)
-    found: Real = np.asarray(machine_usd_h, np.float64) * (1 + rules.management_fee) + disk
-    return found
+    return np.asarray(machine_usd_h, np.float64) * (1 + rules.management_fee) + disk
 
 
 def billed_s(job_s: ArrayLike, rules: Rules) -> Real:
-    """Seconds that are paid for when a job works for so long: whole steps, at least the minimum."""
+    """Return the billed time of a job, s: whole steps, at least the minimum."""
     held = np.asarray(job_s, np.float64) + (rules.startup_s if rules.startup_billed else 0.0)
-    found: Real = np.maximum(np.ceil(held / rules.increment_s) * rules.increment_s, rules.minimum_s)
-    return found
+    return np.maximum(np.ceil(held / rules.increment_s) * rules.increment_s, rules.minimum_s)
 
 
 def cost_usd(job_s: ArrayLike, cluster_usd_h: ArrayLike, rules: Rules) -> Real:
-    """Cost of a job on a cluster whose whole price per hour (fees included) is given."""
-    found: Real = billed_s(job_s, rules) / SECONDS_PER_HOUR * np.asarray(cluster_usd_h, np.float64)
-    return found
+    """Return the cost of a job, US$; cluster_usd_h: price of the whole cluster with fees."""
+    return billed_s(job_s, rules) / SECONDS_PER_HOUR * np.asarray(cluster_usd_h, np.float64)

@@ -1,41 +1,46 @@
-"""Step time of a job on other accelerators, nodes and GPUs, from few points of it and many of other jobs.
+"""Step time of a job on other accelerators, nodes and GPUs, from few measurements of it and many of other
+jobs.
 
-For: a job that was run on one GPU and probed once or twice elsewhere. Not for: jobs of which nothing is known
-(performance.py works from sizes and speeds), nor for choosing a configuration. The model: a step is compute,
-which one GPU shows, and synchronisation, which partly hides behind it, `step^γ = compute^γ + sync^γ` (γ = 1:
-nothing hides; γ → ∞: the longer of the two). How sync changes from one placement to another, and compute from
-one accelerator to another, other jobs on the same cluster tell; how much of it there is, a probe of the job.
-γ and the reach of a measured placement are chosen on other jobs (`choose`), never on the one that is asked.
-Source: Pollux (OSDI 2021) §3.2 for the composition; smoothing over placements is Nadaraya and Watson's.
+For: a job that was run on one GPU and probed once or twice elsewhere. Not for: jobs of which nothing was
+measured (performance.py works from sizes and speeds), nor for choosing a configuration. The model is `step^γ
+= compute^γ + sync^γ`: compute, which a run on one GPU shows, and synchronisation, which partly overlaps with
+it (γ = 1: no overlap; γ → ∞: the longer of the two). Other jobs on the same cluster tell how synchronisation
+changes with the placement and compute with the accelerator; a probe of the job tells how much synchronisation
+it has. γ and the smoothing over placements are chosen on the other jobs (`choose`). Sources: Pollux (OSDI
+2021) §3.2 for the composition; Nadaraya–Watson smoothing over placements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import NamedTuple
+from dataclasses import dataclass, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from control.jobs import Flags, Real, Whole
 from twinbed import InvariantError, ScenarioError
 
-Real = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Names = NDArray[np.object_]
 
 LEAST_SYNC = 0.05
-"""Share of a step below which its synchronisation cannot be told from noise: a step spreads by that."""
+"""Least share of a step that counts as synchronisation; less cannot be told from noise."""
 FAR = 1e-6
-"""Weight of placements far away, or of another accelerator's: they answer where nothing nearer is."""
+"""Weight of distant placements and of other accelerators, which count only if nothing is nearer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Measured (or asked: step_s NaN) steps, an array per quantity, n of each.
+    """n steps that were measured or are asked for, one array of length n per quantity.
 
-    job, accelerator: names; nodes, gpus (of the whole job), most (GPUs on its fullest node); batch: samples
-    per GPU and step; step_s: seconds.
+    job: name of the job.
+    accelerator: name of the accelerator.
+    nodes: number of nodes.
+    gpus: number of GPUs of the whole job.
+    most: number of GPUs on its fullest node.
+    batch: samples per GPU and step.
+    step_s: time of a step, s; NaN if it is asked for.
     """
 
     job: Names
@@ -47,41 +52,47 @@ class Steps:
     step_s: Real
 
     def __post_init__(self) -> None:
-        if len({getattr(self, each.name).shape for each in fields(self)}) > 1:
+        if len({column.shape for column in self._columns()}) > 1:
             raise InvariantError("steps have columns of different lengths")
 
     def __len__(self) -> int:
         return int(self.job.size)
 
-    def take(self, rows: Flags | NDArray[np.int64]) -> Steps:
-        """The steps at `rows` (a mask or positions)."""
-        return Steps(*(getattr(self, each.name)[rows] for each in fields(self)))
+    def _columns(self) -> list[Any]:
+        return [getattr(self, column.name) for column in fields(self)]
+
+    def take(self, rows: Flags | Whole) -> Steps:
+        """Return the steps at `rows` (a mask or positions)."""
+        return Steps(*(column[rows] for column in self._columns()))
 
     def hidden(self) -> Steps:
-        """The same points without their times: what a model may be asked."""
-        columns = {each.name: getattr(self, each.name) for each in fields(self)}
-        return Steps(**columns | {"step_s": np.full(len(self), np.nan)})
+        """Return the same steps without their times, as a question to a model."""
+        return replace(self, step_s=np.full(len(self), np.nan))
 
     @property
     def alone(self) -> Flags:
-        """Where the job ran on one GPU."""
+        """Which steps ran on one GPU, bool[n]."""
         return np.asarray(self.gpus == 1)
 
     def by_job(self) -> Iterator[Steps]:
-        """The steps of each job."""
+        """Yield the steps of each job."""
         for name in sorted(set(self.job)):
             yield self.take(self.job == name)
 
 
 class Shape(NamedTuple):
-    """What is chosen on other jobs: overlap is γ, reach how far a placement speaks for others (log units)."""
+    """Parameters that are chosen on other jobs.
+
+    overlap: γ.
+    reach: bandwidth of the smoothing over placements, in logarithms of nodes and GPUs.
+    """
 
     overlap: float
     reach: float
 
 
 SHAPES = tuple(Shape(overlap, reach) for overlap in (1.0, 1.5, 2.0, 3.0) for reach in (0.1, 0.25))
-"""From nothing hidden to nearly all; from neighbours within 10 % to within a quarter."""
+"""Shapes that are tried: from no overlap to nearly full, and neighbours within 10 % or within a quarter."""
 
 
 def _places(steps: Steps) -> Real:
@@ -90,7 +101,7 @@ def _places(steps: Steps) -> Real:
 
 @dataclass(frozen=True, slots=True)
 class _Compute:
-    """Compute of one job: log seconds over log batch, per accelerator it ran alone on."""
+    """Compute of one job. curves: log batch and log seconds by accelerator on which it ran on one GPU."""
 
     curves: dict[str, tuple[Real, Real]]
 
@@ -105,11 +116,13 @@ class _Compute:
         return cls(curves)
 
     def slope(self) -> Real:
-        """d log seconds / d log batch between neighbouring batches, over all curves."""
+        """Return d log seconds / d log batch between neighbouring batches of all curves."""
         return np.concatenate([np.diff(y) / np.diff(x) for x, y in self.curves.values()] or [np.empty(0)])
 
     def log_s(self, accelerator: str, log_batch: Real, slope: float) -> Real:
-        """On an accelerator it ran alone on; beyond its batches by its own last slope (or `slope`)."""
+        """Return log seconds on one of these accelerators; outside its batches its end slopes (or `slope`)
+        hold.
+        """
         x, y = self.curves[accelerator]
         first = slope if x.size < 2 else (y[1] - y[0]) / (x[1] - x[0])
         last = slope if x.size < 2 else (y[-1] - y[-2]) / (x[-1] - x[-2])
@@ -120,8 +133,14 @@ class _Compute:
 
 @dataclass(frozen=True, slots=True)
 class _Past:
-    """What one other job tells, by cell (an accelerator and a placement, each once): how often it was
-    measured there, and the sum of the precisions (0–1 each) and of precision × log sync."""
+    """What one other job tells about c cells, which are distinct pairs of accelerator and placement.
+
+    compute: its compute.
+    accelerator, place: accelerator and placement of each cell, [c] and float64[c, 3].
+    count: number of measurements in each cell.
+    precision: sum of their precisions, which are 0–1.
+    log_sync: sum of precision × log synchronisation.
+    """
 
     compute: _Compute
     accelerator: Names
@@ -143,7 +162,7 @@ class _Past:
         )
 
     def profile(self, accelerator: Names, place: Real, reach: float) -> tuple[Real, Real]:
-        """Smoothed log sync at cells, and how sure that is (0 where the job tells nothing)."""
+        """Return smoothed log synchronisation at cells and its certainty, 0 if the job tells nothing."""
         apart = ((place[:, None, :] - self.place[None, :, :]) ** 2).sum(axis=2)
         near = np.exp(-0.5 * apart / reach**2) + FAR * np.exp(-0.5 * apart)
         near *= np.where(accelerator[:, None] == self.accelerator[None, :], 1.0, FAR)
@@ -154,8 +173,8 @@ class _Past:
         return smooth, sure * np.minimum(support, 1.0)
 
 
-def _cells(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The first row of each cell, and the cell of each row."""
+def _cells(steps: Steps) -> tuple[Whole, Whole]:
+    """Return the first row of each cell, and the cell of each row."""
     kinds = {name: float(position) for position, name in enumerate(sorted(set(steps.accelerator)))}
     keys = np.column_stack([[kinds[name] for name in steps.accelerator], steps.nodes, steps.gpus, steps.most])
     _, first, cell = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -163,32 +182,33 @@ def _cells(steps: Steps) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 class Scaling:
-    """What other jobs tell about a cluster; `predict` asks it for one. Raises ScenarioError without any."""
+    """A model of a cluster from other jobs. Raises ScenarioError if none of them was measured on one GPU."""
 
     def __init__(self, others: Steps, shape: Shape) -> None:
         self.shape = shape
-        self._past = [self._learn(each) for each in others.by_job() if each.alone.any()]
+        self._past = [self._learn(steps) for steps in others.by_job() if steps.alone.any()]
         if not self._past:
             raise ScenarioError("no other job was measured on one GPU; measure at least one before asking")
-        slopes = np.concatenate([each.compute.slope() for each in self._past])
+        slopes = np.concatenate([past.compute.slope() for past in self._past])
         self._slope = float(np.median(slopes)) if slopes.size else 1.0
 
     def _learn(self, steps: Steps) -> _Past:
         compute = _Compute.of(steps)
-        here = np.array([name in compute.curves for name in steps.accelerator], dtype=np.bool_)
-        spread = steps.take(~steps.alone & here)
+        measured = np.array([name in compute.curves for name in steps.accelerator], dtype=np.bool_)
+        spread = steps.take(~steps.alone & measured)
         alone_s = np.empty(len(spread))
-        for name, rows in _each(spread.accelerator):
+        for name, rows in _by_name(spread.accelerator):
             alone_s[rows] = np.exp(compute.log_s(name, np.log(spread.batch[rows]), 1.0))
         log_sync, precision = _sync(spread.step_s, alone_s, self.shape.overlap)
         return _Past.of(compute, spread, log_sync, precision)
 
     def predict(self, known: Steps, asked: Steps) -> Real:
-        """Seconds per step, float64[n], of ONE job of which `known` was measured (at least once on one GPU).
+        """Return the seconds per step of one job, float64[n], of which the steps `known` were measured.
 
-        Without any point on several GPUs the amount of synchronisation is that of the other jobs, relative
-        to compute: far less sure. Raises ScenarioError if nothing was run on one GPU, or if neither the job
-        nor any other ran on one GPU of an accelerator that is asked for.
+        One of them at least must be on one GPU. Without any on several GPUs the synchronisation is taken from
+        the other jobs relative to compute, which is much less certain. Raises ScenarioError if nothing was
+        run on one GPU, or if neither the job nor any other ran on one GPU of an accelerator that is asked
+        for.
         """
         compute = _Compute.of(known)
         if not compute.curves:
@@ -203,11 +223,11 @@ class Scaling:
         return compute_s
 
     def _compute_s(self, compute: _Compute, asked: Steps) -> Real:
-        found = np.empty(len(asked))
-        for name, rows in _each(asked.accelerator):
+        log_s = np.empty(len(asked))
+        for name, rows in _by_name(asked.accelerator):
             log_batch = np.log(asked.batch[rows])
             if name in compute.curves:
-                found[rows] = compute.log_s(name, log_batch, self._slope)
+                log_s[rows] = compute.log_s(name, log_batch, self._slope)
                 continue
             guesses = []
             for mine in compute.curves:
@@ -216,19 +236,19 @@ class Scaling:
                     guesses.append(compute.log_s(mine, log_batch, self._slope) + ratio)
             if not guesses:
                 raise ScenarioError(f"no job ran on one GPU of {name} and of {', '.join(compute.curves)}")
-            found[rows] = np.mean(guesses, axis=0)
-        return np.exp(found)
+            log_s[rows] = np.mean(guesses, axis=0)
+        return np.exp(log_s)
 
     def _log_ratio(self, mine: str, other: str) -> float | None:
         ratios = []
-        for each in self._past:
-            if mine in each.compute.curves and other in each.compute.curves:
-                x, y = each.compute.curves[other]
-                ratios.append(np.mean(y - each.compute.log_s(mine, x, self._slope)))
+        for past in self._past:
+            if mine in past.compute.curves and other in past.compute.curves:
+                x, y = past.compute.curves[other]
+                ratios.append(np.mean(y - past.compute.log_s(mine, x, self._slope)))
         return float(np.mean(ratios)) if ratios else None
 
     def _log_size(self, mine: _Compute, other: _Compute) -> float:
-        """How much more a job computes than another, where both ran on one GPU; 0 if nowhere."""
+        """Return the log ratio of two jobs' compute on accelerators that both ran on; 0 if there is none."""
         apart = [
             y - other.log_s(name, x, self._slope)
             for name, (x, y) in mine.curves.items()
@@ -244,39 +264,38 @@ class Scaling:
         first, cell = _cells(asked)
         accelerator, place = asked.accelerator[first], _places(asked)[first]
         total, weights = np.zeros(first.size), np.zeros(first.size)
-        for each in self._past:
-            there, sure = each.profile(accelerator, place, self.shape.reach)
+        for past in self._past:
+            log_sync, sure = past.profile(accelerator, place, self.shape.reach)
             if len(probes):
-                at, sure_at = each.profile(probes.accelerator, _places(probes), self.shape.reach)
-                offset = share @ (level - at)
+                at_probes, sure_at = past.profile(probes.accelerator, _places(probes), self.shape.reach)
+                offset = share @ (level - at_probes)
                 sure = sure * (share @ sure_at)
             else:
-                offset = self._log_size(compute, each.compute)
-            total += sure * (there + offset)
+                offset = self._log_size(compute, past.compute)
+            total += sure * (log_sync + offset)
             weights += sure
         if not weights.all():
             raise ScenarioError("no other job ran on several GPUs; measure one first")
-        found: Real = (total / weights)[cell]
-        return found
+        return (total / weights)[cell]
 
 
 def _sync(step_s: Real, compute_s: Real, overlap: float) -> tuple[Real, Real]:
-    """Log of the synchronisation in a step, and its precision: 1 where it is all of the step, → 0 if none."""
+    """Return the log synchronisation of steps and its precision: 1 if it is the whole step, 0 if none."""
     left = np.maximum(step_s**overlap - compute_s**overlap, (LEAST_SYNC * step_s) ** overlap)
     return np.log(left) / overlap, (left / step_s**overlap) ** 2
 
 
-def _each(names: Names) -> Iterator[tuple[str, NDArray[np.int64]]]:
+def _by_name(names: Names) -> Iterator[tuple[str, Whole]]:
     for name in sorted(set(names)):
         yield str(name), np.flatnonzero(names == name)
 
 
 Plan = Callable[[Steps], Flags]
-"""Which points of a job are measured before it is asked for the rest: Steps (no times) → bool[n]."""
+"""Chooses which steps of a job are measured before a model is asked for the others: Steps → bool[n]."""
 
 
 def errors(known: Flags, job: Steps, model: Scaling) -> Real:
-    """|predicted / measured − 1| of the points of a job that are not known, float64[m]."""
+    """Return |predicted / measured − 1| of the steps of a job that are not known, float64[m]."""
     asked = job.take(~known)
     return np.abs(model.predict(job.take(known), asked.hidden()) / asked.step_s - 1)
 
@@ -284,15 +303,15 @@ def errors(known: Flags, job: Steps, model: Scaling) -> Real:
 def choose(
     others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence[Shape] = SHAPES
 ) -> tuple[int, Shape, float]:
-    """The plan (its position) and shape that serve the other jobs best, each left out with its group in turn.
+    """Return the position of the plan and the shape of least leave-one-group-out error, and that error.
 
-    groups: what is left out together (variants of a job), names[n]. Returns also the mean over groups of the
-    median error. Raises ScenarioError on one group only, or without a plan.
+    groups: group of each step, such as the variants of a job, [n]. The error is the mean over groups of the
+        median. Raises ScenarioError for fewer than two groups or without a plan.
     """
     names = sorted(set(groups))
     if len(names) < 2 or not plans:
         raise ScenarioError("choosing needs two other jobs and a plan at least; take plan and shape yourself")
-    found: list[tuple[float, int, Shape]] = []
+    scores: list[tuple[float, int, Shape]] = []
     for shape in shapes:
         models = {name: Scaling(others.take(groups != name), shape) for name in names}
         for position, plan in enumerate(plans):
@@ -301,6 +320,6 @@ def choose(
                 jobs = others.take(groups == name).by_job()
                 tried = [errors(plan(job.hidden()), job, models[name]) for job in jobs]
                 medians.append(float(np.median(np.concatenate(tried))))
-            found.append((float(np.mean(medians)), position, shape))
-    error, position, shape = min(found)
+            scores.append((float(np.mean(medians)), position, shape))
+    error, position, shape = min(scores)
     return position, shape, error

@@ -1,4 +1,4 @@
-"""Period-level and, later, request-level model of containers under CFS bandwidth and memory limits."""
+"""The twin of containers under CFS bandwidth and memory limits, with demand from traces or from requests."""
 
 from twin.containers.simulation import simulate
 

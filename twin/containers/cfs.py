@@ -1,16 +1,16 @@
 """CFS bandwidth of a whole fleet: exact inside a period, one compiled pass over all containers at its end.
 
-For: the fleet's state and the kernels that move it through time. Not for: when that happens
-(simulation.py) nor for what a container at its memory limit is answered (memory.py).
+For: the fleet's state and the kernels that move it through time. Not for: when that happens (simulation.py)
+nor for what a container at its memory limit is answered (memory.py).
 
-Inside a period the model is fluid: work arrives evenly, joins the backlog and is served at up to
-`cap` CPUs while the runtime pool lasts. From backlog w and arrival rate a, the work done by time t is
-min(cap · t, w + a · t), so the pool r is empty at max(r / cap, (r − w) / a): no sub-steps. A period's
-boundary and a quota write fill the pool by the same rule, min(left + q · P, q · P + burst).
+Inside a period the model is fluid: work arrives evenly, joins the backlog and is served at up to `cap` CPUs
+while the runtime pool lasts. From backlog w and arrival rate a, the work done by time t is min(cap · t, w + a
+· t), so the pool r is empty at max(r / cap, (r − w) / a) and no sub-steps are needed. A period's boundary and
+a quota write fill the pool by the same rule, min(left + q · P, q · P + burst).
 
-Source: kernel/sched/fair.c (__refill_cfs_bandwidth_runtime, do_sched_cfs_period_timer, throttle_cfs_rq)
-and what was measured of quota writes: a write refills and unthrottles, even when the value is unchanged.
-Not modelled: runtime slices (5 ms) and tick debt, by which the kernel is off by a few ms either way.
+Source: kernel/sched/fair.c (__refill_cfs_bandwidth_runtime, do_sched_cfs_period_timer, throttle_cfs_rq) and
+measurements of quota writes: a write refills and unthrottles, even when the value is unchanged. Runtime
+slices (5 ms) and tick debt, by which the kernel is off by a few ms either way, are not modelled.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ UP, HELD, DOWN, ABSENT = 0, 1, 2, 3
 """Status: running; held at its memory limit; starting up again; not there. Only UP makes progress."""
 
 NANOSECOND = 1e-9
-"""CPU time below the kernel's resolution (seconds): a pool this short of what is wanted is not exhausted."""
+"""CPU time below the kernel's resolution (s). A pool this short of what is wanted is not exhausted."""
 
 
 class Fleet(NamedTuple):
-    """State of N containers, one array per quantity; times and CPU work in seconds, quotas in cores.
+    """State of N containers, one array per quantity. Times and CPU work are in seconds, quotas in cores.
 
-    cap: CPUs it can keep busy; quota: inf = none; pool: runtime left; backlog: arrived, not done; since:
-    offset in the period up to which it is integrated; used: done in this period; stalled: CPUs
-    throttled now (0 = not throttled); throttled, throttled_s: this period's; reason: of the last quota
-    change not yet recorded; cpu_order, memory_order: the decision last carried out; wanted_bytes: what
-    it holds or tries to hold; arrived_s … nr_throttled: totals of finished periods.
+    cap: CPUs it can keep busy. quota: inf = none. pool: runtime left. backlog: work arrived and not done.
+    since: offset in the period up to which it is integrated. used: work done in this period. stalled: CPUs
+    throttled now (0 = not throttled). throttled, throttled_s: those of this period. reason: reason of the
+    last quota change not yet recorded. cpu_order, memory_order: the decision last carried out. wanted_bytes:
+    what it holds or tries to hold. arrived_s … nr_throttled: totals of finished periods.
     """
 
     status: Bytes8
@@ -68,7 +68,7 @@ class Fleet(NamedTuple):
 
 
 class Report(NamedTuple):
-    """One period's telemetry of all columns; [N] arrays as PeriodStats has them, and throttled seconds."""
+    """One period's telemetry of all columns: [N] arrays as in PeriodStats, and throttled seconds."""
 
     quota_cores: Floats
     unused_cores: Floats
@@ -94,7 +94,9 @@ class Rows(NamedTuple):
 
 
 def new_fleet(count: int, threads: Floats, host_cores: Floats) -> Fleet:
-    """`count` containers, none of them there yet; threads, host_cores: float64[count], CPUs to keep busy."""
+    """Return `count` containers, all absent. threads, host_cores: float64[count], bounds of the CPUs they
+    keep busy.
+    """
     kinds: dict[str, type] = {"status": np.uint8, "reason": np.uint8, "throttled": np.bool_}
     whole = ("cpu_order", "memory_order", "limit_bytes", "wanted_bytes", "nr_periods", "nr_throttled")
     kinds |= dict.fromkeys(whole, np.int64)
@@ -105,13 +107,13 @@ def new_fleet(count: int, threads: Floats, host_cores: Floats) -> Fleet:
 
 
 def new_report(count: int) -> Report:
-    """An uninitialised report of `count` containers."""
+    """Return an uninitialised report of `count` containers."""
     kinds: dict[str, type] = {"throttled": np.bool_, "memory_bytes": np.int64}
     return Report(**{name: np.empty(count, kinds.get(name, np.float64)) for name in Report._fields})
 
 
 def new_series(periods: int, count: int) -> Series:
-    """Series of `periods` × `count`, to be filled row by row by `record`."""
+    """Return a series of `periods` × `count`, to be filled row by row by `record`."""
     kinds: dict[str, type] = {"cpu_reason": np.uint8}
     kinds |= dict.fromkeys(("throttled", "up"), np.bool_)
     kinds |= dict.fromkeys(("memory_bytes", "limit_bytes"), np.int64)
@@ -122,11 +124,11 @@ def new_series(periods: int, count: int) -> Series:
 def serve(
     backlog: float, pool: float, stalled: float, rate: float, cap: float, wall_s: float
 ) -> tuple[float, float, float, float, float]:
-    """One container over `wall_s` seconds in which nothing but its own consumption changes its pool.
+    """Serve one container for `wall_s` seconds in which only its own consumption changes its pool.
 
-    rate: cores of work arriving. Returns (done, backlog, pool, stalled, throttled_s). A runqueue per
-    CPU with runnable work is throttled at exhaustion: all of `cap` when there is a backlog, else as
-    many as the arriving work keeps busy; throttled_s sums over them, as cpu.stat's throttled_time.
+    rate: cores of work arriving. Returns (done, backlog, pool, stalled, throttled_s). A runqueue per CPU with
+    runnable work is throttled at exhaustion: all of `cap` when there is a backlog, else as many as the
+    arriving work keeps busy. throttled_s sums over them, as cpu.stat's throttled_time does.
     """
     offered = backlog + rate * wall_s
     if stalled > 0.0:
@@ -166,9 +168,9 @@ def _advance_one(fleet: Fleet, i: int, offset: float, rate: float) -> None:
 
 @kernel
 def advance(fleet: Fleet, columns: Whole, offset: float, demand: Floats, row: int) -> None:
-    """Integrates the containers `columns` (int64[m]) up to `offset` seconds into period `row`.
+    """Integrate the containers `columns` (int64[m]) up to `offset` seconds into period `row`.
 
-    demand: float64[T, N], cores. Needed before anything but time changes them: a status, a quota.
+    demand: float64[T, N], cores. This is needed before anything but time changes them: a status, a quota.
     """
     for column in columns:
         _advance_one(fleet, column, offset, demand[row, column])
@@ -189,11 +191,11 @@ def write_quotas(
     period_s: float,
     burst_s: float,
 ) -> int:
-    """Quota writes at `offset` of period `row`; returns how many values changed, −1 if one is not > 0.
+    """Write quotas at `offset` of period `row`. Returns how many values changed, or −1 if one is not above 0.
 
-    issued: int64[N] current id per column; column_of: int64[slots] column per slot (−1 = none). Ids
-    that are no longer issued are skipped, and containers to which a decision later than `order` was
-    applied already.
+    issued: int64[N], current id per column. column_of: int64[slots], column per slot (−1 = none). Ids that
+    are no longer issued are skipped, and so are containers to which a decision later than `order` was applied
+    already.
     """
     changed = 0
     for j in range(len(ids)):
@@ -229,13 +231,13 @@ def end_period(
     report: Report,
     over: Whole,
 ) -> int:
-    """Finishes period `row` for everyone, fills `report`, and refills the pools for the next period.
+    """Finish period `row` for all containers, fill `report`, and refill the pools for the next period.
 
-    demand: float64[T, N]; want: int64[T, N], bytes wanted at the period's end. Running containers that
-    want more than their limit are written to `over` (int64[N]); returns how many, or −1 − i if
-    container i breaks an invariant: input negative or not finite, or more done than its CPUs can do.
+    demand: float64[T, N]. want: int64[T, N], bytes wanted at the period's end. Running containers that want
+    more than their limit are written to `over` (int64[N]). Returns how many, or −1 − i if container i breaks
+    an invariant: input negative or not finite, or more done than its CPUs can do.
     """
-    found = 0
+    over_count = 0
     for i in range(len(fleet.status)):
         status = fleet.status[i]
         rate = demand[row, i]
@@ -269,18 +271,18 @@ def end_period(
                 return -1 - i
             fleet.wanted_bytes[i] = wanted
             if status == UP and wanted > fleet.limit_bytes[i]:
-                over[found] = i
-                found += 1
+                over[over_count] = i
+                over_count += 1
         report.memory_bytes[i] = min(fleet.wanted_bytes[i], fleet.limit_bytes[i])
         full = quota * period_s
         fleet.pool[i] = min(pool + full, full + burst_s)
         fleet.used[i] = 0.0
-    return found
+    return over_count
 
 
 @kernel
 def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -> None:
-    """Writes period `row`, just ended, into the series and forgets the reasons it recorded."""
+    """Write period `row`, just ended, into the series and forget the reasons it recorded."""
     for i in range(len(fleet.status)):
         status = fleet.status[i]
         rows.demand_cores[row, i] = 0.0 if status == ABSENT else demand[row, i]
@@ -298,7 +300,7 @@ def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -
 
 @kernel
 def changed_rows(present: Flags) -> Flags:
-    """bool[T]: rows of `present` (bool[T, N]) that differ from the row before; False for row 0."""
+    """Return bool[T]: rows of `present` (bool[T, N]) that differ from the row before. Row 0 is False."""
     periods, count = present.shape
     changed = np.zeros(periods, np.bool_)
     for row in range(1, periods):

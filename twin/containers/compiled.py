@@ -1,19 +1,70 @@
-"""The one way kernels are compiled here. Not for: kernels themselves.
+"""How kernels are compiled by Numba and kept on disk.
 
-Numba caches a kernel by its own file, so kernels that call each other live in the same module:
-otherwise a change in one file would leave a stale copy in another's cache.
+For: the decorators of kernels. Not for: kernels themselves.
+
+Numba keeps a compiled kernel until the kernel's own file changes. A kernel that contains kernels of other
+files would then be stale. `package_kernel` and `inlined` are for such kernels: they are compiled anew when
+any Python file of their folder has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar, cast
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from numba import njit
+from numba.core import caching
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 
 def kernel(function: _Function) -> _Function:
-    """`function` compiled on first use and cached on disk; division by zero gives inf or NaN as in NumPy."""
+    """Return `function` compiled on first use and cached on disk.
+
+    Division by zero gives inf or NaN as in NumPy.
+
+    All kernels that it calls are in its own file.
+    """
     return cast(_Function, njit(cache=True, error_model="numpy")(function))
+
+
+def package_kernel(function: _Function) -> _Function:
+    """Return a `kernel` that may call kernels of other files of its folder."""
+    return _compiled(function, False)
+
+
+def inlined(function: _Function) -> _Function:
+    """Return a `package_kernel` that becomes part of each of its callers, because a call would cost too much.
+
+    In the request engine, calls would cost half of what an event costs.
+    """
+    return _compiled(function, True)
+
+
+def _compiled(function: _Function, forceinline: bool) -> _Function:
+    dispatcher = njit(error_model="numpy", forceinline=forceinline)(function)
+    dispatcher._cache = _FolderCache(function)  # type: ignore[attr-defined, no-untyped-call]
+    return cast(_Function, dispatcher)
+
+
+class _FolderStamp:
+    """A cache locator whose stamp covers all Python files of the function's folder."""
+
+    _py_file: str
+
+    def get_source_stamp(self) -> tuple[tuple[str, int, int], ...]:
+        files = sorted(Path(self._py_file).parent.glob("*.py"))
+        stats = [(path.name, path.stat()) for path in files]
+        return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+
+
+class _FolderCacheImplementation(caching.CompileResultCacheImpl):
+    _locator_classes: list[Any] = [  # noqa: RUF012 - numba's own declaration
+        type(locator.__name__, (_FolderStamp, locator), {})
+        for locator in caching.CacheImpl._locator_classes[:3]
+    ]
+
+
+class _FolderCache(caching.FunctionCache):
+    _impl_class = _FolderCacheImplementation

@@ -1,8 +1,9 @@
 """Containers that do what a trace says they would do: CPU demand and memory per period.
 
 For: `physics.Physics` over a `Workload`; the kernels are in cfs.py. Not for: requests (requests/), nor for
-when anything happens (simulation.py). Work arrives evenly within a period; memory is wanted at its end.
-A killed container tries its trace's memory again at the next period's end; one that leaves drops its backlog.
+when anything happens (simulation.py). Work arrives evenly within a period; memory is wanted at its end. A
+killed container tries its trace's memory again at the next period's end. A container that leaves drops its
+backlog.
 """
 
 from __future__ import annotations
@@ -13,8 +14,6 @@ from control.allocator.model import Bytes, CpuLimits
 from twin.containers import cfs
 from twin.containers.members import Columns, Members
 from twin.containers.model import Floats, Machine, Workload
-from twin.containers.physics import ServiceLevel
-from twin.containers.requests.model import RequestLog
 from twin.containers.validation import check
 from twinbed import InvariantError
 
@@ -39,23 +38,23 @@ class Fluid:
         self._row, self._start_s, self._now_s = 0, 0.0, 0.0
 
     def first(self) -> Columns:
-        """Columns present in the first period."""
+        """Return the columns present in the first period."""
         return np.flatnonzero(self._present[:1].any(axis=0))
 
     def run_until(self, at_s: float) -> float:
-        """Nothing moves before it is looked at: periods are integrated in closed form."""
+        """Return `at_s`. Periods are integrated in closed form, so nothing moves before its time."""
         self._now_s = at_s
         return at_s
 
     def take_over(self) -> Columns:
-        """None: memory is looked at when periods end."""
+        """Return none: memory is looked at when periods end."""
         return self._over[:0]
 
     def end_period(self, row: int, group: int, report: cfs.Report) -> Columns:
-        """As the port says; all containers are one group."""
+        """See `Physics`. All containers are one group."""
         del group
         load = self.population
-        found = cfs.end_period(
+        count = cfs.end_period(
             self.fleet,
             self._demand,
             self._want,
@@ -65,19 +64,19 @@ class Fluid:
             report,
             self._over,
         )
-        if found < 0:
-            self._blame(-1 - found, row)
+        if count < 0:
+            self._blame(-1 - count, row)
         self._start_s = (row + 1) * load.period_s
         self._row = min(row + 1, self.periods - 1)
-        return self._over[:found].copy() if found else self._over[:0]
+        return self._over[:count].copy() if count else self._over[:0]
 
     def record(self, rows: cfs.Rows, row: int, group: int, report: cfs.Report) -> None:
-        """As the port says."""
+        """See `Physics`."""
         del group
         cfs.record(rows, row, self.fleet, report, self._demand)
 
     def write_quotas(self, members: Members, limits: CpuLimits, order: int) -> int:
-        """As the port says."""
+        """See `Physics`."""
         return cfs.write_quotas(
             self.fleet,
             members.issued,
@@ -94,20 +93,20 @@ class Fluid:
         )
 
     def changes(self, row: int) -> tuple[Columns, Columns] | None:
-        """As the trace's `present` says."""
+        """Return the changes of the trace's `present`."""
         if not self._changed[row]:
             return None
         before, after = self._present[row - 1], self._present[row]
         return np.flatnonzero(before & ~after), np.flatnonzero(after & ~before)
 
     def admit(self, columns: Columns, quota_cores: Floats, limit_bytes: Bytes) -> None:
-        """As the port says; the first memory charge is at the first period's end."""
+        """See `Physics`. The first memory charge is at the first period's end."""
         self.fleet.status[columns] = cfs.UP
         self.fleet.quota[columns] = quota_cores
         self.fleet.limit_bytes[columns] = limit_bytes
 
     def dismiss(self, columns: Columns) -> None:
-        """As the port says."""
+        """See `Physics`."""
         fleet = self.fleet
         fleet.status[columns] = cfs.ABSENT
         for values in (fleet.quota, fleet.pool, fleet.backlog):
@@ -116,37 +115,37 @@ class Fluid:
         fleet.wanted_bytes[columns] = 0
 
     def hold(self, columns: Columns) -> None:
-        """As the port says; work that arrives joins the backlog."""
+        """See `Physics`. Work that arrives joins the backlog."""
         self._set(columns, cfs.HELD)
 
     def take_down(self, columns: Columns) -> None:
-        """As the port says; work that arrives joins the backlog."""
+        """See `Physics`. Work that arrives joins the backlog."""
         self._set(columns, cfs.DOWN)
         self.fleet.wanted_bytes[columns] = 0
 
     def burn(self, columns: Columns, cpu_s: Floats) -> None:
-        """As the port says; it is work that arrived and is done."""
+        """See `Physics`. The CPU counts as work that arrived and is done."""
         self.fleet.pool[columns] -= cpu_s
         self.fleet.used[columns] += cpu_s
         self.fleet.arrived_s[columns] += cpu_s
 
     def release(self, columns: Columns) -> None:
-        """As the port says."""
+        """See `Physics`."""
         self._set(columns, cfs.UP)
 
-    def service_level(self) -> ServiceLevel | None:
-        """None: a trace has no clients."""
-        return None
+    def service_level(self, now_s: float) -> None:  # noqa: ARG002 - the port's signature
+        """Return None: a trace has no clients."""
+        return
 
-    def finish(self) -> RequestLog | None:
-        """None: a trace has no requests."""
-        return None
+    def finish(self) -> None:
+        """Return None: a trace has no requests."""
+        return
 
     def _set(self, columns: Columns, status: int) -> None:
         cfs.advance(self.fleet, columns, self._offset(), self._demand, self._row)
         self.fleet.status[columns] = status
         if status != cfs.UP:
-            # Nothing of theirs is runnable any more, so no runqueue stays throttled.
+            # Nothing in them is runnable any more, so no runqueue stays throttled.
             self.fleet.stalled[columns] = 0.0
 
     def _offset(self) -> float:

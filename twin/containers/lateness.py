@@ -1,9 +1,9 @@
 """How late CPU work is done: the horizontal distance between arrival and service, weighted by work.
 
-For: quantiles over all work of all containers, from what was demanded and done per period. Not for:
-the latency of requests. A container's work is served first in, first out; inside a period both
-curves are drawn as straight lines, for which the result is exact. What the twin really does inside a period
-(work at the beginning, throttled at the end) lies within one period of that line.
+For: quantiles over all work of all containers, from what was demanded and done per period. Not for: the
+latency of requests. A container's work is served first in, first out. Inside a period both curves are drawn
+as straight lines, for which the result is exact. What the twin really does inside a period (work at the
+beginning, throttled at the end) lies within one period of that line.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from twin.containers.model import Floats
 from twinbed import InvariantError
 
 _BINS = 1 << 15
-"""The bin that holds a quantile is divided again, so it is found to within the run's length / 2^30
-(3 µs in an hour) and interpolated inside that."""
+"""Bins of a histogram.
+
+The bin that holds a quantile is divided again, so a quantile is known to within the run's length / 2^30 (3 µs
+in an hour) and interpolated inside that.
+"""
 
 _SAME_CORES = 1e-6
-"""Cores: demand and usage recorded as float32 differ by rounding; less than this is no backlog."""
+"""Cores. Demand and usage recorded as float32 differ by rounding; a smaller difference is no backlog."""
 
 
 def work_lateness(
@@ -29,12 +32,12 @@ def work_lateness(
     period_s: float,
     quantiles: ArrayLike,
 ) -> Floats:
-    """Seconds by which work is late, at each of `quantiles` (q values in [0, 1]) of the work.
+    """Return the seconds by which work is late, at each of `quantiles` (q values in [0, 1]) of the work.
 
-    demand_cores, done_cores: float[T, N], what arrived and what was done in each period / period_s.
-    Returns float64[q], NaN where no work arrived at all. Work that is never done is late until the
-    run's end, also that which a leaving container dropped: a column that comes back serves it first.
-    Raises InvariantError for arrays of different shapes.
+    demand_cores, done_cores: float[T, N], what arrived and what was done in each period / period_s. Returns
+    float64[q], NaN where no work arrived at all. Work that is never done is late until the run's end,
+    including work that a leaving container dropped: a column that comes back serves it first. Raises
+    InvariantError for arrays of different shapes.
     """
     if demand_cores.shape != done_cores.shape or demand_cores.ndim != 2:
         raise InvariantError(f"lateness of {demand_cores.shape} demand with {done_cores.shape} done")
@@ -44,25 +47,25 @@ def work_lateness(
     whole = np.zeros(_BINS + 2)
     _spread(*by_container, period_s, 0.0, length_s, whole)
     below = np.cumsum(whole)
-    found = np.full(len(wanted), np.nan)
+    late_s = np.full(len(wanted), np.nan)
     for index, share in enumerate(wanted if below[-1] > 0.0 else ()):
-        # Just inside, so that the least is of work that exists and rounding cannot lose the greatest.
+        # Just inside [0, 1]: the least target is work that exists, and rounding cannot lose the greatest.
         target = min(max(share, 1e-12), 1.0 - 1e-12) * below[-1]
-        found[index] = 0.0
+        late_s[index] = 0.0
         if target > whole[0]:
             width = length_s / _BINS
             low = (_bin(below, target) - 1) * width
             finer = np.zeros(_BINS + 2)
             _spread(*by_container, period_s, low, low + width, finer)
             within = np.cumsum(finer)
-            here = _bin(within, target)
-            part = (target - within[here - 1]) / finer[here] if finer[here] > 0.0 else 1.0
-            found[index] = low + (here - 1 + min(max(part, 0.0), 1.0)) * width / _BINS
-    return found
+            place = _bin(within, target)
+            part = (target - within[place - 1]) / finer[place] if finer[place] > 0.0 else 1.0
+            late_s[index] = low + (place - 1 + min(max(part, 0.0), 1.0)) * width / _BINS
+    return late_s
 
 
 def _bin(below: Floats, target: float) -> int:
-    """The bin (1 … n) in which the cumulative histogram reaches `target`."""
+    """Return the bin (1 … n) in which the cumulative histogram reaches `target`."""
     return min(max(int(np.searchsorted(below, target)), 1), len(below) - 2)
 
 
@@ -75,11 +78,11 @@ def _spread(
     high: float,
     histogram: Floats,
 ) -> None:
-    """Adds all work to `histogram` by lateness: [0] up to `low`, [1 … n] bins of (low, high], [n + 1] above.
+    """Add all work to `histogram` by lateness: [0] up to `low`, [1 … n] bins of (low, high], [n + 1] above.
 
-    demand, done: float[N, T]. Two pointers per container walk the arrival and the service curve;
-    between two corners of either the lateness of work is linear in the work, so it is spread evenly over the
-    bins between its ends.
+    demand, done: float[N, T]. Two pointers per container walk the arrival and the service curve. Between two
+    corners of either, the lateness of work is linear in the work. So it is spread evenly over the bins
+    between its ends.
     """
     # Density per bin as a difference array, so that a wide spread costs no more than a narrow one.
     slope = np.zeros(len(histogram) + 1)
@@ -101,12 +104,12 @@ def _walk(
     histogram: Floats,
     slope: Floats,
 ) -> None:
-    """One container (float[T] each): every stretch of work between two corners goes through `_add`."""
+    """Pass every stretch of one container's work (float[T]) between two corners to `_add`."""
     periods = len(demand)
     tolerance = _SAME_CORES * period_s
     behind = 0.0  # arrived and not done at the end of the period that serves
     first = 0  # the period whose work is served next
-    left = demand[0] * period_s if periods else 0.0  # what is still to be served of it
+    left = demand[0] * period_s if periods else 0.0  # the part of it that is still to be served
     for row in range(periods):
         arriving = demand[row] * period_s
         doing = done[row] * period_s
@@ -148,7 +151,7 @@ def _walk(
 def _add(
     began: float, ended: float, weight: float, low: float, high: float, histogram: Floats, slope: Floats
 ) -> None:
-    """Spreads `weight` evenly over lateness from `began` to `ended`."""
+    """Spread `weight` evenly over lateness from `began` to `ended`."""
     bins = len(histogram) - 2
     near, far = max(min(began, ended), 0.0), max(began, ended, 0.0)
     if far <= low:

@@ -1,7 +1,7 @@
 """Which container of the allocator is which column of the workload.
 
-For: ids ↔ columns, and the order in which columns report. Not for: the containers' state (cfs.Fleet).
-The allocator issues an id when a container joins; a column that comes back is a new container to it.
+For: ids ↔ columns, and the order in which columns report. Not for: the containers' state (cfs.Fleet). The
+allocator issues an id when a container joins. A column that comes back is a new container to it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ Columns = NDArray[np.int64]
 
 
 class Members:
-    """The containers that are there, of `count` columns.
+    """The containers that are present, of `count` columns.
 
-    issued: int64[N], each column's id (−1: not there); column_of: int64[slots], each slot's column (−1:
-    vacant). columns and ids: int64[k] of all members by slot, the same arrays until membership changes, which
-    is the order that allocators handle fastest; in_order: columns are 0 … N−1, all there. by_group: the same
-    two for each group of columns (group: int64[N], 0 … groups − 1) that report together.
+    issued: int64[N], each column's id (−1: absent). column_of: int64[slots], each slot's column (−1: vacant).
+    columns, ids: int64[k] of all members by slot, which is the order that allocators handle fastest; the
+    arrays stay the same until membership changes. in_order: columns are 0 … N−1, all present. by_group:
+    columns and ids of each group of columns (group: int64[N], 0 … groups − 1) that report together.
     """
 
     def __init__(self, group: NDArray[np.int64], groups: int) -> None:
@@ -31,10 +31,10 @@ class Members:
         self._sort()
 
     def add(self, columns: Columns, ids: Ids) -> None:
-        """Columns that joined with the ids they got; InvariantError if an id is not a fresh one."""
+        """Add columns that joined, with their ids. Raises InvariantError if an id is not a fresh one."""
         slots = slot(ids)
         if len(ids) != len(columns) or len(np.unique(slots)) != len(slots) or (slots < 0).any():
-            raise InvariantError(f"{len(columns)} containers joined and the allocator gave other ids")
+            raise InvariantError(f"{len(columns)} containers joined, and the allocator gave other ids")
         if slots.size and slots.max() >= len(self.column_of):
             grown = np.full(int(slots.max()) + 1, -1, np.int64)
             grown[: len(self.column_of)] = self.column_of
@@ -46,7 +46,7 @@ class Members:
         self._sort()
 
     def remove(self, columns: Columns) -> Ids:
-        """Columns that left; returns the ids they had."""
+        """Remove columns that left. Returns the ids they had."""
         ids = self.issued[columns]
         self.column_of[slot(ids)] = -1
         self.issued[columns] = -1
@@ -54,7 +54,7 @@ class Members:
         return ids
 
     def find(self, ids: Ids) -> tuple[NDArray[np.int64], Columns]:
-        """(rows, columns) of those of `ids` (int64[n]) that are members."""
+        """Return (rows, columns) of those of `ids` (int64[n]) that are members."""
         slots = slot(ids)
         columns = self.column_of[np.minimum(slots, len(self.column_of) - 1)]
         rows = np.flatnonzero((slots < len(self.column_of)) & (columns >= 0) & (self.issued[columns] == ids))
@@ -67,7 +67,7 @@ class Members:
         self.in_order = np.array_equal(self.columns, np.arange(len(self.issued)))
         self.by_group: list[tuple[Columns, Ids]] = [(self.columns, self.ids)]
         if self._groups > 1:
-            mine = self._group[self.columns]
-            self.by_group = [(self.columns[mine == g], self.ids[mine == g]) for g in range(self._groups)]
+            group = self._group[self.columns]
+            self.by_group = [(self.columns[group == g], self.ids[group == g]) for g in range(self._groups)]
             for _, ids in self.by_group:
                 ids.setflags(write=False)

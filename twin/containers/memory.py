@@ -1,11 +1,11 @@
 """Memory limits of the fleet: who is at its limit, what a new limit does, what agents can shrink.
 
 For: the state changes of a few containers at one instant, as NumPy on subsets. Not for: when they happen and
-who is asked (simulation.py); the check of everyone at a period's end is part of `cfs.end_period`.
+who is asked (simulation.py). The check of everyone at a period's end is part of `cfs.end_period`.
 
-A container wants what its trace says at each period's end. Above its limit it holds the limit and
-is stopped (held) or killed. Lowering a limit below what is held has the effect of an attempt to
-charge it (cgroup v2's memory.max). Source: SPEC.md §1, memory rule; control/allocator/reclaim.py.
+A container wants what its trace says at each period's end. Above its limit it holds the limit and is stopped
+(held) or killed. Lowering a limit below what is held acts like an attempt to charge it (cgroup v2's
+memory.max). Source: the memory rule of Escra (ICDCS 2022); `control.allocator.ports.shrink`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ from typing import NamedTuple
 import numpy as np
 
 from control.allocator.model import Bytes, Ids
-from control.allocator.reclaim import shrink
+from control.allocator.ports import shrink
 from twin.containers.cfs import HELD, UP, Fleet
 from twin.containers.members import Columns, Members
 from twinbed import InvariantError
 
 
 class Written(NamedTuple):
-    """What new limits did. changed: how many differ from the old; held: columns that were held and got
-    one; fitting: those of them that fit now; short: columns that want more than their new limit."""
+    """What new limits did.
+
+    changed: how many differ from the old ones. held: columns that were held and got one. fitting: held
+    columns that fit now. short: columns that want more than their new limit.
+    """
 
     changed: int
     held: Columns
@@ -32,17 +35,17 @@ class Written(NamedTuple):
 
 
 def excess(fleet: Fleet, columns: Columns) -> Bytes:
-    """int64[m]: by how much columns want more than their limit (≤ 0: not at all)."""
+    """Return by how much columns want more than their limit, int64[m] (≤ 0: not at all)."""
     return fleet.wanted_bytes[columns] - fleet.limit_bytes[columns]
 
 
 def write_limits(fleet: Fleet, columns: Columns, limits: Bytes, order: int, *, answer: bool) -> Written:
-    """Sets limits (int64[m]) by decision `order`, except where a later one was carried out already.
+    """Set limits (int64[m]) by decision `order`, except where a later one was carried out already.
 
-    Held containers stay held: the caller releases `fitting`. answer: the limits answer a trap, so held
-    containers that still do not fit are `short` again, as are those whose grant was superseded;
-    InvariantError if a grant raised nothing, because asking again would never end. Limits that are
-    no answer leave held containers that do not fit waiting for theirs.
+    Held containers stay held; the caller releases `fitting`. answer: the limits answer a trap. Held
+    containers that still do not fit are then `short` again, as are those whose grant was superseded. Limits
+    that are no answer leave held containers that do not fit waiting for theirs. Raises InvariantError if a
+    grant raised nothing, because asking again would never end.
     """
     if (limits < 0).any():
         raise InvariantError("the allocator decided a negative memory limit")
@@ -68,10 +71,10 @@ def write_limits(fleet: Fleet, columns: Columns, limits: Bytes, order: int, *, a
 def shrink_running(
     fleet: Fleet, members: Members, chosen: Columns, margin_bytes: int, order: int
 ) -> tuple[Columns, Ids, Bytes]:
-    """The agents' reclaim over the running ones of the columns `chosen`; lowers their limits.
+    """Carry out the agents' reclaim: lower the limits of the running containers among `chosen`.
 
-    Returns the shrunk containers as (columns, ids, new limits). Held containers are at their limit and
-    those that start up have nothing to measure: neither is touched.
+    Returns the shrunk containers as (columns, ids, new limits). Held containers are at their limit, and those
+    that start up have nothing to measure, so neither is touched.
     """
     columns = chosen[fleet.status[chosen] == UP]
     usage = np.minimum(fleet.wanted_bytes[columns], fleet.limit_bytes[columns])

@@ -1,7 +1,7 @@
 """What the period-level container twin takes and gives back, as structures of arrays.
 
-For: the workload, the machine's parameters and the recorded series. Not for: the physics (cfs.py,
-memory.py) nor the control loop (simulation.py). Row t is period [t·P, (t+1)·P), column i a container.
+For: the workload, the machine's parameters and the recorded series. Not for: the physics (cfs.py, memory.py)
+nor the control loop (simulation.py). Row t is period [t·P, (t+1)·P); column i is a container.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 
 class Population(Protocol):
-    """What every workload says of its N containers; the fields are `Workload`'s."""
+    """What every workload says of its N containers. The fields are those of `Workload`."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -33,7 +33,7 @@ class Population(Protocol):
 
     @property
     def app(self) -> NDArray[np.int64]:
-        """int64[N], index into applications."""
+        """Index into applications, int64[N]."""
 
     @property
     def period_s(self) -> float:
@@ -41,31 +41,31 @@ class Population(Protocol):
 
     @property
     def threads(self) -> Floats:
-        """float64[N], CPUs it can keep busy."""
+        """CPUs that a container can keep busy, float64[N]."""
 
     @property
     def host_cores(self) -> Floats:
-        """float64[N], cores of its host."""
+        """Cores of the container's host, float64[N]."""
 
     @property
     def peak_cores(self) -> Floats:
-        """float64[N], profiled CPU peak."""
+        """Profiled CPU peak, cores, float64[N]."""
 
     @property
     def peak_bytes(self) -> NDArray[np.int64]:
-        """int64[N], profiled memory peak."""
+        """Profiled memory peak, int64[N]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What the containers would do if nothing held them back.
 
-    demand_cores: float64[T, N], CPU work that arrives in the period / P (cores); memory_bytes:
-    int64[T, N], what the container wants to hold at the period's end; present: bool[T, N], False before it
-    starts and after it ends (joins and leaves follow from it); threads: float64[N], how many CPUs it can
-    keep busy at once; host_cores: float64[N]; app: int64[N] index into applications;
-    peak_cores/peak_bytes: float64[N]/int64[N] profiled maxima for policies that need a profile.
-    A negative or non-finite value is an InvariantError: traces are validated before they come here.
+    demand_cores: float64[T, N], CPU work that arrives in the period / P (cores). memory_bytes: int64[T, N],
+    what the container wants to hold at the period's end. present: bool[T, N], False before it starts and
+    after it ends; joins and leaves follow from it. threads: float64[N], CPUs it can keep busy at once.
+    host_cores: float64[N]. app: int64[N], index into applications. peak_cores, peak_bytes: float64[N] and
+    int64[N], profiled maxima for policies that need a profile. A negative or non-finite value is an
+    InvariantError, because traces are validated before they come here.
     """
 
     names: tuple[str, ...]
@@ -83,14 +83,16 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a calibration measures of a machine; lab reads it from the calibration TOML.
+    """What a calibration measures of a machine. The lab reads it from the calibration TOML.
 
-    telemetry_delay_s: period's end → allocator sees it; telemetry_jitter_s: standard deviation of it
-    (seeded, truncated at 0; one draw per period); quota_write_delay_s: decision → quota in force;
-    oom_grant_delay_s: container held → raised limit in force, per grant; reclaim_delay_s: reclaim asked →
-    limits lowered and reported; restart_s: start-up of a container that is restarted or was killed;
-    restart_cpu_s: CPU time of it, on one thread under the container's quota (0: a start takes restart_s
-    whatever the quota); burst_s: CFS burst credit (cfs_burst), seconds of CPU time that may be carried over.
+    telemetry_delay_s: from a period's end until the allocator sees it. telemetry_jitter_s: its standard
+    deviation (seeded, truncated at 0, one draw per period). quota_write_delay_s: from the decision until the
+    quota is in force. oom_grant_delay_s: from holding a container until the raised limit is in force, per
+    grant. reclaim_delay_s: from the request for a reclaim until limits are lowered and reported. restart_s:
+    start-up time of a container that is restarted or was killed. restart_cpu_s: CPU time of a start-up, on
+    one thread under the container's quota (0: a start takes restart_s whatever the quota). burst_s: CFS burst
+    credit (cfs_burst), CPU seconds that may be carried over. network_delay_s: added to telemetry, decisions
+    and their answers that cross the network. telemetry_loss: share of reports that are lost.
     """
 
     telemetry_delay_s: float
@@ -107,13 +109,13 @@ class Machine:
 
 @dataclass(slots=True)
 class Series:
-    """The recorded run: [T, N] arrays, one row per period (column order = Workload's).
+    """The recorded run: [T, N] arrays, one row per period (columns as in Workload).
 
-    demand_cores/usage_cores/quota_cores (float32; quota as in force at the period's end, inf = none);
-    backlog_s: CPU work not yet done at the period's end, core-seconds (float32); throttled: bool;
-    throttled_s: throttled time as cpu.stat counts it, summed over CPUs (float32); memory_bytes,
-    limit_bytes: int64 at the period's end (limit 2^63-1 = none); cpu_reason: uint8 `Reason` of the last
-    CPU limit change that took force in the period; up: bool, present and running.
+    demand_cores, usage_cores, quota_cores: float32, cores; the quota is the one in force at the period's end,
+    inf = none. backlog_s: float32, CPU work not done at the period's end, core-seconds. throttled: bool.
+    throttled_s: float32, throttled time as cpu.stat counts it, summed over CPUs. memory_bytes, limit_bytes:
+    int64, at the period's end (limit 2^63−1 = none). cpu_reason: uint8, `Reason` of the last CPU limit change
+    that took effect in the period. up: bool, present and running.
     """
 
     demand_cores: NDArray[np.float32]
@@ -130,9 +132,10 @@ class Series:
 
 @dataclass(slots=True)
 class Events:
-    """Everything rare, one row each: at_s, container (column index), kind, bytes (limit after it, or 0).
+    """Everything rare, one row per event.
 
-    kind is one of EVENT_KINDS: 'oom' held or hit, 'grant', 'kill', 'restart', 'reclaim', 'join', 'leave'.
+    at_s: time. container: column index. kind: one of EVENT_KINDS ('oom': held or killed at its memory limit).
+    limit_bytes: the memory limit after the event, or 0.
     """
 
     at_s: list[float]
@@ -148,11 +151,11 @@ EVENT_KINDS = ("oom", "grant", "kill", "restart", "reclaim", "join", "leave")
 class Outcome:
     """A finished simulation: series (None when not recorded), events, and counters over the run.
 
-    limit_changes: CPU and memory limits changed by decisions; totals by container (float64[N]):
-    done_s core-seconds served, arrived_s core-seconds arrived, nr_periods and nr_throttled as cpu.stat's.
-    reports: container-period records that reached the allocator; decide_s: seconds of this machine's time
-    spent in its `on_period` (the only field that two equal simulations do not share). requests: None unless
-    the workload consists of requests.
+    limit_changes: CPU and memory limits changed by decisions. By container: done_s and arrived_s
+    (float64[N]), core-seconds served and arrived; nr_periods and nr_throttled (int64[N]), as in cpu.stat.
+    reports: container-period records that reached the allocator. decide_s: seconds of this machine's time
+    spent in its `on_period`, the only field in which two equal simulations differ. requests: None unless the
+    workload consists of requests.
     """
 
     series: Series | None

@@ -1,36 +1,25 @@
 """What moves containers through time, as the control loop (simulation.py) sees it.
 
-For: the port between the loop, which owns the clock, telemetry, decisions, kills and restarts, and the
-model of what happens inside the containers: `fluid.Fluid` (a trace's demand) or
+For: the port between the loop and the model of what happens inside the containers. The loop owns the clock,
+telemetry, decisions, kills and restarts. The models are `fluid.Fluid` (a trace's demand) and
 `requests.physics.Requests` (requests through a service graph). Not for: either of them.
 
-Times are seconds of virtual time since the start. The loop calls `run_until` before it does anything
-else at an instant, so whatever it asks is asked about that instant.
+Times are seconds of virtual time since the start. The loop calls `run_until` before it does anything else at
+an instant, so every other call is about that instant.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from control.allocator.model import Bytes, CpuLimits
+from control.allocator.model import Bytes, CpuLimits, ServiceStats
 from twin.containers.cfs import Fleet, Report, Rows
 from twin.containers.members import Columns, Members
 from twin.containers.model import Floats, Population
 from twin.containers.requests.model import RequestLog
-
-
-class ServiceLevel(NamedTuple):
-    """What clients saw of each application (arrays over applications) since it was last asked.
-
-    rate_rps: float64[apps], requests that arrived per second; latency_p99_s: float64[apps] of those
-    answered (NaN if none was).
-    """
-
-    rate_rps: Floats
-    latency_p99_s: Floats
 
 
 class Physics(Protocol):
@@ -38,75 +27,90 @@ class Physics(Protocol):
 
     @property
     def population(self) -> Population:
-        """Who they are."""
+        """The containers' names, applications and sizes."""
 
     @property
     def fleet(self) -> Fleet:
-        """Their state; the loop and memory.py write limit_bytes and memory_order of it and nothing else."""
+        """The containers' state.
+
+        The loop and memory.py write its limit_bytes and memory_order and nothing else.
+        """
 
     @property
     def periods(self) -> int:
-        """CFS periods to simulate."""
+        """Number of CFS periods to simulate."""
 
     @property
     def group(self) -> NDArray[np.int64]:
-        """int64[N], 0 … K − 1: containers of one group end their periods together."""
+        """Group of each container, int64[N], 0 … K − 1. Containers of a group end their periods together."""
 
     @property
     def ends_s(self) -> Floats:
-        """float64[K], ascending in (0, period_s], the end of each group's first period: group g's row t ends
-        at t·period_s + ends_s[g]."""
+        """End of each group's first period, float64[K], ascending in (0, period_s].
+
+        Group g's row t ends at t·period_s + ends_s[g].
+        """
 
     @property
     def signalled(self) -> bool:
         """Whether `run_until` stopped early because something needs the loop."""
 
     def first(self) -> Columns:
-        """Columns that are there at the start."""
+        """Return the columns that are present at the start."""
 
     def run_until(self, at_s: float) -> float:
-        """Moves everything to `at_s` or, when a container exceeds its memory limit or a watched request
-        ends before that, to that instant (then `signalled` is True). Returns the instant reached."""
+        """Move everything to `at_s`, or to an earlier instant that needs the loop.
+
+        Returns the instant reached. The loop is needed when a container exceeds its memory limit or a watched
+        request ends. `signalled` is then True.
+        """
 
     def take_over(self) -> Columns:
-        """Running containers that exceeded their memory limit since last asked (after a signal)."""
+        """Return the running containers that exceeded their memory limit since the last call (after a
+        signal).
+        """
 
     def end_period(self, row: int, group: int, report: Report) -> Columns:
-        """Ends period `row` of the group's containers: fills their columns of `report`, refills their
-        pools. Returns those of them that exceed their memory limit. InvariantError naming the container
-        when the model broke a law of its own."""
+        """End period `row` of the group's containers: fill their columns of `report` and refill their pools.
+
+        Returns the columns of the group that exceed their memory limit. Raises InvariantError naming the
+        container when the model broke one of its own laws.
+        """
 
     def record(self, rows: Rows, row: int, group: int, report: Report) -> None:
-        """Writes the group's containers' row of the series; forgets the reasons it recorded."""
+        """Write the row of the group's containers into the series, and forget the recorded reasons."""
 
     def write_quotas(self, members: Members, limits: CpuLimits, order: int) -> int:
-        """Quota writes now: pool ← min(left + q·P, q·P + burst), unthrottled, also when unchanged. Skips ids
-        that left and containers to which a later decision than `order` was applied. Returns how many
-        values changed; −1 if a quota is not above zero."""
+        """Write quotas now: pool ← min(left + q·P, q·P + burst), unthrottled, also when the quota is
+        unchanged.
+
+        Ids that left are skipped, and so are containers to which a later decision than `order` was applied.
+        Returns how many values changed, or −1 if a quota is not above zero.
+        """
 
     def changes(self, row: int) -> tuple[Columns, Columns] | None:
-        """(left, joined) between period row − 1 and `row`, or None when nobody did."""
+        """Return (left, joined) between period row − 1 and `row`, or None when nobody left or joined."""
 
     def admit(self, columns: Columns, quota_cores: Floats, limit_bytes: Bytes) -> None:
-        """Newcomers begin now, UP, with these limits."""
+        """Start newcomers now (UP) with these limits."""
 
     def dismiss(self, columns: Columns) -> None:
-        """Containers leave now (ABSENT); what they were doing is dropped, their limits are 0."""
+        """Remove containers now (ABSENT). What they were doing is dropped and their limits are 0."""
 
     def hold(self, columns: Columns) -> None:
-        """Containers are stopped at their memory limit (HELD): no progress until released."""
+        """Stop containers at their memory limit (HELD). They make no progress until released."""
 
     def take_down(self, columns: Columns) -> None:
-        """Containers are killed or restarted (DOWN): they hold no memory until released."""
+        """Kill or restart containers (DOWN). They hold no memory until released."""
 
     def burn(self, columns: Columns, cpu_s: Floats) -> None:
-        """Containers that are DOWN used that much of their pools in this period, to start up."""
+        """Use cpu_s of the pools of containers that are DOWN in this period, to start them up."""
 
     def release(self, columns: Columns) -> None:
-        """Held containers go on, containers that were down begin anew (UP)."""
+        """Let held containers go on, and containers that were down begin anew (UP)."""
 
-    def service_level(self) -> ServiceLevel | None:
-        """What clients saw since last asked; None where there are no requests."""
+    def service_level(self, now_s: float) -> ServiceStats | None:
+        """Return what clients saw since the last call, at `now_s`, or None where there are no requests."""
 
     def finish(self) -> RequestLog | None:
-        """After the last period: what became of the requests, None where there are none."""
+        """Return what became of the requests after the last period, or None where there are none."""

@@ -1,14 +1,14 @@
 """Serverless pods: one process each, from its cold start over its invocations to the end of its keep-alive.
 
-For: `PodPool`, which serves invocations with as many pods as it needs and may have. Not for: what
-arrives when (serverless.py), nor for the CPU and memory inside a pod (requests/physics.py).
+For: `PodPool`, which serves invocations with as many pods as it needs and may have. Not for: what arrives
+when (serverless.py), nor for the CPU and memory inside a pod (requests/physics.py).
 
-An invocation takes the idle pod that was used most recently; if none is idle a pod is started for it, and if
-there may be no more pods it waits in line (first in, first out). A pod serves one invocation at a time. It
+An invocation takes the idle pod that was used most recently. If none is idle, a pod is started for it. If
+there may be no more pods, it waits in line (first in, first out). A pod serves one invocation at a time. It
 is a container from the moment its start is asked for: it has limits and holds memory while it starts up. A
-pod that the application's limits have no room for is not started.
-A pod that is killed or restarted is gone and its invocation has failed, as an OpenWhisk activation has;
-`retries` says how often a failed one goes back to the head of the line. Source: SPEC.md §1, Serverless.
+pod that the application's limits have no room for is not started. A pod that is killed or restarted is gone
+and its invocation has failed, like an OpenWhisk activation. `retries` says how often a failed invocation goes
+back to the head of the line. Source: the serverless evaluation of Escra (ICDCS 2022).
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ import numpy as np
 import simpy
 from numpy.typing import NDArray
 
+from control.services import RequestStatus
 from twin.containers.members import Columns
 from twin.containers.model import Floats, Machine
-from twin.containers.requests.model import RequestWorkload, Status
+from twin.containers.requests.model import RequestWorkload
 from twin.containers.requests.physics import Requests
 from twin.containers.serverless_model import PodSpec, Step
 from twin.containers.simulation import ControlLoop
@@ -36,8 +37,11 @@ _Process = Generator[simpy.Event, Any, None]
 
 @dataclass(slots=True)
 class Ledger:
-    """What became of each invocation (arrays over A): due, begun by a pod (NaN: not), ended (NaN: not),
-    `Status`, whether a pod was started for it, and how often a pod took it."""
+    """What became of each invocation (arrays over A).
+
+    at_s: due. start_s: begun by a pod (NaN: not). end_s: ended (NaN: not). status: `RequestStatus`. cold: a
+    pod was started for it. attempts: pods that took it.
+    """
 
     at_s: Floats
     start_s: Floats
@@ -48,13 +52,13 @@ class Ledger:
 
 
 def new_ledger(at_s: Floats) -> Ledger:
-    """Nothing has happened yet to the invocations that are due at `at_s`."""
+    """Return a ledger of invocations that are due at `at_s`, to which nothing has happened yet."""
     count = len(at_s)
     return Ledger(
         at_s=at_s,
         start_s=np.full(count, np.nan),
         end_s=np.full(count, np.nan),
-        status=np.full(count, Status.PENDING, np.uint8),
+        status=np.full(count, RequestStatus.PENDING, np.uint8),
         cold=np.zeros(count, np.bool_),
         attempts=np.zeros(count, np.int64),
     )
@@ -68,7 +72,7 @@ class PodRequests(Requests):
         self.pool: PodPool | None = None
 
     def take_down(self, columns: Columns) -> None:
-        """As the port says; a pod that goes down does not come back."""
+        """Take containers down as `Physics` says. A pod that goes down does not come back."""
         super().take_down(columns)
         if self.pool is not None:
             self.pool.lose(columns)
@@ -77,9 +81,9 @@ class PodRequests(Requests):
 class PodPool:
     """The pods of one function.
 
-    lengths_s: float64[A, steps], of each invocation's steps; a CPU step's is that of the request kind
-    1 + a·steps + s, kind 0 initialises a pod. ledger: filled while the simulation runs. random: draws the
-    start-up times.
+    lengths_s: float64[A, steps], lengths of each invocation's steps. A CPU step's length is that of the
+    request kind 1 + a·steps + s; kind 0 initialises a pod. ledger: filled while the simulation runs. random:
+    draws the start-up times.
     """
 
     def __init__(
@@ -101,23 +105,23 @@ class PodPool:
         self._line: deque[int] = deque()
         self._pods: dict[int, simpy.Process] = {}
         self._stillborn: list[int] = []
-        self._jobs: dict[int, int] = {}  # what each pod is about, from when it was chosen for it
+        self._jobs: dict[int, int] = {}  # each pod's invocation, from when the pod was chosen for it
         self._computing: dict[int, simpy.Event] = {}
         self.started = 0
         loop.on_signal = self._parts_ended
         physics.pool = self
 
     def invoke(self, jobs: Sequence[int]) -> None:
-        """Invocations (indices of the ledger) that are due now; pods that they need start together."""
+        """Take invocations (indices of the ledger) that are due now. Pods that they need start together."""
         self._line.extend(jobs)
         while self._line and self._idle:
-            column, given = self._idle.pop()
+            column, wake = self._idle.pop()
             self._assign(column)
-            given.succeed()
+            wake.succeed()
         self._grow()
 
     def lose(self, columns: Columns) -> None:
-        """Pods that the loop has taken down: killed for memory, or restarted for new limits."""
+        """Interrupt pods that the loop has taken down: killed for memory, or restarted for new limits."""
         for column in columns.tolist():
             if column in self._pods:
                 self._pods[column].interrupt()
@@ -125,7 +129,7 @@ class PodPool:
                 self._stillborn.append(column)
 
     def _grow(self) -> None:
-        """Starts a pod for everyone in line, as far as there may be more pods and the limits have room."""
+        """Start a pod for each invocation in line, as far as the number of pods and the limits allow."""
         wanted = heapq.nsmallest(min(len(self._line), len(self._free)), self._free)
         columns = wanted[: self._join(np.array(wanted, np.int64))]
         self.started += len(columns)
@@ -134,15 +138,15 @@ class PodPool:
             heapq.heappop(self._free)
             self._ledger.cold[self._assign(column)] = True
             self._pods[column] = self._env.process(self._live(column, start_s))
-        # Killed for memory as they joined.
+        # These were killed for memory as they joined.
         while self._stillborn:
             self._pods[self._stillborn.pop()].interrupt()
 
     def _join(self, columns: Columns) -> int:
-        """As many of the columns as the allocator has room for join, from the first on; returns how many.
+        """Let as many of the columns join as the allocator has room for, from the first on. Returns how many.
 
-        The others wait in line for somebody to leave, as pods do that no node has room for. Raises the
-        allocator's ScenarioError if there is nobody who could leave.
+        The others wait in line for a pod to leave, as pods do that no node has room for. Raises the
+        allocator's ScenarioError if no pod could leave.
         """
         joined, size = 0, len(columns)
         while joined < len(columns) and size > 0:
@@ -156,13 +160,13 @@ class PodPool:
         return joined
 
     def _assign(self, column: int) -> int:
-        """The head of the line is now this pod's."""
+        """Give the head of the line to this pod."""
         job = self._jobs[column] = self._line.popleft()
         self._ledger.attempts[job] += 1
         return job
 
     def _live(self, column: int, start_s: float) -> _Process:
-        """One pod, until nobody has needed it for keep_alive_s or it was taken down."""
+        """Run one pod until nobody has needed it for keep_alive_s or it is taken down."""
         try:
             yield self._env.timeout(start_s)
             yield self._compute(0, column)
@@ -173,7 +177,7 @@ class PodPool:
                 else:
                     yield from self._idle_at(column)
         except simpy.Interrupt:
-            self._idle = [each for each in self._idle if each[0] != column]
+            self._idle = [place for place in self._idle if place[0] != column]
             self._fail(column)
         del self._pods[column]
         self._loop.leave(np.array([column], np.int64))
@@ -189,11 +193,11 @@ class PodPool:
             else:
                 yield self._env.timeout(float(self._lengths_s[job, index]))
         ledger.end_s[job] = self._env.now
-        ledger.status[job] = Status.OK
+        ledger.status[job] = RequestStatus.OK
         del self._jobs[column]
 
     def _idle_at(self, column: int) -> _Process:
-        """Until the pod is given an invocation, or keep_alive_s has passed."""
+        """Wait until the pod is given an invocation, or keep_alive_s has passed."""
         place = column, self._env.event()
         self._idle.append(place)
         yield place[1] | self._env.timeout(self._spec.keep_alive_s)
@@ -201,7 +205,7 @@ class PodPool:
             self._idle.remove(place)
 
     def _fail(self, column: int) -> None:
-        """What the pod was about goes back to the head of the line, or has failed."""
+        """Put the pod's invocation back to the head of the line, or let it fail."""
         ledger, job = self._ledger, self._jobs.pop(column, None)
         if job is None:
             return
@@ -209,13 +213,13 @@ class PodPool:
             self._line.appendleft(job)
             return
         ledger.end_s[job] = self._env.now
-        ledger.status[job] = Status.FAILED
+        ledger.status[job] = RequestStatus.FAILED
 
     def _compute(self, kind: int, column: int) -> simpy.Event:
-        """CPU work of a kind in a pod, now, by each of its threads; the event is the last one's end."""
+        """Start CPU work of a kind in a pod, on each of its threads. The event is the end of all parts."""
         ended = [self._env.event() for _ in range(self._spec.threads)]
-        for each in ended:
-            self._computing[self._physics.inject(kind, column)] = each
+        for event in ended:
+            self._computing[self._physics.inject(kind, column)] = event
         return self._env.all_of(ended)
 
     def _parts_ended(self) -> None:

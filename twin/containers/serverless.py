@@ -3,8 +3,9 @@
 For: the simulation of a `ServerlessWorkload`: the pods (pods.py) on top of the control loop (simulation.py)
 and the request engine (requests/physics.py). Not for: a policy, nor what is asked (serverless_model.py).
 
-Pods are the population's columns, one for each pod that may be there at once, all of one application. CPU
-steps are requests injected into the pod; waits pass outside of it. Source: SPEC.md §1, Serverless.
+Pods are the population's columns: one for each pod that may be there at once, all of one application. CPU
+steps are requests injected into the pod; waits pass outside of it. Source: the serverless evaluation of Escra
+(ICDCS 2022).
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ import simpy
 from numpy.typing import NDArray
 
 from control.allocator.ports import Allocator
+from control.services import Draw
 from twin.containers.model import Events, Floats, Machine, Outcome, Series
 from twin.containers.pods import Ledger, PodPool, PodRequests, new_ledger
-from twin.containers.requests.model import Arrivals, Client, Draw, RequestLog, RequestWorkload, ServiceGraph
+from twin.containers.requests.model import Arrivals, Client, RequestLog, RequestWorkload, ServiceGraph
 from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload
 from twin.containers.simulation import ControlLoop, Progress
 from twinbed import InvariantError
@@ -29,13 +31,15 @@ from twinbed import InvariantError
 
 @dataclass(frozen=True, slots=True)
 class ServerlessOutcome:
-    """outcome: as of any simulation, its columns being pods that came and went, and its `requests` the
-    invocations (one kind; at_s: when due; tasks of a batch are due at 0 s). A batch's series and events end
-    with the period in which the job ended; its counters are those of the whole run.
+    """What a serverless simulation gives.
 
-    start_s: float64[A], when a pod began with it (NaN: never); cold: bool[A], a pod was started for it;
-    attempts: int64[A], pods that took it; pods_started: cold starts in all; pods: int64[T], pods there at
-    each period's end; job_s: from a batch's start to the end of its last task (NaN: no batch, or not done).
+    outcome: as of any simulation. Its columns are pods that came and went, and its `requests` the invocations
+    (one kind; at_s: when due; tasks of a batch are due at 0 s). A batch's series and events end with the
+    period in which the job ended; its counters are those of the whole run.
+
+    start_s: float64[A], when a pod began with it (NaN: never). cold: bool[A], a pod was started for it.
+    attempts: int64[A], pods that took it. pods_started: cold starts in all. pods: int64[T], pods at each
+    period's end. job_s: from a batch's start to the end of its last task (NaN: no batch, or not done).
     """
 
     outcome: Outcome
@@ -63,16 +67,17 @@ def simulate_serverless(
     record: bool = True,
     progress: Progress | None = None,
 ) -> ServerlessOutcome:
-    """Runs `workload` under `allocator`; arguments, errors and determinism as `twin.containers.simulate`.
+    """Run `workload` under `allocator`.
 
-    Raises InvariantError for a workload that is not as its class says.
+    Arguments, errors and determinism are those of `twin.containers.simulate`. Raises InvariantError for a
+    workload that is not as its class says.
     """
     _check(workload)
     engine, lengths, starts = seed.spawn(3)
     load, steps = workload.load, workload.steps
     ledger = new_ledger(load.at_s.copy() if isinstance(load, Invocations) else np.zeros(load.tasks))
     random = np.random.default_rng(lengths)
-    # Drawn before, so that every policy meets the same invocations.
+    # Drawn before the run, so that every policy meets the same invocations.
     lengths_s = np.stack([step.sample(random, len(ledger.at_s)) for step in steps], axis=1)
     physics = PodRequests(request_workload(workload, lengths_s), machine, engine)
     loop = ControlLoop(physics, allocator, machine, seed, record)
@@ -85,16 +90,16 @@ def simulate_serverless(
 
 
 def aggregate_limits(series: Series) -> tuple[Floats, Floats]:
-    """(cores, bytes), float64[T] each: Σ quotas and Σ memory limits over the pods that are there."""
+    """Return (cores, bytes), float64[T] each: Σ quotas and Σ memory limits over the pods that are there."""
     cores = np.where(series.up, series.quota_cores, 0.0).sum(axis=1, dtype=np.float64)
     held = np.where(series.up, series.limit_bytes, 0).sum(axis=1, dtype=np.float64)
     return cores, held
 
 
 def request_workload(workload: ServerlessWorkload, lengths_s: Floats) -> RequestWorkload:
-    """The population of pods as the request engine takes it, for steps of lengths_s (float64[A, steps]).
+    """Return the population of pods for the request engine, for steps of lengths_s (float64[A, steps]).
 
-    Kind 0 initialises a pod; kind 1 + a·steps + s is step s of invocation a.
+    Kind 0 initialises a pod. Kind 1 + a·steps + s is step s of invocation a.
     """
     count = len(workload.names)
     offsets = np.arange(count) % workload.phases
@@ -118,10 +123,10 @@ def request_workload(workload: ServerlessWorkload, lengths_s: Floats) -> Request
 
 
 def _graph(name: str, pod: PodSpec, lengths_s: Floats, count: int) -> ServiceGraph:
-    """One service without calls, and a handler for each thread's part of a step, of known length.
+    """Return one service without calls, and a handler for each thread's part of a step, of known length.
 
-    A pod works on one step at a time, each of its threads on a part of it; what it is given while it is
-    held at its memory limit waits in line.
+    A pod works on one step at a time, each of its threads on a part of it. What it is given while it is held
+    at its memory limit waits in line.
     """
     kinds, first, threads = 1 + len(lengths_s), pod.initialise, pod.threads
     names = ("initialise", *(f"step-{index}" for index in range(1, kinds)))
@@ -156,7 +161,7 @@ def _graph(name: str, pod: PodSpec, lengths_s: Floats, count: int) -> ServiceGra
 
 
 def _arrive(env: simpy.Environment, pool: PodPool, at_s: Floats) -> Generator[simpy.Event, Any, None]:
-    """Hands the invocations over when they are due, those of one instant together."""
+    """Hand over the invocations when they are due, those of one instant together."""
     due, first_of, counts = np.unique(at_s, return_index=True, return_counts=True)
     for due_s, first, count in zip(due.tolist(), first_of.tolist(), counts.tolist(), strict=True):
         yield env.timeout(max(due_s - env.now, 0.0))
@@ -192,31 +197,29 @@ def _outcome(
 
 
 def _until(outcome: Outcome, rows: int, period_s: float) -> Outcome:
-    """The first `rows` periods' series and events: what follows a job is nobody's reservation."""
+    """Keep the first `rows` periods' series and events. What follows a job is not reserved for anybody."""
     series, events = outcome.series, outcome.events
     if series is not None:
-        series = Series(*(getattr(series, each.name)[:rows] for each in fields(Series)))
+        series = Series(*(getattr(series, column.name)[:rows] for column in fields(Series)))
     kept = sum(at_s <= rows * period_s for at_s in events.at_s)
-    events = Events(*(getattr(events, each.name)[:kept] for each in fields(Events)))
+    events = Events(*(getattr(events, column.name)[:kept] for column in fields(Events)))
     return replace(outcome, series=series, events=events)
 
 
 def _check(workload: ServerlessWorkload) -> None:
     pod, load = workload.pod, workload.load
     lengths = (pod.start.mean_s, pod.initialise.mean_s, *(step.mean_s for step in workload.steps))
-    if not all(isfinite(each) and each >= 0.0 for each in lengths) or pod.start.cpu or not pod.initialise.cpu:
+    if not all(isfinite(mean) and mean >= 0.0 for mean in lengths) or pod.start.cpu or not pod.initialise.cpu:
         raise InvariantError(
-            "serverless: a start waits, an initialisation computes, for a finite time ≥ 0 each"
+            "serverless: a start is a wait and an initialisation is CPU work, each of a finite length ≥ 0"
         )
     if (
         not workload.steps
         or min(workload.max_pods, workload.hosts, workload.periods, workload.phases, pod.threads) < 1
     ):
-        raise InvariantError(
-            "serverless: steps, pods, hosts, periods, phases and threads are one each at least"
-        )
+        raise InvariantError("serverless: there is at least one step, pod, host, period, phase and thread")
     if isinstance(load, Batch):
         if min(load.tasks, load.workers) < 1:
-            raise InvariantError("serverless: a batch has tasks and workers")
+            raise InvariantError("serverless: a batch has at least one task and one worker")
     elif load.at_s.size and not (load.at_s[0] >= 0.0 and (np.diff(load.at_s) >= 0.0).all()):
         raise InvariantError("serverless: invocations are due in ascending order")

@@ -1,7 +1,8 @@
 """What is asked of a serverless function, and what its pods are.
 
 For: the workload that serverless.py simulates. Not for: pods' lives (pods.py), nor scenario files
-(lab.services.serverless). Nothing here needs the request engine, so reading a run does not either.
+(lab.containers.input.services.serverless). Nothing here needs the request engine, so reading a run does not
+need it either.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import Application
+from control.services import Draw
 from twin.containers.model import Floats
-from twin.containers.requests.model import Draw
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A part of an invocation: CPU work of the pod (cpu), or a wait for something outside it, a store say.
+    """A part of an invocation: CPU work of the pod (cpu), or a wait for something outside it such as a store.
 
-    Its length is drawn from `draw` with mean_s (≥ 0: CPU seconds, or seconds) and, for LOGNORMAL, cv.
+    Its length is drawn from `draw` with mean_s (≥ 0; CPU seconds, or seconds) and, for LOGNORMAL, cv.
     """
 
     cpu: bool
@@ -30,7 +31,7 @@ class Step:
     cv: float = 0.0
 
     def sample(self, random: np.random.Generator, count: int) -> Floats:
-        """float64[count] lengths."""
+        """Return lengths, float64[count]."""
         if self.draw == Draw.EXPONENTIAL:
             return random.exponential(self.mean_s, count)
         if self.draw == Draw.LOGNORMAL and self.mean_s > 0.0:
@@ -43,11 +44,11 @@ class Step:
 class PodSpec:
     """What all pods of a function are.
 
-    cores, memory_bytes: the size its owner asked for; a policy takes it for the profile. threads: CPU work is
-    divided evenly among so many. start: from the request for a pod to a running process (a wait),
-    initialise: the runtime's own CPU work before the first invocation. keep_alive_s: how long an idle pod
-    stays. Memory: base_bytes once it is there, working_bytes more during each CPU step, and retained_bytes
-    that its initialisation leaves behind until the pod ends.
+    cores, memory_bytes: the size its owner asked for, which a policy takes for the profile. threads: CPU work
+    is divided evenly among them. start: the wait from the request for a pod to a running process. initialise:
+    the runtime's own CPU work before the first invocation. keep_alive_s: how long an idle pod stays. Memory:
+    base_bytes from the start, working_bytes more during each CPU step, and retained_bytes that the
+    initialisation leaves behind until the pod ends.
     """
 
     cores: float
@@ -63,7 +64,7 @@ class PodSpec:
 
 @dataclass(frozen=True, slots=True)
 class Invocations:
-    """Independent invocations: at_s float64[A], ascending in [0, run's length)."""
+    """Independent invocations. at_s: float64[A], ascending in [0, run's length)."""
 
     at_s: Floats
 
@@ -72,7 +73,7 @@ class Invocations:
 class Batch:
     """A job: `workers` pods start together at 0 s and take the `tasks` from one list until all are done.
 
-    retries: how often a task is taken again whose pod was killed. The run ends with the job.
+    retries: how often a task whose pod was killed is taken again. The run ends with the job.
     """
 
     tasks: int
@@ -84,11 +85,11 @@ class Batch:
 class ServerlessWorkload:
     """One function and what is asked of it.
 
-    Offers `Population` too: its columns are the pods that there may be. application: its limits Ω and M;
-    steps: what an invocation or a task consists of, in order; max_pods:
-    pods at once (a batch has as many as workers); hosts of cores_per_host each take turns in being
-    given a pod; periods: CFS periods to simulate, for a batch at most; phases: from how many offsets the
-    pods' periods begin (1: all in step).
+    It offers `Population` too: its columns are the pods that there may be. application: its limits Ω and M.
+    steps: the parts of an invocation or a task, in order. max_pods: pods at once (a batch has as many as
+    workers). hosts: hosts of cores_per_host each, which are given pods in turn. periods: CFS periods to
+    simulate, for a batch at most. phases: number of offsets from which the pods' periods begin (1: all in
+    step).
     """
 
     application: Application
@@ -104,7 +105,7 @@ class ServerlessWorkload:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One for each pod that may be there at once; as many as a batch has workers."""
+        """Names of the pods that may be there at once; a batch has as many as workers."""
         load = self.load
         count = min(load.workers, self.max_pods) if isinstance(load, Batch) else self.max_pods
         return tuple(f"{self.application.name}-{index + 1}" for index in range(count))
@@ -116,12 +117,12 @@ class ServerlessWorkload:
 
     @property
     def app(self) -> NDArray[np.int64]:
-        """int64[N] zeros."""
+        """int64[N], zeros."""
         return np.zeros(len(self.names), np.int64)
 
     @property
     def threads(self) -> Floats:
-        """float64[N]"""
+        """float64[N], CPUs that a pod can keep busy."""
         return np.full(len(self.names), float(self.pod.threads))
 
     @property
@@ -131,15 +132,15 @@ class ServerlessWorkload:
 
     @property
     def host_cores(self) -> Floats:
-        """float64[N]"""
+        """float64[N], cores of the pod's host."""
         return np.full(len(self.names), self.cores_per_host)
 
     @property
     def peak_cores(self) -> Floats:
-        """float64[N], what the pods' owner asked for."""
+        """float64[N], the size that the pods' owner asked for."""
         return np.full(len(self.names), self.pod.cores)
 
     @property
     def peak_bytes(self) -> NDArray[np.int64]:
-        """int64[N], what the pods' owner asked for."""
+        """int64[N], the size that the pods' owner asked for."""
         return np.full(len(self.names), self.pod.memory_bytes, np.int64)

@@ -1,18 +1,20 @@
 """The control loop around the fleet in virtual time: SimPy owns the clock, the arrays own the containers.
 
-For: when periods end, telemetry arrives, decisions take force, containers are held, killed, restarted,
-join and leave. Not for: what happens inside the containers (physics.py), nor for memory's rules (memory.py).
+For: when periods end, telemetry arrives and decisions take effect, and when containers are held, killed,
+restarted, join and leave. Not for: what happens inside the containers (physics.py), nor for memory's rules
+(memory.py).
 
-One process ticks the periods; everything else is a timeout with a callback. Between two instants of the
-clock the physics moves on by itself and may stop early when a container exceeds its memory limit. At a
-period's end, in this order: everyone is integrated and reported, leaves, joins, containers above their
-memory limit. Telemetry and decisions keep their order (a report never overtakes an earlier one; a write that
-was superseded before it took force is dropped). Rules where the kernel leaves a choice:
-- held, killed and restarting containers make no progress;
-- a killed container is down for restart_s, so it is killed at most once per start; with restart_cpu_s it is
-  down until its quota has given it that much CPU;
-- what `on_join` decides takes force at once, before the newcomers run;
-- agents sweep by themselves; only their report crosses the network.
+One process ticks the periods; everything else is a timeout with a callback. Between two instants of the clock
+the physics moves on by itself. It may stop early when a container exceeds its memory limit. The order at a
+period's end is: everyone is integrated and reported, leaves, joins, containers above their memory limit.
+Telemetry and decisions keep their order: a report never overtakes an earlier one, and a write that was
+superseded before it took effect is dropped. These rules hold where the kernel leaves a choice:
+
+- Held, killed and restarting containers make no progress.
+- A killed container is down for restart_s, so it is killed at most once per start. With restart_cpu_s it is
+  down until its quota has given it that much CPU.
+- What `on_join` decides takes effect at once, before the newcomers run.
+- Agents sweep by themselves. Only their report crosses the network.
 """
 
 from __future__ import annotations
@@ -34,7 +36,6 @@ from control.allocator.model import (
     MemoryLimits,
     OomEvents,
     PeriodStats,
-    ServiceStats,
     Shrunk,
 )
 from control.allocator.ports import Allocator, ServiceAware
@@ -61,19 +62,19 @@ def simulate(
     record: bool = True,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Runs `workload` under `allocator` on `machine`, one period after the other.
+    """Run `workload` under `allocator` on `machine`, one period after the other.
 
-    record: keep the series (58 bytes per container-period). progress: called with the finished fraction
-    (0…1] at most 20 times per second of real time; what it raises ends the simulation and passes through.
-    Same arguments and seed, same outcome to the bit (but for decide_s). Raises InvariantError naming
+    record: keep the series (58 bytes per container-period). progress: called with the finished fraction (0…1]
+    at most 20 times per second of real time; what it raises ends the simulation and passes through. The same
+    arguments and seed give the same outcome to the bit (except decide_s). Raises InvariantError naming
     container and period for a workload that is not finite or negative, and for an allocator that breaks its
-    port's promises; ScenarioError from the allocator when the containers do not fit.
+    port's promises. The allocator raises ScenarioError when the containers do not fit.
     """
     physics: Physics
     if isinstance(workload, RequestWorkload):
         from twin.containers.requests.physics import Requests
 
-        # The loop keeps the stream that it has with a trace, so a trace's runs do not depend on this.
+        # The loop keeps the random stream that it has with a trace.
         physics = Requests(workload, machine, seed.spawn(1)[0])
     else:
         physics = Fluid(workload, machine)
@@ -81,10 +82,10 @@ def simulate(
 
 
 class ControlLoop:
-    """One simulation; `run` is to be called once.
+    """One simulation. Call `run` once.
 
-    env: the clock, for processes that join and dismiss containers on the way (serverless pods); on_signal:
-    called when the physics stopped early, after memory has been seen to.
+    env: the clock, for processes that join and dismiss containers during the run (serverless pods).
+    on_signal: called when the physics stopped early, after memory has been handled.
     """
 
     def __init__(
@@ -99,7 +100,7 @@ class ControlLoop:
         self._population, self._fleet = physics.population, physics.fleet
         periods, count, groups = physics.periods, len(physics.group), len(physics.ends_s)
         self.env = simpy.Environment()
-        self.on_signal: Callable[[], None] = _nothing
+        self.on_signal: Callable[[], None] = lambda: None
         self._members = Members(physics.group, groups)
         self._series = cfs.new_series(periods, count) if record else None
         self._rows = None
@@ -108,7 +109,8 @@ class ControlLoop:
         self._events = Events([], [], [], [])
         self._limit_changes = 0
         self._order = 0
-        self._starts = np.zeros(count, np.int64)  # ends of life so far: a late restart timer is told by it
+        # Lives ended so far, by which a late restart timer is recognised.
+        self._starts = np.zeros(count, np.int64)
         self._starting = None
         if machine.restart_cpu_s > 0.0:
             self._starting = StartUps(physics, machine)
@@ -123,20 +125,20 @@ class ControlLoop:
         self._decide_s = 0.0
 
     def run(self, progress: Progress | None) -> Outcome:
-        """Deploys, runs all periods, and returns what happened."""
+        """Deploy, run all periods, and return what happened."""
         try:
             return self._run(progress)
         finally:
-            # Clock and callbacks refer to each other through it: without this the series, hundreds of MB for
-            # a large workload, would live until the collector runs.
+            # Clock and callbacks refer to each other through this object. Without clearing it, the series
+            # (hundreds of MB for a large workload) would live until the garbage collector runs.
             vars(self).clear()
 
     def join(self, columns: Columns) -> None:
-        """Containers (int64[k]) appear now."""
+        """Let containers (int64[k]) appear now."""
         self._admit(columns, self._allocator.on_join(self._join(columns)))
 
     def leave(self, columns: Columns) -> None:
-        """Containers (int64[k]) are gone now."""
+        """Remove containers (int64[k]) now."""
         self._carry_out(self._allocator.on_leave(self._dismiss(columns)))
 
     def _run(self, progress: Progress | None) -> Outcome:
@@ -177,7 +179,7 @@ class ControlLoop:
         for row in range(physics.periods):
             start_s = row * period_s
             for group, end in enumerate(ends):
-                # The last group's end is the next row's start, to the bit.
+                # The last group's end is to the bit the start of the next row.
                 end_s = (row + 1) * period_s if end == period_s else start_s + end
                 yield env.timeout(max(end_s - env.now, 0.0))
                 over = self._end_period(row, group, end_s)
@@ -192,7 +194,7 @@ class ControlLoop:
                     progress((row + 1) / physics.periods)
 
     def _end_period(self, row: int, group: int, end_s: float) -> Columns:
-        """Ends, records and reports the group's period; returns its columns above their memory limit."""
+        """End, record and report the group's period. Returns its columns above their memory limit."""
         physics, members = self._physics, self._members
         report = self._spare.pop() if self._spare else cfs.new_report(len(physics.group))
         columns, ids = members.by_group[group]
@@ -211,7 +213,7 @@ class ControlLoop:
         return over
 
     def _telemetry(self) -> None:
-        """The oldest report in flight arrives. (Two that are due at once may differ by rounding.)"""
+        """Deliver the oldest report in flight. (Two that are due at once may differ by rounding.)"""
         report, ids, columns, at_s = self._in_flight.popleft()
         if self._machine.telemetry_loss > 0.0:
             columns = np.arange(len(ids)) if columns is None else columns
@@ -241,18 +243,17 @@ class ControlLoop:
         self._carry_out(decision)
 
     def _service(self, allocator: ServiceAware) -> None:
-        """Tells who wants to know what clients saw; where there are no clients, nobody ever hears."""
-        level = self._physics.service_level()
-        if level is None:
+        """Tell a ServiceAware allocator what clients saw, at every interval; without clients, never."""
+        stats = self._physics.service_level(self.env.now)
+        if stats is None:
             return
         self._at(allocator.service_interval_s, self._service, allocator)
-        stats = ServiceStats(level.rate_rps, level.latency_p99_s, self.env.now)
         self._carry_out(allocator.on_service(stats))
 
     # --- decisions -------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, *, answer: bool = False) -> None:
-        """Limits, kills and restarts after the write's or the grant's delay; reclaims after theirs."""
+        """Apply limits, kills and restarts after the write or grant delay, and reclaims after theirs."""
         if decision is NOTHING:
             return
         machine = self._machine
@@ -265,8 +266,11 @@ class ControlLoop:
             self._at(delay_s + machine.network_delay_s, self._apply, decision, self._order, answer)
 
     def _apply(self, decision: Decision, order: int, answer: bool) -> None:
-        """All parts at one instant, so decreases come with increases. Containers go down before their
-        new memory limit is written: what they held is no longer held against it."""
+        """Apply all parts at one instant, so that decreases come with increases.
+
+        Containers go down before their new memory limit is written, because what they held no longer counts
+        against it.
+        """
         if decision.restart.size:
             self._take_down(self._members.find(decision.restart)[1], "restart")
         if decision.kill.size:
@@ -293,15 +297,15 @@ class ControlLoop:
     # --- memory, kills and restarts --------------------------------------------------------------
 
     def _signalled(self) -> None:
-        """The physics stopped: somebody exceeds a memory limit, or a watched request has ended."""
+        """Handle an early stop of the physics: a memory limit is exceeded, or a watched request has ended."""
         over = self._physics.take_over()
         if over.size:
-            # One that a period's end at this very instant has stopped already is not asked about twice.
+            # A container that a period's end at this instant has stopped already is not asked about twice.
             self._overshoot(over[self._fleet.status[over] == cfs.UP])
         self.on_signal()
 
     def _overshoot(self, columns: Columns) -> None:
-        """Running (or again held) containers that want more than their limit: trap or kill, then ask."""
+        """Trap or kill running (or again held) containers that want more than their limit, then ask."""
         fleet = self._fleet
         columns = columns[fleet.status[columns] <= cfs.HELD]
         if columns.size == 0:
@@ -321,7 +325,7 @@ class ControlLoop:
         self._carry_out(self._allocator.on_oom(event), answer=self._allocator.traps_oom)
 
     def _take_down(self, columns: Columns, why: str) -> None:
-        """Kills or restarts those that are not down already; they come back after restart_s."""
+        """Kill or restart containers that are not down already. They come back after restart_s."""
         columns = columns[self._fleet.status[columns] <= cfs.HELD]
         if columns.size == 0:
             return
@@ -337,8 +341,8 @@ class ControlLoop:
 
     def _end_starts(self, columns: Columns, now_s: float, starting: StartUps) -> None:
         for column, delay_s in zip(*starting.ending(columns, now_s), strict=True):
-            one = np.array([column])
-            self._at(delay_s, self._come_up, one, self._starts[one])
+            starting_now = np.array([column])
+            self._at(delay_s, self._come_up, starting_now, self._starts[starting_now])
 
     def _come_up(self, columns: Columns, starts: NDArray[np.int64]) -> None:
         same = (self._starts[columns] == starts) & (self._fleet.status[columns] == cfs.DOWN)
@@ -354,7 +358,7 @@ class ControlLoop:
             self._at(self._machine.reclaim_delay_s, self._reclaim, apps)
 
     def _reclaim(self, apps: NDArray[np.int64]) -> None:
-        """The agents shrink the applications' containers in one instant, and report it."""
+        """Let the agents shrink the applications' containers in one instant and report it."""
         rule = self._allocator.reclaim
         if rule is None:
             raise InvariantError(f"{self._allocator.name} asked for a reclaim and has no rule for it")
@@ -399,7 +403,7 @@ class ControlLoop:
         )
 
     def _admit(self, columns: Columns, decision: Decision) -> None:
-        """Newcomers start with the last limits of the decision, whose other parts take force now too."""
+        """Start newcomers with the last limits of the decision. Its other parts take effect now too."""
         count = len(columns)
         if count:
             cpu, limits = decision.cpu, decision.memory
@@ -427,7 +431,7 @@ class ControlLoop:
     # --- small parts -----------------------------------------------------------------------------
 
     def _at(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Calls `action(*arguments)` after delay_s of virtual time."""
+        """Call `action(*arguments)` after delay_s of virtual time."""
         event = self.env.timeout(max(delay_s, 0.0))
         event.callbacks.append(lambda _: action(*arguments))
 
@@ -439,7 +443,3 @@ class ControlLoop:
         events.container.extend(columns.tolist())
         events.kind.extend([kind] * len(columns))
         events.limit_bytes.extend(self._fleet.limit_bytes[columns].tolist())
-
-
-def _nothing() -> None:
-    pass

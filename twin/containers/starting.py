@@ -1,8 +1,8 @@
 """Containers that start up again: CPU time that they must burn, under their quota, before they serve.
 
-For: how long a start takes where it is CPU that it takes (an interpreter that imports, a JVM): ten times as
-long under a tenth of a core. Not for: when a start begins (simulation.py). One thread does it, from the
-pool that the period's refill gave; what a quota write in the middle of a period would add is left out.
+For: how long a start takes where it takes CPU (an interpreter that imports, a JVM): ten times as long under a
+tenth of a core. Not for: when a start begins (simulation.py). One thread does it, from the pool that the
+period's refill gave. What a quota write in the middle of a period would add is left out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from twin.containers.physics import Physics
 
 
 class StartUps:
-    """Starts of the containers of `physics`: restart_cpu_s of CPU each, after what is left of restart_s."""
+    """Starts of the containers of `physics`: restart_cpu_s of CPU after the rest of restart_s."""
 
     def __init__(self, physics: Physics, machine: Machine) -> None:
         self._physics, self._fleet = physics, physics.fleet
@@ -27,12 +27,15 @@ class StartUps:
         self._from_s = np.zeros(len(self._fleet.status))
 
     def begin(self, columns: Columns, now_s: float) -> None:
-        """Containers (int64[k]), just taken down, begin to start."""
+        """Begin the starts of containers (int64[k]) that were just taken down."""
         self._left_s[columns] = self._cpu_s
         self._from_s[columns] = now_s + self._idle_s
 
     def burn(self, columns: Columns, now_s: float) -> None:
-        """Before the end, at now_s, of a period of `columns`: what their starts burnt in it."""
+        """Burn what the starts used in a period of `columns` that ends at now_s.
+
+        Call it before the period's end.
+        """
         columns = self._starting(columns)
         if columns.size == 0:
             return
@@ -43,8 +46,11 @@ class StartUps:
         self._fleet.throttled_s[columns] += np.where(throttled, wall_s - burnt_s, 0.0)
 
     def ending(self, columns: Columns, now_s: float) -> tuple[Columns, Floats]:
-        """Of `columns`, whose pools were just refilled: who will have started before the next refill, and
-        in how many seconds (float64[k])."""
+        """Return the containers whose starts end before the next refill, and in how many seconds
+        (float64[k]).
+
+        The pools of `columns` were just refilled.
+        """
         columns = self._starting(columns)
         idle_s = np.maximum(self._from_s[columns] - now_s, 0.0)
         left_s = self._left_s[columns]
@@ -52,7 +58,7 @@ class StartUps:
         return columns[ends], (idle_s + left_s)[ends]
 
     def complete(self, columns: Columns) -> None:
-        """The starts of `columns` (int64[k]) end now; their last work is charged to this period."""
+        """End the starts of `columns` (int64[k]) now. Their last work is charged to this period."""
         self._spend(columns, self._left_s[columns])
         self._left_s[columns] = 0.0
 

@@ -1,4 +1,4 @@
-"""What a workload must be before it is simulated, as far as it costs nothing to see.
+"""What a workload must be before it is simulated, as far as it costs nothing to check.
 
 For: shapes and constants. Not for: the tables' values, which `cfs.end_period` checks row by row as it reads
 them, nor for users' mistakes: traces are validated before they become a workload.
@@ -16,7 +16,7 @@ from twinbed import InvariantError
 
 
 def check(workload: Workload) -> None:
-    """Raises InvariantError for arrays that do not belong together or constants out of range."""
+    """Raise InvariantError for arrays that do not belong together or constants out of range."""
     shape = (len(workload.demand_cores), len(workload.names))
     tables: Sequence[np.ndarray[Any, Any]] = (
         workload.demand_cores,
@@ -24,7 +24,7 @@ def check(workload: Workload) -> None:
         workload.present,
     )
     columns = (workload.app, workload.threads, workload.host_cores, workload.peak_cores, workload.peak_bytes)
-    if any(each.shape != shape for each in tables) or any(each.shape != shape[1:] for each in columns):
+    if any(table.shape != shape for table in tables) or any(values.shape != shape[1:] for values in columns):
         raise InvariantError("workload: arrays of different lengths side by side")
     for name in ("threads", "host_cores"):
         values = getattr(workload, name)

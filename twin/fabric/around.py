@@ -1,8 +1,9 @@
-"""Hosts' fast paths in virtual time: the very objects that decide on real hosts, and what carrying out takes.
+"""The hosts' fast paths in virtual time.
 
-For: which hosts turn away from a dead link, and whom they tell. Not for: how a link is found dead
-(sessions.py), nor BGP (control_plane.py). Their timers are not needed here: BGP has confirmed long before a
-report would have to be repeated.
+For: which hosts turn away from a dead link, and which hosts they tell. The deciding objects are the same as
+on real hosts; only carrying out is simulated. Not for: how a link is found dead (sessions.py), nor BGP
+(control_plane.py). The fast path's timers are left out: BGP has confirmed long before a report would have to
+be repeated.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 import simpy
 
-from control.fast_path.bfd import Control, State
+from control.fabric import BfdState, BfdTimers
+from control.fast_path.bfd import Control
 from control.fast_path.fast_path import FastPath as Policy
 from control.fast_path.message import Report
 from control.fast_path.ports import CarrierLost, Event, Heard, Routes, Started, Steer, Tell, Told
@@ -24,40 +26,44 @@ from twin.fabric.model import Delay, FastPath, Topology
 Process = Generator[simpy.Event, Any, None]
 
 _NEVER_S = 1e9
+"""A BFD interval so long that no session ever times out, s."""
 
 
 class Stage(Protocol):
-    """What fast paths need of the fabric that they are in."""
+    """What the fast paths need of the fabric in which they run."""
 
     env: simpy.Environment
     topology: Topology
 
     def pause(self, delay: Delay) -> simpy.Event:
-        """A drawn delay."""
+        """Return the event of a delay drawn at random."""
         ...
 
     def write(self, where: str, step: Step, what: str, cause: int) -> int:
-        """A row now; its index."""
+        """Write a row of the journal at the present time and return its index."""
         ...
 
     def reconcile(self, here: str, cause: int) -> Process:
-        """What follows new routes."""
+        """Carry out what follows from new routes of the host."""
         ...
 
     def neighbours(self, tor: str) -> list[str]:
-        """Hosts that have a link to a switch that works."""
+        """Return the hosts that have a working link to the ToR."""
         ...
 
 
 class Around:
-    """All hosts' fast paths; a host's begins to matter, and to be, when something happens to it."""
+    """The fast paths of all hosts. A host's fast path is created when something first happens to the host."""
 
     def __init__(self, stage: Stage, delays: FastPath) -> None:
         self._stage, self._delays = stage, delays
         self._policies: dict[int, Policy] = {}
 
     def lost(self, host: int, tor: int, cause: int, *, carrier: bool) -> Process:
-        """The host's link to a ToR is dead, says row `cause`. carrier: lost, so its kernel skips it."""
+        """The host's link to a ToR is dead, as row `cause` says.
+
+        carrier: the link has lost its carrier, so the host's kernel skips the next hop by itself.
+        """
         stage = self._stage
         yield stage.pause(self._delays.late_s)
         uplink = int(np.flatnonzero(stage.topology.tor_of[host] == tor)[0])
@@ -84,10 +90,10 @@ class Around:
         yield from stage.reconcile(f"host {host}", stage.write(f"host {host}", Step.INSTALLED, what, cause))
 
     def _handled(self, host: int, event: Event) -> tuple[bool, Report | None]:
-        """(whether it turns away from something, what it tells the others)."""
+        """Return (whether the host turns away from a path, the report that it sends to the others)."""
         instructions = self._policy(host).handle(event)
-        steered = any(isinstance(each, Steer) for each in instructions)
-        return steered, next((each.report for each in instructions if isinstance(each, Tell)), None)
+        steered = any(isinstance(instruction, Steer) for instruction in instructions)
+        return steered, next((tell.report for tell in instructions if isinstance(tell, Tell)), None)
 
     def _policy(self, host: int) -> Policy:
         if host not in self._policies:
@@ -96,13 +102,14 @@ class Around:
             policy = Policy(host, tor_of[host].tolist(), others, FastPathSettings())
             policy.handle(Started(now_s))
             for uplink in range(len(tor_of[host])):
-                policy.handle(Heard(now_s, uplink, Control(0, State.UP, 1, _NEVER_S)))
+                policy.handle(Heard(now_s, uplink, Control(0, BfdState.UP, BfdTimers(_NEVER_S, 1))))
             policy.handle(Routes(now_s, {other: self._hops(host, other) for other in others}, {}))
             self._policies[host] = policy
         return self._policies[host]
 
     def _hops(self, host: int, other: int) -> frozenset[int]:
-        """The uplinks on shortest paths: to ToRs that both have, or all, behind which there are spines."""
+        """Return the uplinks on shortest paths: those to ToRs that both hosts have, otherwise all (through
+        spines)."""
         tor_of = self._stage.topology.tor_of
         shared = np.flatnonzero(np.isin(tor_of[host], tor_of[other])).tolist()
         return frozenset(shared or range(len(tor_of[host])))

@@ -1,11 +1,10 @@
 """Checkpoint and restart: what a job that dies loses, and how often it should save.
 
-For: a synchronous job that saves at a fixed interval and, when it dies, starts again from its last save: by
-closed form and by walking through given deaths. Not for: which faults kill a job (jobs.py, fleet.py).
-
-Sources: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974; J. T.
+For: a synchronous job that saves at a fixed interval and restarts from its last save after a death, by closed
+form and by a walk through given deaths. Not for: which faults kill a job (jobs.py, fleet.py). An interval is
+the work between two saves; the save itself is not part of it.
+Source: J. W. Young, A first order approximation to the optimum checkpoint interval, CACM 17(9), 1974; J. T.
 Daly, A higher order estimate of the optimum checkpoint interval for restart dumps, FGCS 22(3), 2006.
-Intervals are of work between two saves, without the save.
 """
 
 from __future__ import annotations
@@ -19,15 +18,17 @@ from twin.fabric.model import Floats, Whole
 from twinbed import ScenarioError
 
 _PROGRESS = 1e-9
-"""Seconds: work that is nearer than this to a save's end is saved; sums of intervals round."""
+"""Tolerance, s: work that misses the end of an interval by less is saved, because sums of intervals round."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpointing:
-    """interval_s: of work between two saves; save_s: the job waits so long for one.
+    """How a job saves and restarts.
 
-    detect_s: a death until the framework ends what is left of the job (its timeout); init_s: from starting
-    the processes until they compute again from the last save.
+    interval_s: work between two saves, s.
+    save_s: time that the job waits for a save, s.
+    detect_s: time from a death until the framework has ended the rest of the job (its timeout), s.
+    init_s: time from starting the processes until they compute again from the last save, s.
     """
 
     interval_s: float
@@ -36,10 +37,10 @@ class Checkpointing:
     init_s: float
 
     def __post_init__(self) -> None:
-        """Raises ScenarioError for an interval that is not above zero or for a time below zero."""
+        """Raise ScenarioError for an interval that is not above zero or a time below zero."""
         if not self.interval_s > 0:
             raise ScenarioError(
-                f"interval_s is {self.interval_s}, expected above zero: a job saves after work"
+                f"interval_s is {self.interval_s}, expected above zero, since a job saves after work"
             )
         for name in ("save_s", "detect_s", "init_s"):
             if not 0 <= getattr(self, name) < np.inf:
@@ -47,17 +48,19 @@ class Checkpointing:
 
     @property
     def restart_s(self) -> float:
-        """A death until the job computes again, if nothing delays it."""
+        """Time from a death until the job computes again if nothing delays it, s."""
         return self.detect_s + self.init_s
 
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """A job's lives, from the first step after a start to its death or its end; one row each.
+    """A job's lives, one row each. A life lasts from the first step after a start until the job dies or ends.
 
-    begin_s, end_s: float64[n]; from_s: float64[n], work done when it began, in seconds of work; saves:
-    int64[n], finished in it; kept_s, lost_s: float64[n], work done in it that the next life has, and has not;
-    finished: whether the last life did all the work.
+    begin_s, end_s: float64[n], begin and end of the life, s.
+    from_s: float64[n], work that was done before the life, s.
+    saves: int64[n], number of saves finished in the life.
+    kept_s, lost_s: float64[n], work of the life that the next life has, and that it has not, s.
+    finished: whether the last life completed the work.
     """
 
     begin_s: Floats
@@ -70,17 +73,17 @@ class Lives:
 
     @property
     def end_of_job_s(self) -> float:
-        """When all the work was done; inf if it was not."""
+        """Time at which all work was done, s; inf if it was not."""
         return float(self.end_s[-1]) if self.finished else np.inf
 
 
 def young_s(save_s: float, mtbf_s: float) -> float:
-    """Young's interval of work between saves, √(2 · save_s · mtbf_s)."""
+    """Return Young's interval of work between saves, √(2 · save_s · mtbf_s), s."""
     return float(np.sqrt(2 * save_s * mtbf_s))
 
 
 def daly_s(save_s: float, mtbf_s: float) -> float:
-    """Daly's higher-order interval of work between saves; mtbf_s where a save takes two of those or more."""
+    """Return Daly's higher-order interval of work between saves, s; mtbf_s if save_s ≥ 2 · mtbf_s."""
     if save_s >= 2 * mtbf_s:
         return mtbf_s
     half = save_s / (2 * mtbf_s)
@@ -88,50 +91,37 @@ def daly_s(save_s: float, mtbf_s: float) -> float:
 
 
 def expected_ratio(plan: Checkpointing, mtbf_s: float) -> float:
-    """Daly's share of time that is kept work, for a job much longer than mtbf_s (> 0, seconds).
+    """Return Daly's share of time that is kept work, for a job much longer than mtbf_s (above 0, s).
 
-    Exact for deaths of a Poisson process that also strike saves and restarts.
+    It is exact if deaths are a Poisson process that also strikes saves and restarts.
     """
     segment_s = plan.interval_s + plan.save_s
     return float(plan.interval_s / (mtbf_s * np.exp(plan.restart_s / mtbf_s) * np.expm1(segment_s / mtbf_s)))
 
 
-def measured_ratio(plan: Checkpointing, mtbf_s: float, lives: int, seed: int) -> tuple[float, float]:
-    """(the share of time that is kept work, half of its 95 % confidence interval), by simulation.
-
-    lives: how many are drawn, each exponential with mtbf_s; the interval is that of a ratio of means.
-    """
-    apart_s = np.random.default_rng(seed).exponential(mtbf_s, lives)
-    deaths_s = np.cumsum(apart_s)
-    found = run(plan, np.inf, deaths_s, deaths_s, until_s=float(deaths_s[-1]))
-    kept_s = np.zeros(lives)
-    kept_s[np.searchsorted(deaths_s, found.end_s)] = found.kept_s
-    ratio = float(kept_s.sum() / apart_s.sum())
-    spread = np.std(kept_s - ratio * apart_s, ddof=1) / (mtbf_s * np.sqrt(lives))
-    return ratio, float(1.96 * spread)
-
-
 def run(
     plan: Checkpointing, work_s: float, deaths_s: Floats, back_s: Floats, *, until_s: float = np.inf
 ) -> Lives:
-    """Walks a job of work_s seconds of work through its deaths.
+    """Walk a job of work_s seconds of work through its deaths.
 
-    deaths_s: float64[m], ascending, when something that the job needs breaks; back_s: float64[m], when the
-    machines could run it again (repaired, or replaced by spares). It starts again at the later of detection
-    and back_s, and a death while it starts makes it start again. A save is not made at the end of the
-    work. until_s: nobody looks further. Raises ScenarioError for deaths that are not in order.
+    deaths_s: float64[m], ascending, when something that the job needs breaks, s.
+    back_s: float64[m], when the machines could run the job again (repaired, or replaced by spares), s.
+    until_s: end of the observation, s.
+    The job restarts as soon as the death is detected and the machines are back. A death during a restart
+    makes it restart again. The end of the work needs no save. Raises ScenarioError for deaths that are not in
+    order.
     """
     if len(deaths_s) != len(back_s) or np.any(np.diff(deaths_s) < 0) or np.any(back_s < deaths_s):
         raise ScenarioError(
-            "deaths_s and back_s: expected ascending deaths, each with a return not before it"
+            "deaths_s and back_s: expected ascending deaths, and for each a return that is not before it"
         )
     if np.isinf(work_s) and np.isinf(until_s):
-        raise ScenarioError("work_s and until_s: at least one must have an end")
-    rows, whole, used, finished = _walk(
+        raise ScenarioError("work_s and until_s: at least one must be finite")
+    rows, saves, used, finished = _walk(
         plan.interval_s, plan.save_s, plan.detect_s, plan.init_s, work_s, deaths_s, back_s, until_s
     )
     begin_s, end_s, from_s, kept_s, lost_s = (rows[:used, column].copy() for column in range(5))
-    return Lives(begin_s, end_s, from_s, whole[:used].copy(), kept_s, lost_s, bool(finished))
+    return Lives(begin_s, end_s, from_s, saves[:used].copy(), kept_s, lost_s, bool(finished))
 
 
 @kernel
@@ -145,7 +135,8 @@ def _walk(
     back_s: Floats,
     until_s: float,
 ) -> tuple[Floats, Whole, int, bool]:
-    """Rows (begin, end, from, kept, lost) and saves of each life, how many, and whether the work was done."""
+    """Return each life's (begin, end, from, kept, lost) and saves, the number of lives, and whether the work
+    was done."""
     rows = np.zeros((len(deaths_s) + 1, 5))
     saves = np.zeros(len(deaths_s) + 1, np.int64)
     done_s, begin_s, used = 0.0, 0.0, 0
@@ -155,18 +146,18 @@ def _walk(
             end_s = min(deaths_s[index], until_s)
         if end_s > begin_s:
             left_s = work_s - done_s
-            # The last part needs no save: work that ends with an interval saves one less.
-            most = np.ceil(left_s / interval_s - _PROGRESS) - 1.0
-            needed_s = left_s + most * save_s
+            # The last part needs no save, so work that ends with an interval needs one save less.
+            saves_needed = np.ceil(left_s / interval_s - _PROGRESS) - 1.0
+            needed_s = left_s + saves_needed * save_s
             if begin_s + needed_s <= end_s:
                 rows[used] = begin_s, begin_s + needed_s, done_s, left_s, 0.0
-                saves[used] = int(most)
+                saves[used] = int(saves_needed)
                 return rows, saves, used + 1, True
-            whole = min(np.floor((end_s - begin_s + _PROGRESS) / (interval_s + save_s)), most)
-            kept_s = whole * interval_s
-            over_s = end_s - begin_s - whole * (interval_s + save_s)
+            intervals = min(np.floor((end_s - begin_s + _PROGRESS) / (interval_s + save_s)), saves_needed)
+            kept_s = intervals * interval_s
+            over_s = end_s - begin_s - intervals * (interval_s + save_s)
             rows[used] = begin_s, end_s, done_s, kept_s, min(max(over_s, 0.0), interval_s)
-            saves[used] = int(whole)
+            saves[used] = int(intervals)
             used += 1
             done_s += kept_s
         if end_s >= until_s or index == len(deaths_s):
@@ -177,9 +168,11 @@ def _walk(
 
 
 def progress(plan: Checkpointing, lives: Lives) -> tuple[Floats, Floats]:
-    """(at_s, done_s), float64[k] each: the corners of the work done over time, straight between them.
+    """Return (at_s, done_s), float64[k] each: the corners of work done over time, which is linear between
+    them.
 
-    It rises while the job computes, is level while it saves or starts, and falls back where it dies.
+    Work done rises while the job computes, stays level while it saves or restarts, and falls back when the
+    job dies.
     """
     at_s, done_s = [np.zeros(1)], [np.zeros(1)]
     for row in range(len(lives.begin_s)):

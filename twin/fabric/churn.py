@@ -1,7 +1,7 @@
-"""How well rules agree with the tables while addresses move and messages get lost.
+"""How well rules agree with the forwarding tables while addresses move and messages get lost.
 
-For: comparing controllers of rules (the reconciler, the naive subscriber) on the same story. Not for: faults
-of the network, which change no rule.
+For: comparing controllers of tunnel rules (the reconciler, the naive subscriber) on the same sequence of
+changes. Not for: faults of the network, which change no rule.
 """
 
 from __future__ import annotations
@@ -27,9 +27,14 @@ _FIRST_MAC, _FIRST_VTEP = 0x02 << 40, 10 << 24
 
 @dataclass(frozen=True, slots=True)
 class Churn:
-    """entries: addresses, spread over `hosts` other hosts; moves_per_s: each takes one address to another
-    host, for moving_s seconds (Poisson); settle_s: seconds of quiet after that; sample_s: between two
-    samples."""
+    """The sequence of changes.
+
+    entries: number of addresses, spread over `hosts` other hosts.
+    moves_per_s: rate of moves (Poisson); a move takes one address to another host.
+    moving_s: time for which addresses move, s.
+    settle_s: quiet time after that, s.
+    sample_s: time between two samples, s.
+    """
 
     entries: int
     hosts: int
@@ -41,8 +46,12 @@ class Churn:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """at_s: float64[n]; wrong: int64[n], rules that were missing, too many or led elsewhere at that time;
-    moves, messages_lost, dumps, rule_changes: in all."""
+    """How many rules were wrong over time.
+
+    at_s: float64[n], time of each sample, s.
+    wrong: int64[n], number of rules that were missing, superfluous or led to the wrong host at that time.
+    moves, messages_lost, dumps, rule_changes: totals.
+    """
 
     at_s: Floats
     wrong: Whole
@@ -60,7 +69,8 @@ def agreement(
     netlink: Netlink,
     seed: np.random.SeedSequence,
 ) -> Agreement:
-    """The controller's rules against the tables over time, in virtual seconds. settings: the controller's."""
+    """Compare the controller's rules with the tables over virtual time. settings: the controller's
+    settings."""
     env = simpy.Environment()
     story, channel = seed.spawn(2)
     random = np.random.default_rng(story)
@@ -82,11 +92,11 @@ def agreement(
             yield env.timeout(random.exponential(1.0 / churn.moves_per_s))
             if env.now >= churn.moving_s:
                 return
-            which = int(random.integers(churn.entries))
-            to = (int(place[which]) + 1 + int(random.integers(churn.hosts - 1))) % churn.hosts
-            tables.remove(Table.EVPN_FDB, _FIRST_MAC + which, vni, _FIRST_VTEP + int(place[which]))
-            tables.put(Table.EVPN_FDB, _FIRST_MAC + which, _FIRST_VTEP + to, vni, _TUNNEL)
-            place[which] = to
+            address = int(random.integers(churn.entries))
+            to = (int(place[address]) + 1 + int(random.integers(churn.hosts - 1))) % churn.hosts
+            tables.remove(Table.EVPN_FDB, _FIRST_MAC + address, vni, _FIRST_VTEP + int(place[address]))
+            tables.put(Table.EVPN_FDB, _FIRST_MAC + address, _FIRST_VTEP + to, vni, _TUNNEL)
+            place[address] = to
             counted["moves"] += 1
 
     host = Host(env, tables, netlink, channel, watch)
@@ -104,8 +114,8 @@ def _fill(tables: KernelTables, place: Whole, hosts: int, vni: int) -> None:
     count = len(place)
     mac, same = _FIRST_MAC + np.arange(count), np.ones(count, np.int64)
     tables.fill(Table.EVPN_FDB, EvpnFdb(mac, _FIRST_VTEP + place, vni * same, _TUNNEL * same))
-    each = np.ones(hosts, np.int64)
-    tables.fill(Table.ROUTES, Routes(_FIRST_VTEP + np.arange(hosts), 32 * each, 0 * each, _UPLINK * each))
+    ones = np.ones(hosts, np.int64)
+    tables.fill(Table.ROUTES, Routes(_FIRST_VTEP + np.arange(hosts), 32 * ones, 0 * ones, _UPLINK * ones))
 
 
 def _wrong(tables: KernelTables, representors: Representors, settings: ReconcilerSettings) -> int:

@@ -1,9 +1,10 @@
-"""Detection, routing and reconciling after one fault, every step an event in SimPy.
+"""Detection, routing and reconciling after one fault, with every step an event in SimPy.
 
-For: the order of events on a small fabric to the millisecond, for the explorer and to hold the arrays of
-failover.py to. Not for: many faults (failover.py). Sessions of links that a fault leaves alone say nothing
-and are left out. Source: SPEC §2; TESTBED's trials for the holds: a BGP daemon waits hold_s from the first
-news until it selects paths, and takes what came meanwhile with it.
+For: the order of events on a small fabric to the millisecond, for the explorer and as a check of
+failover.py's arrays. Not for: many faults (failover.py). BFD sessions of links that the fault leaves alone
+change nothing and are left out.
+A BGP daemon waits hold_s from the first news until it selects paths, and then takes all news into account.
+Source: the THORN-ML chapter (chapter 3 of a doctoral thesis); measurements on the testbed for the holds.
 """
 
 from __future__ import annotations
@@ -15,25 +16,13 @@ from typing import Any
 import numpy as np
 import simpy
 
+from control.fabric import Direction, FaultKind, PlannedFault
 from twin.fabric.around import Around
-from twin.fabric.delays import draw
 from twin.fabric.faults import dead_links
 from twin.fabric.journal import NO_CAUSE, Journal, Step
-from twin.fabric.model import (
-    NO_SPINE,
-    BfdTimers,
-    Bond,
-    ControlPlane,
-    Delay,
-    Direction,
-    Fault,
-    FaultKind,
-    Reroute,
-    Scheme,
-    Topology,
-)
+from twin.fabric.model import NO_SPINE, Delay, Handling, Scheme, Topology
 from twin.fabric.sessions import End, Pace, Wire, bfd_pace, lacp_pace
-from twin.fabric.steps import OVERLAYS, Manner
+from twin.fabric.steps import OVERLAYS
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -41,33 +30,32 @@ Process = Generator[simpy.Event, Any, None]
 def control_plane(
     env: simpy.Environment,
     topology: Topology,
-    fault: Fault,
-    scheme: Scheme,
-    control: ControlPlane,
-    timers: BfdTimers,
+    fault: PlannedFault,
+    handling: Handling,
     seed: np.random.SeedSequence,
-    *,
-    bond: Bond,
-    reroute: Reroute,
 ) -> Journal:
-    """Puts the processes of `fault` on `topology` into env; the journal fills as it runs.
+    """Put the processes of `fault` on `topology` into env. The returned journal fills as env runs.
 
-    Raises ScenarioError as faults.check_faults.
+    Raises ScenarioError as faults.check_faults does.
     """
-    manner = Manner(scheme, control, timers, bond, reroute)
-    fabric = _Fabric(env, topology, fault, manner, np.random.default_rng(seed))
+    fabric = _Fabric(env, topology, fault, handling, np.random.default_rng(seed))
     env.process(fabric.break_and_repair())
     return fabric.journal
 
 
 @dataclass(slots=True)
 class _Fabric:
-    """The machines around the fault's links."""
+    """The machines around the fault's links.
+
+    wires: one per session. speakers: BGP daemons by machine. links: (host, uplink) of the dead links.
+    broken, repaired: rows of the journal for the fault and its repair (NO_CAUSE: not yet).
+    noticed: (machine, other end) of links known to be dead. around: the hosts' fast paths, if there are any.
+    """
 
     env: simpy.Environment
     topology: Topology
-    fault: Fault
-    manner: Manner
+    fault: PlannedFault
+    handling: Handling
     random: np.random.Generator
     journal: Journal = field(default_factory=Journal)
     wires: list[Wire] = field(default_factory=list)
@@ -79,8 +67,8 @@ class _Fabric:
     around: Around | None = None
 
     def __post_init__(self) -> None:
-        if self.manner.control.fast is not None and self.manner.scheme in OVERLAYS:
-            self.around = Around(self, self.manner.control.fast)
+        if self.handling.control.fast is not None and self.handling.scheme in OVERLAYS:
+            self.around = Around(self, self.handling.control.fast)
         dead = dead_links(self.topology, [self.fault])
         self.links = list(zip(dead.host.tolist(), dead.uplink.tolist(), strict=True))
         pace = self._pace()
@@ -94,9 +82,9 @@ class _Fabric:
                 self._session(pace, f"spine {spine}", f"tor {self.fault.tor}", self.topology.spine_delay_s)
 
     def _pace(self) -> Pace | None:
-        if self.manner.scheme is Scheme.BOND:
-            return lacp_pace(self.manner.bond)
-        return bfd_pace(self.manner.timers) if self.manner.scheme in OVERLAYS else None
+        if self.handling.scheme is Scheme.BOND:
+            return lacp_pace(self.handling.bond)
+        return bfd_pace(self.handling.timers) if self.handling.scheme in OVERLAYS else None
 
     def _session(self, pace: Pace, near: str, far: str, delay_s: float) -> None:
         wire = Wire(self.env, delay_s)
@@ -109,7 +97,7 @@ class _Fabric:
         self.wires.append(wire)
 
     def _hears(self, here: str, other: str) -> Callable[[bool], None]:
-        protocol = "LACP" if self.manner.scheme is Scheme.BOND else "BFD"
+        protocol = "LACP" if self.handling.scheme is Scheme.BOND else "BFD"
 
         def changed(up: bool) -> None:
             if up:
@@ -121,20 +109,20 @@ class _Fabric:
         return changed
 
     def _failed(self, name: str) -> bool:
-        """A switch that failed as a whole does nothing about it."""
+        """Return whether `name` is the switch that failed as a whole and therefore does nothing."""
         return self.fault.kind is FaultKind.TOR and name == f"tor {self.fault.tor}"
 
     def break_and_repair(self) -> Process:
-        """The fault's own life."""
+        """Break and repair the fault's links."""
         fault, name = self.fault, _name(self.fault, self.topology)
         yield self.env.timeout(fault.at_s - self.env.now)
         ways = set(Direction) if fault.one_way is None else {fault.one_way}
         for wire in self.wires:
             wire.lost |= ways
         self.broken = self.write(name, Step.BROKEN, "packets are lost" + ", silently" * fault.silent)
-        if self.manner.scheme is Scheme.REROUTE:
+        if self.handling.scheme is Scheme.REROUTE:
             self.env.process(self._rebuild())
-        elif not fault.silent and self.manner.scheme is not Scheme.NONE:
+        elif not fault.silent and self.handling.scheme is not Scheme.NONE:
             self._lose_carriers()
         if np.isinf(fault.down_s):
             return
@@ -142,7 +130,7 @@ class _Fabric:
         for wire in self.wires:
             wire.lost.clear()
         self.repaired = self.write(name, Step.REPAIRED, "the link works again")
-        if self.noticed and self.manner.scheme in OVERLAYS:
+        if self.noticed and self.handling.scheme in OVERLAYS:
             for host, uplink in self.links:
                 self.env.process(self._use_again(host, uplink))
 
@@ -157,20 +145,20 @@ class _Fabric:
                 self.env.process(self._lose_carrier(f"spine {spine}", f"tor {self.fault.tor}"))
 
     def _lose_carrier(self, here: str, other: str) -> Process:
-        if self.manner.scheme is Scheme.BOND and here.startswith("host"):
-            yield self.env.timeout(self.random.uniform(0.0, self.manner.bond.miimon_s))
+        if self.handling.scheme is Scheme.BOND and here.startswith("host"):
+            yield self.env.timeout(self.random.uniform(0.0, self.handling.bond.miimon_s))
         else:
-            yield self.pause(self.manner.control.carrier_s)
+            yield self.pause(self.handling.control.carrier_s)
         if self.repaired == NO_CAUSE:
             self.notice(here, other, f"no carrier from {other}", carrier=True)
 
     def notice(self, here: str, other: str, what: str, *, carrier: bool = False) -> None:
-        """`here` knows that its link to `other` is dead; the first news counts."""
+        """Note that `here` knows that its link to `other` is dead. Only the first news counts."""
         if (here, other) in self.noticed:
             return
         self.noticed.add((here, other))
         cause = self.write(here, Step.DETECTED, what, self.broken)
-        if self.manner.scheme is Scheme.BOND:
+        if self.handling.scheme is Scheme.BOND:
             self.env.process(self._turn_bond(here, other, cause))
             return
         if here.startswith("host") and self.around is not None:
@@ -183,71 +171,71 @@ class _Fabric:
         self.speaker(here).tell(other, cause)
 
     def speaker(self, name: str) -> _Speaker:
-        """The BGP daemon of a machine."""
+        """Return the BGP daemon of a machine."""
         return self.speakers.setdefault(name, _Speaker(self, name))
 
     def neighbours(self, tor: str) -> list[str]:
-        """The hosts at `tor` whose link there still works."""
+        """Return the hosts at `tor` whose link to it works."""
         index = int(tor.removeprefix("tor "))
         there = np.flatnonzero((self.topology.tor_of == index).any(axis=1)).tolist()
         dead = {host for host, _ in self.links}
         return [f"host {host}" for host in there if host not in dead]
 
     def reconcile(self, here: str, cause: int) -> Process:
-        """The reconciler dumps what the route's change announced; the tunnel rules stay as they are."""
-        if self.manner.scheme is Scheme.THORN:
-            yield self.pause(self.manner.control.rule_s)
+        """Dump the tables after the routes have changed. The tunnel rules stay as they are."""
+        if self.handling.scheme is Scheme.THORN:
+            yield self.pause(self.handling.control.rule_s)
             self.write(here, Step.RECONCILED, "dumped and compared: no tunnel rule changes", cause)
 
     def _turn_bond(self, here: str, other: str, cause: int) -> Process:
         if here.startswith("host"):
             self.write(here, Step.INSTALLED, f"the bond leaves its device to {other}", cause)
         else:
-            yield self.pause(self.manner.control.route_s)
+            yield self.pause(self.handling.control.route_s)
             self.write(here, Step.INSTALLED, "MLAG: by the peer switch", cause)
 
     def _rebuild(self) -> Process:
-        yield self.env.timeout(self.manner.reroute.timeout_s)
+        yield self.env.timeout(self.handling.reroute.timeout_s)
         if self.repaired != NO_CAUSE:
             return
         cause = self.write("job", Step.DETECTED, "a collective made no progress: timed out", self.broken)
-        yield self.env.timeout(self.manner.reroute.rebuild_s)
+        yield self.env.timeout(self.handling.reroute.rebuild_s)
         self.write("job", Step.INSTALLED, "communicator rebuilt on what works", cause)
 
     def _use_again(self, host: int, uplink: int) -> Process:
-        yield self.pause(self.manner.control.session_up_s)
+        yield self.pause(self.handling.control.session_up_s)
         tor = int(self.topology.tor_of[host, uplink])
         cause = self.write(f"host {host}", Step.USED_AGAIN, f"routes by tor {tor} again", self.repaired)
         yield from self.reconcile(f"host {host}", cause)
 
     def pause(self, delay: Delay) -> simpy.Event:
-        """A drawn delay."""
-        return self.env.timeout(float(draw(delay, 1, self.random)[0]))
+        """Return the event of a delay drawn at random."""
+        return self.env.timeout(float(delay.draw(1, self.random)[0]))
 
     def write(self, where: str, step: Step, what: str, cause: int = NO_CAUSE) -> int:
-        """A row now."""
+        """Write a row of the journal at the present time and return its index."""
         return self.journal.write(float(self.env.now), where, step, what, cause)
 
 
 @dataclass(slots=True)
 class _Speaker:
-    """A machine's BGP daemon: news wait for its hold, then all are handled at once."""
+    """A machine's BGP daemon. News wait for its hold and are then handled together."""
 
     fabric: _Fabric
     name: str
     news: list[tuple[str, int]] = field(default_factory=list)
 
     def tell(self, lost: str, cause: int) -> None:
-        """Next hop or destination `lost` is gone, says row `cause`."""
+        """Report that the next hop or destination `lost` is gone. cause: the row that says so."""
         self.news.append((lost, cause))
         if len(self.news) == 1:
             self.fabric.env.process(self._select())
 
     def _select(self) -> Process:
-        fabric, control = self.fabric, self.fabric.manner.control
+        fabric, control = self.fabric, self.fabric.handling.control
         yield fabric.env.timeout(control.hold_s)
         (_, cause), *_ = self.news
-        lost = ", ".join(dict.fromkeys(each for each, _ in self.news))
+        lost = ", ".join(dict.fromkeys(machine for machine, _ in self.news))
         self.news = []
         switch = self.name.startswith("tor")
         if switch:
@@ -264,12 +252,12 @@ class _Speaker:
 
     def _announce(self, neighbour: str, lost: str, cause: int) -> Process:
         fabric = self.fabric
-        yield fabric.pause(fabric.manner.control.message_s)
+        yield fabric.pause(fabric.handling.control.message_s)
         told = fabric.write(neighbour, Step.TOLD, f"{self.name} has no direct path to {lost}", cause)
         fabric.speaker(neighbour).tell(self.name, told)
 
 
-def _name(fault: Fault, topology: Topology) -> str:
+def _name(fault: PlannedFault, topology: Topology) -> str:
     if fault.kind is FaultKind.TOR:
         return f"tor {fault.tor}"
     if fault.kind is FaultKind.NIC:

@@ -1,14 +1,13 @@
 """What faults do to flows: which paths lose packets, and until when.
 
-For: outages of thousands of faults on a topology under a scheme, and gaps of a single edge fault as a
-distribution. Not for: the steps' lengths (steps.py), the same as events in time (control_plane.py), nor what
-a gap does to a transfer (rdma.py).
-
-A path is the source's uplink, the destination's, and a ToR (or two and a spine) between; flows use the
-shortest paths. A dead link's flows are lost until the sender's side forwards them by another path that works,
-or the link comes back before that. A link that was found dead is used again session_up_s after its repair;
-faults of a link that nobody uses hurt nobody. A link that comes back just before it is given up, while there
-is no other, counts as lost until its session is up.
+For: the outages of thousands of faults on a topology under a scheme; the gaps of a single edge fault as a
+distribution. Not for: the lengths of the steps (steps.py), the same steps as events in time
+(control_plane.py), nor what a gap does to a transfer (rdma.py).
+A path consists of the source's uplink, the destination's uplink, and a ToR (or two ToRs and a spine) between
+them. Flows use the shortest paths. Flows over a dead link are lost until the sender's side forwards them by
+another working path, or until the link comes back before that. A link that was detected as dead is used again
+session_up_s after its repair; faults of a link that is not in use hurt nobody. If a link comes back just
+before it is given up and there is no other path, it counts as lost until its session is up.
 """
 
 from __future__ import annotations
@@ -16,105 +15,86 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from control.fabric import Direction, FaultKind, PlannedFault
 from twin.containers.compiled import kernel
 from twin.fabric.bfd import check_timers
 from twin.fabric.faults import DeadLinks, dead_links
-from twin.fabric.model import (
-    NO_SPINE,
-    BfdTimers,
-    Bond,
-    ControlPlane,
-    Direction,
-    Fault,
-    FaultKind,
-    Flags,
-    Floats,
-    Outages,
-    Reroute,
-    Scheme,
-    Topology,
-    Whole,
-)
-from twin.fabric.steps import Manner, acted_s, again_s, far_steps_s, host_steps_s, noticed_s
+from twin.fabric.model import NO_SPINE, Flags, Floats, Handling, Outages, Scheme, Topology, Whole
+from twin.fabric.steps import acted_s, again_s, far_steps_s, host_steps_s, noticed_s
 from twin.fabric.topology import all_pairs, check
 from twinbed import ScenarioError
 
 _ROWS_AT_MOST = 1 << 24
-"""Rows of outages, somewhat above a GiB of them: more is a mistake, and named as one."""
+"""Largest number of outages, somewhat above 1 GiB of them. A larger number is taken for a mistake."""
 
 
 def failover(
     topology: Topology,
-    faults: list[Fault],
-    scheme: Scheme,
-    control: ControlPlane,
-    timers: BfdTimers,
+    faults: list[PlannedFault],
+    handling: Handling,
     seed: np.random.SeedSequence,
     *,
-    bond: Bond = Bond(),  # noqa: B008  (frozen)
-    reroute: Reroute = Reroute(),  # noqa: B008  (frozen)
     pairs: Whole | None = None,
 ) -> Outages:
-    """The outages of `faults` among `pairs` (int64[m, 2], source and destination; None: all), by fault.
+    """Return the outages that `faults` cause among `pairs`, ordered by fault.
 
-    Raises ScenarioError as topology.check, faults.check_faults and bfd.check_timers, and for pairs of hosts
-    that do not exist.
+    pairs: int64[m, 2], source and destination (None: all pairs of hosts). Raises ScenarioError as
+    topology.check, faults.check_faults and bfd.check_timers do, and for pairs of hosts that do not exist.
     """
-    check(topology, scheme)
-    check_timers(timers)
+    check(topology, handling.scheme)
+    check_timers(handling.timers)
     links = dead_links(topology, faults)
     between = _checked(topology, all_pairs(topology) if pairs is None else np.asarray(pairs, np.int64))
-    manner = Manner(scheme, control, timers, bond, reroute)
     random = np.random.default_rng(seed)
     silent = np.array([fault.silent for fault in faults], np.bool_)[links.fault]
-    known = noticed_s(manner, silent, random, out=links.out, into=links.into, delay_s=topology.delay_s)
+    known = noticed_s(handling, silent, random, out=links.out, into=links.into, delay_s=topology.delay_s)
     known = _noticed_once(known, links, faults)
     lasted = links.repair_s - links.begin_s
-    found = known.min(axis=1) < lasted
-    usable_s = links.repair_s + np.where(found, again_s(manner, len(found), random), 0.0)
+    detected = known.min(axis=1) < lasted
+    usable_s = links.repair_s + np.where(detected, again_s(handling, len(detected), random), 0.0)
     unused = _Unused(topology, links.host * topology.uplinks + links.uplink, links.begin_s, usable_s)
-    rows = _rows(topology, links, unused.fresh, faults, between, scheme)
-    return _outages(topology, links, manner, known, silent, unused, rows, between, random)
+    rows = _rows(topology, links, unused.fresh, faults, between, handling.scheme)
+    return _outages(topology, links, handling, known, silent, unused, rows, between, random)
 
 
 def gap_samples(
-    scheme: Scheme,
-    control: ControlPlane,
-    timers: BfdTimers,
+    handling: Handling,
     silent: bool,
     n: int,
     seed: np.random.SeedSequence,
     *,
-    bond: Bond = Bond(),  # noqa: B008  (frozen)
-    reroute: Reroute = Reroute(),  # noqa: B008  (frozen)
     down_s: float = np.inf,
     spines: bool = False,
 ) -> Floats:
-    """float64[n, 2], how long traffic OUT of and IN to a host is lost by n separate faults of a link.
+    """Return float64[n, 2]: how long traffic OUT of and IN to a host is lost by each of n separate faults of
+    a link, s.
 
-    down_s: how long each fault lasts (inf: Scheme.NONE never ends); the host has another uplink that works.
-    spines: the ToR repairs locally. One value IN is one sender's. Raises ScenarioError as check_timers.
+    down_s: how long each fault lasts, s (inf: under Scheme.NONE the gap never ends). The host has another
+    working uplink.
+    spines: there are spines, so that the ToR repairs locally.
+    A value IN is that of one sender. Raises ScenarioError as check_timers does.
     """
-    check_timers(timers)
-    manner = Manner(scheme, control, timers, bond, reroute)
+    check_timers(handling.timers)
     random = np.random.default_rng(seed)
     both, quiet = np.ones(n, np.bool_), np.full(n, silent)
-    known = noticed_s(manner, quiet, random, out=both, into=both)
-    fast_s = acted_s(manner, known[:, Direction.OUT], random)
-    _, out_s = host_steps_s(manner, known[:, Direction.OUT], fast_s, quiet, random)
-    _, in_s = far_steps_s(manner, known[:, Direction.IN], fast_s, spines, random)
+    known = noticed_s(handling, quiet, random, out=both, into=both)
+    fast_s = acted_s(handling, known[:, Direction.OUT], random)
+    _, out_s = host_steps_s(handling, known[:, Direction.OUT], fast_s, quiet, random)
+    _, in_s = far_steps_s(handling, known[:, Direction.IN], fast_s, spines, random)
     installed = np.stack([out_s, in_s], axis=1)
     known[:, Direction.IN] = np.minimum(known[:, Direction.IN], fast_s)
-    return np.where(known < down_s, _ended(scheme, installed, down_s), down_s)
+    return np.where(known < down_s, _ended(handling.scheme, installed, down_s), down_s)
 
 
 def _ended(scheme: Scheme, installed: Floats, repair: Floats | float) -> Floats:
-    """A new communicator is waited for though the old path is back; a route is not."""
+    """Return when a gap ends: a job waits for its new communicator even if the old path is back; a route does
+    not."""
     return installed if scheme is Scheme.REROUTE else np.minimum(installed, repair)
 
 
-def _noticed_once(known: Floats, links: DeadLinks, faults: list[Fault]) -> Floats:
-    """What lies behind a dead ToR (a spine) notices once, not once per host."""
+def _noticed_once(known: Floats, links: DeadLinks, faults: list[PlannedFault]) -> Floats:
+    """Give all links of a dead ToR one detection time IN, because what lies behind the ToR (a spine) notices
+    once."""
     tor = np.array([fault.kind is FaultKind.TOR for fault in faults], np.bool_)[links.fault]
     _, first, index = np.unique(links.fault, return_index=True, return_inverse=True)
     shared = known.copy()
@@ -124,17 +104,23 @@ def _noticed_once(known: Floats, links: DeadLinks, faults: list[Fault]) -> Float
 
 def _checked(topology: Topology, pairs: Whole) -> Whole:
     if pairs.ndim != 2 or pairs.shape[1] != 2:
-        raise ScenarioError(f"failover: pairs: shape {pairs.shape}: give a source and a destination per row")
+        raise ScenarioError(
+            f"failover: pairs: shape {pairs.shape}: give a source and a destination in each row"
+        )
     outside = (pairs < 0) | (pairs >= topology.hosts)
     if outside.any() or (pairs[:, 0] == pairs[:, 1]).any():
-        raise ScenarioError(f"failover: pairs: two different hosts of 0 to {topology.hosts - 1} in each row")
+        raise ScenarioError(
+            f"failover: pairs: give two different hosts of 0 to {topology.hosts - 1} in each row"
+        )
     return pairs
 
 
 class _Unused:
-    """When links are not used: merged intervals per link, and which faults met a link in use.
+    """The times in which links are not used, as merged intervals per link.
 
-    fresh: bool[n], per dead link; first: int64[links + 1]; begin_s, end_s: float64[intervals].
+    fresh: bool[n], per dead link, whether the fault met a link in use.
+    first: int64[links + 1], index of each link's first interval.
+    begin_s, end_s: float64[intervals], s.
     """
 
     def __init__(self, topology: Topology, link: Whole, begin_s: Floats, usable_s: Floats) -> None:
@@ -150,11 +136,11 @@ def _rows(
     topology: Topology,
     links: DeadLinks,
     fresh: Flags,
-    faults: list[Fault],
+    faults: list[PlannedFault],
     pairs: Whole,
     scheme: Scheme,
 ) -> tuple[Whole, ...]:
-    """(link, pair, first uplink, last uplink, direction), int64[rows] each."""
+    """Return (link, pair, first uplink, last uplink, direction), int64[rows] each."""
     dead_tor = np.array([fault.tor if fault.kind is FaultKind.TOR else -1 for fault in faults], np.int64)
     hosts = np.arange(topology.hosts + 1)
     sources = np.argsort(pairs[:, 0], kind="stable")
@@ -185,7 +171,7 @@ def _rows(
 def _outages(
     topology: Topology,
     links: DeadLinks,
-    manner: Manner,
+    handling: Handling,
     known: Floats,
     silent: Flags,
     unused: _Unused,
@@ -195,16 +181,18 @@ def _outages(
 ) -> Outages:
     link, pair, first, last, direction = rows
     begin_s, repair_s = links.begin_s[link], links.repair_s[link]
-    # A host changes all its routes at once; hosts far away each for themselves.
-    fast_s = acted_s(manner, known[:, Direction.OUT], random)
-    host_selected, host_installed = host_steps_s(manner, known[:, Direction.OUT], fast_s, silent, random)
+    # The host at the fault changes all its routes at once. Each host far away changes its own.
+    fast_s = acted_s(handling, known[:, Direction.OUT], random)
+    host_selected, host_installed = host_steps_s(handling, known[:, Direction.OUT], fast_s, silent, random)
     far = direction == Direction.IN
     selected, installed = host_selected[link], host_installed[link]
-    # What a host tells helps those who have a link to the same switch.
-    mine = topology.tor_of[pairs[pair[far], 0], first[far]] == topology.tor_of[pairs[pair[far], 1], last[far]]
-    told_s = np.where(mine, fast_s[link[far]], np.inf)
+    # The host's report helps senders that have a link to the same switch.
+    same_tor = (
+        topology.tor_of[pairs[pair[far], 0], first[far]] == topology.tor_of[pairs[pair[far], 1], last[far]]
+    )
+    told_s = np.where(same_tor, fast_s[link[far]], np.inf)
     selected[far], installed[far] = far_steps_s(
-        manner, known[link[far], Direction.IN], told_s, topology.spines > NO_SPINE, random
+        handling, known[link[far], Direction.IN], told_s, topology.spines > NO_SPINE, random
     )
     known_s = known[link, direction]
     known_s[far] = np.minimum(known_s[far], told_s)
@@ -212,8 +200,8 @@ def _outages(
     installed_s = begin_s + installed
     lag = np.subtract(installed, selected, where=np.isfinite(installed), out=np.zeros(len(link)))
     noticed = detected_s < repair_s
-    # An MLAG pair has a link between its switches.
-    crosses = topology.spines > NO_SPINE or manner.scheme is Scheme.BOND
+    # The switches of an MLAG pair have a link between them.
+    crosses = topology.spines > NO_SPINE or handling.scheme is Scheme.BOND
     works_s, by_other = _works_again(
         topology.tor_of,
         crosses,
@@ -226,7 +214,7 @@ def _outages(
         last,
         np.where(noticed, installed_s, np.inf),
     )
-    end_s = np.where(works_s <= installed_s, _ended(manner.scheme, installed_s, repair_s), works_s)
+    end_s = np.where(works_s <= installed_s, _ended(handling.scheme, installed_s, repair_s), works_s)
     anew = noticed & by_other
     return Outages(
         fault=links.fault[link],
@@ -247,7 +235,7 @@ def _outages(
 def _merge(
     link: Whole, begin_s: Floats, usable_s: Floats
 ) -> tuple[int, NDArray[np.bool_], Floats, Floats, Whole]:
-    """Intervals in the order of link and begin → (how many remain, fresh, begin, end, link)."""
+    """Merge intervals ordered by link and begin → (number of merged ones, fresh, begin, end, link)."""
     size = len(link)
     fresh = np.zeros(size, np.bool_)
     begin, end, of = np.empty(size), np.empty(size), np.empty(size, np.int64)
@@ -264,7 +252,8 @@ def _merge(
 
 @kernel
 def _used(tor_of: Whole, spines: bool, one: bool, s: int, first: int, d: int, last: int) -> bool:
-    """Whether flows from s to d use that path: a shortest one, and with `one` only the first of them."""
+    """Return whether flows from s to d use that path: a shortest path, and if `one` only the first of
+    these."""
     uplinks = tor_of.shape[1]
     near = tor_of[s, first] == tor_of[d, last]
     if not near:
@@ -300,7 +289,7 @@ def _emit(
     first_destination: Whole,
     rows: Whole,
 ) -> int:
-    """Writes a row per lost path as far as `rows` has room, and returns how many there are."""
+    """Write a row per lost path as far as `rows` has room, and return the number of lost paths."""
     count, uplinks = 0, tor_of.shape[1]
     for k in range(len(host)):
         h, u = host[k], uplink[k]
@@ -317,7 +306,7 @@ def _emit(
                 pair = destinations[at]
                 s = pairs[pair, 0]
                 for first in range(uplinks):
-                    # A sender at the dead switch itself sees its own link dead: that row is there already.
+                    # A sender at the dead switch finds its own link dead, which is another row already.
                     if tor_of[s, first] != dead_tor[k] and _used(tor_of, spines, one, s, first, h, u):
                         if count < len(rows):
                             rows[count] = (k, pair, first, u, 1)
@@ -327,7 +316,7 @@ def _emit(
 
 @kernel
 def _free_from(link: int, at_s: float, first: Whole, begin_s: Floats, end_s: Floats) -> float:
-    """The earliest time from at_s at which `link` is used."""
+    """Return the earliest time from at_s on at which `link` is in use."""
     low, high = first[link], first[link + 1]
     while low < high:
         middle = (low + high) // 2
@@ -353,7 +342,8 @@ def _works_again(
     last: Whole,
     from_s: Floats,
 ) -> tuple[Floats, NDArray[np.bool_]]:
-    """Per row, when from from_s on some path of its pair works, and whether that is another than its own."""
+    """Return for each row when, from from_s on, a path of its pair works, and whether that is not the row's
+    own path."""
     works, other = np.full(len(from_s), np.inf), np.zeros(len(from_s), np.bool_)
     for row in range(len(from_s)):
         if from_s[row] == np.inf:
@@ -368,7 +358,7 @@ def _works_again(
                     before = at_s
                     at_s = _free_from(s * uplinks + a, at_s, first_of, begin_s, end_s)
                     at_s = _free_from(d * uplinks + b, at_s, first_of, begin_s, end_s)
-                mine = a == first[row] and b == last[row]
-                if at_s < works[row] or (at_s == works[row] and at_s < np.inf and not mine):
-                    works[row], other[row] = at_s, not mine
+                own = a == first[row] and b == last[row]
+                if at_s < works[row] or (at_s == works[row] and at_s < np.inf and not own):
+                    works[row], other[row] = at_s, not own
     return works, other

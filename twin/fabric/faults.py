@@ -1,8 +1,9 @@
-"""Fault plans: what breaks, when and for how long, and which links that takes away.
+"""Fault plans: what breaks, when and for how long, and which links that takes down.
 
-For: single faults, round-robin over ports as in the source's evaluation, flapping ports, and random faults of
-the edge at given rates. Not for: what a fault does to flows (failover.py), nor measured fleet rates (lab).
-Source: SPEC §2, fault model.
+For: single faults, round-robin over ports, flapping ports, and random faults of the edge at given rates. Not
+for: what a fault does to flows (failover.py), nor measured rates of fleets (lab).
+Source: the fault model of the THORN-ML chapter (chapter 3 of a doctoral thesis): ports fail in turn, 20 s
+down and 20 s up.
 """
 
 from __future__ import annotations
@@ -11,17 +12,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.fabric.delays import draw
-from twin.fabric.model import Delay, Direction, Fault, FaultKind, Flags, Floats, Topology, Whole
+from control.fabric import Direction, FaultKind, PlannedFault
+from twin.fabric.model import Delay, Flags, Floats, Topology, Whole
 from twinbed import ScenarioError
-
-AT_A_PORT = (FaultKind.PORT, FaultKind.LINK)
 
 
 @dataclass(frozen=True, slots=True)
 class EdgeRates:
-    """Faults per second of one device each: of every ToR port, cable, adapter and ToR. silent_share: how many
-    of them give no carrier signal; repair: how long one lasts."""
+    """Rates of random faults.
+
+    repair: how long a fault lasts.
+    port_per_s, link_per_s, nic_per_s, tor_per_s: faults per second of one ToR port, one cable, one adapter,
+    one ToR.
+    silent_share: share of the faults after which carriers stay.
+    """
 
     repair: Delay
     port_per_s: float = 0.0
@@ -33,8 +37,12 @@ class EdgeRates:
 
 @dataclass(frozen=True, slots=True)
 class DeadLinks:
-    """Edge links that faults take away, a row each: fault, host, uplink: int64[n]; out, into: bool[n], the
-    host's lost directions; begin_s, repair_s: float64[n]."""
+    """The links at the edge that faults take down, one row each.
+
+    fault, host, uplink: int64[n], index of the fault in the plan, and the link.
+    out, into: bool[n], whether the host's outgoing and incoming direction is lost.
+    begin_s, repair_s: float64[n], s.
+    """
 
     fault: Whole
     host: Whole
@@ -47,9 +55,9 @@ class DeadLinks:
 
 def single(
     at_s: float, *, host: int = 0, uplink: int = 0, down_s: float = np.inf, silent: bool = True
-) -> list[Fault]:
-    """One port that goes down at at_s, by default for good."""
-    return [Fault(FaultKind.PORT, at_s, down_s, host, uplink, silent=silent)]
+) -> list[PlannedFault]:
+    """Plan one fault of a port at at_s, which by default is never repaired."""
+    return [PlannedFault(FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=at_s, down_s=down_s)]
 
 
 def round_robin(
@@ -60,19 +68,21 @@ def round_robin(
     up_s: float = 20.0,
     first_s: float = 20.0,
     silent: bool = True,
-) -> list[Fault]:
-    """Port after port, host by host: down for down_s, then all up for up_s, as long as one begins before
-    until_s. Source: the evaluation's 20 s down, 20 s up."""
+) -> list[PlannedFault]:
+    """Plan faults of one port after another, host by host: each is down for down_s, then all are up for up_s.
+
+    Faults begin before until_s. The default times are those of the THORN-ML chapter's evaluation.
+    """
     _cycle(down_s, up_s)
     starts = np.arange(first_s, until_s, down_s + up_s)
     return [
-        Fault(
+        PlannedFault(
             FaultKind.PORT,
-            float(at_s),
-            down_s,
-            turn // topology.uplinks % topology.hosts,
-            turn % topology.uplinks,
+            host=turn // topology.uplinks % topology.hosts,
+            uplink=turn % topology.uplinks,
             silent=silent,
+            at_s=float(at_s),
+            down_s=down_s,
         )
         for turn, at_s in enumerate(starts)
     ]
@@ -87,23 +97,25 @@ def flapping(
     host: int = 0,
     uplink: int = 0,
     silent: bool = True,
-) -> list[Fault]:
-    """One port that goes down `times` times, up_s after it came back."""
+) -> list[PlannedFault]:
+    """Plan `times` faults of one port, which is up for up_s between them."""
     _cycle(down_s, up_s)
     cycle_s = down_s + up_s
     return [
-        Fault(FaultKind.PORT, at_s + turn * cycle_s, down_s, host, uplink, silent=silent)
+        PlannedFault(
+            FaultKind.PORT, host=host, uplink=uplink, silent=silent, at_s=at_s + turn * cycle_s, down_s=down_s
+        )
         for turn in range(times)
     ]
 
 
 def random_edge(
     topology: Topology, until_s: float, rates: EdgeRates, seed: np.random.SeedSequence
-) -> list[Fault]:
-    """Faults of all edge devices in [0, until_s), Poisson at `rates`, in the order of time."""
+) -> list[PlannedFault]:
+    """Plan faults of all edge devices in [0, until_s), Poisson at `rates`, in order of time."""
     random = np.random.default_rng(seed)
     links, adapters = topology.hosts * topology.uplinks, int(topology.nic_of.max()) + 1
-    found = []
+    faults = []
     for kind, per_s, devices in (
         (FaultKind.PORT, rates.port_per_s, links),
         (FaultKind.LINK, rates.link_per_s, links),
@@ -112,45 +124,48 @@ def random_edge(
     ):
         count = random.poisson(per_s * devices * until_s)
         at_s = random.uniform(0.0, until_s, count)
-        down_s = draw(rates.repair, count, random)
+        down_s = rates.repair.draw(count, random)
         silent = random.random(count) < rates.silent_share
         device = random.integers(0, devices, count)
-        found += [
-            _at(topology, kind, int(where), *when)
-            for where, *when in zip(device, at_s.tolist(), down_s.tolist(), silent.tolist(), strict=True)
+        faults += [
+            _at(topology, kind, int(number), *when)
+            for number, *when in zip(device, at_s.tolist(), down_s.tolist(), silent.tolist(), strict=True)
         ]
-    return sorted(found, key=lambda fault: fault.at_s)
+    return sorted(faults, key=lambda fault: fault.at_s)
 
 
-def check_faults(topology: Topology, faults: list[Fault]) -> None:
-    """Raises ScenarioError for a fault of something that does not exist, or at a time that is none."""
+def check_faults(topology: Topology, faults: list[PlannedFault]) -> None:
+    """Raise ScenarioError for a fault of something that does not exist, or at an impossible time."""
     for index, fault in enumerate(faults):
         where = f"faults[{index}]"
         if not (np.isfinite(fault.at_s) and fault.at_s >= 0.0 and fault.down_s > 0.0):
             raise ScenarioError(
-                f"{where}: at_s {fault.at_s}, down_s {fault.down_s}: begin at zero or later, last above zero"
+                f"{where}: at_s {fault.at_s}, down_s {fault.down_s}: give at_s from 0 and down_s above 0"
             )
         if fault.kind is FaultKind.TOR:
             if not 0 <= fault.tor < topology.tors:
-                raise ScenarioError(f"{where}: tor: {fault.tor} does not exist: 0 to {topology.tors - 1} do")
+                raise ScenarioError(
+                    f"{where}: tor: {fault.tor} does not exist: give 0 to {topology.tors - 1}"
+                )
             if fault.one_way is not None:
-                raise ScenarioError(f"{where}: one_way: a ToR fails both ways: leave it out")
+                raise ScenarioError(f"{where}: one_way: a ToR loses both directions: leave the key out")
             continue
         if not 0 <= fault.host < topology.hosts:
-            raise ScenarioError(f"{where}: host: {fault.host} does not exist: 0 to {topology.hosts - 1} do")
+            raise ScenarioError(f"{where}: host: {fault.host} does not exist: give 0 to {topology.hosts - 1}")
         if not 0 <= fault.uplink < topology.uplinks:
             raise ScenarioError(
                 f"{where}: uplink: host {fault.host} has no link {fault.uplink}: 0 to {topology.uplinks - 1}"
             )
 
 
-def dead_links(topology: Topology, faults: list[Fault]) -> DeadLinks:
-    """The links that `faults` take away, in the plan's order. Raises ScenarioError as check_faults."""
+def dead_links(topology: Topology, faults: list[PlannedFault]) -> DeadLinks:
+    """Return the links that `faults` take down, in the plan's order. Raises ScenarioError as check_faults
+    does."""
     check_faults(topology, faults)
     at_tor = [np.argwhere(topology.tor_of == tor) for tor in range(topology.tors)]
-    where = [_links(topology, fault, at_tor) for fault in faults]
-    counts = np.array([len(each) for each in where], np.int64)
-    links = np.concatenate(where) if where else np.empty((0, 2), np.int64)
+    links_of = [_links(topology, fault, at_tor) for fault in faults]
+    counts = np.array([len(rows) for rows in links_of], np.int64)
+    links = np.concatenate(links_of) if links_of else np.empty((0, 2), np.int64)
     begin_s = np.array([fault.at_s for fault in faults])
     return DeadLinks(
         fault=np.repeat(np.arange(len(faults)), counts),
@@ -163,7 +178,7 @@ def dead_links(topology: Topology, faults: list[Fault]) -> DeadLinks:
     )
 
 
-def _links(topology: Topology, fault: Fault, at_tor: list[Whole]) -> Whole:
+def _links(topology: Topology, fault: PlannedFault, at_tor: list[Whole]) -> Whole:
     if fault.kind is FaultKind.TOR:
         return at_tor[fault.tor]
     if fault.kind is FaultKind.NIC:
@@ -173,19 +188,21 @@ def _links(topology: Topology, fault: Fault, at_tor: list[Whole]) -> Whole:
     return np.array([[fault.host, fault.uplink]])
 
 
-def _at(topology: Topology, kind: FaultKind, device: int, at_s: float, down_s: float, silent: bool) -> Fault:
+def _at(
+    topology: Topology, kind: FaultKind, device: int, at_s: float, down_s: float, silent: bool
+) -> PlannedFault:
     if kind is FaultKind.TOR:
-        return Fault(kind, at_s, down_s, tor=device, silent=silent)
+        return PlannedFault(kind, tor=device, silent=silent, at_s=at_s, down_s=down_s)
     if kind is FaultKind.NIC:
         host, adapter = divmod(device, int(topology.nic_of.max()) + 1)
         uplink = int(np.argmax(topology.nic_of[host] == adapter))
     else:
         host, uplink = divmod(device, topology.uplinks)
-    return Fault(kind, at_s, down_s, host, uplink, silent=silent)
+    return PlannedFault(kind, host=host, uplink=uplink, silent=silent, at_s=at_s, down_s=down_s)
 
 
 def _cycle(down_s: float, up_s: float) -> None:
     if not (down_s > 0.0 and up_s >= 0.0 and np.isfinite(down_s + up_s)):
         raise ScenarioError(
-            f"faults: a cycle of {down_s} s down and {up_s} s up: both finite, down above zero"
+            f"faults: a cycle of {down_s} s down and {up_s} s up: give finite ones, down above 0"
         )

@@ -1,11 +1,10 @@
 """A training job on a whole fleet for weeks: every fault of its edge and hosts, every iteration.
 
-For: where a fleet's time goes under a scheme and a checkpoint interval. SimPy owns faults, repairs and
-starts; what happens between two of them is compiled (iterations.py). Not for: how a single fault is detected
-and routed around (failover.py gives gaps_s), nor what an iteration is made of (jobs.py).
-
-What is simple here: a fault that has not been repaired does not make a component fail again earlier or
-later; a save or a start is not slowed by a gap; a replacement's attachments all work.
+For: where a fleet's time goes under a scheme and a checkpoint interval. SimPy drives faults, repairs and
+starts; compiled code does what happens between two of them (iterations.py). Not for: how a single fault is
+detected and routed around (failover.py gives gaps_s), nor what an iteration is made of (jobs.py).
+Simplifications: an unrepaired fault does not change when its component fails again; a gap slows neither a
+save nor a start; all attachments of a replacement work.
 """
 
 from __future__ import annotations
@@ -16,23 +15,27 @@ from typing import Any
 import numpy as np
 import simpy
 
-from twin.fabric.delays import draw
-from twin.fabric.edge import cut, working
+from control.fabric import FaultKind
+from twin.containers.compiled import kernel
 from twin.fabric.fleet_model import Bill, Cause, FleetOutcome, FleetSpec
 from twin.fabric.iterations import BOOK, DOWN, ITERATE, KEPT, advance, begin, keep, lose, meet
-from twin.fabric.model import FaultKind, Flags, Floats, Whole
+from twin.fabric.model import Flags, Floats, Whole
 
 
 def simulate(spec: FleetSpec, seed: np.random.SeedSequence) -> FleetOutcome:
-    """Runs the job from a healthy start for spec.duration_s; the same seed gives the same to the bit."""
+    """Run the job from a healthy start for spec.duration_s. The same seed gives the same result to the
+    bit."""
     fleet = _Fleet(spec, seed)
     fleet.env.run(until=spec.duration_s)
     return fleet.outcome()
 
 
 class _Fleet:
-    """The state of one run. up_again_s: float64[H, U], since when each uplink works;
-    back_s: float64[hosts], each host."""
+    """The state of one run.
+
+    up_again_s: float64[H, U], since when, or from when on, each uplink works, s. back_s: float64[hosts], the
+    same of each host.
+    """
 
     def __init__(self, spec: FleetSpec, seed: np.random.SeedSequence) -> None:
         self.spec = spec
@@ -58,18 +61,19 @@ class _Fleet:
                 self.env.process(self._break(index, cause, np.random.default_rng(causes[index])))
 
     def outcome(self) -> FleetOutcome:
-        """The books as they stand at the end."""
+        """Return the outcome as it stands at the end."""
         spec, end_s = self.spec, self.spec.duration_s
         self._catch_up(end_s)
         book = self._books[0]
         down = book["activity"] == DOWN
         open_s = 0.0 if down else end_s - float(book["began_s"])
         keep(self._books)
+        iterations, ideal_s, jitter_s, degraded_s, stalled_s = book["amounts"][KEPT].tolist()
         bill = Bill(
-            ideal_s=float(book["ideal_s"][KEPT]),
-            jitter_s=float(book["jitter_s"][KEPT]),
-            degraded_s=float(book["degraded_s"][KEPT]),
-            stalled_s=float(book["stalled_s"][KEPT]),
+            ideal_s,
+            jitter_s,
+            degraded_s,
+            stalled_s,
             saving_s=float(book["saving_s"]),
             planned_s=float(book["planned_s"]),
             lost_s=self._lost_s,
@@ -81,7 +85,7 @@ class _Fleet:
             gpus=spec.gpus,
             duration_s=end_s,
             bill=bill,
-            iterations=int(book["iterations"][KEPT]),
+            iterations=int(iterations),
             iteration_s=self._taken_s[: self._used].copy(),
             fault_at_s=np.array(at_s, np.float64),
             fault_cause=np.array(cause, np.int64),
@@ -92,16 +96,16 @@ class _Fleet:
     # --- what breaks ---------------------------------------------------------------------------------------
 
     def _break(self, index: int, cause: Cause, rng: np.random.Generator) -> Generator[simpy.Event, Any, None]:
-        """All faults of one cause: those of many independent components are one Poisson process."""
+        """Make all faults of one cause. Those of many independent components are one Poisson process."""
         components = self._components(cause.kind)
         while True:
             yield self.env.timeout(rng.exponential(1 / (cause.per_s * len(components))))
             component = int(components[rng.integers(len(components))])
-            self._fault(index, cause, component, float(draw(cause.repair, 1, rng)[0]))
+            self._fault(index, cause, component, float(cause.repair.draw(1, rng)[0]))
 
     def _components(self, kind: FaultKind | None) -> Whole:
-        """int64[n]: numbers of all components of a kind; uplinks are counted through, adapters by their first
-        uplink."""
+        """Return int64[n], the numbers of all components of a kind. Uplinks are numbered host by host; an
+        adapter has the number of its first uplink."""
         topology = self.spec.topology
         if kind is None:
             return np.arange(self.spec.hosts)
@@ -138,7 +142,8 @@ class _Fleet:
         self._base_s = self._iteration_s()
 
     def _hit(self, kind: FaultKind, component: int) -> tuple[Whole, Flags]:
-        """(int64[r], bool[r, U]): the attachments that a fault of the component hits, and their uplinks."""
+        """Return the attachments (int64[r]) that a fault of the component hits and their lost uplinks
+        (bool[r, U])."""
         topology = self.spec.topology
         if kind is FaultKind.TOR:
             at_tor = topology.tor_of == component
@@ -152,11 +157,11 @@ class _Fleet:
         return np.array([row]), hit[None]
 
     def _cut(self, rows: Whole, hit: Flags, until_s: float) -> Floats:
-        """float64[2]: how long OUT and IN are lost by taking uplinks away until until_s."""
+        """Take uplinks away until until_s and return float64[2]: how long OUT and IN are lost, s."""
         spec = self.spec
         self._troubled.update(rows.tolist())
         return np.array(
-            cut(
+            _cut_uplinks(
                 self.up_again_s,
                 rows,
                 hit,
@@ -169,9 +174,10 @@ class _Fleet:
         )
 
     def _swap(self, rows: Whole, hit: Flags, repair_s: float) -> float:
-        """Plans a start with spares in the place of hosts that live on without the uplinks `hit` of `rows`.
+        """Plan a start with spares in place of the hosts that live on without the uplinks `hit` of `rows`.
 
-        Returns how long those are missed: until that start, or until the repair where spares are too few.
+        Return how long the uplinks are missing, s: until that start, or until the repair if there are too few
+        spares.
         """
         now_s, book = self.env.now, self._books[0]
         hosts = len(np.unique(rows // self.spec.rows_per_host))
@@ -186,7 +192,7 @@ class _Fleet:
         return start_s
 
     def _repair(self, after_s: float) -> Generator[simpy.Event, Any, None]:
-        """From then on the fleet may be faster."""
+        """Let the fleet run at the pace of its working uplinks once the repair is over."""
         yield self.env.timeout(after_s)
         self._catch_up(self.env.now)
         self._base_s = self._iteration_s()
@@ -219,7 +225,7 @@ class _Fleet:
         begin(self._books, now_s, self._base_s, self._sigma, self._paces)
 
     def _replace(self) -> Whole:
-        """Puts spares in the place of hosts that do not work; returns those for which there is none."""
+        """Put spares in place of hosts that do not work, and return the hosts for which there is no spare."""
         now_s = self.env.now
         self._welcome()
         works_s = self._works_s()
@@ -233,27 +239,27 @@ class _Fleet:
         return dead[gone:]
 
     def _welcome(self) -> None:
-        """Hosts that were repaired by now are spares."""
+        """Count the hosts repaired by now as spares."""
         self._spares += sum(at_s <= self.env.now for at_s in self._returns)
         self._returns = [at_s for at_s in self._returns if at_s > self.env.now]
 
     def _works_s(self) -> Floats:
-        """float64[hosts]: from when on each host is itself up and has an uplink at every attachment."""
+        """Return float64[hosts]: when each host is up with a working uplink at every attachment, s."""
         attached_s = self.up_again_s.min(axis=1).reshape(self.spec.hosts, -1).max(axis=1)
         return np.asarray(np.maximum(attached_s, self.back_s))
 
     # --- iterations ----------------------------------------------------------------------------------------
 
     def _iteration_s(self) -> float:
-        """An iteration's length with the uplinks that work now."""
+        """Return the length of an iteration with the uplinks that work now, s."""
         rows = np.fromiter(self._troubled, np.int64, len(self._troubled))
-        live = working(self.up_again_s, rows, self.env.now)
+        live = _working(self.up_again_s, rows, self.env.now)
         self._troubled.difference_update(rows[live == self.spec.topology.uplinks].tolist())
         fewest = int(live.min(initial=self.spec.topology.uplinks))
         return float(self.spec.iteration_s[max(fewest, 1)])
 
     def _catch_up(self, now_s: float) -> None:
-        """Brings the books to now_s; what changes then counts from the next iteration on."""
+        """Bring the books to now_s. A change at that time counts from the next iteration on."""
         plan = self.spec.checkpointing
         while True:
             self._used = advance(
@@ -272,3 +278,56 @@ class _Fleet:
             if self._used < len(self._taken_s):
                 return
             self._taken_s = np.concatenate([self._taken_s, np.empty(len(self._taken_s))])
+
+
+@kernel
+def _cut_uplinks(
+    up_again_s: Floats,
+    rows: Whole,
+    hit: Flags,
+    now_s: float,
+    until_s: float,
+    gaps_s: Floats,
+    flows: int,
+    rng: np.random.Generator,
+) -> tuple[float, float]:
+    """Take the uplinks `hit` (bool[r, U]) of the attachments `rows` (int64[r]) away until until_s.
+
+    up_again_s: float64[H, U], since when, or from when on, each uplink works, s.
+    Return how long traffic OUT and IN is lost at the attachment that loses most, s: a gap drawn from gaps_s
+    (float64[n, 2]) if one of `flows` connections was on a lost uplink; without a working uplink, the time
+    until the first repair.
+    """
+    out_s, in_s = 0.0, 0.0
+    for place in range(len(rows)):
+        row = rows[place]
+        lived, lost, first_s = 0, 0, np.inf
+        for uplink in range(up_again_s.shape[1]):
+            works = up_again_s[row, uplink] <= now_s
+            lived += works
+            lost += works and hit[place, uplink]
+            if hit[place, uplink]:
+                up_again_s[row, uplink] = max(up_again_s[row, uplink], until_s)
+            first_s = min(first_s, up_again_s[row, uplink])
+        if lost == 0:
+            continue
+        if first_s > now_s:
+            out_s, in_s = max(out_s, first_s - now_s), max(in_s, first_s - now_s)
+            continue
+        missed = (1.0 - lost / lived) ** flows
+        drawn = rng.integers(0, len(gaps_s))
+        if rng.random() >= missed:
+            out_s = max(out_s, min(gaps_s[drawn, 0], until_s - now_s))
+        if rng.random() >= missed:
+            in_s = max(in_s, min(gaps_s[drawn, 1], until_s - now_s))
+    return out_s, in_s
+
+
+@kernel
+def _working(up_again_s: Floats, rows: Whole, now_s: float) -> Whole:
+    """Return int64[r]: the number of working uplinks at each of `rows`."""
+    counts = np.zeros(len(rows), np.int64)
+    for place in range(len(rows)):
+        for uplink in range(up_again_s.shape[1]):
+            counts[place] += up_again_s[rows[place], uplink] <= now_s
+    return counts

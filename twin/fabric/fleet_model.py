@@ -1,7 +1,7 @@
-"""What a fleet's simulation takes and gives: the machines, what breaks, the job, and the bill.
+"""The input and output of a fleet's simulation: the machines, what breaks, the job, and where its time went.
 
-For: the data of fleet.py. Not for: simulating. A row of the topology is one attachment to the network (a
-host's, or each GPU's where it has an adapter of its own); a host is `rows_per_host` rows in a row.
+For: the data of fleet.py. Not for: simulating. A row of the topology is one attachment to the network: a
+host's, or a GPU's if each GPU has its own adapter. A host is `rows_per_host` consecutive rows.
 """
 
 from __future__ import annotations
@@ -9,21 +9,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import t as student
 
+from control.fabric import FaultKind
 from twin.fabric.checkpoints import Checkpointing
-from twin.fabric.model import Delay, FaultKind, Floats, Topology, Whole
+from twin.fabric.model import Delay, Floats, Topology, Whole
 from twin.fabric.transports import Transport
 from twinbed import ScenarioError
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Something that breaks at random, every component on its own (Poisson), whether the job runs or not.
+    """A cause of random faults. Every component fails on its own (Poisson), whether the job runs or not.
 
-    kind: of the component (PORT counts as LINK); None: the host itself, with the job on it. per_s: faults of
-    one component per second. repair: until it works again. swap: a job that lives on without it saves after
-    the running iteration and starts again with a spare in the host's place, if there is one.
+    kind: kind of the component (PORT counts as LINK); None: the host itself, with the job on it.
+    per_s: faults of one component per second.
+    repair: time until the component works again.
+    swap: whether a job that lives on saves after the running iteration and restarts with a spare, if there is
+    one, in the host's place.
     """
 
     name: str
@@ -35,15 +37,21 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class FleetSpec:
-    """A synchronous job on all the fleet's hosts, for duration_s.
+    """A synchronous job on all hosts of a fleet.
 
-    topology: its edge; rows_per_host, gpus_per_host; spares: hosts that can take a dead one's place.
-    iteration_s: float64[U + 1], an iteration where the attachment with the fewest working uplinks has k of
-    them (element 0 is not used); jitter_cv: coefficient of variation of iterations (lognormal).
-    busy: float64[k, 2], ascending and disjoint, when flows are on the network, as shares of an iteration
-    (jobs.iteration); flows: connections of an attachment per direction, each on one of its uplinks. gaps_s:
-    float64[n, 2] (OUT, IN), how long packets of a path are lost after it broke, drawn with replacement (inf:
-    until the repair).
+    topology: the fleet's edge. rows_per_host, gpus_per_host: attachments and GPUs of a host.
+    spares: number of hosts that can take the place of a dead one.
+    duration_s: simulated time, s.
+    iteration_s: float64[U + 1], length of an iteration if the worst attachment has k working uplinks, s
+    (element 0 is unused).
+    jitter_cv: coefficient of variation of iterations (lognormal).
+    busy: float64[k, 2], ascending and disjoint: when flows are on the network, as shares of an iteration
+    (jobs.iteration).
+    flows: number of connections of an attachment in each direction, each on one of its uplinks.
+    causes: what breaks.
+    gaps_s: float64[n, 2] (OUT, IN), how long packets of a broken path are lost, s, drawn with replacement
+    (inf: until the repair).
+    transport: what carries the job's collectives. checkpointing: how it saves and restarts.
     """
 
     topology: Topology
@@ -62,16 +70,16 @@ class FleetSpec:
 
     @property
     def hosts(self) -> int:
-        """Of the job."""
+        """Number of hosts of the job."""
         return self.topology.hosts // self.rows_per_host
 
     @property
     def gpus(self) -> int:
-        """Of the job."""
+        """Number of GPUs of the job."""
         return self.hosts * self.gpus_per_host
 
     def __post_init__(self) -> None:
-        """Raises ScenarioError naming what is wrong."""
+        """Raise ScenarioError naming what is wrong."""
         if self.topology.hosts % self.rows_per_host:
             raise ScenarioError(
                 f"rows_per_host is {self.rows_per_host}, but {self.topology.hosts} rows are no whole hosts"
@@ -97,12 +105,17 @@ class FleetSpec:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """Where the time went, in seconds; the parts add up to duration_s.
+    """Where the time went, s. The parts add up to duration_s.
 
-    ideal_s: kept iterations at iteration_s[U]; jitter_s: what they took more or less by their own;
-    degraded_s: by missing uplinks; stalled_s: by gaps; saving_s: of saves that were finished; planned_s:
-    starts after planned swaps; lost_s: from the last save to a death; down_s: from a death to the first step
-    again; open_s: of what was under way at the end.
+    ideal_s: kept iterations at the pace of a healthy fleet, iteration_s[U].
+    jitter_s: what kept iterations took more or less than that by chance.
+    degraded_s: what missing uplinks added to kept iterations.
+    stalled_s: what gaps added to kept iterations.
+    saving_s: finished saves.
+    planned_s: starts after planned swaps.
+    lost_s: time from the last save to each death.
+    down_s: time from each death to the first step afterwards.
+    open_s: what was under way at the end.
     """
 
     ideal_s: float
@@ -118,11 +131,14 @@ class Bill:
 
 @dataclass(frozen=True, slots=True)
 class FleetOutcome:
-    """bill; iterations: kept ones; iteration_s: float64[n], of every one that was executed, in order.
+    """What became of the job.
 
-    fault_at_s: float64[f]; fault_cause: int64[f], index into the causes; fault_row: int64[f], the first
-    attachment that it hit; fault_stall_s: float64[f], what it added to the job (inf: the job died; NaN: the
-    job was not running).
+    iterations: number of kept iterations. iteration_s: float64[n], length of every executed iteration in
+    order, s.
+    fault_at_s: float64[f], s. fault_cause: int64[f], index into the causes. fault_row: int64[f], first
+    attachment hit.
+    fault_stall_s: float64[f], what the fault added to the job, s (inf: the job died; NaN: it was not
+    running).
     """
 
     gpus: int
@@ -137,23 +153,15 @@ class FleetOutcome:
 
     @property
     def deaths(self) -> int:
-        """How often the job died."""
+        """Number of times that the job died."""
         return int(np.isinf(self.fault_stall_s).sum())
 
     @property
     def effective_ratio(self) -> float:
-        """Share of the time that was training that was kept, at the pace of a healthy fleet."""
+        """Share of the time that was kept training at the pace of a healthy fleet."""
         return (self.bill.ideal_s + self.bill.jitter_s) / self.duration_s
 
     @property
     def lost_gpu_hours(self) -> float:
-        """GPU-hours that were no kept training at that pace."""
+        """GPU-hours that were not kept training at that pace."""
         return (1 - self.effective_ratio) * self.duration_s * self.gpus / 3600
-
-
-def confidence(values: Floats) -> tuple[float, float]:
-    """(mean, half of its 95 % confidence interval by Student's t) over seeds; the half is NaN for one."""
-    if len(values) < 2:
-        return float(np.mean(values)), np.nan
-    half = student.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
-    return float(np.mean(values)), float(half)

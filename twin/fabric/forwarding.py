@@ -1,13 +1,12 @@
-"""An agent on a host, its kernel's tables and the netlink between them, in SimPy.
+"""An agent on a host, its kernel's tables and the netlink channel between them, in SimPy.
 
-For: driving a `RuleController` (control/reconciler) as a real host would: notifications that are lost,
+For: driving a `RuleController` (control/reconciler) as a real host does: notifications that are lost,
 doubled, late and out of order, a socket that overflows, dumps that take time and are interrupted, rule
-changes that fail, crashes and restarts. Not for: the tables themselves (tables.py), nor for what routing
-writes into them.
-
-A dump reads table after table, each in two parts at two instants, so that an entry which is moved in between
-may be missed, as in the kernel's walk over its hash table; a table that changed meanwhile is reported as
-interrupted (NLM_F_DUMP_INTR). Rule changes are made one after the other.
+changes that fail, crashes and restarts. Not for: the tables themselves (tables.py), nor what routing writes
+into them.
+A dump reads table after table, each in two parts at two instants. An entry that is moved between the two may
+be missed, as in the kernel's walk over its hash table; the dump reports a table that changed meanwhile as
+interrupted (NLM_F_DUMP_INTR). Rule changes are made one after another.
 """
 
 from __future__ import annotations
@@ -48,12 +47,16 @@ _Process = Generator[simpy.Event, Any, None]
 
 @dataclass(frozen=True, slots=True)
 class Netlink:
-    """What the kernel's channel does to messages, and what it takes.
+    """What the kernel's channel does to messages, and how long it takes.
 
+    message_s: time from a change until its notification is in the socket, s.
+    read_s: time in which the agent reads one notification, s.
+    buffer_messages: number of notifications for which the socket has room.
+    dump_s, dump_entry_s: time of a dump as a whole and for each entry, s.
+    rule_s: time of a rule change, s.
     loss, duplication, reordering: shares of the notifications that are lost, come twice, and come overtaken_s
-    late; message_s: from a change until it lies in the socket; buffer_messages: how many may lie there;
-    read_s: the agent takes for one; dump_s, dump_entry_s: of a dump, as a whole and for each entry; rule_s:
-    of a rule change; rule_failure: share of the rule changes that the kernel refuses for no lasting reason;
+    late.
+    rule_failure: share of the rule changes that the kernel refuses for a passing reason.
     answer_loss: share of the answers to dumps and rule changes that never come.
     """
 
@@ -72,11 +75,12 @@ class Netlink:
 
 
 class Host:
-    """A kernel, and an agent that may be started, crash and be started again.
+    """A kernel and an agent that can be started, crash and be started again.
 
-    netlink: may be exchanged on the way. messages_lost: notifications that never reached the controller.
-    watch: called with each event and the instructions that the controller answered it with, before they are
-    carried out. Same seed and same changes, same story.
+    netlink: the channel; it may be exchanged during a run.
+    messages_lost: number of notifications that never reached the controller.
+    watch: called with each event and the controller's instructions before they are carried out.
+    The same seed and the same changes give the same run.
     """
 
     def __init__(
@@ -92,7 +96,7 @@ class Host:
         self._random = np.random.default_rng(seed)
         self._watch = watch
         self._controller: RuleController | None = None
-        self._life = 0  # starts and crashes so far: what an earlier life began has no effect
+        self._life = 0  # starts and crashes so far; what an earlier life began has no effect
         self._socket: deque[Changed] = deque()
         self._overflowed = self._reading = False
         self._armed: dict[Timer, int] = {}
@@ -101,7 +105,7 @@ class Host:
         tables.listeners.append(self._on_change)
 
     def start(self, controller: RuleController) -> None:
-        """A new agent process with this controller subscribes and begins."""
+        """Start a new agent process with this controller. It subscribes to notifications."""
         self.crash()
         self._controller = controller
         self._changes = simpy.Store(self._env)
@@ -109,7 +113,7 @@ class Host:
         self._feed(Started(self._env.now))
 
     def crash(self) -> None:
-        """The agent is gone, with its socket and its timers; rules stay. A rule change may be half done."""
+        """End the agent with its socket and timers. Rules stay, and a rule change may be half done."""
         self._life += 1
         self._controller = None
         self._socket.clear()
@@ -178,7 +182,7 @@ class Host:
     def _dump(self, asked: Dump, life: int) -> _Process:
         env, tables, link = self._env, self._tables, self.netlink
         yield env.timeout(link.dump_s)
-        found: dict[Table, Any] = {}
+        read: dict[Table, Any] = {}
         incomplete = set()
         for table in Table:
             version = tables.version(table)
@@ -187,18 +191,17 @@ class Host:
             yield env.timeout(part * link.dump_entry_s)
             first = tables.dump(table, slice(part))
             yield env.timeout((rows - part) * link.dump_entry_s)
-            found[table] = _joined(first, tables.dump(table, slice(part, None)))
+            read[table] = _joined(first, tables.dump(table, slice(part, None)))
             if tables.version(table) != version:
                 incomplete.add(table)
         if life == self._life:
             state = ForwardingState(
-                found[Table.BRIDGE_FDB], found[Table.EVPN_FDB], found[Table.ROUTES], found[Table.NEIGHBOURS]
+                read[Table.BRIDGE_FDB], read[Table.EVPN_FDB], read[Table.ROUTES], read[Table.NEIGHBOURS]
             )
-            self._answer(Dumped(env.now, asked.request, state, found[Table.RULES], frozenset(incomplete)))
+            self._answer(Dumped(env.now, asked.request, state, read[Table.RULES], frozenset(incomplete)))
 
     def _change_rules(self, changes: simpy.Store, life: int) -> _Process:
-        """Carries out rule changes in the order in which they were asked for, for as long as this life
-        lasts."""
+        """Carry out rule changes in the order of the instructions, while this life of the agent lasts."""
         env, link = self._env, self.netlink
         while life == self._life:
             change: RuleChange = yield changes.get()
@@ -236,7 +239,7 @@ class Host:
             self._feed(TimerFired(self._env.now, timer))
 
     def _later(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
-        """Calls `action(*arguments)` after delay_s of virtual time, if the agent still lives then."""
+        """Call `action(*arguments)` after delay_s of virtual time if the agent still lives then."""
         life = self._life
 
         def act(_: simpy.Event) -> None:
@@ -248,7 +251,7 @@ class Host:
 
 
 def _joined(first: Any, rest: Any) -> Any:
-    """One table of two parts."""
+    """Join two parts of a table."""
     columns = [spec.name for spec in fields(first)]
     return type(first)(*(np.concatenate((getattr(first, name), getattr(rest, name))) for name in columns))
 

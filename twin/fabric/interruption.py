@@ -1,12 +1,11 @@
-"""Collective operations, one after another, through outages of some of their flows.
+"""Collective operations one after another, through outages of some of their flows.
 
-For: how long each takes, and when a queue pair breaks: step by step, so that a flow that stalls holds up
-whoever waits for it, and nobody else. Not for: operations without outages (collectives.py, which these are
-equal to while no path is lost), nor for which flows an outage hits (failover.py, ecmp.py).
-
-A flow is what one rank sends to another over its queue pair. What it loses, and how long it is silent, is
-recovery.py's rule. A message longer than a window stands still without acknowledgements, too: the outages of
-their path belong to a flow's outages as much as those of its packets'.
+For: how long each operation takes, and when a queue pair breaks, step by step: a flow that stalls holds up
+only the ranks that wait for it. Not for: operations without outages (collectives.py, which gives the same
+times while no path is lost), nor which flows an outage hits (failover.py, topology.py).
+A flow is what one rank sends to another over its queue pair. recovery.py has the rule for what it loses and
+how long it is silent. A message longer than a window also stands still without acknowledgements, so outages
+of their path count as outages of the flow too.
 """
 
 from __future__ import annotations
@@ -20,14 +19,17 @@ import numpy as np
 from twin.fabric import recovery
 from twin.fabric.collectives import CHUNK_BYTES, Collective, time_s
 from twin.fabric.model import Floats, QueuePair
-from twin.fabric.rdma import NO_OUTAGES, in_order, patience
+from twin.fabric.rdma import NO_OUTAGES, Link, in_order, patience
 from twinbed import ScenarioError
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveSeries:
-    """duration_s: float64[n], of each operation, NaN from the one on in which a queue pair broke;
-    error_at_s: when that was (NaN: never)."""
+    """The times of a series.
+
+    duration_s: float64[n], of each operation, s; NaN from the operation on in which a queue pair broke.
+    error_at_s: when it broke, s (NaN: never).
+    """
 
     duration_s: Floats
     error_at_s: float
@@ -46,11 +48,12 @@ def series(
     rtt_s: float = 0.0,
     chunk_bytes: int = CHUNK_BYTES,
 ) -> CollectiveSeries:
-    """`operations` of one kind, each begun when all ranks have finished the one before.
+    """Run `operations` of one kind, each begun when all ranks have finished the one before.
 
-    alpha_s, rate_bps, chunk_bytes: as in collectives.time_s; outages: per flow (source rank, destination
-    rank) float64[m, 2], begin and end in seconds after the series' begin; flows that the operation does not
-    use lose nothing. Raises ScenarioError for ranks that there are not and what collectives and rdma refuse.
+    alpha_s, rate_bps, chunk_bytes: as in collectives.time_s.
+    outages: for each flow (source rank, destination rank) float64[m, 2], begin and end in s after the begin
+    of the series. Flows that the operation does not use lose nothing.
+    Raises ScenarioError for ranks that do not exist and for values that collectives and rdma refuse.
     """
     if min(size_bytes, operations, chunk_bytes) < 1 or alpha_s < 0 or not 0 < rate_bps < np.inf:
         raise ScenarioError(
@@ -68,7 +71,7 @@ def series(
     duration_s = np.full(operations, np.nan)
     error_at_s = recovery.operations(
         _steps(kind, size_bytes, ranks, alpha_s, rate_bps, chunk_bytes, typical_s),
-        patience(qp, rtt_s, rate_bps, 0),
+        patience(qp, Link(rate_bps, rtt_s, header_bytes=0)),
         np.searchsorted([source for source, _ in flows], np.arange(ranks + 1)),
         np.array([destination for _, destination in flows], np.int64),
         np.cumsum([0, *map(len, rows)]),
@@ -88,20 +91,14 @@ def _steps(
     chunk_bytes: int,
     typical_s: float,
 ) -> recovery.Steps:
-    share_s = size_bytes / ranks * 8 / rate_bps
     whole_s = size_bytes * 8 / rate_bps
-    match kind:
-        case Collective.ALL_REDUCE:
-            shape, rounds, chunks, message_s, last_s = recovery.RING, 2 * (ranks - 1), 1, share_s, share_s
-        case Collective.ALL_GATHER | Collective.REDUCE_SCATTER:
-            shape, rounds, chunks, message_s, last_s = recovery.RING, ranks - 1, 1, share_s, share_s
-        case Collective.ALL_TO_ALL:
-            shape, rounds, chunks, message_s, last_s = recovery.PAIRWISE, ranks - 1, 1, share_s, share_s
-        case Collective.SEND_RECV:
-            shape, rounds, chunks, message_s, last_s = recovery.RING, 1, 1, whole_s, whole_s
-        case Collective.BROADCAST | Collective.REDUCE:
-            shape, chunks = recovery.CHAIN, max(ceil(size_bytes / chunk_bytes), 1)
-            rounds = chunks + ranks - 2
-            message_s = min(size_bytes, chunk_bytes) * 8 / rate_bps
-            last_s = whole_s - (chunks - 1) * message_s
-    return recovery.Steps(shape, ranks, rounds, chunks, message_s, last_s, alpha_s, typical_s)
+    if kind in (Collective.BROADCAST, Collective.REDUCE):
+        chunks = max(ceil(size_bytes / chunk_bytes), 1)
+        message_s = min(size_bytes, chunk_bytes) * 8 / rate_bps
+        last_s = whole_s - (chunks - 1) * message_s
+        rounds = chunks + ranks - 2
+        return recovery.Steps(recovery.CHAIN, ranks, rounds, chunks, message_s, last_s, alpha_s, typical_s)
+    rounds = {Collective.ALL_REDUCE: 2 * (ranks - 1), Collective.SEND_RECV: 1}.get(kind, ranks - 1)
+    shape = recovery.PAIRWISE if kind is Collective.ALL_TO_ALL else recovery.RING
+    message_s = whole_s if kind is Collective.SEND_RECV else size_bytes / ranks * 8 / rate_bps
+    return recovery.Steps(shape, ranks, rounds, 1, message_s, message_s, alpha_s, typical_s)

@@ -1,8 +1,8 @@
-"""A job's iterations, one by one in compiled code, between two moments at which something happens.
+"""A job's iterations one by one, in compiled code, between two moments at which something happens.
 
-For: fleet.py and jobs.py, which say when that is. Not for: faults. A book (one record of BOOK) says what
-the job does now and where its time went: what is not saved yet is pending; a save moves it to what is kept,
-and a death loses it.
+For: fleet.py and jobs.py, which know these moments. Not for: faults. A book (one record of BOOK) holds what
+the job does now and where its time went. Unsaved time is pending: a save moves it to what is kept, a death
+loses it.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from twin.fabric.model import Floats
 from twin.fabric.transports import Transport
 
 DOWN, ITERATE, SAVE, START = range(4)
-"""What a job does. START: again after a planned stop, with nothing lost."""
+"""Activities of a job. START: it restarts after a planned stop, with nothing lost."""
 
 BOOK = np.dtype(
     [
         ("activity", np.int64),
-        ("began_s", np.float64),  # the activity
-        ("due_s", np.float64),  # its end
-        ("pace", np.float64),  # of the running iteration, 1 on average
-        ("need_s", np.float64),  # the running iteration's length without stalls
-        ("stall_s", np.float64),  # what gaps added to it
-        ("stall_end_s", np.float64),  # of the last gap
-        ("since_save_s", np.float64),
-        ("saved_s", np.float64),  # when pending began
-        ("planned", np.int64),  # 1: starts again after the next save
-        ("iterations", np.int64, 2),  # pending, kept
-        ("ideal_s", np.float64, 2),
-        ("jitter_s", np.float64, 2),
-        ("degraded_s", np.float64, 2),
-        ("stalled_s", np.float64, 2),
+        ("began_s", np.float64),  # begin of the activity
+        ("due_s", np.float64),  # end of the activity
+        ("pace", np.float64),  # pace of the running iteration, 1 on average
+        ("need_s", np.float64),  # length of the running iteration without stalls
+        ("stall_s", np.float64),  # what gaps added to the iteration
+        ("stall_end_s", np.float64),  # end of the last gap's stall
+        ("since_save_s", np.float64),  # iterations since the last save
+        ("saved_s", np.float64),  # since when work is unsaved
+        ("planned", np.int64),  # 1: restart after the next save
+        ("amounts", np.float64, (2, 5)),  # rows PENDING and KEPT, columns as AMOUNTS
         ("saving_s", np.float64),
         ("planned_s", np.float64),
     ]
 )
 PENDING, KEPT = 0, 1
+"""Rows of a book's amounts: unsaved and saved ones."""
+
+AMOUNTS = ITERATIONS, IDEAL_S, JITTER_S, DEGRADED_S, STALLED_S = range(5)
+"""Columns of a book's amounts: number of iterations, and parts of their time as in fleet_model.Bill, s."""
 
 
 @kernel
 def begin(
     books: NDArray[np.void], at_s: float, base_s: float, sigma: float, rng: np.random.Generator
 ) -> None:
-    """An iteration of books[0] begins: base_s long but for a pace of its own, lognormal with mean 1."""
+    """Begin an iteration of books[0], of length base_s times a random pace (lognormal with mean 1)."""
     book = books[0]
     pace = np.exp(sigma * rng.standard_normal() - sigma * sigma / 2.0) if sigma > 0.0 else 1.0
     book["activity"] = ITERATE
@@ -70,21 +70,23 @@ def advance(
     taken_s: Floats,
     used: int,
 ) -> int:
-    """Does all of books[0] that ends by until_s.
+    """Do everything of books[0] that ends by until_s.
 
-    base_s, ideal_s: an iteration now, and on a healthy fleet. taken_s: float64[n], the durations of the
-    iterations, from `used` on; returns how many are in it afterwards, n if there was no room for more.
+    base_s, ideal_s: length of an iteration now, and on a healthy fleet, s.
+    taken_s: float64[n], lengths of the iterations, filled from `used` on. Return how many are filled
+    afterwards, n if there was no room for more.
     """
     book = books[0]
+    pending = book["amounts"][PENDING]
     while book["activity"] != DOWN and book["due_s"] <= until_s and used < len(taken_s):
         now_s = book["due_s"]
         lasted_s = now_s - book["began_s"]
         if book["activity"] == ITERATE:
-            book["iterations"][PENDING] += 1
-            book["ideal_s"][PENDING] += ideal_s
-            book["jitter_s"][PENDING] += ideal_s * (book["pace"] - 1.0)
-            book["degraded_s"][PENDING] += book["need_s"] - ideal_s * book["pace"]
-            book["stalled_s"][PENDING] += book["stall_s"]
+            pending[ITERATIONS] += 1
+            pending[IDEAL_S] += ideal_s
+            pending[JITTER_S] += ideal_s * (book["pace"] - 1.0)
+            pending[DEGRADED_S] += book["need_s"] - ideal_s * book["pace"]
+            pending[STALLED_S] += book["stall_s"]
             book["since_save_s"] += lasted_s
             taken_s[used] = lasted_s
             used += 1
@@ -112,10 +114,11 @@ def advance(
 
 
 def meet(books: NDArray[np.void], now_s: float, gap_s: Floats, busy: Floats, transport: Transport) -> float:
-    """Seconds that gaps (float64[k]) which begin now add to the running iteration of books[0]; inf: it dies.
+    """Return how much gaps (float64[k], s) that begin now add to the running iteration of books[0], s; inf:
+    the job dies.
 
-    busy: float64[b, 2], ascending and disjoint, the shares of an iteration in which flows are on the network;
-    a gap is not noticed before the next of them. A save and a start are not slowed.
+    busy: float64[b, 2], ascending and disjoint: when flows are on the network, as shares of an iteration. A
+    gap has no effect before the next of these spans. Gaps slow neither a save nor a start.
     """
     book = books[0]
     idle_s = _idle_s(books, now_s, busy) if book["activity"] == ITERATE else 0.0
@@ -132,7 +135,7 @@ def meet(books: NDArray[np.void], now_s: float, gap_s: Floats, busy: Floats, tra
 
 
 def _idle_s(books: NDArray[np.void], now_s: float, busy: Floats) -> float:
-    """From now until the running iteration, or the next one, uses the network (inf: never)."""
+    """Return the time from now until the running or the next iteration uses the network, s (inf: never)."""
     book = books[0]
     if not len(busy):
         return np.inf
@@ -145,22 +148,13 @@ def _idle_s(books: NDArray[np.void], now_s: float, busy: Floats) -> float:
 
 @kernel
 def keep(books: NDArray[np.void]) -> None:
-    """What is pending in books[0] is kept."""
-    book = books[0]
-    book["iterations"][KEPT] += book["iterations"][PENDING]
-    book["ideal_s"][KEPT] += book["ideal_s"][PENDING]
-    book["jitter_s"][KEPT] += book["jitter_s"][PENDING]
-    book["degraded_s"][KEPT] += book["degraded_s"][PENDING]
-    book["stalled_s"][KEPT] += book["stalled_s"][PENDING]
-    lose(books)
+    """Count what is pending in books[0] as kept."""
+    amounts = books[0]["amounts"]
+    amounts[KEPT] += amounts[PENDING]
+    amounts[PENDING] = 0.0
 
 
 @kernel
 def lose(books: NDArray[np.void]) -> None:
-    """Nothing is pending in books[0] any more."""
-    book = books[0]
-    book["iterations"][PENDING] = 0
-    book["ideal_s"][PENDING] = 0.0
-    book["jitter_s"][PENDING] = 0.0
-    book["degraded_s"][PENDING] = 0.0
-    book["stalled_s"][PENDING] = 0.0
+    """Drop what is pending in books[0]."""
+    books[0]["amounts"][PENDING] = 0.0

@@ -1,12 +1,11 @@
-"""Training jobs: how long an iteration takes, when its network is busy, and what outages add to it.
+"""Training jobs: how long an iteration takes, when it uses the network, and what outages add to it.
 
-For: data, pipeline and tensor parallel jobs from a model's and a cluster's numbers; a series of iterations
+For: data, pipeline and tensor parallel jobs from the numbers of a model and a cluster; a series of iterations
 through outages. Not for: deaths and restarts (checkpoints.py, fleet.py), nor the outages (failover.py).
-
-Sources: micro-batches in flight and bubble, four all-reduces per layer and micro-batch of tensor parallelism:
-D. Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM, SC 2021;
-gradients that are sent in buckets while the backward pass still runs: S. Li et al., PyTorch Distributed, VLDB
-2020.
+Source: D. Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM,
+SC 2021, for micro-batches in flight, the bubble, and four all-reduces per layer and micro-batch of tensor
+parallelism; S. Li et al., PyTorch Distributed, VLDB 2020, for gradients sent in buckets during the backward
+pass.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from twin.fabric.transports import Transport
 from twinbed import ScenarioError
 
 _REDUCES_PER_LAYER = 4
-"""Of a micro-batch's activations: two forward, two backward (Megatron-LM)."""
+"""All-reduces of a micro-batch's activations per layer: two forward, two backward (Megatron-LM)."""
 
 _BACKWARD = 2 / 3
 """Share of the backward pass in the work on a micro-batch: it multiplies twice where forward does once."""
@@ -32,16 +31,20 @@ _BACKWARD = 2 / 3
 NO_SPANS = np.empty((0, 2))
 
 _TOUCHING_S = 1e-12
-"""Spans as near as this follow one another: their ends are sums that round."""
+"""Spans closer than this follow one another, because their ends are sums that round, s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """parameters, layers: of the whole model. micro_batches: per iteration and replica; micro_batch_s:
-    forward and backward of one through the whole model on one GPU alone, seconds.
+    """A training job.
 
-    activation_bytes: of a micro-batch between two layers; gradient_bytes: of one parameter; bucket_bytes: of
-    gradients that are reduced together (PyTorch: 25 MiB). data, pipeline, tensor: degrees of parallelism.
+    parameters, layers: of the whole model.
+    micro_batches: number per iteration and replica.
+    micro_batch_s: forward and backward of a micro-batch through the whole model on one GPU alone, s.
+    activation_bytes: activations of a micro-batch between two layers, B.
+    gradient_bytes: gradient of one parameter, B.
+    bucket_bytes: gradients that are reduced together, B (PyTorch: 25 MiB).
+    data, pipeline, tensor: degrees of parallelism.
     """
 
     parameters: float
@@ -57,11 +60,11 @@ class Job:
 
     @property
     def gpus(self) -> int:
-        """All of them."""
+        """Number of GPUs."""
         return self.data * self.pipeline * self.tensor
 
     def __post_init__(self) -> None:
-        """Raises ScenarioError naming what cannot be."""
+        """Raise ScenarioError naming an impossible value."""
         for name in ("layers", "micro_batches", "data", "pipeline", "tensor"):
             if getattr(self, name) < 1:
                 raise ScenarioError(f"job.{name} is {getattr(self, name)}, expected at least 1")
@@ -76,8 +79,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """rate_bps: of a host's network, each way, shared by its GPUs; alpha_s: a step's latency over it;
-    inside_rate_bps, inside_alpha_s: the same of one GPU to another of its host."""
+    """The machines of a job.
+
+    gpus_per_host: number of GPUs of a host, which share its network.
+    rate_bps, alpha_s: rate of a host's network in each direction, and latency of a step over it.
+    inside_rate_bps, inside_alpha_s: the same between two GPUs of a host.
+    """
 
     gpus_per_host: int
     rate_bps: float
@@ -88,10 +95,12 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What an iteration is made of, seconds. compute_s: a stage's work; bubble_s: stages waiting for others;
-    tensor_s, pipeline_s: of its exchanges; data_s: of reducing gradients after the backward pass has ended.
+    """What an iteration is made of, s.
 
-    busy: float64[k, 2], ascending, when flows of the iteration are on the network, as shares of total_s.
+    compute_s: work of a stage. bubble_s: stages waiting for others.
+    tensor_s, pipeline_s: exchanges of tensor and pipeline parallelism.
+    data_s: reduction of gradients after the end of the backward pass.
+    busy: float64[k, 2], ascending: when flows of the iteration are on the network, as shares of total_s.
     """
 
     compute_s: float
@@ -103,14 +112,18 @@ class Iteration:
 
     @property
     def total_s(self) -> float:
-        """The iteration."""
+        """Length of the iteration, s."""
         return self.compute_s + self.bubble_s + self.tensor_s + self.pipeline_s + self.data_s
 
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """duration_s, added_s: float64[n], each iteration and what of it outages added; NaN from the one on in
-    which the job died, at died_at_s (NaN: it did not)."""
+    """A series of iterations.
+
+    duration_s, added_s: float64[n], length of each iteration and what outages added to it, s; NaN from the
+    iteration on in which the job died.
+    died_at_s: when the job died, s (NaN: it did not).
+    """
 
     duration_s: Floats
     added_s: Floats
@@ -118,12 +131,12 @@ class Iterations:
 
 
 def iteration_s(job: Job, cluster: Cluster) -> float:
-    """Seconds of an iteration without outages, every GPU at its mean pace."""
+    """Return the length of an iteration without outages, with every GPU at its mean pace, s."""
     return iteration(job, cluster).total_s
 
 
 def iteration(job: Job, cluster: Cluster) -> Iteration:
-    """An iteration's parts, without outages."""
+    """Return the parts of an iteration without outages."""
     work_s = job.micro_batch_s / (job.pipeline * job.tensor)
     reduces = _REDUCES_PER_LAYER * job.layers // job.pipeline if job.tensor > 1 else 0
     reduce_s = _reduce_s(job.activation_bytes, job.tensor, 1, cluster) if reduces else 0.0
@@ -161,12 +174,13 @@ def series(
     slow: Floats = NO_SPANS,
     slow_cluster: Cluster | None = None,
 ) -> Iterations:
-    """`iterations` one after another from time 0.
+    """Run `iterations` one after another from time 0.
 
-    outages: float64[m, 2], begin and end of what the job's flows lose, ascending by begin (see `met`);
-    jitter_cv: coefficient of variation of an iteration (lognormal); slow: float64[k, 2], spans, not
-    overlapping, in which the cluster is slow_cluster, as where a host lacks an uplink. An iteration keeps
-    the length it began with. Raises ScenarioError for spans that are not in order.
+    outages: float64[m, 2], begin and end of what the job's flows lose, s, ascending by begin (see `met`).
+    jitter_cv: coefficient of variation of an iteration (lognormal).
+    slow: float64[k, 2], disjoint spans in which the cluster is slow_cluster, s, for example while a host
+    lacks an uplink. An iteration keeps the length with which it began.
+    Raises ScenarioError for spans that are not in order.
     """
     usual = iteration(job, cluster)
     slower = usual if slow_cluster is None else iteration(job, slow_cluster)
@@ -180,14 +194,14 @@ def series(
     added_s = np.zeros(iterations)
     used, died_at_s, now = 0, np.nan, usual
     begin(books, 0.0, now.total_s, sigma, random)
-    for at_s, what, gap_s in _events(outages, slow):
+    for at_s, event, gap_s in _events(outages, slow):
         used = advance(
             books, at_s, now.total_s, usual.total_s, sigma, np.inf, 0.0, 0.0, random, taken_s, used
         )
         if used == iterations:
             break
-        if what != _OUTAGE:
-            now = slower if what == _SLOW else usual
+        if event != _OUTAGE:
+            now = slower if event == _SLOW else usual
             continue
         more_s = meet(books, at_s, np.array([gap_s]), now.busy, transport)
         if np.isinf(more_s):
@@ -203,10 +217,12 @@ def series(
 def met(
     at_s: Floats, gap_s: Floats, *, connections: int, uplinks: int, seed: np.random.SeedSequence
 ) -> Floats:
-    """float64[k, 2]: begin and end of what a job's flows lose by faults at at_s (float64[m]) of an uplink.
+    """Return float64[k, 2]: begin and end of what a job's flows lose by faults of an uplink at at_s
+    (float64[m]), s.
 
-    gap_s: float64[m, 2], as failover.gap_samples gives it; connections: of the host in each direction, each
-    on one of its uplinks by hash. A direction counts if any of its connections was on the dead one.
+    gap_s: float64[m, 2], as failover.gap_samples returns it, s.
+    connections: number of the host's connections in each direction, each hashed to one of `uplinks`. A
+    direction is hit if one of its connections was on the dead uplink.
     """
     random = np.random.default_rng(seed)
     hit = random.random(gap_s.shape) >= (1 - 1 / uplinks) ** connections
@@ -216,17 +232,21 @@ def met(
 
 
 def straggler(cv: float, workers: int) -> float:
-    """The slowest of `workers` in units of their mean, each normal with coefficient of variation cv.
+    """Return the expected slowest of `workers` in units of their mean, each normal with coefficient of
+    variation cv.
 
-    By Blom's approximation of the greatest normal order statistic (Statistical Estimates and Transformed
+    It is Blom's approximation of the greatest normal order statistic (Statistical Estimates and Transformed
     Beta-Variables, 1958).
     """
     return 1.0 + cv * float(ndtri((workers - 0.375) / (workers + 0.25))) if workers > 1 else 1.0
 
 
 def transformer_s(parameters: float, tokens: float, flops_per_s: float, *, recompute: bool = False) -> float:
-    """Seconds of forward and backward through a transformer on one GPU: 6 operations per parameter and
-    token, 8 where activations are computed again. flops_per_s: what the GPU sustains."""
+    """Return the time of forward and backward through a transformer on one GPU, s.
+
+    That takes 6 operations per parameter and token, or 8 if activations are recomputed. flops_per_s: the
+    GPU's sustained rate.
+    """
     return (8 if recompute else 6) * parameters * tokens / flops_per_s
 
 
@@ -234,10 +254,10 @@ _OUTAGE, _SLOW, _USUAL = range(3)
 
 
 def _events(outages: Floats, slow: Floats) -> list[tuple[float, int, float]]:
-    found = [(begin_s, _OUTAGE, end_s - begin_s) for begin_s, end_s in outages.tolist()]
+    events = [(begin_s, _OUTAGE, end_s - begin_s) for begin_s, end_s in outages.tolist()]
     for begin_s, end_s in slow.tolist():
-        found += [(begin_s, _SLOW, 0.0), (end_s, _USUAL, 0.0)]
-    return sorted(found)
+        events += [(begin_s, _SLOW, 0.0), (end_s, _USUAL, 0.0)]
+    return sorted(events)
 
 
 def _check(spans: Floats, name: str) -> None:
@@ -248,12 +268,13 @@ def _check(spans: Floats, name: str) -> None:
 
 
 def _over_network(span: int, cluster: Cluster) -> bool:
-    """Whether a group that spans so many consecutive GPUs leaves its host."""
+    """Return whether a group of `span` consecutive GPUs leaves its host."""
     return span > cluster.gpus_per_host
 
 
 def _reduce_s(size_bytes: float, ranks: int, stride: int, cluster: Cluster) -> float:
-    """An all-reduce of ranks that are `stride` GPUs apart; rings that leave a host share its network."""
+    """Return the time of an all-reduce of ranks `stride` GPUs apart, s. Rings that leave a host share its
+    network."""
     alpha_s, rate_bps = cluster.inside_alpha_s, cluster.inside_rate_bps
     if _over_network(ranks * stride, cluster):
         rings = min(stride, cluster.gpus_per_host)
@@ -262,7 +283,8 @@ def _reduce_s(size_bytes: float, ranks: int, stride: int, cluster: Cluster) -> f
 
 
 def _hop_s(job: Job, cluster: Cluster) -> float:
-    """A micro-batch's activations from one stage to the next: each tensor rank sends its share."""
+    """Return the time of a micro-batch's activations to the next stage, s. Each tensor rank sends its
+    share."""
     stride = job.tensor * job.data
     alpha_s, rate_bps = cluster.inside_alpha_s, cluster.inside_rate_bps
     if _over_network(stride * job.pipeline, cluster):
@@ -271,17 +293,18 @@ def _hop_s(job: Job, cluster: Cluster) -> float:
 
 
 def _buckets(job: Job, cluster: Cluster, ready_from_s: float, backward_s: float) -> Floats:
-    """float64[b, 2]: when each bucket is reduced: evenly ready through the last backward pass, one by one."""
+    """Return float64[b, 2]: when each bucket is reduced, s. Buckets become ready evenly during the last
+    backward pass."""
     if job.data == 1:
         return NO_SPANS
     size_bytes = job.parameters * job.gradient_bytes / (job.pipeline * job.tensor)
     count = max(ceil(size_bytes / job.bucket_bytes), 1)
-    each_s = _reduce_s(size_bytes / count, job.data, job.tensor, cluster)
+    bucket_s = _reduce_s(size_bytes / count, job.data, job.tensor, cluster)
     place = np.arange(count)
     ready_s = ready_from_s + (place + 1) / count * backward_s
-    # The k-th ends one reduction after the latest of: its being ready, the one before it ending.
-    end_s = np.maximum.accumulate(ready_s - place * each_s) + (place + 1) * each_s
-    return np.column_stack([end_s - each_s, end_s])
+    # A bucket's reduction begins when the bucket is ready and the reduction before it has ended.
+    end_s = np.maximum.accumulate(ready_s - place * bucket_s) + (place + 1) * bucket_s
+    return np.column_stack([end_s - bucket_s, end_s])
 
 
 def _tensor_spans(
@@ -303,7 +326,7 @@ def _pipeline_spans(job: Job, cluster: Cluster, steps: int, step_s: float, hop_s
 
 
 def _union(spans: Floats) -> Floats:
-    """The same time as disjoint spans in order."""
+    """Return the same time as disjoint spans in order."""
     if not len(spans):
         return NO_SPANS
     spans = spans[np.argsort(spans[:, 0], kind="stable")]

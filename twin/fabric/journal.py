@@ -1,4 +1,5 @@
-"""What happened where and why, as rows. For: a fault's timeline. Not for: its events (control_plane.py)."""
+"""Rows that say what happened where and why. For: a fault's timeline. Not for: producing the events
+(control_plane.py)."""
 
 from __future__ import annotations
 
@@ -13,8 +14,7 @@ NO_CAUSE = -1
 
 
 class Step(StrEnum):
-    """What a row says: of the fault, of a session, of routing, of the kernel, of queue pairs, of a job's
-    library."""
+    """What a row reports about the fault, a session, routing, the kernel, a queue pair or a job's library."""
 
     BROKEN = "broken"
     DETECTED = "detected"
@@ -33,8 +33,11 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """Rows in the order of time. at_s: float64[n]; where: a host, switch or link; step; what: in words;
-    cause: int64[n], the row that led to it (NO_CAUSE: the plan)."""
+    """Rows in the order of time.
+
+    at_s: float64[n], s. where: a host, switch or link. step: what happened. what: the same in words.
+    cause: int64[n], the row that led to it (NO_CAUSE: the plan).
+    """
 
     at_s: Floats
     where: tuple[str, ...]
@@ -43,26 +46,24 @@ class Timeline:
     cause: Whole
 
     def first_s(self, step: Step, where: str) -> float:
-        """When `step` first happened there; NaN if it did not."""
-        for index, (here, each) in enumerate(zip(self.where, self.step, strict=True)):
-            if here == where and each is step:
-                return float(self.at_s[index])
-        return np.nan
+        """Return when `step` first happened at `where`, s; NaN if it did not."""
+        happened = zip(self.at_s.tolist(), self.where, self.step, strict=True)
+        return next((at_s for at_s, *row in happened if row == [where, step]), np.nan)
 
 
 @dataclass(slots=True)
 class Journal:
-    """Collects rows as they happen."""
+    """Collects rows as things happen."""
 
     _rows: list[tuple[float, str, Step, str, int]] = field(default_factory=list)
 
     def write(self, at_s: float, where: str, step: Step, what: str, cause: int = NO_CAUSE) -> int:
-        """Adds a row and returns its index, for the rows that it causes."""
+        """Add a row and return its index, which rows that it causes name."""
         self._rows.append((at_s, where, step, what, cause))
         return len(self._rows) - 1
 
     def timeline(self) -> Timeline:
-        """All rows so far."""
+        """Return all rows so far."""
         columns = zip(*self._rows, strict=True) if self._rows else ((), (), (), (), ())
         at_s, where, step, what, cause = columns
         return Timeline(np.array(at_s, np.float64), where, step, what, np.array(cause, np.int64))

@@ -1,48 +1,39 @@
-"""The fabric twin's vocabulary: topologies, faults, timers, delays, and what a fault does to flows.
+"""The fabric twin's data: topologies, delays, ways to meet a fault, outages and queue pairs.
 
-For: the data that goes in and comes out of the fabric's simulations. Not for: how detection and routing work
-(failover.py), queue pairs (rdma.py), jobs (jobs.py) or fleets (fleet.py). All times are seconds, all rates
-bits per second, all sizes bytes.
+For: what goes into the fabric's simulations and what comes out of them. Not for: links, faults and BFD's
+timers (control.fabric), how detection and routing work (failover.py), queue pairs (rdma.py), jobs (jobs.py)
+or fleets (fleet.py). All times are in seconds, all rates in bits per second, all sizes in bytes.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from control.fabric import BfdTimers
+from twinbed import ScenarioError
 
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 NO_SPINE = 0
-
-
-class FaultKind(StrEnum):
-    """What breaks. PORT: a ToR's port to one host. LINK: the cable there. NIC: a host's adapter, all its
-    uplinks of that adapter. TOR: a whole switch."""
-
-    PORT = "port"
-    LINK = "link"
-    NIC = "nic"
-    TOR = "tor"
-
-
-class Direction(IntEnum):
-    """Of the traffic, seen from the host at the fault. OUT: it sends; IN: it receives."""
-
-    OUT = 0
-    IN = 1
+"""Number of spines in a topology that has none."""
+_NORMAL_P95 = 1.6448536269514722
+"""The 95th percentile of the standard normal distribution."""
 
 
 class Scheme(StrEnum):
-    """How an edge fault is met.
+    """How a fabric or a job meets a fault at the edge.
 
-    NONE: one path; the job dies and restarts from a checkpoint. BOND: LACP to a dual-ToR pair (MLAG).
-    REROUTE: the collective library times out and rebuilds its communicator on what works. THORN_SOFTWARE:
-    the overlay in the host's kernel. THORN: the same, offloaded to the NIC by tc rules.
+    NONE: there is one path; the job dies and restarts from a checkpoint.
+    BOND: hosts bond their uplinks by LACP to a pair of ToRs (MLAG).
+    REROUTE: the collective library times out and rebuilds its communicator on the paths that work.
+    THORN_SOFTWARE: hosts run the overlay in their kernel.
+    THORN: hosts run the overlay and offload it to the NIC by tc rules.
     """
 
     NONE = "none"
@@ -54,10 +45,14 @@ class Scheme(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Hosts at ToRs. tor_of: int64[H, U], the ToR of each host's uplinks; nic_of: int64[H, U], the adapter.
+    """Hosts and the ToRs that they are attached to.
 
-    rate_bps, delay_s: of an edge link, one way; spines: how many connect all ToRs (NO_SPINE: none, so two
-    hosts talk through a ToR that both have); spine_rate_bps, spine_delay_s: of a ToR's link to a spine.
+    tor_of: int64[H, U], the ToR at each uplink of each host.
+    nic_of: int64[H, U], the adapter of each uplink, numbered per host.
+    rate_bps, delay_s: rate and one-way delay of a link between a host and a ToR.
+    spines: number of spines, each of which connects all ToRs. Without spines (NO_SPINE) two hosts talk
+    through a ToR that both have.
+    spine_rate_bps, spine_delay_s: rate and one-way delay of a link between a ToR and a spine.
     """
 
     tor_of: Whole
@@ -70,65 +65,48 @@ class Topology:
 
     @property
     def hosts(self) -> int:
-        """H."""
+        """Number of hosts, H."""
         return int(self.tor_of.shape[0])
 
     @property
     def uplinks(self) -> int:
-        """U, of every host."""
+        """Number of uplinks of every host, U."""
         return int(self.tor_of.shape[1])
 
     @property
     def tors(self) -> int:
-        """Switches at the edge."""
+        """Number of ToRs."""
         return int(self.tor_of.max()) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
-    """Something breaks at at_s and works again down_s later (inf: never).
-
-    host, uplink: where, for PORT, LINK and NIC; tor: for TOR. silent: nobody gets a carrier signal. one_way:
-    only that direction is lost (None: both).
-    """
-
-    kind: FaultKind
-    at_s: float
-    down_s: float
-    host: int = -1
-    uplink: int = -1
-    tor: int = -1
-    silent: bool = True
-    one_way: Direction | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class BfdTimers:
-    """RFC 5880: a control packet every interval_s less 0–25 % of jitter; multiplier lost ones are a fault."""
-
-    interval_s: float = 0.05
-    multiplier: int = 5
-
-    @property
-    def detection_s(self) -> float:
-        """Detection time: silence of this length brings a session down."""
-        return self.interval_s * self.multiplier
-
-
-@dataclass(frozen=True, slots=True)
 class Delay:
-    """A measured delay: lognormal through its median and 95th percentile (equal: constant)."""
+    """A measured delay: lognormal with this median and 95th percentile, s; constant if both are equal."""
 
     median_s: float
     p95_s: float
 
+    def draw(self, count: int, random: np.random.Generator) -> Floats:
+        """Draw float64[count], s. Raises ScenarioError unless 0 < median ≤ p95, or both are zero."""
+        median_s, p95_s = self.median_s, self.p95_s
+        if not 0.0 <= median_s <= p95_s < np.inf or (median_s == 0.0) != (p95_s == 0.0):
+            raise ScenarioError(
+                f"delay: median_s {median_s}, p95_s {p95_s}: give 0 < median_s ≤ p95_s, or zero for both"
+            )
+        normal = random.standard_normal(count)
+        if median_s == p95_s:
+            return np.full(count, median_s)
+        return np.asarray(median_s * np.exp(normal * (np.log(p95_s / median_s) / _NORMAL_P95)), np.float64)
+
 
 @dataclass(frozen=True, slots=True)
 class Stalls:
-    """Times in which a machine runs nobody, so that BFD falls silent without a fault.
+    """Times in which a machine runs no process, so that BFD falls silent without a fault.
 
-    per_s: how many longer than floor_s begin in a second; excess_s: by how much, on average. (Exponential: it
-    is what 59 of more than 50 ms, 18 of more than 100 ms and none of more than 222 ms look like.)
+    per_s: number of stalls longer than floor_s that begin in a second.
+    floor_s: shortest stall that counts, s.
+    excess_s: mean time by which those stalls exceed floor_s, s. The excess is exponential, which fits the
+    measurement: 59 stalls above 50 ms, 18 above 100 ms, none above 222 ms.
     """
 
     per_s: float
@@ -138,11 +116,12 @@ class Stalls:
 
 @dataclass(frozen=True, slots=True)
 class FastPath:
-    """Delays of the fast path (control.fast_path), which hosts have besides BGP.
+    """Delays of the fast path (control.fast_path), which hosts may run besides BGP.
 
-    late_s: from what it sees (silence for the detection time, a packet that says so, a lost carrier) until it
-    acts; told_s: from then until another host has its report; route_s: from either until the kernel forwards
-    around the dead link.
+    late_s: time from the sign of a dead link (silence for the detection time, a packet that says so, a lost
+    carrier) until the fast path acts.
+    told_s: time from then until another host has its report.
+    route_s: time from either until the kernel forwards around the dead link.
     """
 
     late_s: Delay
@@ -152,13 +131,16 @@ class FastPath:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """Delays of detection and routing on a path, as calibrated. See lab's calibration for each source.
+    """Calibrated delays of detection and routing. The calibration file names the source of each value.
 
-    carrier_s: a lost carrier until the routing daemon knows; hold_s: how long the BGP daemon waits before it
-    selects paths, at each BGP hop; message_s: an update on its way to a neighbour, with its handling there;
-    route_s: a selected path until the kernel forwards by it; rule_s: a netlink event until the reconciler's
-    rules are in force; session_up_s: a repaired link until BGP uses it again; fast: what hosts have besides
-    (None: BGP alone).
+    carrier_s: time from a lost carrier until the routing daemon knows.
+    hold_s: time that a BGP daemon waits before it selects paths, at each BGP hop, s.
+    message_s: time that an update takes to a neighbour, including its handling there.
+    route_s: time from a selected path until the kernel forwards by it.
+    rule_s: time from a netlink event until the reconciler's rules are in force.
+    session_up_s: time from the repair of a link until BGP uses it again.
+    stalls: stalls of a host.
+    fast: delays of the fast path (None: hosts run BGP alone).
     """
 
     carrier_s: Delay
@@ -173,7 +155,11 @@ class ControlPlane:
 
 @dataclass(frozen=True, slots=True)
 class Bond:
-    """miimon_s: carrier poll; lacp_s: interval of LACPDUs (1 s fast, 30 s slow), three lost are a fault."""
+    """Timers of a bond.
+
+    miimon_s: time between two looks at the carrier, s.
+    lacp_s: time between LACPDUs, s (1 fast, 30 slow); three lost LACPDUs are a fault.
+    """
 
     miimon_s: float = 0.1
     lacp_s: float = 1.0
@@ -181,21 +167,44 @@ class Bond:
 
 @dataclass(frozen=True, slots=True)
 class Reroute:
-    """timeout_s: of a collective that makes no progress; rebuild_s: to make a new communicator."""
+    """Timers of a collective library that reroutes.
+
+    timeout_s: time without progress after which a collective is given up, s.
+    rebuild_s: time to build a new communicator, s.
+    """
 
     timeout_s: float = 30.0
     rebuild_s: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outages:
-    """What faults do to flows, one row per fault, host pair with a changed route, direction and lost path.
+class Handling:
+    """How a fabric meets faults: the scheme and all delays and timers that its steps depend on.
 
-    fault: int64[n], index into the plan; source, destination: int64[n], hosts; uplink: int64[n], of the
-    path's first link; direction: int64[n]; begin_s, end_s: float64[n], between which packets on that path
-    are lost; detected_s, selected_s, installed_s: float64[n], when the sender's side noticed, chose anew and
-    forwarded anew (inf: never: it did not notice, or had no other path); last_uplink: int64[n], the
-    destination's, by which the path arrives. Flows on other paths lose nothing.
+    control: delays of detection and routing. timers: BFD's. bond: timers of Scheme.BOND. reroute: timers of
+    Scheme.REROUTE.
+    """
+
+    scheme: Scheme
+    control: ControlPlane
+    timers: BfdTimers
+    bond: Bond = Bond()
+    reroute: Reroute = Reroute()
+
+
+@dataclass(frozen=True, slots=True)
+class Outages:
+    """What faults do to flows: one row per fault, host pair with a changed route, direction and lost path.
+
+    fault: int64[n], index of the fault in the plan.
+    source, destination: int64[n], hosts that send and receive.
+    uplink, last_uplink: int64[n], the source's uplink by which the path leaves and the destination's by which
+    it arrives. Flows on other paths lose nothing.
+    direction: int64[n], Direction as the host at the fault sees it.
+    begin_s, end_s: float64[n], time between which packets on the path are lost.
+    detected_s, selected_s, installed_s: float64[n], when the sender's side noticed the fault, selected
+    another path and forwarded by it. All are inf if it did not notice; the last two also if it had no other
+    path.
     """
 
     fault: Whole
@@ -212,15 +221,19 @@ class Outages:
 
     @property
     def gap_s(self) -> Floats:
-        """float64[n], how long packets are lost."""
+        """float64[n], time for which packets are lost, s."""
         return self.end_s - self.begin_s
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePair:
-    """An RDMA reliable connection. timeout: exponent of the local ACK timeout, 4.096 µs · 2^timeout;
-    retry_count: retries after which the queue pair is in error; mtu_bytes: payload of a packet; window:
-    packets that may be unacknowledged."""
+    """An RDMA reliable connection.
+
+    timeout: exponent of the local ACK timeout, which is 4.096 µs · 2^timeout.
+    retry_count: number of retries after which the queue pair is in error.
+    mtu_bytes: payload of a full packet, B.
+    window: number of packets that may be unacknowledged.
+    """
 
     timeout: int = 14
     retry_count: int = 7
@@ -229,5 +242,5 @@ class QueuePair:
 
     @property
     def ack_timeout_s(self) -> float:
-        """The local ACK timeout, seconds."""
+        """The local ACK timeout, s."""
         return 4.096e-6 * 2.0**self.timeout

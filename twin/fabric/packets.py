@@ -1,20 +1,19 @@
 """Queue pairs packet by packet: go-back-N over links that lose what is sent while a path is down.
 
-For: the compiled simulation behind rdma.py, which says what goes in and out. Not for: closed forms
-(recovery.py). One call follows every packet and every acknowledgement of Q queue pairs on L links; which
-event is next is found by looking at all of them, so it is meant for tens of queue pairs, not thousands.
+For: the compiled simulation behind rdma.py, which documents its input and output. Not for: closed forms
+(recovery.py). One call follows every packet and every acknowledgement of Q queue pairs on L links. It finds
+the next event by looking at all of them, so it is meant for tens of queue pairs, not thousands.
 
 The rules, by the InfiniBand Architecture Specification 1.4:
 - a sender keeps at most `window` packets unacknowledged; its link sends one packet after another, and serves
   queue pairs with something to send in turn;
-- the receiver acknowledges what comes in order, and anew what it has already (9.7.5.1.2); at the first packet
-  after a hole it says so once (NAK) and drops everything until the missing one comes (9.7.5.2.8);
-- the ACK timer runs while something is unacknowledged and starts anew with every acknowledgement that says
-  something new; when it ends, or a NAK comes, the sender goes back to the oldest unacknowledged packet
-  (9.7.6.1); either costs a retry, and whoever has none left is in error (9.9.2.4.1); new acknowledgements
-  give all retries back.
-A packet is lost if its path is down while it is sent, an acknowledgement if its path is down when it
-leaves. Not modelled: the time that acknowledgements take on the wire, and congestion elsewhere.
+- the receiver acknowledges packets in order, and acknowledges again what it has already (9.7.5.1.2); at the
+  first packet after a hole it sends one NAK and drops everything until the missing packet comes (9.7.5.2.8);
+- the ACK timer runs while something is unacknowledged and restarts with every new acknowledgement; when it
+  ends, or a NAK comes, the sender goes back to the oldest unacknowledged packet (9.7.6.1); either costs a
+  retry, and a sender without retries is in error (9.9.2.4.1); a new acknowledgement gives all retries back.
+A packet is lost if its path is down while it is sent, an acknowledgement if its path is down when it leaves.
+Not modelled: the time of acknowledgements on the wire, and congestion elsewhere.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from twin.fabric.model import Floats
 Records = NDArray[Any]
 
 NOBODY = -1
+"""The partner of a queue pair whose own completions make it post the next message."""
 _ANSWER, _POST, _SEND, _TIMER, _NOTHING = range(5)
 
 
@@ -38,51 +38,53 @@ def _record(**fields: str) -> np.dtype[np.void]:
 
 
 SETTING = _record(
-    full_s="f8",  # on the wire: a full packet
-    last_s="f8",  # and a message's last
+    full_s="f8",  # a full packet on the wire
+    last_s="f8",  # the last packet of a message on the wire
     delay_s="f8",  # one way
-    timeout_s="f8",
-    interval_s="f8",  # at least between two posts
-    retries="i8",
+    timeout_s="f8",  # ACK timeout
+    interval_s="f8",  # least time between two posts
+    retries="i8",  # of a queue pair in all
     window="i8",  # packets that may be unacknowledged
-    packets="i8",  # of a message
+    packets="i8",  # packets of a message
 )
 """What all queue pairs have in common: one record."""
 
 PAIR = _record(
-    link="i8",  # it sends on
+    link="i8",  # on which it sends
     partner="i8",  # whose delivery of a message makes it post the next; NOBODY: its own completion does
-    next="i8",  # packet to be sent; packets are numbered from 0 without end
-    oldest="i8",  # unacknowledged
-    end="i8",  # behind the last posted
-    high="i8",  # behind the last ever sent
-    expected="i8",  # by the receiver
+    next="i8",  # next packet to send; packets are numbered from 0 without end
+    oldest="i8",  # oldest unacknowledged packet
+    end="i8",  # packet behind the last one posted
+    high="i8",  # packet behind the last one ever sent
+    expected="i8",  # packet that the receiver expects
     told="i8",  # whether the receiver has sent a NAK for it
-    retries="i8",  # left
-    message="i8",  # finished
-    posted_s="f8",  # the message it is at
-    post_s="f8",  # the next message; inf: not known
+    retries="i8",  # retries left
+    message="i8",  # messages finished
+    posted_s="f8",  # when the present message was posted
+    post_s="f8",  # when to post the next message; inf: not known
     ready_s="f8",  # since when it has something to send; inf: nothing
-    timer_s="f8",  # ends; inf: does not run
-    error_s="f8",  # NaN: none
-    served="i8",  # when the link last took it, a count
+    timer_s="f8",  # when the ACK timer ends; inf: it does not run
+    error_s="f8",  # when it broke; NaN: it did not
+    served="i8",  # count of the link's turns when it was last served
     retransmitted="i8",
     timeouts="i8",
     naks="i8",
 )
+"""The state of one queue pair."""
 
 LINK = _record(free_s="f8", head="i8", tail="i8")
-"""free_s: can take the next packet; head, tail: of its ring of answers, counts of those read and written."""
+"""free_s: when the link can take the next packet, s. head, tail: numbers of answers read from and written to
+its ring."""
 
 ANSWER = _record(at_s="f8", pair="i8", says="i8")
-"""at_s: the sender has it; says: twice the packet expected next, plus one if it is a NAK."""
+"""at_s: when the sender has the answer, s. says: twice the packet expected next, plus one for a NAK."""
 
 PATH = _record(position="i8", last="i8", begin_s="f8", end_s="f8")
-"""The outage that a path has come to, and the row behind its last; begin_s = end_s = inf behind that."""
+"""The outage at which a path is, and the row behind its last. begin_s = end_s = inf after the last outage."""
 
 
 def new_pairs(link: list[int], partner: list[int], retries: int) -> Records:
-    """PAIR[Q] with nothing posted."""
+    """Return PAIR[Q] with nothing posted."""
     pairs = np.zeros(len(link), PAIR)
     pairs["link"], pairs["partner"], pairs["retries"] = link, partner, retries
     for name in ("post_s", "ready_s", "timer_s"):
@@ -92,8 +94,10 @@ def new_pairs(link: list[int], partner: list[int], retries: int) -> Records:
 
 
 def new_paths(rows: list[int]) -> Records:
-    """PATH of paths that have so many rows of outages each, one path's behind the other's. Queue pair q's
-    packets take path 2q, its acknowledgements 2q + 1."""
+    """Return PATH for paths with `rows` outages each, which lie one path after another.
+
+    Packets of queue pair q take path 2q, its acknowledgements path 2q + 1.
+    """
     paths = np.zeros(len(rows), PATH)
     paths["last"] = np.cumsum(rows)
     paths["position"] = paths["last"] - rows - 1
@@ -111,18 +115,20 @@ def run(
     outages: Floats,
     latency_s: Floats,
 ) -> None:
-    """Until nothing is left to do: fills latency_s (float64[Q, n], NaN before) and the pairs' counts.
+    """Run until nothing is left to do: fill latency_s (float64[Q, n], NaN before) and the counts in `pairs`.
 
-    setting: SETTING[1]; pairs: PAIR[Q]; links: LINK[L]; answers: ANSWER[L, C], C a power of two that is
-    never filled; paths: PATH[2Q]; outages: float64[m, 2], a path's in the order of time and apart. A
-    latency is from a post until the sender has the acknowledgement; with a partner, until its pong is here.
+    setting: SETTING[1]. pairs: PAIR[Q]. links: LINK[L]. paths: PATH[2Q].
+    answers: ANSWER[L, C], with C a power of two, large enough never to be full.
+    outages: float64[m, 2], those of one path in the order of time and disjoint.
+    A latency lasts from a post until the sender has the acknowledgement, or with a partner until its pong has
+    arrived.
     """
     common = setting[0]
     mask = answers.shape[1] - 1
     served = 0
     while True:
-        now_s, what, which = _next(pairs, links, answers)
-        if what == _SEND:
+        now_s, kind, which = _next(pairs, links, answers)
+        if kind == _SEND:
             pair = pairs[which]
             served += 1
             pair.served = served
@@ -139,17 +145,17 @@ def run(
                 answer.pair = which
                 answer.says = says
                 link.tail += 1
-        elif what == _ANSWER:
+        elif kind == _ANSWER:
             link = links[which]
             answer = answers[which, link.head & mask]
             link.head += 1
             pair = pairs[answer.pair]
             if _hear(pair, common, answer.says, now_s):
                 _finished(pair, latency_s[answer.pair], now_s, common)
-        elif what == _TIMER:
+        elif kind == _TIMER:
             pairs[which].timeouts += 1
             _go_back(pairs[which], common, now_s)
-        elif what == _POST:
+        elif kind == _POST:
             pair = pairs[which]
             pair.post_s = np.inf
             pair.posted_s = now_s
@@ -161,33 +167,36 @@ def run(
 
 @kernel
 def _next(pairs: Records, links: Records, answers: Records) -> tuple[float, int, int]:
-    """(when, what, queue pair or link) of the next event; at one moment answers come first, then posts,
-    sending (of those ready, the one served longest ago) and timers."""
-    best_s, what, which = np.inf, _NOTHING, 0
+    """Return (time, kind, queue pair or link) of the next event.
+
+    At the same time answers come first, then posts, sending (of the ready queue pairs the one served longest
+    ago) and timers.
+    """
+    best_s, kind, which = np.inf, _NOTHING, 0
     mask = answers.shape[1] - 1
     for index in range(len(links)):
         link = links[index]
         if link.head < link.tail:
             at_s = answers[index, link.head & mask].at_s
             if at_s < best_s:
-                best_s, what, which = at_s, _ANSWER, index
+                best_s, kind, which = at_s, _ANSWER, index
     for index in range(len(pairs)):
         pair = pairs[index]
         if pair.post_s < best_s:
-            best_s, what, which = pair.post_s, _POST, index
+            best_s, kind, which = pair.post_s, _POST, index
         if pair.ready_s <= best_s:
             send_s = max(pair.ready_s, links[pair.link].free_s)
-            turn = what == _TIMER or (what == _SEND and pair.served < pairs[which].served)
+            turn = kind == _TIMER or (kind == _SEND and pair.served < pairs[which].served)
             if send_s < best_s or (send_s == best_s and turn):
-                best_s, what, which = send_s, _SEND, index
+                best_s, kind, which = send_s, _SEND, index
         if pair.timer_s < best_s:
-            best_s, what, which = pair.timer_s, _TIMER, index
-    return best_s, what, which
+            best_s, kind, which = pair.timer_s, _TIMER, index
+    return best_s, kind, which
 
 
 @kernel
 def _ready(pair: Any, common: Any, now_s: float) -> None:
-    """Since when it has something to send: now, unless it had before, or never."""
+    """Set since when the queue pair has something to send: now, since before, or never."""
     if pair.next >= min(pair.end, pair.oldest + common.window):
         pair.ready_s = np.inf
     elif pair.ready_s == np.inf:
@@ -196,7 +205,8 @@ def _ready(pair: Any, common: Any, now_s: float) -> None:
 
 @kernel
 def _lost(path: Any, outages: Floats, from_s: float, to_s: float) -> bool:
-    """Whether the path is down at some time between; calls come in the order of time."""
+    """Return whether the path is down at some time between from_s and to_s. Calls come in the order of
+    time."""
     while path.end_s <= from_s:
         path.position += 1
         if path.position < path.last:
@@ -209,7 +219,7 @@ def _lost(path: Any, outages: Floats, from_s: float, to_s: float) -> bool:
 
 @kernel
 def _send(pair: Any, link: Any, common: Any, now_s: float) -> float:
-    """The next packet goes on the wire; until when."""
+    """Put the next packet on the wire and return when it is sent, s."""
     number = pair.next
     pair.next = number + 1
     wire_s = common.full_s
@@ -231,8 +241,11 @@ def _send(pair: Any, link: Any, common: Any, now_s: float) -> float:
 
 @kernel
 def _receive(pair: Any, common: Any) -> tuple[int, bool]:
-    """The packet sent last arrives. What is answered (negative: nothing); whether it ends a message to which
-    the partner has an answer of its own."""
+    """Receive the packet sent last.
+
+    Return the answer (negative: none) and whether the packet ends a message that the partner answers with a
+    message.
+    """
     number = pair.next - 1
     if number > pair.expected:
         if pair.told:
@@ -248,7 +261,7 @@ def _receive(pair: Any, common: Any) -> tuple[int, bool]:
 
 @kernel
 def _delivered(pairs: Records, which: int, there_s: float, common: Any, latency_s: Floats) -> None:
-    """A ping makes its pong be posted, a pong ends the round; the even one of two partners pings."""
+    """A delivered ping makes its pong be posted; a delivered pong ends the round. The even partner pings."""
     partner = pairs[which].partner
     if which % 2 == 0:
         pairs[partner].post_s = there_s
@@ -258,7 +271,7 @@ def _delivered(pairs: Records, which: int, there_s: float, common: Any, latency_
 
 @kernel
 def _finished(pair: Any, latency_s: Floats, now_s: float, common: Any) -> None:
-    """Its message is; the next is posted, but not before the interval has passed."""
+    """Finish the queue pair's message and post the next one, but not before the interval has passed."""
     latency_s[pair.message] = now_s - pair.posted_s
     pair.message += 1
     if pair.message < len(latency_s):
@@ -267,7 +280,8 @@ def _finished(pair: Any, latency_s: Floats, now_s: float, common: Any) -> None:
 
 @kernel
 def _hear(pair: Any, common: Any, says: int, now_s: float) -> bool:
-    """The sender has an answer: it moves on, or goes back at a NAK. Whether its own message is completed."""
+    """Handle an answer at the sender, which goes on or, at a NAK, back. Return whether its own message is
+    complete."""
     if not np.isnan(pair.error_s):
         return False
     expected = says >> 1
@@ -288,7 +302,8 @@ def _hear(pair: Any, common: Any, says: int, now_s: float) -> bool:
 
 @kernel
 def _go_back(pair: Any, common: Any, now_s: float) -> None:
-    """To the oldest unacknowledged packet, at the cost of a retry; without one, into error."""
+    """Go back to the oldest unacknowledged packet at the cost of a retry, or into error if no retry is
+    left."""
     if pair.retries == 0:
         pair.error_s = now_s
         pair.post_s = pair.ready_s = pair.timer_s = np.inf

@@ -1,7 +1,7 @@
 """UDP probes through outages: what a receiver would see, as the testbed measures it.
 
-For: the gap in each flow's arrivals per fault. Not for: RDMA (rdma.py), nor flows that are away from their
-own path when another fault comes: each flow stays on the path that its hash gives.
+For: the gap in each flow's arrivals at each fault. Not for: RDMA (rdma.py), nor flows that are away from
+their own path when another fault comes: each flow stays on the path of its hash.
 """
 
 from __future__ import annotations
@@ -10,16 +10,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from twin.fabric.ecmp import flow_hash, paths
 from twin.fabric.model import Floats, Outages, Topology, Whole
+from twin.fabric.topology import flow_hash, paths
 from twinbed import ScenarioError
 
 
 @dataclass(frozen=True, slots=True)
 class Probes:
-    """Gaps in probe flows, a row per outage and flow on its path. outage, flow: int64[n]; gap_s: float64[n],
-    between the last arrival before and the first after (inf: none after); lost: int64[n], probes that never
-    arrived (-1: all from then on). A flow without an outage has gaps of one interval and no row."""
+    """Gaps in probe flows, one row per outage and flow on its path.
+
+    outage, flow: int64[n], index of the outage and number of the flow.
+    gap_s: float64[n], time between the last arrival before the outage and the first after it, s (inf: none
+    after it).
+    lost: int64[n], number of probes that never arrived (-1: all from then on).
+    A flow without an outage has gaps of one interval and no row.
+    """
 
     outage: Whole
     flow: Whole
@@ -36,10 +41,11 @@ def probe(
     flows: int = 8,
     rate_per_s: float = 500.0,
 ) -> Probes:
-    """`flows` per row of pairs (int64[m, 2]), flow f of them of pair f // flows, through `outages`.
+    """Send `flows` probe flows per row of pairs (int64[m, 2]) through `outages`. Flow f belongs to pair f //
+    flows.
 
-    Each sends rate_per_s probes, in a phase of its own, on the path that its hash gives. Raises
-    ScenarioError for a rate of zero.
+    Each flow sends rate_per_s probes in a phase of its own on the path of its hash. Raises ScenarioError for
+    a rate of zero.
     """
     if not rate_per_s > 0.0:
         raise ScenarioError(f"probe: rate_per_s: {rate_per_s} sends nothing")
@@ -51,7 +57,7 @@ def probe(
     on_it = (outages.uplink[outage] == first[flow]) & (outages.last_uplink[outage] == last[flow])
     outage, flow = outage[on_it], flow[on_it]
     begin, end = outages.begin_s[outage] - phase_s[flow], outages.end_s[outage] - phase_s[flow]
-    # Probe k is sent at phase + k intervals; lost are those from the outage's begin to before its end.
+    # Probe k is sent at phase + k intervals. It is lost from the outage's begin until before its end.
     before = np.ceil(begin * rate_per_s) - 1
     after = np.ceil(end * rate_per_s)
     missing = np.where(np.isfinite(after), after - before - 1, -1)
@@ -59,26 +65,27 @@ def probe(
 
 
 def worst_s(probes: Probes, outages: Outages, faults: int) -> Floats:
-    """float64[faults], the longest gap of any flow in each fault; 0 where none was hit."""
+    """Return float64[faults]: the longest gap of any flow in each fault, s; 0 if no flow was hit."""
     worst = np.zeros(faults)
     np.maximum.at(worst, outages.fault[probes.outage], probes.gap_s)
     return worst
 
 
 def _paths_of(topology: Topology, pairs: Whole, flows: int, seed: int) -> tuple[Whole, Whole]:
-    """(first uplink, last uplink), int64[m · flows]: flows differ in their ports, here their numbers."""
+    """Return (first uplink, last uplink), int64[m · flows]. Flows differ in their ports, here their
+    numbers."""
     first, last = np.empty(len(pairs) * flows, np.int64), np.empty(len(pairs) * flows, np.int64)
     for row, (source, destination) in enumerate(pairs.tolist()):
-        found = paths(topology, source, destination)
-        mine = np.arange(row * flows, (row + 1) * flows)
-        tuples = np.stack([np.full(flows, source), np.full(flows, destination), mine], axis=1)
-        taken = found[flow_hash(tuples, len(found), seed)]
-        first[mine], last[mine] = taken[:, 0], taken[:, 2]
+        candidates = paths(topology, source, destination)
+        numbers = np.arange(row * flows, (row + 1) * flows)
+        tuples = np.stack([np.full(flows, source), np.full(flows, destination), numbers], axis=1)
+        taken = candidates[flow_hash(tuples, len(candidates), seed)]
+        first[numbers], last[numbers] = taken[:, 0], taken[:, 2]
     return first, last
 
 
 def _met(hosts: int, outages: Outages, pairs: Whole, flows: int) -> tuple[Whole, Whole]:
-    """(outage, flow), int64[k]: every outage with all flows of its pair."""
+    """Return (outage, flow), int64[k]: every outage with all flows of its pair."""
     keys = pairs[:, 0] * hosts + pairs[:, 1]
     order = np.argsort(keys, kind="stable")
     wanted = outages.source * hosts + outages.destination

@@ -1,10 +1,10 @@
 """RDMA reliable connections through outages: what a queue pair survives, and what it costs its sender.
 
-For: `stall_s` and `survives`, the closed forms; `send_series` and `ping_pong`, packet by packet (packets.py).
-Not for: collectives (collectives.py), nor for how long a path is lost (failover.py).
-
+For: the closed forms `stall_s`, `survives` and `retries_s`; series of messages packet by packet (packets.py);
+the cost of headers with and without a tunnel. Not for: collectives (collectives.py), nor how long a path is
+lost (failover.py).
 Source: InfiniBand Architecture Specification 1.4, chapters 9.7 and 9.9 (go-back-N, ACK timeout, error
-retries).
+retries), and annex A17 for RoCEv2; RFC 7348 for VXLAN; IEEE 802.3 for framing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from control.fabric import VXLAN_OVERHEAD_BYTES
 from twin.fabric import packets, recovery
-from twin.fabric.model import Flags, Floats, QueuePair
-from twin.fabric.overlay import FRAMING_BYTES, ROCE_BYTES
+from twin.fabric.model import Flags, Floats, QueuePair, Scheme
+from twin.fabric.steps import OVERLAYS
 from twinbed import ScenarioError
 
+ROCE_BYTES = 14 + 20 + 8 + 12 + 4
+"""Headers and checksum of a RoCEv2 packet, B: Ethernet, IPv4, UDP, transport header, ICRC."""
+FRAMING_BYTES = 7 + 1 + 4 + 12
+"""Preamble, start of frame, frame check and gap of an Ethernet frame, B."""
+
 ROCE_V2_BYTES = ROCE_BYTES + FRAMING_BYTES
-"""On the wire besides a packet's payload; a tunnel adds its own (overlay.py)."""
+"""Bytes on the wire besides a packet's payload, without a tunnel's."""
 
 NO_OUTAGES = np.empty((0, 2))
 
@@ -30,11 +36,30 @@ _RETRIES = range(8)
 
 
 @dataclass(frozen=True, slots=True)
+class Link:
+    """The link on which a sender sends, and the way to its receiver.
+
+    rate_bps: rate of the link, headers included (inf: sending takes no time).
+    rtt_s: time to the receiver and back, s.
+    header_bytes: bytes on the wire besides a packet's payload.
+    """
+
+    rate_bps: float = np.inf
+    rtt_s: float = 0.0
+    header_bytes: int = ROCE_V2_BYTES
+
+
+ENDLESS = Link()
+"""A link on which sending takes no time."""
+
+
+@dataclass(frozen=True, slots=True)
 class SendSeries:
     """Messages sent one after another over one queue pair.
 
-    latency_s: float64[n], NaN for those not finished because of an error; retransmitted: packets sent more
-    than once; timeouts, naks: why; error_at_s: when the queue pair broke (NaN: it did not).
+    latency_s: float64[n], s; NaN for messages that an error left unfinished.
+    retransmitted: number of packets sent more than once. timeouts, naks: numbers of their causes.
+    error_at_s: when the queue pair broke, s (NaN: it did not).
     """
 
     latency_s: Floats
@@ -44,8 +69,19 @@ class SendSeries:
     error_at_s: float
 
 
+def wire_bytes(payload_bytes: int, scheme: Scheme) -> int:
+    """Return the bytes of an Ethernet link that a RoCEv2 packet with payload_bytes takes."""
+    tunnel = VXLAN_OVERHEAD_BYTES if scheme in OVERLAYS else 0
+    return payload_bytes + ROCE_BYTES + tunnel + FRAMING_BYTES
+
+
+def goodput_bps(rate_bps: float, payload_bytes: int, scheme: Scheme) -> float:
+    """Return the payload per second on a busy link of rate_bps, bit/s."""
+    return rate_bps * payload_bytes / wire_bytes(payload_bytes, scheme)
+
+
 def check(qp: QueuePair) -> None:
-    """Raises ScenarioError for values that no queue pair takes (timeout 0 means: never)."""
+    """Raise ScenarioError for values that no queue pair takes (timeout 0 means that it waits for ever)."""
     if qp.timeout not in _TIMEOUTS:
         raise ScenarioError(f"queue_pair.timeout: {qp.timeout} is not one of 1 … 31 (4.096 µs · 2^timeout)")
     if qp.retry_count not in _RETRIES:
@@ -54,59 +90,40 @@ def check(qp: QueuePair) -> None:
         raise ScenarioError("queue_pair: mtu_bytes and window must be at least 1")
 
 
-def patience(qp: QueuePair, rtt_s: float, rate_bps: float, header_bytes: int) -> recovery.Patience:
-    """A queue pair as recovery.py asks of it. Raises ScenarioError for one, or a link, that cannot be."""
+def patience(qp: QueuePair, link: Link) -> recovery.Patience:
+    """Return the queue pair as recovery.py needs it. Raises ScenarioError for an impossible queue pair or
+    link."""
     check(qp)
-    if not rate_bps > 0 or not 0 <= rtt_s < np.inf or header_bytes < 0:
+    if not link.rate_bps > 0 or not 0 <= link.rtt_s < np.inf or link.header_bytes < 0:
         raise ScenarioError("a link needs rate_bps above 0, and rtt_s and header_bytes from 0")
-    burst_s = qp.window * (qp.mtu_bytes + header_bytes) * 8 / rate_bps
-    return recovery.Patience(qp.ack_timeout_s, qp.retry_count, burst_s, rtt_s)
+    burst_s = qp.window * (qp.mtu_bytes + link.header_bytes) * 8 / link.rate_bps
+    return recovery.Patience(qp.ack_timeout_s, qp.retry_count, burst_s, link.rtt_s)
 
 
-def stall_s(
-    qp: QueuePair,
-    gap_s: ArrayLike,
-    *,
-    rtt_s: float = 0.0,
-    rate_bps: float = np.inf,
-    header_bytes: int = ROCE_V2_BYTES,
-) -> Floats:
-    """Seconds from a path's loss for gap_s (any shape) until a busy sender's data flows again; same shape.
+def stall_s(qp: QueuePair, gap_s: ArrayLike, link: Link = ENDLESS) -> Floats:
+    """Return the time from a path's loss for gap_s until a busy sender's data flows again, s, in the shape of
+    gap_s.
 
-    Whole ACK timeouts, except that a path lost for less than a window's sending recovers within a round
-    trip; inf where the queue pair is in error. rate_bps: of the link; inf leaves the windows' sending out.
-    Raises ScenarioError for a queue pair that cannot be.
+    It is a whole number of ACK timeouts, but a path lost for less than the sending of a window recovers
+    within a round trip. It is inf if the queue pair breaks. Raises ScenarioError for an impossible queue pair
+    or link.
     """
     gaps = np.asarray(gap_s, np.float64)
-    rule = patience(qp, rtt_s, rate_bps, header_bytes)
+    rule = patience(qp, link)
     return recovery.stalls(gaps.ravel(), rule).reshape(gaps.shape)
 
 
-def survives(
-    qp: QueuePair,
-    gap_s: ArrayLike,
-    *,
-    rtt_s: float = 0.0,
-    rate_bps: float = np.inf,
-    header_bytes: int = ROCE_V2_BYTES,
-) -> Flags:
-    """Whether the queue pair lives through each gap (any shape): its last retry finds the path."""
-    return np.isfinite(stall_s(qp, gap_s, rtt_s=rtt_s, rate_bps=rate_bps, header_bytes=header_bytes))
+def survives(qp: QueuePair, gap_s: ArrayLike, link: Link = ENDLESS) -> Flags:
+    """Return whether the queue pair survives each gap (any shape): its last retry finds the path."""
+    return np.isfinite(stall_s(qp, gap_s, link))
 
 
-def retries_s(
-    qp: QueuePair,
-    gap_s: float,
-    *,
-    rtt_s: float = 0.0,
-    rate_bps: float = np.inf,
-    header_bytes: int = ROCE_V2_BYTES,
-) -> Floats:
-    """float64[k], when a busy sender sends anew, in seconds after its path's loss for gap_s.
+def retries_s(qp: QueuePair, gap_s: float, link: Link = ENDLESS) -> Floats:
+    """Return float64[k]: when a busy sender sends again, in s after its path's loss for gap_s.
 
-    The last of them has success if the queue pair survives. Raises ScenarioError as `stall_s`.
+    The last time succeeds if the queue pair survives. Raises ScenarioError as `stall_s` does.
     """
-    rule = patience(qp, rtt_s, rate_bps, header_bytes)
+    rule = patience(qp, link)
     resumed_s = recovery.stall(gap_s, rule)
     timers_s = rule.rtt_s + np.arange(1, rule.retries + 1) * rule.timeout_s
     last_s = [resumed_s] if 0 < resumed_s < np.inf else []
@@ -114,9 +131,9 @@ def retries_s(
 
 
 def in_order(outages: Floats) -> Floats:
-    """Outages, float64[m, 2], in the order of time, overlapping ones as one.
+    """Return outages, float64[m, 2], in the order of time, with overlapping ones merged.
 
-    Raises ScenarioError for another shape, and for one that ends before it begins.
+    Raises ScenarioError for another shape, and for an outage that ends before it begins.
     """
     rows = np.asarray(outages, np.float64)
     if rows.ndim != 2 or rows.shape[1] != 2 or not np.all(rows[:, 0] <= rows[:, 1]):
@@ -129,52 +146,48 @@ def in_order(outages: Floats) -> Floats:
 
 def send_series(
     qp: QueuePair,
+    link: Link,
     *,
-    rate_bps: float,
-    rtt_s: float,
     messages: int,
     message_bytes: int,
     outages: Floats = NO_OUTAGES,
     ack_outages: Floats = NO_OUTAGES,
     interval_s: float = 0.0,
-    header_bytes: int = ROCE_V2_BYTES,
 ) -> SendSeries:
-    """`messages` sends, each posted when the one before is acknowledged (and interval_s after its post).
+    """Send `messages`, each posted when the one before is acknowledged, and at least interval_s after its
+    post.
 
-    rate_bps: of the link, headers included; outages, ack_outages: float64[m, 2], begin and end (inf: never)
-    of the times in which the path to the receiver, and back from it, is down. A latency is from the post to
-    the last acknowledgement. Raises ScenarioError for values that cannot be.
+    outages, ack_outages: float64[m, 2], begin and end (inf: never) of the times in which the path to the
+    receiver, and the path back, is down, s. A latency lasts from the post to the last acknowledgement. Raises
+    ScenarioError for impossible values.
     """
     return shared_series(
         qp,
-        rate_bps=rate_bps,
-        rtt_s=rtt_s,
+        link,
         messages=messages,
         message_bytes=message_bytes,
         outages=[outages],
         ack_outages=[ack_outages],
         interval_s=interval_s,
-        header_bytes=header_bytes,
     )[0]
 
 
 def shared_series(
     qp: QueuePair,
+    link: Link,
     *,
-    rate_bps: float,
-    rtt_s: float,
     messages: int,
     message_bytes: int,
     outages: Sequence[Floats],
     ack_outages: Sequence[Floats],
     interval_s: float = 0.0,
-    header_bytes: int = ROCE_V2_BYTES,
 ) -> tuple[SendSeries, ...]:
-    """As `send_series`, for queue pairs that share a sender's link packet by packet, in turn.
+    """Do as `send_series` does for queue pairs that share a sender's link packet by packet, in turn.
 
-    outages, ack_outages: of each queue pair's path beyond that link. Raises ScenarioError likewise.
+    outages, ack_outages: of each queue pair's path beyond that link. Raises ScenarioError as `send_series`
+    does.
     """
-    setting = _setting(qp, rate_bps, rtt_s, messages, message_bytes, interval_s, header_bytes)
+    setting = _setting(qp, link, messages, message_bytes, interval_s)
     if len(outages) != len(ack_outages) or not outages:
         raise ScenarioError(f"outages: {len(outages)} queue pairs' and {len(ack_outages)} of their answers")
     count = len(outages)
@@ -186,22 +199,22 @@ def shared_series(
 
 def ping_pong(
     qp: QueuePair,
+    link: Link,
     *,
-    rate_bps: float,
-    rtt_s: float,
     rounds: int,
     message_bytes: int,
     outages: Floats = NO_OUTAGES,
     return_outages: Floats = NO_OUTAGES,
     interval_s: float = 0.0,
-    header_bytes: int = ROCE_V2_BYTES,
 ) -> SendSeries:
-    """perftest's ib_send_lat: a message there, one of the same size back; the latency is half a round.
+    """Play perftest's ib_send_lat: a message there and one of the same size back. The latency is half a
+    round.
 
-    outages: float64[m, 2], of the path there, which the answers to the way back take, too; return_outages: of
-    the path back. error_at_s: of whichever side broke first. Else as `send_series`.
+    outages: float64[m, 2], of the path there, which also carries the acknowledgements of the way back, s.
+    return_outages: of the path back. error_at_s: of the side that broke first. Everything else is as in
+    `send_series`.
     """
-    setting = _setting(qp, rate_bps, rtt_s, rounds, message_bytes, interval_s, header_bytes)
+    setting = _setting(qp, link, rounds, message_bytes, interval_s)
     pairs = packets.new_pairs([0, 1], [1, 0], qp.retry_count)
     paths = [outages, return_outages, return_outages, outages]
     latency_s = _run(setting, pairs, paths, rounds)
@@ -219,11 +232,12 @@ def _series(pairs: packets.Records, latency_s: Floats, ends: list[int]) -> SendS
 
 
 def _run(setting: packets.Records, pairs: packets.Records, paths: Sequence[Floats], messages: int) -> Floats:
-    """latency_s, float64[Q, messages]; paths: outages of 2Q paths as packets.new_paths numbers them."""
+    """Return latency_s, float64[Q, messages]. paths: outages of 2Q paths, numbered as in
+    packets.new_paths."""
     merged = [in_order(path) for path in paths]
     common = setting[0]
-    # A link cannot have more on its way than it sends in a round trip; nor its queue pairs more than their
-    # windows, sent anew each time their timers end: none lives if they end more often than it has retries.
+    # A link has at most a round trip's packets on their way. Its queue pairs have at most their windows on
+    # their way, sent again whenever a timer ends, which each survives no more often than it has retries.
     by_time = 2 * common["delay_s"] / min(common["full_s"], common["last_s"]) + 2
     by_window = len(pairs) * common["window"] * (common["retries"] + 4)
     room = 1 << int(min(by_time, by_window)).bit_length()
@@ -237,25 +251,19 @@ def _run(setting: packets.Records, pairs: packets.Records, paths: Sequence[Float
 
 
 def _setting(
-    qp: QueuePair,
-    rate_bps: float,
-    rtt_s: float,
-    messages: int,
-    message_bytes: int,
-    interval_s: float,
-    header_bytes: int,
+    qp: QueuePair, link: Link, messages: int, message_bytes: int, interval_s: float
 ) -> packets.Records:
-    patience(qp, rtt_s, rate_bps, header_bytes)
-    if rate_bps == np.inf or not 0 <= interval_s < np.inf:
+    patience(qp, link)
+    if link.rate_bps == np.inf or not 0 <= interval_s < np.inf:
         raise ScenarioError("packets need a finite rate_bps and a finite interval_s from 0")
     if messages < 1 or message_bytes < 1:
         raise ScenarioError("messages and message_bytes must be at least 1")
     count = -(-message_bytes // qp.mtu_bytes)
     last_bytes = message_bytes - (count - 1) * qp.mtu_bytes
     setting = np.zeros(1, packets.SETTING)
-    setting["full_s"] = (qp.mtu_bytes + header_bytes) * 8 / rate_bps
-    setting["last_s"] = (last_bytes + header_bytes) * 8 / rate_bps
-    setting["delay_s"] = rtt_s / 2
+    setting["full_s"] = (qp.mtu_bytes + link.header_bytes) * 8 / link.rate_bps
+    setting["last_s"] = (last_bytes + link.header_bytes) * 8 / link.rate_bps
+    setting["delay_s"] = link.rtt_s / 2
     setting["timeout_s"], setting["retries"] = qp.ack_timeout_s, qp.retry_count
     setting["interval_s"] = interval_s
     setting["window"], setting["packets"] = qp.window, count

@@ -1,12 +1,11 @@
-"""What a lost path costs whoever sends over it: one queue pair in closed form, and a collective's steps.
+"""The cost of a lost path to its senders: one queue pair in closed form, and the steps of a collective.
 
-For: compiled kernels behind rdma.stall_s and interruption.series, which say what goes in and out. Not for:
-packets (packets.py): here a sender that is cut off is silent until its retransmission gets through.
-
-The source of the rule is the reliable connection's: after the last acknowledgement the sender waits one ACK
-timeout, sends everything unacknowledged again, and so on `retries` times (InfiniBand Architecture
-Specification 1.4, 9.7.6.1.3 and 9.9.2.4). A path that comes back while such a burst is on its way lets later
-packets of it through; the receiver sees the hole and its negative acknowledgement ends the wait at once.
+For: the compiled kernels behind rdma.stall_s and interruption.series, which document input and output. Not
+for: packets (packets.py): here a sender that is cut off is silent until its retransmission gets through.
+The rule is that of the reliable connection (InfiniBand Architecture Specification 1.4, 9.7.6.1.3 and
+9.9.2.4): after the last acknowledgement the sender waits one ACK timeout, sends everything unacknowledged
+again, and so on `retries` times. If the path comes back during such a burst, later packets of the burst get
+through; the receiver sees the hole, and its negative acknowledgement ends the wait at once.
 """
 
 from __future__ import annotations
@@ -20,8 +19,11 @@ from twin.fabric.model import Floats, Whole
 
 
 class Patience(NamedTuple):
-    """A queue pair, as far as an outage asks: timeout_s, retries; burst_s: how long it may send without an
-    acknowledgement; rtt_s: to the receiver and back."""
+    """What an outage needs to know of a queue pair.
+
+    timeout_s: ACK timeout, s. retries: number of retries.
+    burst_s: how long it may send without an acknowledgement, s. rtt_s: time to the receiver and back, s.
+    """
 
     timeout_s: float
     retries: int
@@ -31,14 +33,15 @@ class Patience(NamedTuple):
 
 @kernel
 def stall(gap_s: float, patience: Patience) -> float:
-    """Seconds from a path's loss until its sender sends what arrives in order; inf: never, it is in error."""
+    """Return the time from a path's loss until the sender's data arrives in order again, s; inf: it
+    breaks."""
     if gap_s <= 0.0:
         return 0.0
     for retry in range(patience.retries + 1):
         sent_s = patience.rtt_s + retry * patience.timeout_s if retry > 0 else 0.0
         if sent_s >= gap_s:
             return sent_s
-        # The hole costs a retry, too.
+        # The hole costs a retry too.
         if sent_s + patience.burst_s > gap_s and retry < patience.retries:
             return gap_s + patience.rtt_s
     return np.inf
@@ -46,7 +49,7 @@ def stall(gap_s: float, patience: Patience) -> float:
 
 @kernel
 def stalls(gap_s: Floats, patience: Patience) -> Floats:
-    """`stall` of each of float64[n]."""
+    """Return `stall` of each value of float64[n]."""
     result = np.empty(len(gap_s))
     for index in range(len(gap_s)):
         result[index] = stall(gap_s[index], patience)
@@ -54,12 +57,13 @@ def stalls(gap_s: Floats, patience: Patience) -> Floats:
 
 
 class Steps(NamedTuple):
-    """An operation of `ranks` in `rounds` steps of one message per rank.
+    """An operation of `ranks` in `rounds` steps with one message per rank.
 
-    shape: RING (to the next rank, of what came from the one before), CHAIN (the same, not closed: chunk c
-    leaves rank r in step c + r) or PAIRWISE (in step k to the rank k + 1 further on). message_s, last_s: a
-    message on the wire, and the last chunk of a chain; alpha_s: its latency besides. typical_s: the whole
-    operation's time when no path is lost.
+    shape: RING (each rank sends to the next what it got from the one before), CHAIN (the same but not closed:
+    chunk c leaves rank r in step c + r) or PAIRWISE (in step k each rank sends to the rank k + 1 further on).
+    chunks: number of chunks of a chain. message_s, last_s: time on the wire of a message and of a chain's
+    last chunk, s.
+    alpha_s: latency of a message, s. typical_s: time of the whole operation while no path is lost, s.
     """
 
     shape: int
@@ -86,10 +90,12 @@ def operations(
     any_outage: Floats,
     duration_s: Floats,
 ) -> float:
-    """One operation after another: fills duration_s (float64[n], NaN before); when one failed, NaN if none.
+    """Run one operation after another and fill duration_s (float64[n], NaN before). Return when a queue pair
+    broke, s (NaN: never).
 
-    Rank r's flows with outages are first_flow[r] … first_flow[r + 1], to ranks destination[f], with rows
-    first[f] … first[f + 1] of outages (float64[m, 2], in the order of time, apart); any_outage: all merged.
+    Rank r's flows with outages are first_flow[r] … first_flow[r + 1]. Flow f leads to rank destination[f],
+    and its outages are rows first[f] … first[f + 1] of outages (float64[m, 2], in the order of time,
+    disjoint). any_outage: all outages merged.
     """
     now_s, row = 0.0, 0
     for index in range(len(duration_s)):
@@ -115,10 +121,10 @@ def _operation(
     first: Whole,
     outages: Floats,
 ) -> tuple[float, float]:
-    """(seconds one operation takes, when a queue pair broke or NaN)."""
+    """Return (time of one operation, when a queue pair broke or NaN), s."""
     ranks = steps.ranks
-    free_s = np.full(ranks, start_s)  # each rank's link
-    came_s = np.full(ranks, start_s)  # what each rank sent in the step before, at its receiver
+    free_s = np.full(ranks, start_s)  # when each rank's link is free
+    came_s = np.full(ranks, start_s)  # arrival of what each rank sent in the step before
     comes_s = np.full(ranks, start_s)
     for step in range(steps.rounds):
         comes_s[:] = came_s
@@ -149,7 +155,7 @@ def _operation(
 
 @kernel
 def _transfer(from_s: float, wire_s: float, outages: Floats, patience: Patience) -> tuple[float, float]:
-    """(when the last of wire_s seconds of sending is sent, when the queue pair broke or NaN)."""
+    """Return (when the last of wire_s seconds of sending is sent, when the queue pair broke or NaN), s."""
     now_s, left_s = from_s, wire_s
     for row in range(len(outages)):
         begin_s, end_s = outages[row, 0], outages[row, 1]

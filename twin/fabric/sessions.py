@@ -1,7 +1,7 @@
-"""Two ends that keep hearing each other, packet by packet in SimPy: BFD, and LACP as far as it is the same.
+"""The two ends of a BFD session packet by packet in SimPy; LACP as far as it works the same way.
 
-For: when an end notices silence or is told, and when the session is up again after a repair. Not for: the
-same as distributions (bfd.py), nor what anybody does then (control_plane.py).
+For: when an end notices silence or is told of it, and when the session is up again after a repair. Not for:
+the same times as distributions (bfd.py), nor what follows (control_plane.py).
 Source: RFC 5880 §6.2, §6.8.3–6.8.7; IEEE 802.1AX for LACP's timers.
 """
 
@@ -15,17 +15,24 @@ from typing import Any
 import numpy as np
 import simpy
 
-from twin.fabric.bfd import RECEIVED, SLOW_INTERVAL_S, State, spacing
-from twin.fabric.model import BfdTimers, Bond, Direction
+from control.fabric import BfdState, BfdTimers, Direction
+from twin.fabric.bfd import RECEIVED, SLOW_INTERVAL_S, spacing
+from twin.fabric.model import Bond
 
 _ROUNDING_S = 1e-12
-_LOST_LACPDUS = 3
+"""Times that differ by less than this are equal, s."""
+LOST_LACPDUS = 3
+"""Number of LACPDUs in a row whose loss is a fault (IEEE 802.1AX)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """interval_s between packets, times least … greatest; `multiplier` of them lost are a fault; slow_s: the
-    interval of an end that is not up."""
+    """How an end sends and how long it waits.
+
+    interval_s: interval of an end that is up, s. slow_s: interval of an end that is not up, s.
+    least, greatest: bounds of the time between packets as shares of the interval.
+    multiplier: number of packets in a row whose loss is a fault.
+    """
 
     interval_s: float
     multiplier: int
@@ -35,34 +42,35 @@ class Pace:
 
 
 def bfd_pace(timers: BfdTimers) -> Pace:
-    """As RFC 5880 has it."""
+    """Return the pace of a BFD session (RFC 5880)."""
     least, greatest = spacing(timers.multiplier)
     slow_s = max(SLOW_INTERVAL_S, timers.interval_s)
     return Pace(timers.interval_s, timers.multiplier, least, greatest, slow_s)
 
 
 def lacp_pace(bond: Bond) -> Pace:
-    """LACPDUs, without jitter and as often whether the partner is there or not."""
-    return Pace(bond.lacp_s, _LOST_LACPDUS, 1.0, 1.0, bond.lacp_s)
+    """Return the pace of LACPDUs, which have no jitter and are sent as often when the partner is gone."""
+    return Pace(bond.lacp_s, LOST_LACPDUS, 1.0, 1.0, bond.lacp_s)
 
 
 @dataclass(slots=True)
 class Wire:
-    """A link: what is sent while its direction is lost never arrives."""
+    """A link. What is sent in a direction that is lost never arrives. delay_s: one way, s."""
 
     env: simpy.Environment
     delay_s: float
     lost: set[Direction] = field(default_factory=set)
 
     def carry(self, direction: Direction, arrive: Callable[[], None]) -> None:
-        """Calls `arrive` when a packet that is sent now is there, unless it is lost."""
+        """Call `arrive` when a packet sent now arrives, unless it is lost."""
         if direction not in self.lost:
             timeout = self.env.timeout(self.delay_s)
             timeout.callbacks.append(lambda _: arrive())
 
 
 class End:
-    """One end of a session that is up when it begins; `changed` hears of every change between up and not."""
+    """One end of a session that is up at the beginning. It calls `changed` when it comes up or ceases to be
+    up."""
 
     def __init__(
         self,
@@ -74,18 +82,18 @@ class End:
     ) -> None:
         self._env, self._wire, self._sends, self._pace = wire.env, wire, sends, pace
         self._random, self._changed = random, changed
-        self._state = State.UP
+        self._state = BfdState.UP
         self._until_s = self._env.now + pace.multiplier * pace.interval_s
         self._peer: End | None = None
 
     def join(self, peer: End) -> None:
-        """Begins to talk to `peer`, in whatever phase."""
+        """Begin to talk to `peer`, in a random phase."""
         self._peer = peer
         self._sender = self._env.process(self._send())
         self._watcher = self._env.process(self._watch())
 
     def _interval_s(self) -> float:
-        return self._pace.interval_s if self._state is State.UP else self._pace.slow_s
+        return self._pace.interval_s if self._state is BfdState.UP else self._pace.slow_s
 
     def _send(self) -> Generator[simpy.Event, Any, None]:
         with suppress(simpy.Interrupt):
@@ -96,7 +104,7 @@ class End:
             try:
                 yield self._env.timeout(spaced_s)
             except simpy.Interrupt:
-                # §6.8.7: what changed is said at once.
+                # §6.8.7: a change is announced at once.
                 continue
 
     def _transmit(self) -> None:
@@ -104,29 +112,29 @@ class End:
         if peer is not None:
             self._wire.carry(self._sends, lambda: peer.receive(state, interval_s))
 
-    def receive(self, state: State, interval_s: float) -> None:
-        """A packet of an end in `state`, that says how often it sends."""
+    def receive(self, state: BfdState, interval_s: float) -> None:
+        """Receive a packet from an end in `state` that announces interval_s."""
         self._until_s = self._env.now + self._pace.multiplier * max(interval_s, self._pace.interval_s)
         self._become(RECEIVED[self._state, state])
 
     def _watch(self) -> Generator[simpy.Event, Any, None]:
         while True:
             try:
-                if self._state is State.DOWN:
+                if self._state is BfdState.DOWN:
                     yield self._env.event()
                 elif self._until_s - self._env.now > _ROUNDING_S:
                     yield self._env.timeout(self._until_s - self._env.now)
                 else:
-                    self._become(State.DOWN)
+                    self._become(BfdState.DOWN)
             except simpy.Interrupt:
                 continue
 
-    def _become(self, state: State) -> None:
+    def _become(self, state: BfdState) -> None:
         before, self._state = self._state, state
         if state is before:
             return
         for process in (self._sender, self._watcher):
             if process is not self._env.active_process:
                 process.interrupt()
-        if State.UP in (before, state):
-            self._changed(state is State.UP)
+        if BfdState.UP in (before, state):
+            self._changed(state is BfdState.UP)

@@ -1,46 +1,26 @@
-"""How long noticing, choosing and forwarding anew take at each end of a dead link, under each scheme.
+"""How long detection, path selection and installation take at each end of a dead link, under each scheme.
 
 For: the random steps of many faults at once, as arrays. Not for: which flows a fault hits and when a path
 works again (failover.py), nor the same steps as events in time (control_plane.py).
-Source: SPEC §2; TESTBED's trials for the BGP daemon's hold at each hop; Linux bonding (miimon, LACP).
+Source: the THORN-ML chapter (chapter 3 of a doctoral thesis); measurements on the testbed for the BGP
+daemon's hold at each hop; Linux bonding (miimon, LACP).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from control.fabric import Direction
 from twin.fabric.bfd import detection_s
-from twin.fabric.delays import draw
-from twin.fabric.model import (
-    BfdTimers,
-    Bond,
-    ControlPlane,
-    Direction,
-    Flags,
-    Floats,
-    Reroute,
-    Scheme,
-)
+from twin.fabric.model import Flags, Floats, Handling, Scheme
+from twin.fabric.sessions import LOST_LACPDUS
 
 OVERLAYS = (Scheme.THORN_SOFTWARE, Scheme.THORN)
-_LOST_LACPDUS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """How faults are met: all that a scheme's steps depend on."""
-
-    scheme: Scheme
-    control: ControlPlane
-    timers: BfdTimers
-    bond: Bond
-    reroute: Reroute
+"""Schemes in which hosts run the overlay."""
 
 
 def noticed_s(
-    manner: Manner,
+    handling: Handling,
     silent: Flags,
     random: np.random.Generator,
     *,
@@ -48,102 +28,110 @@ def noticed_s(
     into: Flags,
     delay_s: float = 0.0,
 ) -> Floats:
-    """float64[n, 2], from each of n faults until the end that sends OUT (the host) and IN (the ToR) knows.
+    """Return float64[n, 2]: time from each fault until the end that sends OUT (the host) and IN (the ToR)
+    knows of it, s.
 
-    out, into: bool[n], the host's directions that are lost; delay_s: one way over the link.
+    out, into: bool[n], whether the host's outgoing and incoming direction is lost. delay_s: one way over the
+    link, s.
     """
-    count, scheme = len(silent), manner.scheme
+    count, scheme = len(silent), handling.scheme
     if scheme is Scheme.NONE:
         return np.full((count, 2), np.inf)
     if scheme is Scheme.REROUTE:
-        return np.full((count, 2), manner.reroute.timeout_s)
+        return np.full((count, 2), handling.reroute.timeout_s)
     if scheme is Scheme.BOND:
-        heard_s = random.uniform(0.0, manner.bond.lacp_s, (count, 2))
-        quiet = _LOST_LACPDUS * manner.bond.lacp_s - heard_s
+        heard_s = random.uniform(0.0, handling.bond.lacp_s, (count, 2))
+        quiet = LOST_LACPDUS * handling.bond.lacp_s - heard_s
         quiet = _told_by_the_other(quiet, out, into, delay_s)
     else:
-        quiet = detection_s(manner.timers, count, random)
+        quiet = detection_s(handling.timers, count, random)
         quiet = _told_by_the_other(quiet, out, into, delay_s)
-    carrier = np.stack([draw(manner.control.carrier_s, count, random) for _ in Direction], axis=1)
+    carrier = np.stack([handling.control.carrier_s.draw(count, random) for _ in Direction], axis=1)
     if scheme is Scheme.BOND:
-        # The driver looks at its carrier every miimon, wherever in that time the fault fell.
-        carrier[:, Direction.OUT] = random.uniform(0.0, manner.bond.miimon_s, count)
+        # The driver looks at its carrier every miimon; the fault falls anywhere in that time.
+        carrier[:, Direction.OUT] = random.uniform(0.0, handling.bond.miimon_s, count)
     return np.where(silent[:, None], quiet, carrier)
 
 
-def acted_s(manner: Manner, known_s: Floats, random: np.random.Generator) -> Floats:
-    """float64[n], when the fast path of a host that knows of its own dead link at known_s turns away from it;
-    inf where hosts have none."""
-    if manner.control.fast is None or manner.scheme not in OVERLAYS:
+def acted_s(handling: Handling, known_s: Floats, random: np.random.Generator) -> Floats:
+    """Return float64[n]: when the fast path turns away from a dead link of which its host knows at known_s,
+    s.
+
+    It is inf if hosts have no fast path.
+    """
+    if handling.control.fast is None or handling.scheme not in OVERLAYS:
         return np.full(len(known_s), np.inf)
-    return known_s + draw(manner.control.fast.late_s, len(known_s), random)
+    return known_s + handling.control.fast.late_s.draw(len(known_s), random)
 
 
 def host_steps_s(
-    manner: Manner, known_s: Floats, fast_s: Floats, silent: Flags, random: np.random.Generator
+    handling: Handling, known_s: Floats, fast_s: Floats, silent: Flags, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """(selected, installed), float64[n], at a host that knows of its own dead link at known_s, and whose fast
-    path acts at fast_s.
+    """Return (selected, installed), float64[n] each, s, at a host that knows of its own dead link at known_s
+    and whose fast path acts at fast_s.
 
-    Without a carrier the kernel itself stops using a next hop (ignore_routes_with_linkdown), a bond its
-    device: nobody waits for the routing daemon.
+    Without a carrier nobody waits for the routing daemon: the kernel stops using a next hop by itself
+    (ignore_routes_with_linkdown), and a bond its device.
     """
-    if manner.scheme is Scheme.REROUTE:
-        return known_s, known_s + manner.reroute.rebuild_s
-    if manner.scheme is Scheme.BOND:
+    if handling.scheme is Scheme.REROUTE:
+        return known_s, known_s + handling.reroute.rebuild_s
+    if handling.scheme is Scheme.BOND:
         return known_s, known_s
-    selected = known_s + np.where(silent, manner.control.hold_s, 0.0)
-    installed = selected + np.where(silent, draw(manner.control.route_s, len(known_s), random), 0.0)
-    return _sooner(manner, (selected, installed), fast_s, random)
+    selected = known_s + np.where(silent, handling.control.hold_s, 0.0)
+    installed = selected + np.where(silent, handling.control.route_s.draw(len(known_s), random), 0.0)
+    return _sooner(handling, (selected, installed), fast_s, random)
 
 
 def far_steps_s(
-    manner: Manner, known_s: Floats, fast_s: Floats, local_repair: bool, random: np.random.Generator
+    handling: Handling, known_s: Floats, fast_s: Floats, local_repair: bool, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """(selected, installed), float64[n], for traffic towards a dead link that its ToR knows of at known_s,
-    and of which its host's fast path tells the sender from fast_s on (inf: it cannot).
+    """Return (selected, installed), float64[n] each, s, for traffic towards a dead link of which its ToR
+    knows at known_s.
 
-    local_repair: the switch before the dead link has another path (spines) and takes it; otherwise it
-    withdraws the route, and each sending host selects anew after a message and a hold of its own.
+    fast_s: float64[n], when the fast path of the host at the link tells the sender (inf: it cannot).
+    local_repair: the switch before the dead link has another path (spines) and takes it. Otherwise it
+    withdraws the route, and each sending host selects another path after a message and a hold of its own.
     """
-    control = manner.control
-    if manner.scheme is Scheme.REROUTE:
-        return known_s, known_s + manner.reroute.rebuild_s
-    if manner.scheme is Scheme.BOND:
-        # MLAG: the switch turns to its peer, which has the same host, as soon as it knows.
-        return known_s, known_s + draw(control.route_s, len(known_s), random)
+    control = handling.control
+    if handling.scheme is Scheme.REROUTE:
+        return known_s, known_s + handling.reroute.rebuild_s
+    if handling.scheme is Scheme.BOND:
+        # MLAG: as soon as it knows, the switch sends by its peer, which has a link to the same host.
+        return known_s, known_s + control.route_s.draw(len(known_s), random)
     selected = known_s + control.hold_s
     if not local_repair:
-        selected = selected + draw(control.message_s, len(known_s), random) + control.hold_s
-    installed = selected + draw(control.route_s, len(known_s), random)
+        selected = selected + control.message_s.draw(len(known_s), random) + control.hold_s
+    installed = selected + control.route_s.draw(len(known_s), random)
     if control.fast is not None:
-        fast_s = fast_s + draw(control.fast.told_s, len(known_s), random)
-    return _sooner(manner, (selected, installed), fast_s, random)
+        fast_s = fast_s + control.fast.told_s.draw(len(known_s), random)
+    return _sooner(handling, (selected, installed), fast_s, random)
 
 
 def _sooner(
-    manner: Manner, steps: tuple[Floats, Floats], fast_s: Floats, random: np.random.Generator
+    handling: Handling, steps: tuple[Floats, Floats], fast_s: Floats, random: np.random.Generator
 ) -> tuple[Floats, Floats]:
-    """BGP's steps, or the fast path's from fast_s on where that is sooner."""
-    if manner.control.fast is None:
+    """Return BGP's steps, or those of the fast path from fast_s on where it is faster."""
+    if handling.control.fast is None:
         return steps
     selected, installed = steps
-    fast = fast_s + draw(manner.control.fast.route_s, len(fast_s), random)
+    fast = fast_s + handling.control.fast.route_s.draw(len(fast_s), random)
     sooner = fast < installed
     return np.where(sooner, fast_s, selected), np.where(sooner, fast, installed)
 
 
-def again_s(manner: Manner, count: int, random: np.random.Generator) -> Floats:
-    """float64[count], from a link's repair until traffic uses it, where its loss had been noticed."""
-    if manner.scheme in OVERLAYS:
-        return draw(manner.control.session_up_s, count, random)
-    if manner.scheme is Scheme.BOND:
-        return np.asarray(random.uniform(0.0, manner.bond.lacp_s, count), np.float64)
+def again_s(handling: Handling, count: int, random: np.random.Generator) -> Floats:
+    """Return float64[count]: time from the repair of a link known to be dead until traffic uses it again,
+    s."""
+    if handling.scheme in OVERLAYS:
+        return handling.control.session_up_s.draw(count, random)
+    if handling.scheme is Scheme.BOND:
+        return np.asarray(random.uniform(0.0, handling.bond.lacp_s, count), np.float64)
     return np.zeros(count)
 
 
 def _told_by_the_other(quiet: Floats, out: Flags, into: Flags, delay_s: float) -> Floats:
-    """An end that still hears the other learns of the fault from it, one delay after that one knows."""
+    """An end that still hears the other end learns of the fault from it, one delay after the other end
+    knows."""
     told = quiet.copy()
     hears_all = out & ~into
     told[hears_all, Direction.OUT] = quiet[hears_all, Direction.IN] + delay_s

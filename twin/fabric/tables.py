@@ -1,9 +1,9 @@
 """A host kernel's forwarding tables and tunnel rules, as netlink shows and changes them.
 
-For: the state that a controller of rules dumps and is notified about, and the rule changes that the kernel
-takes or refuses. Not for: time, messages and the agent (forwarding.py). Rows lie in arrays, found by key in
-constant time, so that a dump of 100,000 entries is a copy. A dump is in no order, as the kernel's hash tables
-are.
+For: the state that a controller of rules dumps and is notified of, and the rule changes that the kernel
+accepts or refuses. Not for: time, messages and the agent (forwarding.py). Rows lie in arrays and are found by
+key in constant time, so that a dump of 100,000 entries is a copy. A dump has no order, like the kernel's hash
+tables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from control.reconciler.model import (
 
 Row = tuple[int, ...]
 Listener = Callable[[Table, Row, bool], None]
-"""Called with a table, the row that was put or removed, and whether it is gone."""
+"""A function called with a table, the row that was put or removed, and whether the row is gone."""
 
 EVERY_ROW = slice(None)
 
@@ -34,17 +34,17 @@ FULL = "ENOSPC: the table of rules is full"
 
 _KIND: dict[Table, tuple[type[Any], tuple[str, ...]]] = {
     Table.BRIDGE_FDB: (BridgeFdb, ("mac", "vlan")),
-    # A device takes several VTEPs for one address: that is what makes duplicates possible.
+    # A device accepts several VTEPs for one address, which makes duplicates possible.
     Table.EVPN_FDB: (EvpnFdb, ("mac", "vni", "remote")),
     Table.ROUTES: (Routes, ("prefix", "length", "gateway", "ifindex")),
     Table.NEIGHBOURS: (Neighbours, ("address", "ifindex")),
     Table.RULES: (Rules, ("handle",)),
 }
-"""What a dump of each table is, and by which columns the kernel tells its rows apart."""
+"""Type of each table's dump, and the columns by which the kernel tells its rows apart."""
 
 
 class _Rows:
-    """Rows of whole numbers in one array, dense, each found by its key."""
+    """Rows of whole numbers in one dense array, each found by its key."""
 
     def __init__(self, columns: tuple[str, ...], key: tuple[str, ...]) -> None:
         self._rows: Whole = np.empty((16, len(columns)), np.int64)
@@ -60,7 +60,7 @@ class _Rows:
         return None if slot is None else tuple(self._rows[slot].tolist())
 
     def put(self, row: Row) -> bool:
-        """True if that changed anything."""
+        """Put a row and return whether that changed anything."""
         key = tuple(row[column] for column in self._key)
         slot = self._slots.get(key)
         if slot is None:
@@ -75,7 +75,7 @@ class _Rows:
         return True
 
     def remove(self, key: Row) -> Row | None:
-        """The row that was removed. The last one takes its place."""
+        """Remove and return the row (None: there is none). The last row takes its place."""
         slot = self._slots.pop(key, None)
         if slot is None:
             return None
@@ -88,16 +88,16 @@ class _Rows:
         return row
 
     def columns(self, rows: slice) -> list[Whole]:
-        """A copy of each column's part."""
+        """Return a copy of each column's part."""
         return list(self._rows[: len(self._slots)][rows].T.copy())
 
 
 class KernelTables:
-    """One host's kernel. max_rules: that it takes on all representors together.
+    """The tables of one host's kernel.
 
-    Rows are given as their table's columns (control.reconciler.model), in order. listeners: called after each
-    change of a forwarding table, and after each change of rules that is not by the listener's own owner (the
-    owner is the last argument of a rule change).
+    max_rules: number of rules that it accepts on all representors together.
+    listeners: called after each change of a forwarding table, and after each rule change that is not `quiet`.
+    Rows are given as their table's columns (control.reconciler.model), in order.
     """
 
     def __init__(self, max_rules: int = 1_000_000) -> None:
@@ -112,39 +112,40 @@ class KernelTables:
         self._bound: dict[int, int] = {}  # index → rules that use it
 
     def put(self, table: Table, *row: int) -> None:
-        """A forwarding entry, route or neighbour is there from now on, or is changed."""
+        """Add or change a forwarding entry, route or neighbour."""
         if self._tables[table].put(row):
             self._tell(table, row, False)
 
     def remove(self, table: Table, *key: int) -> None:
-        """One is gone: its key's columns, in order. One that was not there is no matter."""
+        """Remove an entry, given the columns of its key in order. A missing entry is no error."""
         row = self._tables[table].remove(key)
         if row is not None:
             self._tell(table, row, True)
 
     def fill(self, table: Table, columns: object) -> None:
-        """Puts a whole table's rows."""
+        """Put all rows of a table."""
         for row in zip(
             *(getattr(columns, spec.name).tolist() for spec in fields(_KIND[table][0])), strict=True
         ):
             self.put(table, *row)
 
     def version(self, table: Table) -> int:
-        """Counts the changes of a table."""
+        """Return the number of changes of a table so far."""
         return self._tables[table].version
 
     def size(self, table: Table) -> int:
-        """Its rows."""
+        """Return the number of rows of a table."""
         return len(self._tables[table])
 
     def dump(self, table: Table, rows: slice = EVERY_ROW) -> Any:
-        """A copy of the table, or of a part, as it is now: `BridgeFdb`, `EvpnFdb`, `Routes`, … or `Rules`."""
+        """Return a copy of the table, or of some rows, as it is now: `BridgeFdb`, `EvpnFdb`, … or `Rules`."""
         return _KIND[table][0](*self._tables[table].columns(rows))
 
-    # --- rules: each returns the error's name, or nothing -------------------------------------------------
+    # --- rules: a method returns the error, or None ------- -------------------------------------------------
 
     def add_rule(self, row: Row, *, quiet: bool = False) -> str | None:
-        """Installs a rule (columns of `Rules`; the handle is given here). quiet: its owner is not told."""
+        """Install a rule (columns of `Rules`; the kernel chooses the handle). quiet: do not notify its
+        owner."""
         rules = self._tables[Table.RULES]
         if len(rules) >= self.max_rules:
             return FULL
@@ -157,7 +158,7 @@ class KernelTables:
         return None
 
     def replace_rule(self, row: Row, *, quiet: bool = False) -> str | None:
-        """Gives the rule another VNI, VTEP and action; a handle of 0 is the one of that device, MAC and
+        """Change a rule's VNI, VTEP and action. Handle 0 stands for the rule with that device, MAC and
         cookie."""
         device, mac, vni, remote, action, handle, cookie = row
         old = self._find(handle, device, mac, cookie)
@@ -171,7 +172,7 @@ class KernelTables:
         return None
 
     def delete_rule(self, row: Row, *, quiet: bool = False) -> str | None:
-        """Removes it; one that is gone already is no failure. A handle of 0 as in `replace_rule`."""
+        """Remove a rule; a missing rule is no error. Handle 0 is as in `replace_rule`."""
         device, mac, _, _, _, handle, cookie = row
         old = self._find(handle, device, mac, cookie)
         if old is not None:
@@ -182,7 +183,7 @@ class KernelTables:
         return None
 
     def rules(self) -> Iterable[Row]:
-        """All rules, row by row."""
+        """Return all rules, row by row."""
         dump: Rules = self.dump(Table.RULES)
         return zip(*(getattr(dump, spec.name).tolist() for spec in fields(Rules)), strict=True)
 

@@ -1,6 +1,7 @@
-"""The timeline of one fault: what happens where, from the fault to the last of its consequences.
+"""The timeline of one fault: what happens at which machine, until all consequences are over.
 
-For: the explorer and reports. Not for: what a transfer saw meanwhile (rdma.py).
+For: the explorer and reports; when two queue pairs over the lost path send again and how that ends. Not for:
+many faults (failover.py), nor series of sends (rdma.py).
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import numpy as np
 import simpy
 
+from control.fabric import PlannedFault
 from twin.fabric.bfd import SLOW_INTERVAL_S, check_timers
 from twin.fabric.control_plane import control_plane
-from twin.fabric.journal import Timeline
-from twin.fabric.model import BfdTimers, Bond, ControlPlane, Delay, Fault, Reroute, Scheme, Topology
+from twin.fabric.journal import NO_CAUSE, Step, Timeline
+from twin.fabric.model import Delay, Handling, QueuePair, Scheme, Topology
+from twin.fabric.rdma import Link, retries_s, stall_s
 from twin.fabric.topology import check
 
 _SLOWEST = 3
@@ -20,47 +23,37 @@ _SLOWEST = 3
 
 def timeline(
     topology: Topology,
-    fault: Fault,
-    scheme: Scheme,
-    control: ControlPlane,
-    timers: BfdTimers,
+    fault: PlannedFault,
+    handling: Handling,
     seed: np.random.SeedSequence,
     *,
-    bond: Bond = Bond(),  # noqa: B008  (frozen)
-    reroute: Reroute = Reroute(),  # noqa: B008  (frozen)
     until_s: float | None = None,
 ) -> Timeline:
-    """What follows `fault`, up to until_s (None: until all is as it will stay).
+    """Return what follows `fault` up to until_s (None: until nothing changes any more).
 
-    Before it the sessions run as they do: let it begin some intervals after 0 s. Raises ScenarioError as
-    topology.check, bfd.check_timers and faults.check_faults.
+    Sessions run before the fault, so let it begin some intervals after 0 s. Raises ScenarioError as
+    topology.check, bfd.check_timers and faults.check_faults do.
     """
-    check(topology, scheme)
-    check_timers(timers)
+    check(topology, handling.scheme)
+    check_timers(handling.timers)
     env = simpy.Environment()
-    journal = control_plane(env, topology, fault, scheme, control, timers, seed, bond=bond, reroute=reroute)
+    journal = control_plane(env, topology, fault, handling, seed)
     if until_s is None:
-        until_s = fault.at_s + _settled_s(fault, scheme, control, timers, bond, reroute)
+        until_s = fault.at_s + _settled_s(fault, handling)
     env.run(until=until_s)
     return journal.timeline()
 
 
-def _settled_s(
-    fault: Fault,
-    scheme: Scheme,
-    control: ControlPlane,
-    timers: BfdTimers,
-    bond: Bond,
-    reroute: Reroute,
-) -> float:
+def _settled_s(fault: PlannedFault, handling: Handling) -> float:
+    control, bond, reroute = handling.control, handling.bond, handling.reroute
     met_s = {
         Scheme.NONE: 0.0,
         Scheme.BOND: max(4 * bond.lacp_s, bond.miimon_s) + _slowest_s(control.route_s),
         Scheme.REROUTE: reroute.timeout_s + reroute.rebuild_s,
-    }.get(scheme)
+    }.get(handling.scheme)
     if met_s is None:
         steps = (control.carrier_s, control.message_s, control.route_s, control.rule_s)
-        met_s = timers.detection_s + 2 * control.hold_s + sum(_slowest_s(each) for each in steps)
+        met_s = handling.timers.detection_s + 2 * control.hold_s + sum(_slowest_s(delay) for delay in steps)
     if np.isinf(fault.down_s):
         return met_s + SLOW_INTERVAL_S
     again_s = _slowest_s(control.session_up_s) + _slowest_s(control.rule_s) + SLOW_INTERVAL_S
@@ -69,3 +62,64 @@ def _settled_s(
 
 def _slowest_s(delay: Delay) -> float:
     return delay.median_s * (delay.p95_s / delay.median_s) ** _SLOWEST if delay.median_s else 0.0
+
+
+def with_queue_pairs(story: Timeline, fault: PlannedFault, qp: QueuePair, *, rate_bps: float) -> Timeline:
+    """Add rows for two busy queue pairs to `story`, one in each direction between the fault's host and
+    another host.
+
+    A path is lost from the fault until its sender's kernel forwards by another (Step.INSTALLED), or until the
+    repair. Raises ScenarioError as rdma.stall_s does.
+    """
+    link = Link(rate_bps)
+    here = f"host {fault.host}"
+    there = f"host {0 if fault.host else 1}"
+    at_s, where, step = list(story.at_s), list(story.where), list(story.step)
+    what, cause = list(story.what), list(story.cause)
+    for sender, receiver in ((here, there), (there, here)):
+        gap_s, met = _lost_for(story, fault, sender)
+        resumed_s = float(stall_s(qp, gap_s, link))
+        sends_s = retries_s(qp, gap_s, link)
+        for number, after_s in enumerate(sends_s.tolist(), start=1):
+            arrives = after_s == resumed_s
+            at_s.append(fault.at_s + after_s)
+            where.append(f"{sender} → {receiver}")
+            step.append(Step.RESUMED if arrives else Step.RETRANSMITTED)
+            what.append(f"sent for the {_ordinal(number)} time again" + ("; it arrives" if arrives else ""))
+            cause.append(met if arrives else 0)
+        if not np.isfinite(resumed_s):
+            at_s.append(fault.at_s + float(sends_s[-1]) + qp.ack_timeout_s)
+            where.append(f"{sender} → {receiver}")
+            step.append(Step.FAILED)
+            what.append(f"queue pair in error after {qp.retry_count} retries")
+            cause.append(0)
+    return _in_order(at_s, where, step, what, cause)
+
+
+def _lost_for(story: Timeline, fault: PlannedFault, sender: str) -> tuple[float, int]:
+    """Return how long the sender's path is lost, s, and the row that ends the loss (0, the fault, if none
+    does)."""
+    rows = enumerate(zip(story.where, story.step, story.at_s.tolist(), strict=True))
+    for row, (where, step, at_s) in rows:
+        if step is Step.REPAIRED or (step is Step.INSTALLED and where in (sender, "job")):
+            return at_s - fault.at_s, row
+    return fault.down_s, 0
+
+
+def _ordinal(number: int) -> str:
+    return {1: "1st", 2: "2nd", 3: "3rd"}.get(number, f"{number}th")
+
+
+def _in_order(
+    at_s: list[float], where: list[str], step: list[Step], what: list[str], cause: list[int]
+) -> Timeline:
+    order = np.argsort(at_s, kind="stable")
+    place = np.empty(len(order), np.int64)
+    place[order] = np.arange(len(order))
+    return Timeline(
+        np.array(at_s)[order],
+        tuple(where[row] for row in order),
+        tuple(step[row] for row in order),
+        tuple(what[row] for row in order),
+        np.array([NO_CAUSE if cause[row] == NO_CAUSE else place[cause[row]] for row in order], np.int64),
+    )

@@ -1,15 +1,21 @@
-"""Topologies of the edge, and whether one can carry a scheme.
+"""Topologies of the edge, whether a scheme can work on one, and the paths between two hosts.
 
-For: hosts with uplinks to ToRs in pairs (planes) or by rail, with or without spines; the paths' existence.
-Not for: which path a flow takes (ecmp.py), nor what happens when one breaks (failover.py).
+For: hosts with uplinks to ToRs in groups, with or without spines; equal-cost paths, and per-flow hashing as
+switches and kernels do it, so that all packets of a flow take the same path. Not for: which paths work
+(failover.py).
+Source: RFC 2992 for the hashing of flows; the finalizer of SplitMix64 for its bits.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from twin.fabric.model import NO_SPINE, Flags, Scheme, Topology, Whole
 from twinbed import ScenarioError
+
+NO_SPINE_USED = -1
+"""The spine of a path with only one ToR."""
 
 _REDUNDANT = (Scheme.BOND, Scheme.REROUTE, Scheme.THORN_SOFTWARE, Scheme.THORN)
 _TO_TWO_TORS = (Scheme.BOND, Scheme.THORN_SOFTWARE, Scheme.THORN)
@@ -25,20 +31,25 @@ def dual_tor(
     spines: int = NO_SPINE,
     nics: int = 1,
 ) -> Topology:
-    """`hosts` in groups, each group's uplinks to as many ToRs of its own: with two, the dual-ToR pairs.
+    """Return hosts in groups; the uplinks of a group go to as many ToRs of its own (dual-ToR pairs if there
+    are two).
 
-    tors: in all, a multiple of `uplinks`; more than `uplinks` of them need spines to reach each other. nics:
-    adapters that share a host's uplinks (1: the source's dual-port adapter). Raises ScenarioError for counts
-    that do not fit together.
+    tors: total number of ToRs, a multiple of `uplinks`. Groups need spines to reach each other.
+    nics: adapters that share a host's uplinks (1: one dual-port adapter).
+    Raises ScenarioError for numbers that do not fit together.
     """
     _positive(hosts=hosts, tors=tors, uplinks=uplinks, nics=nics)
     if tors % uplinks:
-        raise ScenarioError(f"topology: tors: {tors} are not groups of {uplinks}: give a multiple of uplinks")
+        raise ScenarioError(
+            f"topology: tors: {tors} do not form groups of {uplinks}: give a multiple of uplinks"
+        )
     if uplinks % nics:
         raise ScenarioError(f"topology: nics: {nics} cannot share {uplinks} uplinks evenly")
     groups = tors // uplinks
     if hosts < groups:
-        raise ScenarioError(f"topology: tors: {groups} groups of ToRs for {hosts} hosts: some would be empty")
+        raise ScenarioError(
+            f"topology: tors: {groups} groups of ToRs for {hosts} hosts: a group would be empty"
+        )
     group = np.arange(hosts) * groups // hosts
     column = np.arange(uplinks)
     return Topology(
@@ -50,32 +61,8 @@ def dual_tor(
     )
 
 
-def rails(
-    hosts: int,
-    *,
-    nics: int = 8,
-    planes: int = 2,
-    rate_bps: float = 100e9,
-    delay_s: float = 1e-6,
-    spines: int = NO_SPINE,
-) -> Topology:
-    """A rail-optimised edge: adapter r of every host at the ToRs of rail r, by one port to each plane.
-
-    Raises ScenarioError for counts below one.
-    """
-    _positive(hosts=hosts, nics=nics, planes=planes)
-    column = np.arange(nics * planes)
-    return Topology(
-        tor_of=np.tile(column, (hosts, 1)),
-        nic_of=np.tile(column // planes, (hosts, 1)),
-        rate_bps=rate_bps,
-        delay_s=delay_s,
-        spines=spines,
-    )
-
-
 def check(topology: Topology, scheme: Scheme) -> None:
-    """Raises ScenarioError, with the cure, for a topology that is not one or that `scheme` cannot work on."""
+    """Raise ScenarioError, with the cure, for an impossible topology or one that `scheme` cannot work on."""
     _shape(topology)
     tor_of = np.sort(topology.tor_of, axis=1)
     missing = np.setdiff1d(np.arange(topology.tors), tor_of)
@@ -98,15 +85,40 @@ def check(topology: Topology, scheme: Scheme) -> None:
 
 
 def reaches(topology: Topology, source: int, destination: int) -> Flags:
-    """bool[U, U]: whether there is a path by the source's uplink (row) and the destination's (column)."""
+    """Return bool[U, U]: whether a path leads by the source's uplink (row) and the destination's uplink
+    (column)."""
     same = topology.tor_of[source][:, None] == topology.tor_of[destination][None, :]
     return np.asarray(same | (topology.spines > NO_SPINE))
 
 
 def all_pairs(topology: Topology) -> Whole:
-    """int64[H·(H-1), 2]: every host with every other."""
+    """Return int64[H·(H-1), 2]: all pairs of different hosts."""
     source, destination = np.nonzero(~np.eye(topology.hosts, dtype=np.bool_))
     return np.stack([source, destination], axis=1).astype(np.int64)
+
+
+def paths(topology: Topology, source: int, destination: int) -> Whole:
+    """Return int64[P, 3]: the source's uplink, the spine (NO_SPINE_USED: one ToR connects the hosts) and the
+    destination's uplink of each shortest path. P is 0 if there is no path."""
+    same = topology.tor_of[source][:, None] == topology.tor_of[destination][None, :]
+    if same.any():
+        first, last = np.nonzero(same)
+        return np.stack([first, np.full(len(first), NO_SPINE_USED), last], axis=1)
+    uplinks, spines = np.arange(topology.uplinks), np.arange(max(topology.spines, NO_SPINE))
+    grid = np.meshgrid(uplinks, spines, uplinks, indexing="ij")
+    return np.stack([axis.ravel() for axis in grid], axis=1)
+
+
+def flow_hash(flows: Whole, paths: int, seed: int) -> Whole:
+    """Return int64[n]: the path, 0 … paths - 1, that each flow takes.
+
+    flows: int64[n, k], the fields that a switch hashes (addresses, ports). seed: the switch's own.
+    """
+    mixed = np.full(len(flows), np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15), np.uint64)
+    for column in np.atleast_2d(flows.T).astype(np.uint64):
+        mixed = _mix(mixed ^ column)
+    # The high bits are scaled, because a remainder would favour the first paths.
+    return np.asarray(((mixed >> np.uint64(32)) * np.uint64(paths)) >> np.uint64(32), np.int64)
 
 
 def _shape(topology: Topology) -> None:
@@ -132,7 +144,7 @@ def _shape(topology: Topology) -> None:
 
 def _reachable(topology: Topology, shared: Flags, first: Whole) -> None:
     if topology.spines == NO_SPINE and not shared.all():
-        one, other = (int(first[each]) for each in np.argwhere(~shared)[0])
+        one, other = first[np.argwhere(~shared)[0]].tolist()
         raise ScenarioError(
             f"topology: disconnected: hosts {one} and {other} have no ToR in common and there are no spines: "
             f"add spines"
@@ -140,10 +152,10 @@ def _reachable(topology: Topology, shared: Flags, first: Whole) -> None:
 
 
 def _pairs_for_bonds(topology: Topology, shared: Flags, first: Whole) -> None:
-    """An MLAG pair serves the same hosts with both switches."""
+    """Check that both switches of an MLAG pair serve the same hosts."""
     apart = shared & ~np.eye(len(shared), dtype=np.bool_)
     if apart.any():
-        one, other = (int(first[each]) for each in np.argwhere(apart)[0])
+        one, other = first[np.argwhere(apart)[0]].tolist()
         raise ScenarioError(
             f"topology: asymmetric: hosts {one} and {other} share one ToR but not the other; bond needs "
             f"ToRs in pairs ({topology.tors} ToRs here): give both hosts the same pair"
@@ -154,3 +166,10 @@ def _positive(**counts: int) -> None:
     for name, count in counts.items():
         if count < 1:
             raise ScenarioError(f"topology: {name}: {count} is below one")
+
+
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    bits = bits + np.uint64(0x9E3779B97F4A7C15)
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))

@@ -1,9 +1,8 @@
-"""A recorded training curve over time: the same accuracy epoch by epoch, at the times the epochs took.
+"""A recorded training curve over time: the same accuracy epoch by epoch, at the times that the epochs took.
 
-For: accuracy against time under faults. Not for: the curve itself, which a real training recorded
-(lab.fabric.record_curve), nor for what faults do to the job (jobs.series, checkpoints.progress). Faults move
-epochs in time and change nothing else: synchronous training that goes on, or goes back to what it saved,
-computes the same.
+For: accuracy against time under faults. Not for: the curve itself, which a real training recorded, nor what
+faults do to the job (jobs.series, checkpoints.progress). Faults move epochs in time and change nothing else:
+synchronous training that goes on, or returns to its last save, computes the same.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ from twinbed import ScenarioError
 
 
 def epoch_ends_s(epochs: int, epoch_s: float, at_s: Floats, done_s: Floats) -> Floats:
-    """float64[epochs]: when each epoch was done for the first time; inf where it never was.
+    """Return float64[epochs]: when each epoch was first done, s; inf if it never was.
 
-    epoch_s: of work; at_s, done_s: float64[k], corners of the work done over time, straight between them,
-    which may fall back (checkpoints.progress). Raises ScenarioError for times that run backwards.
+    epoch_s: work of an epoch, s. at_s, done_s: float64[k], corners of the work done over time, linear between
+    them; it may fall back (checkpoints.progress). Raises ScenarioError for times that run backwards.
     """
     if np.any(np.diff(at_s) < 0):
         raise ScenarioError("at_s: expected times in order")
-    # What is short of an epoch's end by rounding has reached it.
+    # Work that misses an epoch's end by rounding has reached it.
     wanted_s = (np.arange(epochs) + 1) * epoch_s * (1 - 1e-12)
     reach_s = np.maximum.accumulate(done_s)
     corner = np.searchsorted(reach_s, wanted_s)
@@ -35,10 +34,10 @@ def epoch_ends_s(epochs: int, epoch_s: float, at_s: Floats, done_s: Floats) -> F
 
 
 def accuracy_at(accuracy: Floats, ends_s: Floats, when_s: Floats) -> Floats:
-    """float64 as when_s: the best model's accuracy at each moment.
+    """Return the best model's accuracy at each time of when_s.
 
-    accuracy: float64[epochs + 1], before the first epoch and after each; ends_s: float64[epochs], as
-    epoch_ends_s gives them. Raises ScenarioError if their lengths do not fit.
+    accuracy: float64[epochs + 1], before the first epoch and after each. ends_s: float64[epochs], from
+    epoch_ends_s. Raises ScenarioError if their lengths do not fit.
     """
     if len(accuracy) != len(ends_s) + 1:
         raise ScenarioError(
@@ -47,14 +46,6 @@ def accuracy_at(accuracy: Floats, ends_s: Floats, when_s: Floats) -> Floats:
     return np.asarray(np.maximum.accumulate(accuracy)[np.searchsorted(ends_s, when_s, side="right")])
 
 
-def time_to_s(accuracy: Floats, ends_s: Floats, wanted: float) -> float:
-    """Seconds until the accuracy was at least `wanted`; inf if it never was."""
-    reached = np.flatnonzero(accuracy >= wanted)
-    if not len(reached):
-        return np.inf
-    return 0.0 if reached[0] == 0 else float(ends_s[reached[0] - 1])
-
-
 def flat_s(ends_s: Floats) -> float:
-    """The longest time without a finished epoch, seconds; inf if the last one was never done."""
+    """Return the longest time without a finished epoch, s; inf if the last epoch was never done."""
     return float(np.diff(ends_s, prepend=0.0).max()) if np.isfinite(ends_s).all() else np.inf

@@ -1,8 +1,8 @@
 """How a connection meets a gap in its path: how long its data stands still, and when its job is dead.
 
-For: the rule that turns an outage into a stall of a job. Not for: how long the path is gone (failover.py),
-nor packets (rdma.py). A stall counts from the path's loss and is inf where the connection or the framework
-gives up.
+For: the rule that turns an outage into a stall of a job. Not for: how long the path is lost (failover.py),
+nor packets (rdma.py). A stall counts from the path's loss and is inf if the connection or the framework gives
+up.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ class Transport(Protocol):
     """What carries a job's collectives."""
 
     def stall_s(self, gap_s: Floats) -> Floats:
-        """float64 as gap_s: seconds from the path's loss until data flows again; inf: the job dies of it."""
+        """Return the time from the path's loss until data flows again, s, in the shape of gap_s; inf: the job
+        dies."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Rdma:
-    """A queue pair: whole ACK timeouts until its retry count is used up. rtt_s, rate_bps: as rdma.stall_s.
+    """A queue pair, which stalls for whole ACK timeouts until its retries are used up.
 
-    timeout_s: of the framework's collective (torch.distributed with NCCL: 10 min by default).
+    timeout_s: timeout of the framework's collective, s (torch.distributed with NCCL: 10 min by default).
     """
 
     queue_pair: QueuePair = QueuePair()  # noqa: RUF009  (frozen)
-    rtt_s: float = 0.0
-    rate_bps: float = np.inf
+    link: rdma.Link = rdma.ENDLESS
     timeout_s: float = 600.0
 
     def stall_s(self, gap_s: Floats) -> Floats:
-        """As Transport says."""
-        stall_s = rdma.stall_s(self.queue_pair, gap_s, rtt_s=self.rtt_s, rate_bps=self.rate_bps)
+        """Return the stall as Transport says."""
+        stall_s = rdma.stall_s(self.queue_pair, gap_s, self.link)
         return _given_up(gap_s, stall_s, self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Tcp:
-    """Gloo over TCP, a connection with data in flight: it tries again after rto_min_s and then after twice as
-    long each time, up to rto_max_s; the first try after the gap succeeds.
+    """Gloo over TCP, with data in flight: it retries after rto_min_s and then after twice as long each time,
+    up to rto_max_s, s. The first try after the gap succeeds.
 
-    timeout_s: of the framework's collective, after which the job ends. Sources: RFC 6298 (5.5), Linux's
-    TCP_RTO_MIN and TCP_RTO_MAX; torch.distributed (30 min by default for gloo).
+    timeout_s: timeout of the framework's collective, s, after which the job ends. Source: RFC 6298 (5.5),
+    Linux's TCP_RTO_MIN and TCP_RTO_MAX; torch.distributed (30 min by default for gloo).
     """
 
     rto_min_s: float = 0.2
@@ -56,7 +56,7 @@ class Tcp:
     timeout_s: float = 1800.0
 
     def stall_s(self, gap_s: Floats) -> Floats:
-        """As Transport says."""
+        """Return the stall as Transport says."""
         tries = int(np.ceil(self.timeout_s / self.rto_max_s)) + 64
         waits_s = np.minimum(self.rto_min_s * 2.0 ** np.arange(tries), self.rto_max_s)
         at_s = np.cumsum(waits_s)
@@ -67,15 +67,15 @@ class Tcp:
 
 @dataclass(frozen=True, slots=True)
 class Reconnecting:
-    """A library that makes new connections within the gap: nothing is added to it. timeout_s: as for Tcp."""
+    """A library that reconnects within the gap, so nothing is added to the gap. timeout_s: as in Tcp."""
 
     timeout_s: float = 600.0
 
     def stall_s(self, gap_s: Floats) -> Floats:
-        """As Transport says."""
+        """Return the stall as Transport says."""
         return _given_up(gap_s, gap_s, self.timeout_s)
 
 
 def _given_up(gap_s: Floats, stall_s: Floats, timeout_s: float) -> Floats:
-    """stall_s, but inf where the framework does not wait so long, and 0 where nothing was lost."""
+    """Return stall_s, but inf where the framework does not wait so long, and 0 where nothing was lost."""
     return np.where(gap_s > 0, np.where(stall_s <= timeout_s, stall_s, np.inf), 0.0)

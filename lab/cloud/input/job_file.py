@@ -1,7 +1,7 @@
-"""A training job as a file: its command, what describes it, and the local run that was made of it.
+"""A training job as a file: its command, its description, and its local run.
 
 For: `twinbed profile JOB.yaml`, `twinbed recommend JOB.yaml` and the grid of measured runs. Not for: local
-runs themselves (local_run_file.py). Paths in the file are relative to it, and its command runs beside it.
+runs themselves (local_run_file.py). Paths in the file are relative to its folder, and its command runs there.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from control.recommender.model import Job
-from lab.ask.problems import describe
+from control.jobs import Job
+from lab.ask.problems import validated
 from lab.ask.section import Command
 from lab.ask.strict_yaml import read_keys
 from lab.cloud.input.local_run_file import read
@@ -21,17 +21,21 @@ from twinbed import ScenarioError
 
 _PYTHON = "python"
 LOCAL_RUN = "{job}.local-run.parquet"
-"""Where `twinbed profile` puts a job's local run: beside its file."""
+"""Name of the file beside the job's file to which `twinbed profile` writes its local run."""
 
 
 class JobFile(BaseModel):
     """The keys of a job file.
 
-    name: of the job, in the store of past runs, too. command: of each process; `{batch}` and `{steps}` in it
-    stand for the batch size and the number of steps, and `python` is twinbed's own. batch: samples per
-    process and step. samples: to train on in all, over all epochs. features: numbers that describe the job
-    to the predictor (learning rate, epochs, …). local_run: the file that `twinbed profile` wrote; without it,
-    NAME.local-run.parquet beside the job's file, if it is there.
+    name: name of the job, also in the store of past runs.
+    title: what the job trains, for lists.
+    command: command of each process; `{batch}` and `{steps}` in it stand for the batch size and the number of
+        steps, and `python` is twinbed's own.
+    batch: samples per process and step.
+    samples: samples to train on in all, over all epochs.
+    features: numbers that describe the job to the predictor (learning rate, epochs, …).
+    local_run: file that `twinbed profile` wrote; by default NAME.local-run.parquet beside the job's file, if
+        it exists.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -45,7 +49,9 @@ class JobFile(BaseModel):
     local_run: Path | None = None
 
     def command_line(self, *, batch: int | None = None, steps: int = 200) -> tuple[str, ...]:
-        """The command, filled in. Raises ScenarioError if there is none, or a name in it is unknown."""
+        """Return the command with its names filled in. Raises ScenarioError without one or for an unknown
+        name.
+        """
         if self.command is None:
             raise ScenarioError(f"job {self.name}: no command; add one, as you would type it")
         values: Mapping[str, object] = {"batch": batch or self.batch or 1, "steps": steps}
@@ -59,27 +65,22 @@ class JobFile(BaseModel):
 
 
 def load(path: Path) -> JobFile:
-    """Reads a job file; local_run becomes a path from here. Raises ScenarioError naming file and key."""
-    data = read_keys(path, "name")
-    try:
-        given = JobFile.model_validate(data)
-    except ValidationError as error:
-        raise ScenarioError(describe(error, JobFile, str(path))) from None
-    beside = path.with_name(LOCAL_RUN.format(job=given.name))
-    if given.local_run is not None:
-        return given.model_copy(update={"local_run": path.parent / given.local_run})
-    return given.model_copy(update={"local_run": beside}) if beside.exists() else given
-
-
-def as_job(given: JobFile) -> Job:
-    """What recommenders and predictors see; without a local run they say what they fall back to.
-
-    Raises ScenarioError for a local run that cannot be read.
+    """Return a job file; local_run becomes a path from the working folder. Raises ScenarioError naming file
+    and key.
     """
+    file = validated(JobFile, read_keys(path, "name"), str(path))
+    beside = path.with_name(LOCAL_RUN.format(job=file.name))
+    if file.local_run is not None:
+        return file.model_copy(update={"local_run": path.parent / file.local_run})
+    return file.model_copy(update={"local_run": beside}) if beside.exists() else file
+
+
+def as_job(file: JobFile) -> Job:
+    """Return the job for recommenders and predictors. Raises ScenarioError for an unreadable local run."""
     return Job(
-        name=given.name,
-        features=dict(given.features),
-        local_run=None if given.local_run is None else read(given.local_run),
-        batch=given.batch,
-        samples=float("nan") if given.samples is None else given.samples,
+        name=file.name,
+        features=dict(file.features),
+        local_run=None if file.local_run is None else read(file.local_run),
+        batch=file.batch,
+        samples=float("nan") if file.samples is None else file.samples,
     )

@@ -1,4 +1,4 @@
-"""A local run as a Parquet file: a row per interval and process, and the rest in the file's own metadata.
+"""A local run as a Parquet file: a row per interval and process, and all else in the file's metadata.
 
 For: what `twinbed profile` writes and predictors read. Not for: making one (testbed.cloud.local_run).
 """
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from control.recommender.model import LocalRun, Real
+from control.jobs import LocalRun, Real
 from lab.runs.files import write_whole
 from twinbed import ScenarioError
 
@@ -23,7 +23,7 @@ _SERIES = ("cpu_cores", "memory_bytes", "net_in_bytes", "net_out_bytes")
 
 
 def write(run: LocalRun, processes: Sequence[str], facts: Mapping[str, str], path: Path) -> int:
-    """Writes the file whole or not at all; facts: of the machine and the day. Returns its bytes."""
+    """Write the file whole or not at all, and return its bytes; facts: about the machine and the day."""
     intervals, count = run.cpu_cores.shape
     table = pa.table(
         {
@@ -47,7 +47,7 @@ def write(run: LocalRun, processes: Sequence[str], facts: Mapping[str, str], pat
 
 
 def read(path: Path) -> LocalRun:
-    """Raises ScenarioError, naming the file, for one that is not a local run, or of another version."""
+    """Return a local run. Raises ScenarioError, naming the file, for other files and other versions."""
     try:
         table = pq.read_table(path)
     except FileNotFoundError:
@@ -60,12 +60,12 @@ def read(path: Path) -> LocalRun:
     try:
         stated = json.loads(content)
     except ValueError as error:
-        raise ScenarioError(f"{path}: damaged: {error}; profile the job anew") from None
+        raise ScenarioError(f"{path}: damaged: {error}; profile the job again") from None
     if not isinstance(stated, dict) or stated.get("version") != VERSION:
         stated = stated if isinstance(stated, dict) else {}
         raise ScenarioError(
             f"{path}: a local run of version {stated.get('version')}, and this twinbed reads {VERSION}; "
-            "profile the job anew"
+            "profile the job again"
         )
     try:
         return LocalRun(
@@ -77,7 +77,7 @@ def read(path: Path) -> LocalRun:
             **{name: _series(table, name, len(stated["processes"])) for name in _SERIES},
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ScenarioError(f"{path}: incomplete: {error}; profile the job anew") from error
+        raise ScenarioError(f"{path}: incomplete: {error}; profile the job again") from error
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
 

@@ -1,8 +1,10 @@
-"""How long a job will take on clusters where nothing was measured: its local run, sizes and speeds.
+"""The analytic model: how long a job takes on clusters without measurements, from its local run, sizes and
+speeds.
 
-For: the prior of predictors and of a recommendation without a history. Not for: the formulas
-(twin.cloud.performance), nor what other jobs teach. A local core is taken for a vCPU: where the machine of
-the local run is faster, all times are too short by as much, and which cluster is the faster stays as it is.
+For: the prior of predictors, and recommendations without a history. Not for: the formulas
+(twin.cloud.performance), nor what other jobs teach. A local core counts as a vCPU: if the machine of the
+local run is faster, then all times are too short by the same factor, and the order of clusters stays the
+same.
 """
 
 from __future__ import annotations
@@ -11,30 +13,33 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from control.recommender.model import Candidates, Flags, Job, LocalRun, Real
+from control.jobs import Candidates, Flags, Job, LocalRun, Real
 from twin.cloud import performance
 
 
 def job_s(
     job: Job, rows: Candidates, startup_s: float, server_bps: Mapping[str, float] | None = None
 ) -> Real:
-    """float64[n], of the whole job; NaN without a local run or its samples, and where a type has GPUs or no
-    network rate: a run on CPUs says nothing of them. server_bps: of a parameter server's type."""
+    """Return the time of the whole job on each cluster, s, float64[n].
+
+    It is NaN without a local run or samples, and for types with GPUs or without a network rate, of which a
+    run on CPUs says nothing. server_bps: network rate of a parameter server's type, bit/s.
+    """
     batch = np.where(np.isnan(rows.batch), np.nan if job.batch is None else job.batch, rows.batch)
     steps = job.samples / (rows.count * batch)
     return performance.job_s(steps, step_s(job.local_run, batch, rows, server_bps or {}), startup_s)
 
 
 def step_s(run: LocalRun | None, batch: Real, rows: Candidates, server_bps: Mapping[str, float]) -> Real:
-    """float64[n], of one step on each cluster: compute, then all-reduce or the parameter server's port."""
+    """Return the time of a step on each cluster, s: compute, then all-reduce or parameter servers."""
     if run is None or not run.cpu_cores.size:
         return np.full(len(rows), np.nan)
-    # The processes share this machine: what counts is the CPU that a step of one of them takes.
+    # The processes share this machine, so the CPU time of one process's step counts.
     used = float(run.cpu_cores.mean())
     work = performance.work_of(np.median(run.step_s) * used, run.batch, run.parameters)
     computing = performance.compute_s(work, batch, rows.vcpus)
-    found = performance.step_s(computing, _exchange_s(work.bytes, rows, server_bps))
-    return np.where(rows.gpus > 0, np.nan, found)
+    step = performance.step_s(computing, _exchange_s(work.bytes, rows, server_bps))
+    return np.where(rows.gpus > 0, np.nan, step)
 
 
 def _exchange_s(size_bytes: float, rows: Candidates, server_bps: Mapping[str, float]) -> Real:

@@ -1,48 +1,34 @@
-"""Trained predictors as files: a zip of a manifest and plain arrays, in which nothing can be executed.
+"""Trained predictors as files: plain arrays in the safetensors format, with a manifest in their metadata.
 
 For: `twinbed predict train`, and everybody who asks a trained predictor later. Not for: what is in one
-(control.predictor). A file from elsewhere is data and no more: no pickle, sizes are bounded before anything
-is read, and every array is checked by the object that it becomes. The manifest holds the model's card: what
-it was trained on, when, and how well it did on what it had not seen.
+(control.predictor). A file from elsewhere cannot execute anything: it is bounded in size, its content must
+match its checksum, and every array is checked by the object that it becomes. The manifest holds the model's
+card: what it was trained on, when, and its errors on rows that it had not seen.
 """
 
 from __future__ import annotations
 
-import io
 import json
-import struct
-import zipfile
-import zlib
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
+from control.jobs import Objective
 from control.predictor.features import Encoder
 from control.predictor.physical import Correction, Corrector, Physical
 from control.predictor.trees import Trees
-from control.recommender.model import Objective
 from lab.runs.files import write_whole
 from twinbed import ScenarioError
 
-VERSION = 2
-_FORMAT = "twinbed.predictor"
-_MANIFEST = "manifest.json"
+VERSION = 3
+_KEY = "twinbed.predictor"
+"""Key of the manifest, a JSON text, in the file's metadata."""
 _MOST_BYTES = 256 << 20
-_MOST_MEMBERS = 64
-_DAMAGE = (
-    KeyError,
-    TypeError,
-    ValueError,
-    AttributeError,
-    SyntaxError,
-    MemoryError,
-    OverflowError,
-    struct.error,
-    zlib.error,
-)
-"""What zip, JSON and NumPy raise for content that is not what it claims to be."""
 _TREES = ("left", "right", "feature", "threshold", "value")
 _CORRECTIONS = ("correction", "known")
 _ENCODER_TEXT = ("columns", "groups", "instances", "features")
@@ -50,7 +36,7 @@ _ENCODER_ARRAYS = ("mean", "scale", "series_mean", "series_scale")
 
 
 def write(model: Physical, card: Mapping[str, Any], path: Path) -> int:
-    """Writes the file whole or not at all; card: JSON values. Returns its bytes."""
+    """Write the file whole or not at all, and return its bytes. card: JSON values."""
     arrays = {name: getattr(model.encoder, name) for name in _ENCODER_ARRAYS}
     arrays |= {"job_errors": model.job_errors, "row_errors": model.row_errors}
     corrections = {}
@@ -64,56 +50,66 @@ def write(model: Physical, card: Mapping[str, Any], path: Path) -> int:
             "offset": correction.offset,
             "penalty": correction.penalty,
         }
+    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     manifest = {
-        "format": _FORMAT,
         "version": VERSION,
         "by": str(model.by),
         "jobs": list(model.jobs),
         "level": model.level,
         "corrections": corrections,
         "encoder": {name: list(getattr(model.encoder, name)) for name in _ENCODER_TEXT},
-        "arrays": sorted(arrays),
         "card": dict(card),
     }
-
-    def fill(file: Any) -> None:
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr(_MANIFEST, json.dumps(manifest, indent=1))
-            for name, each in arrays.items():
-                content = io.BytesIO()
-                np.lib.format.write_array(content, np.ascontiguousarray(each), allow_pickle=False)
-                archive.writestr(f"{name}.npy", content.getvalue())
-
-    return write_whole(path, fill)
+    manifest["sha256"] = _checksum(manifest, arrays)
+    content = save(arrays, {_KEY: json.dumps(manifest)})
+    return write_whole(path, lambda file: file.write(content))
 
 
 def read(path: Path) -> tuple[Physical, dict[str, Any]]:
-    """The model and its card. Raises ScenarioError, naming the file, for anything else than one of ours."""
+    """Return the model and its card. Raises ScenarioError, naming the file, for other and damaged files."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            return _model(archive)
+        return _model(*_content(path))
     except FileNotFoundError:
         raise ScenarioError(f"{path}: no such file; twinbed predict train makes it") from None
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError) as error:
+    except (SafetensorError, OSError) as error:
         raise ScenarioError(f"{path}: not a predictor's file ({error})") from error
-    except _DAMAGE as error:
-        raise ScenarioError(f"{path}: incomplete or damaged: {error}; train it anew") from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise ScenarioError(f"{path}: incomplete or damaged: {error}; train it again") from error
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
 
 
-def _model(archive: zipfile.ZipFile) -> tuple[Physical, dict[str, Any]]:
-    members = archive.infolist()
-    if len(members) > _MOST_MEMBERS or sum(each.file_size for each in members) > _MOST_BYTES:
+def _content(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Return the file's manifest and arrays."""
+    if path.stat().st_size > _MOST_BYTES:
         raise ScenarioError("larger than any predictor of ours; not read")
-    manifest = json.loads(_content(archive, _MANIFEST))
-    if manifest.get("format") != _FORMAT:
-        raise ScenarioError("not a predictor's file")
+    with path.open("rb") as head:
+        if head.read(2) == b"PK":
+            raise ScenarioError("written by an earlier twinbed; train it again")
+    with safe_open(path, framework="numpy") as file:
+        text = (file.metadata() or {}).get(_KEY)
+        if text is None:
+            raise ScenarioError("not a predictor's file")
+        return json.loads(text), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
+
+
+def _checksum(manifest: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    digest = sha256(json.dumps(manifest, sort_keys=True).encode())
+    for name in sorted(arrays):
+        digest.update(arrays[name].tobytes())
+    return digest.hexdigest()
+
+
+def _model(manifest: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[Physical, dict[str, Any]]:
     if manifest["version"] != VERSION:
         raise ScenarioError(
-            f"a predictor of version {manifest['version']}, and this twinbed reads {VERSION}; train it anew"
+            f"a predictor of version {manifest['version']}, and this twinbed reads {VERSION}; train it again"
         )
-    arrays = {name: _array(archive, name) for name in manifest["arrays"]}
+    if manifest.pop("sha256") != _checksum(manifest, arrays):
+        raise ScenarioError("incomplete or damaged: its checksum does not match; train it again")
+    for name, array in arrays.items():
+        if array.dtype.kind not in "fi" or not np.isfinite(array).all():
+            raise ScenarioError(f"{name} holds something else than numbers")
     columns, groups, instances, features = (
         tuple(map(str, manifest["encoder"][name])) for name in _ENCODER_TEXT
     )
@@ -134,34 +130,17 @@ def _model(archive: zipfile.ZipFile) -> tuple[Physical, dict[str, Any]]:
     return model, dict(manifest["card"])
 
 
-def _correction(given: Mapping[str, Any], arrays: Mapping[str, np.ndarray], which: str) -> Correction:
-    corrector = Corrector(given["corrector"])
+def _correction(stored: Mapping[str, Any], arrays: Mapping[str, np.ndarray], which: str) -> Correction:
+    corrector = Corrector(stored["corrector"])
     trees = None
     if corrector is Corrector.TREES:
         trees = Trees(*(arrays[f"{which}_trees_{name}"] for name in _TREES))
     weights = arrays[f"{which}_weights"]
-    return Correction(corrector, float(given["offset"]), weights, float(given["penalty"]), trees)
-
-
-def _content(archive: zipfile.ZipFile, name: str) -> bytes:
-    """No more of a member than the archive's limit, whatever its header says."""
-    with archive.open(name) as member:
-        content = member.read(_MOST_BYTES + 1)
-    if len(content) > _MOST_BYTES:
-        raise ScenarioError("larger than any predictor of ours; not read")
-    return content
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
-    content = io.BytesIO(_content(archive, f"{name}.npy"))
-    found: np.ndarray = np.lib.format.read_array(content, allow_pickle=False)
-    if found.dtype.kind not in "fi" or (found.dtype.kind == "f" and not np.isfinite(found).all()):
-        raise ScenarioError(f"{name} holds something else than numbers")
-    return found
+    return Correction(corrector, float(stored["offset"]), weights, float(stored["penalty"]), trees)
 
 
 def _check(encoder: Encoder, arrays: Mapping[str, np.ndarray]) -> None:
-    """Columns, scales and weights must fit to each other."""
+    """Raise ScenarioError if columns, scales and weights do not fit together."""
     width = len(encoder.columns)
     if len(encoder.groups) != width or any(
         arrays[name].shape != (width,)

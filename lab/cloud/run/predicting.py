@@ -15,24 +15,24 @@ from typing import Any
 
 import numpy as np
 
+from control.jobs import Objective, Real
 from control.predictor import evaluation, explanation, intervals
 from control.predictor.baselines import Baseline, fit
 from control.predictor.examples import Examples, folds_of_jobs, folds_of_rows
 from control.predictor.networks import Kind
 from control.predictor.physical import Physical, train_physical
 from control.predictor.training import train
-from control.recommender.model import Objective, Real
 from twinbed import ScenarioError, __version__
 
 FOLDS = 5
 PHYSICAL, NETWORK, NETWORK_CLASSIFIER = "physical", "network", "network-classifier"
-MODELS = (PHYSICAL, *(str(each) for each in Baseline), NETWORK, NETWORK_CLASSIFIER)
-CLASSIFIERS = (NETWORK_CLASSIFIER, *(str(each) for each in Baseline if each.classifies))
+MODELS = (PHYSICAL, *map(str, Baseline), NETWORK, NETWORK_CLASSIFIER)
+CLASSIFIERS = (NETWORK_CLASSIFIER, *(str(name) for name in Baseline if name.classifies))
 Told = Callable[[str, float], None]
 
 
 class Protocol(StrEnum):
-    """What is left out at once: a fifth of the rows, or all rows of one application."""
+    """What a fold leaves out: a fifth of the rows, or all rows of one application."""
 
     ROWS = "rows"
     APPLICATIONS = "applications"
@@ -40,16 +40,22 @@ class Protocol(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One model on one quantity by one protocol. auc: mean over the applications; found, best,
-    false_positives: sums over them, of picking each one's five best; good: in how many of them all but one
-    were found and no more than two picked wrongly; coverage: of 90 % intervals (NaN: the model has none)."""
+    """One model, judged on one quantity by one protocol.
+
+    by, model, protocol: the quantity, the model's name and what its folds leave out.
+    accuracy: errors of its values, None for a classifier.
+    auc: mean area under the ROC curve over the applications.
+    hits, best, false_positives: sums over the applications of picking their best configurations.
+    good: number of applications with at most one miss and at most two wrong picks.
+    coverage: share of the outcomes in their 90 % intervals; NaN if the model has no intervals.
+    """
 
     by: Objective
     model: str
     protocol: Protocol
     accuracy: evaluation.Accuracy | None
     auc: float
-    found: int
+    hits: int
     best: int
     false_positives: int
     good: int
@@ -57,7 +63,7 @@ class Judged:
 
 
 def check_models(names: Sequence[str]) -> None:
-    """Raises ScenarioError for a model that there is not."""
+    """Raise ScenarioError for an unknown model."""
     for name in names:
         if name not in MODELS:
             raise ScenarioError(f"no model {name!r}; there are {', '.join(MODELS)}")
@@ -66,20 +72,22 @@ def check_models(names: Sequence[str]) -> None:
 def evaluate(
     rows: Examples, models: Sequence[str], seed: int, told: Told = lambda _name, _share: None
 ) -> list[Judged]:
-    """Every model on cost and time, by both protocols. told: of a model's name and the share that is done."""
+    """Judge every model on cost and time by both protocols. told: called with a label and the share that is
+    done.
+    """
     check_models(models)
     folds = {
         Protocol.ROWS: folds_of_rows(len(rows), FOLDS, np.random.default_rng(seed)),
         Protocol.APPLICATIONS: folds_of_jobs(rows.job),
     }
-    found = []
+    judged = []
     for name in models:
         for by in Objective:
             for protocol, parts in folds.items():
                 label = f"{name}, {by}, {protocol}"
                 predicted, covered = _left_out(name, by, rows, parts, seed, label, told)
-                found.append(_judged(name, by, protocol, rows, predicted, covered))
-    return found
+                judged.append(_judged(name, by, protocol, rows, predicted, covered))
+    return judged
 
 
 def _left_out(
@@ -96,7 +104,7 @@ def _left_out(
 
 
 def make(name: str, by: Objective, learned: Examples, seed: int) -> Any:
-    """The predictor of a name, made from rows. Raises ScenarioError as its training does."""
+    """Return the predictor of a name, trained on rows. Raises ScenarioError as its training does."""
     if name == PHYSICAL:
         return train_physical(by, learned, seed)
     if name == NETWORK:
@@ -108,7 +116,7 @@ def make(name: str, by: Objective, learned: Examples, seed: int) -> Any:
 
 @dataclass(slots=True)
 class _Covering:
-    """A physical model that notes, as it predicts, which of its intervals hold the truth."""
+    """A physical model that records which of its intervals hold the true value. inside: the record."""
 
     model: Physical
     inside: list[bool]
@@ -122,7 +130,7 @@ class _Covering:
 
 
 def interval(model: Physical, asked: Examples, predicted: Real) -> tuple[Real, Real]:
-    """Low and high ends that hold 90 % of the truths: wider for applications that the model does not know."""
+    """Return the ends of 90 % intervals, which are wider for applications that the model does not know."""
     known = np.array([job.name in model.jobs for job in asked.jobs])[asked.job]
     factors = np.where(known, intervals.factor(model.row_errors), intervals.factor(model.job_errors))
     return predicted / factors, predicted * factors
@@ -134,19 +142,19 @@ def _judged(
     truth = rows.objective(by)
     classifies = name in CLASSIFIERS
     picks = [
-        evaluation.selection(predicted[here], truth[here], likelihoods=classifies)
-        for here in folds_of_jobs(rows.job)
+        evaluation.selection(predicted[of_job], truth[of_job], likelihoods=classifies)
+        for of_job in folds_of_jobs(rows.job)
     ]
     return Judged(
         by,
         name,
         protocol,
         None if classifies else evaluation.accuracy(predicted, truth),
-        float(np.nanmean([each.auc for each in picks])),
-        sum(each.found for each in picks),
-        sum(each.best for each in picks),
-        sum(each.false_positives for each in picks),
-        sum(each.good for each in picks),
+        float(np.nanmean([pick.auc for pick in picks])),
+        sum(pick.hits for pick in picks),
+        sum(pick.best for pick in picks),
+        sum(pick.false_positives for pick in picks),
+        sum(pick.good for pick in picks),
         covered,
     )
 
@@ -154,7 +162,7 @@ def _judged(
 def train_with_card(
     rows: Examples, by: Objective, seed: int, table: Path
 ) -> tuple[Physical, Mapping[str, Any]]:
-    """The physical model, learned from all rows, and its card: data, date, errors on what was left out."""
+    """Return the physical model trained on all rows, and its card: data, date, errors on left-out rows."""
     model = train_physical(by, rows, seed)
     card = {
         "predicts": str(by),
@@ -177,7 +185,12 @@ def train_with_card(
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """A prediction, its interval, whether it is outside of what was learned from, and what adds to it."""
+    """A prediction explained.
+
+    value, low, high: the prediction and its 90 % interval, s or US$.
+    outside: whether the row is unlike the rows that were learned from.
+    contributions: what each group of features adds.
+    """
 
     value: float
     low: float
@@ -187,7 +200,7 @@ class Explained:
 
 
 def explain(model: Physical, asked: Examples, background: Examples, seed: int) -> Explained:
-    """Of the one row of `asked`, against the rows that the model was made from."""
+    """Explain the one row of `asked` against the rows that the model was trained on."""
     predicted = model.predict(asked)
     low, high = interval(model, asked, predicted)
     domain = intervals.Domain.of(model.encoder.encode(background))

@@ -1,7 +1,7 @@
-"""A recommendation from files: the job's, the catalogue's prices, the measurement database.
+"""A recommendation from files: the job's file, the catalogue's prices and the measurement database.
 
-For: `twinbed recommend` and whoever shows the same question elsewhere. Not for: deciding
-(control/recommender), nor for what a provider bills beyond the hour's price (twin.cloud.pricing).
+For: `twinbed recommend` and whoever asks the same question elsewhere. Not for: deciding
+(control/recommender), nor for what a provider bills beyond the price per hour (twin.cloud.pricing).
 """
 
 from __future__ import annotations
@@ -9,28 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
-from control.recommender import fc2
+from control.jobs import Candidates, Configuration, Job, Objective, candidates
+from control.recommender import choose
 from control.recommender.analytic import Analytic
-from control.recommender.cherrypick import CherryPick
-from control.recommender.ernest import Ernest
-from control.recommender.exhaustive import Exhaustive
-from control.recommender.model import (
-    Candidates,
-    Configuration,
-    Job,
-    Objective,
-    Proposal,
-    Recommendation,
-    Stop,
-    candidates,
-)
-from control.recommender.ports import Recommender, Request
-from control.recommender.random_search import RandomSearch
-from control.recommender.transfer import Informed, Transfer
+from control.recommender.fc2 import Server
+from control.recommender.ports import Proposal, Recommendation, Request, Stop
+from control.recommender.transfer import TransferSearch
 from lab.cloud.input.listed import instance_type
 from lab.cloud.input.store import Measurements, as_history, trials_of
 from lab.cloud.run import expected
@@ -42,25 +29,15 @@ _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd]?)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-class Method(StrEnum):
-    """The recommenders, by the names of the command line."""
-
-    TRANSFER = "transfer"
-    ANALYTIC = "analytic"
-    CHERRYPICK = "cherrypick"
-    ERNEST = "ernest"
-    COST_OPT = "cost-opt"
-    TIME_OPT = "time-opt"
-    SCALA_OPT = "scala-opt"
-    RANDOM = "random"
-    EXHAUSTIVE = "exhaustive"
-
-
 @dataclass(frozen=True, slots=True)
 class Market:
-    """Where the prices come from: a region, a market, and which types and counts are allowed.
+    """Where clusters are bought, and which are allowed.
 
-    types: names (empty: all that have a price there); server: type of one parameter server ("": none).
+    region: the provider's region.
+    market: on-demand or spot.
+    types: names of the allowed instance types; empty means all that have a price there.
+    workers: allowed numbers of workers.
+    server: type of one parameter server, "" for none.
     """
 
     region: str
@@ -74,7 +51,12 @@ class Market:
 class Question:
     """What a user asks.
 
-    budget_usd and deadline_s bound the job, budget_usd_h the cluster's hour.
+    job: the job to place.
+    market: where clusters are bought.
+    objective: what the ranking minimises.
+    budget_usd, deadline_s: bounds on the job, US$ and s; infinite means no bound.
+    budget_usd_h: bound on the cluster's price, US$/h.
+    method: name of the recommender, a key of control.recommender.RECOMMENDERS.
     """
 
     job: Job
@@ -83,14 +65,19 @@ class Question:
     budget_usd: float = np.inf
     budget_usd_h: float = np.inf
     deadline_s: float = np.inf
-    method: Method = Method.TRANSFER
+    method: str = "transfer"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The ranking, what to try next, and on what both stand: sentences for the user.
+    """A ranking and the next trial.
 
-    prices: the listings that every estimate was made with, by type.
+    ranking: the ranking, best first.
+    next: the next trial, or the end of the search.
+    next_configuration: the configuration of `next`.
+    next_price_usd_h: its price, US$/h.
+    prices: the listings that all estimates used, by type.
+    notes: sentences for the user about what the answer is based on.
     """
 
     ranking: tuple[Recommendation, ...]
@@ -101,22 +88,26 @@ class Answer:
     notes: tuple[str, ...]
 
     @property
-    def stopped(self) -> bool:
-        """Whether no further trial pays: `next` is then the configuration to take."""
-        return isinstance(self.next, Stop)
+    def next_step(self) -> str:
+        """What to do next, as a sentence: a further trial, or the configuration to take."""
+        verb = "Take" if isinstance(self.next, Stop) else "Try next"
+        price = f"{self.next_price_usd_h:.3f} $/h"
+        return f"{verb}: {self.next_configuration} at {price} ({self.next.reason})."
 
 
 def seconds(text: str) -> float:
-    """`6h`, `90m`, `1.5d` or plain seconds. Raises ScenarioError for anything else and for zero."""
-    found = _DURATION.fullmatch(text.strip())
-    value = float(found["number"]) * _SECONDS[found["unit"]] if found else 0.0
+    """Return the seconds of `6h`, `90m`, `1.5d` or a plain number. Raises ScenarioError for other text and
+    zero.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    value = float(match["number"]) * _SECONDS[match["unit"]] if match else 0.0
     if value <= 0:
         raise ScenarioError(f"{text!r} is no duration; write 6h, 90m, 1.5d or seconds")
     return value
 
 
 def priced(catalogue: Catalogue, market: Market) -> tuple[Candidates, Mapping[str, Listing]]:
-    """Every allowed type × count at the catalogue's newest prices, and the listings that were used.
+    """Return every allowed type × count at the catalogue's newest prices, and the listings that were used.
 
     Raises ScenarioError for counts below 1, TraceError for a type, region or market without a price.
     """
@@ -136,29 +127,39 @@ def priced(catalogue: Catalogue, market: Market) -> tuple[Candidates, Mapping[st
 
 
 def answer(question: Question, catalogue: Catalogue, measurements: Measurements, most: int = 10) -> Answer:
-    """The first `most` of the ranking, the next trial, and what they stand on.
+    """Return the first `most` rows of the ranking, the next trial, and what they are based on.
 
     Raises ScenarioError and TraceError as recommenders, catalogue and database do.
     """
-    among, used = priced(catalogue, question.market)
+    job, market = question.job, question.market
+    among, used = priced(catalogue, market)
     runs = measurements.runs()
-    others = [run for run in runs if run.job != question.job.name]
-    history = as_history(others)
+    others = [run for run in runs if run.job != job.name]
+    expected_s = None
+    if job.local_run is not None:
+        startup_s = max(catalogue.billing(listing.provider).startup_s for listing in used.values())
+        rates = {name: listing.network_bps for name, listing in used.items()}
+        expected_s = expected.job_s(job, among, startup_s, rates)
     request = Request(
-        job=question.job,
+        job=job,
         candidates=among,
         objective=question.objective,
         budget_usd=question.budget_usd,
         budget_usd_h=question.budget_usd_h,
         deadline_s=question.deadline_s,
-        history=history,
-        observed=trials_of(question.job.name, runs, among),
+        history=as_history(others),
+        observed=trials_of(job.name, runs, among),
+        expected_s=expected_s,
     )
-    chosen = _informed(question, request, catalogue, used) or recommender(question, used)
+    server = None
+    if market.server:
+        listing = used[market.server]
+        server = Server(market.server, listing.price_usd_h, listing.network_bps)
+    chosen = choose(question.method, request, server=server)
     search = chosen.searcher(request, seed=0)
     step = search.propose(request.observed)
-    # Learning from past jobs is what takes time: the search has done it already.
-    if isinstance(search, Informed):
+    # Learning from past jobs is the slow part, and the search has done it already.
+    if isinstance(search, TransferSearch):
         ranking = search.ranking(request.observed, most)
     else:
         ranking = chosen.recommend(request)[:most]
@@ -173,56 +174,6 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
     )
 
 
-def _informed(
-    question: Question, request: Request, catalogue: Catalogue, used: Mapping[str, Listing]
-) -> Analytic | None:
-    """The analytic model, where it is asked for, or where the local run is all that is known of the job."""
-    if question.method not in (Method.ANALYTIC, Method.TRANSFER):
-        return None
-    job = question.job
-    if question.method is Method.ANALYTIC and job.local_run is None:
-        raise ScenarioError(
-            f"job {job.name}: no local run; make one with twinbed profile, or choose another method"
-        )
-    started = max(catalogue.billing(row.provider).startup_s for row in used.values())
-    rates = {name: row.network_bps for name, row in used.items()}
-    expected_s = expected.job_s(job, request.candidates, started, rates)
-    if question.method is Method.ANALYTIC:
-        return Analytic(expected_s)
-    alone = not request.observed.candidate.size and not (request.history and request.history.jobs)
-    return Analytic(expected_s) if alone and np.isfinite(expected_s).all() else None
-
-
-def recommender(question: Question, used: Mapping[str, Listing]) -> Recommender:
-    """The recommender of a method; FC²'s need a parameter server, and Scala-Opt a local run."""
-    plain: dict[Method, Recommender] = {
-        Method.TRANSFER: Transfer(),
-        Method.CHERRYPICK: CherryPick(),
-        Method.ERNEST: Ernest(),
-        Method.RANDOM: RandomSearch(),
-        Method.EXHAUSTIVE: Exhaustive(),
-    }
-    if question.method in plain:
-        return plain[question.method]
-    name = question.market.server
-    if not name:
-        raise ScenarioError(f"{question.method} is for clusters with a parameter server; name its type")
-    listing = used[name]
-    server = fc2.Server(name, listing.price_usd_h, listing.network_bps)
-    rule = fc2.Rule(question.method.value)
-    use = _network_use(question.job)
-    return fc2.Fc2(rule, server, {} if use is None else dict.fromkeys(used, use))
-
-
-def _network_use(job: Job) -> float | None:
-    """What one process of the local run moves, bit/s; None without a local run."""
-    run = job.local_run
-    if run is None:
-        return None
-    moved = np.maximum(run.net_in_bytes, run.net_out_bytes).mean()
-    return float(moved) / run.interval_s * 8
-
-
 def _notes(
     question: Question, request: Request, own_jobs: int, analytic: bool, used: Mapping[str, Listing]
 ) -> tuple[str, ...]:
@@ -233,16 +184,19 @@ def _notes(
             "intervals are wider. twinbed profile makes one."
         )
     elif not np.isfinite(question.job.samples):
-        notes.append("The job's file states no samples: its local run says how it computes, not how much.")
+        notes.append(
+            "The job's file states no samples, so the local run tells how fast the job computes but not how "
+            "long it takes."
+        )
     if analytic:
         notes.append(
-            "Times are the analytic model's: the local run's CPU time per sample on a type's vCPUs, and the "
-            "exchange of gradients over its network. A vCPU there may be half or twice as fast as a core "
-            "here: the intervals say so, and one trial tells."
+            "Times come from the analytic model: the local run's CPU time per sample on a type's vCPUs, and "
+            "the exchange of gradients over its network. A vCPU there may be half or twice as fast as a core "
+            "here. The intervals include that, and one trial shows it."
         )
     elif not own_jobs:
         notes.append(
-            "Without past jobs of yours the ranking's shape stands on laws of scaling alone; add yours with "
+            "Without past jobs of yours the ranking follows from laws of scaling alone; add past jobs with "
             "twinbed measurements import."
         )
     dates = sorted({listing.as_of.isoformat() for listing in used.values()})

@@ -15,17 +15,18 @@ import numpy as np
 
 from control.allocator import make
 from control.allocator.model import Application
+from control.services import RequestStatus
 from lab.ask.calibration import Value
 from lab.containers.calibrate import fit, subject
 from lab.containers.calibrate.figures import per_request
 from lab.containers.calibrate.values import Program
-from lab.containers.input.services.program import service_app
+from lab.containers.input.services.graph import service_app
 from lab.containers.real.busy import Busy
 from testbed.containers import ownership
 from testbed.containers.host import loop
 from testbed.containers.host.observed import Observed
 from testbed.containers.load.generator import LoadGenerator
-from testbed.containers.load.plan import LoadPlan, LoadResult, Status
+from testbed.containers.load.plan import LoadPlan, LoadResult
 from testbed.containers.services.deploy import deploy
 from twin.containers.requests.model import Arrivals
 from twinbed import BackendError
@@ -97,7 +98,7 @@ def _ran(asked: subject.Schedule, observed: Observed, load: LoadResult) -> fit.R
     """Return the run for the fit, with requests at the moments at which the load generator turned to them."""
     sent_s = load.at_s + load.late_s
     order = np.argsort(sent_s, kind="stable")
-    latency_s = np.where(load.status == Status.OK, load.end_s - sent_s, np.nan)
+    latency_s = np.where(load.status == RequestStatus.OK, load.end_s - sent_s, np.nan)
     sent = replace(asked, arrivals=Arrivals(sent_s[order], load.kind[order]))
     return fit.Ran(
         sent, fit.used(observed.series.usage_cores.astype(np.float64), asked.rate), latency_s[order]
@@ -134,7 +135,7 @@ def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
 def _answered(load: LoadResult) -> int:
     """Return the number of answered requests. Raises BackendError if so many are missing that the costs of
     their visits would be counted to others."""
-    count = int(np.count_nonzero(load.status == Status.OK))
+    count = int(np.count_nonzero(load.status == RequestStatus.OK))
     if count < _LEAST_ANSWERED * len(load.at_s):
         raise BackendError(
             f"calibration: {count} of {len(load.at_s)} requests were answered at a rate that a quiet machine "

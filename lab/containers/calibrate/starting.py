@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 
+from control.services import Handler, Service, ServiceApp
 from lab.ask.calibration import Value
 from lab.containers.calibrate.figures import distribution
 from testbed.containers import ownership
 from testbed.containers.cgroup.drivers import Driver
-from testbed.containers.host.supervised import Managed, Supervised
+from testbed.containers.host.hosted import HostedContainer
 from testbed.containers.services.deploy import deploy
-from testbed.containers.services.model import Handler, Service, ServiceApp
 from twinbed import BackendError
 
 _POLL_S = 0.002
@@ -33,10 +33,10 @@ def measure(driver: Driver, starts: int) -> dict[str, Value]:
         for _ in range(starts):
             run = ownership.new_run()
             group = driver.create(run, "start")
-            started = Supervised(Managed(container.spec, ready=container.ready), 0, group)
+            started = HostedContainer("start", container.spec, group, ready=container.ready)
             began = time.monotonic()
             try:
-                started.start((), None, time.monotonic_ns())
+                started.start((), None, time.monotonic_ns(), lasting=False)
                 while not started.is_ready():
                     if started.reap() is not None or time.monotonic() - began > _DEADLINE_S:
                         raise BackendError("calibration: the service program does not start; see its message")

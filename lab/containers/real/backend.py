@@ -65,9 +65,9 @@ def run(
     if not isinstance(replay.workload, Workload | RequestWorkload):
         raise BackendError(f"{spec.name}: pods of a function cannot be run here; use --backend twin")
     label = f"{spec.label} repeat {repeat}" if repeat else spec.label
-    found, about = _carry_out(spec, source, replay, None if progress is None else partial(progress, label))
+    outcome, about = _carry_out(spec, source, replay, None if progress is None else partial(progress, label))
     whose = {"backend": NAME, "repeat": repeat, NAME: about}
-    return store_run(spec, identity, source, replay, found, store, whose, began)
+    return store_run(spec, identity, source, replay, outcome, store, whose, began)
 
 
 def run_scenario(
@@ -92,10 +92,8 @@ def check() -> None:
 
 
 def on_this_machine(question: Scenario) -> ContainerScenario:
-    """The scenario with what this machine is: one host, its CPUs, the service program.
-
-    Raises BackendError for conditions that it cannot meet.
-    """
+    """The scenario with what this machine is: one host, its CPUs, the service program. Raises BackendError
+    for conditions that it cannot meet."""
     scenario = container_scenario(question)
     cores = float(os.cpu_count() or 1)
     if scenario.serverless is not None:
@@ -150,10 +148,8 @@ def _carry_out(
 
 
 def _about(observed: Observed, load: LoadResult | None, busy: Busy) -> dict[str, Any]:
-    """What the manifest says of the machine, of the control loop and of the load generator.
-
-    others_cores: CPU used by all that was not in the run's containers, control loop and generator included.
-    """
+    """What the manifest says of the machine, of the control loop and of the load generator. others_cores: CPU
+    used by all that was not in the run's containers, control loop and generator included."""
     used_cores, stolen_cores = busy.cores()
     lasted_s = max(len(observed.series.up), 1) * observed.period_s
     about = {

@@ -16,8 +16,8 @@ import numpy as np
 
 from lab.ask.scenario import RunSpec
 from lab.containers.input.replay import Replay, Source
+from lab.containers.input.services.graph import service_app
 from lab.containers.input.services.prepare import ServicesSource
-from lab.containers.input.services.program import service_app
 from lab.containers.real.recorded import JobSource
 from testbed.containers.host.container import ContainerSpec
 from testbed.containers.host.loop import Managed
@@ -47,10 +47,8 @@ _LEAST_BYTES = 24 << 20
 
 @contextmanager
 def deployed(spec: RunSpec, source: Source, replay: Replay, folder: Path) -> Iterator[Deployed]:
-    """The run's containers, not started; folder: for the files that they read.
-
-    Raises BackendError for what cannot be deployed here.
-    """
+    """The run's containers, not started; folder: for the files that they read. Raises BackendError for what
+    cannot be deployed here."""
     workload = replay.workload
     if isinstance(source, JobSource) and isinstance(workload, Workload):
         yield Deployed(_job(source, workload))
@@ -65,7 +63,7 @@ def deployed(spec: RunSpec, source: Source, replay: Replay, folder: Path) -> Ite
 
 
 def _job(source: JobSource, workload: Workload) -> tuple[Managed, ...]:
-    by_name = {each.name: each for each in source.request.specs}
+    by_name = {spec.name: spec for spec in source.request.specs}
     if set(by_name) != set(workload.names):
         raise InvariantError("a job's recording has other containers than the job")
     return tuple(_managed(workload, index, by_name[name]) for index, name in enumerate(workload.names))
@@ -88,7 +86,8 @@ def _services(
             timeout_s=workload.client.timeout_s,
         )
         containers = tuple(
-            _managed(workload, index, each.spec, each.ready) for index, each in enumerate(laid_out.containers)
+            _managed(workload, index, container.spec, container.ready)
+            for index, container in enumerate(laid_out.containers)
         )
         with LoadGenerator(plan, folder) as generator:
             yield Deployed(containers, generator, generator.result)
@@ -97,9 +96,11 @@ def _services(
 def _stress(name: str, workload: Workload, folder: Path) -> StressScripts:
     """Programs with the demand of the workload, array by array."""
     small = [
-        each
-        for each, held, here in zip(workload.names, workload.memory_bytes.T, workload.present.T, strict=True)
-        if held[here].max(initial=0) < _LEAST_BYTES
+        container
+        for container, held, present in zip(
+            workload.names, workload.memory_bytes.T, workload.present.T, strict=True
+        )
+        if held[present].max(initial=0) < _LEAST_BYTES
     ]
     if small:
         raise BackendError(
@@ -111,7 +112,7 @@ def _stress(name: str, workload: Workload, folder: Path) -> StressScripts:
         workload.names,
         workload.demand_cores,
         np.maximum(workload.memory_bytes, _LEAST_BYTES),
-        threads=[ceil(each) for each in workload.threads],
+        threads=[ceil(threads) for threads in workload.threads],
         period_s=workload.period_s,
         app=workload.app.tolist(),
         peak_cores=workload.peak_cores.tolist(),

@@ -58,12 +58,12 @@ def request_log(load: LoadResult, containers: int) -> RequestLog:
 def _series(observed: ObservedSeries, periods: int) -> Series:
     count = observed.up.shape[1]
     unknown = np.full((periods, count), np.nan, np.float32)
-    given = {
+    arrays = {
         spec.name: _fitted(getattr(observed, spec.name), periods)
         for spec in fields(ObservedSeries)
         if spec.name != "reported"
     }
-    return Series(demand_cores=unknown, backlog_s=unknown, **given)
+    return Series(demand_cores=unknown, backlog_s=unknown, **arrays)
 
 
 def _fitted(values: NDArray[Any], periods: int) -> NDArray[Any]:
@@ -76,10 +76,10 @@ def _fitted(values: NDArray[Any], periods: int) -> NDArray[Any]:
 
 def _events(observed: Observed, end_s: float) -> Events:
     """Those of the run's time line: what happened while it was being ended is no part of it."""
-    found = observed.events
+    events = observed.events
     rows = [
         row
-        for row in zip(found.at_s, found.container, found.kind, found.limit_bytes, strict=True)
+        for row in zip(events.at_s, events.container, events.kind, events.limit_bytes, strict=True)
         if row[0] < end_s
     ]
     return Events(*(list(column) for column in zip(*rows, strict=True))) if rows else Events([], [], [], [])

@@ -52,14 +52,12 @@ class JobSource:
 
 
 def load_source(scenario: ContainerScenario) -> JobSource:
-    """The scenario's job; records it where this machine has no recording of it yet.
-
-    Raises ScenarioError for what is wrong with the job's file, BackendError where nothing can be recorded.
-    """
+    """The scenario's job; records it where this machine has no recording of it yet. Raises ScenarioError for
+    what is wrong with the job's file, BackendError where nothing can be recorded."""
     if scenario.job is None:
         raise ScenarioError(f"{scenario.name}: no job")
     request = from_file(Path(scenario.job.file), None)
-    request = replace(request, specs=tuple(_with_our_python(each) for each in request.specs))
+    request = replace(request, specs=tuple(_with_our_python(spec) for spec in request.specs))
     if request.network != "host":
         raise ScenarioError(f"{scenario.job.file}: network: {request.network}; a scenario's job needs `host`")
     sha256 = _identity(request, scenario.job.duration_s)
@@ -90,20 +88,20 @@ def _with_our_python(spec: ContainerSpec) -> ContainerSpec:
 def _identity(request: Request, duration_s: float) -> str:
     """Of the commands with the scripts beside the file that they run, and of the machine."""
     scripts = {
-        word: hashlib.sha256((each.directory / word).read_bytes()).hexdigest()
-        for each in request.specs
-        if each.directory is not None
-        for word in each.command
-        if word.endswith(_SCRIPTS) and (each.directory / word).is_file()
+        word: hashlib.sha256((spec.directory / word).read_bytes()).hexdigest()
+        for spec in request.specs
+        if spec.directory is not None
+        for word in spec.command
+        if word.endswith(_SCRIPTS) and (spec.directory / word).is_file()
     }
-    commands = [asdict(each) | {"directory": None} for each in request.specs]
+    commands = [asdict(spec) | {"directory": None} for spec in request.specs]
     said = json.dumps([commands, scripts, duration_s, request.interval_s, here.facts()], sort_keys=True)
     return hashlib.sha256(said.encode()).hexdigest()
 
 
 def _record(request: Request, duration_s: float, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    found = record(
+    recording = record(
         request.specs,
         app=request.name,
         interval_s=request.interval_s,
@@ -111,10 +109,12 @@ def _record(request: Request, duration_s: float, path: Path) -> None:
         logs=path.parent / f"{path.stem}.logs",
     )
     failed = [
-        name for name, code in zip(found.containers, found.exit_codes, strict=True) if code not in (0, None)
+        name
+        for name, code in zip(recording.containers, recording.exit_codes, strict=True)
+        if code not in (0, None)
     ]
     if failed:
         raise ScenarioError(
             f"job {request.name}: {failed[0]} failed; its output is in {path.parent / f'{path.stem}.logs'}"
         )
-    parquet.write(as_trace(found), path)
+    parquet.write(as_trace(recording), path)

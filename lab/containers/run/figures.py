@@ -16,12 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from control.services import RequestStatus
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import Price
 from lab.containers.metrics import GIB, LATENCY_QUANTILES, METRICS, MIB, UNLIMITED_BYTES
 from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Population, Series
-from twin.containers.requests.model import RequestLog, Status
+from twin.containers.requests.model import RequestLog
 from twin.containers.serverless_model import Batch, ServerlessWorkload
 from twinbed import InvariantError
 
@@ -108,7 +109,7 @@ def _requests(log: RequestLog | None, duration_s: float) -> dict[str, float]:
         return dict.fromkeys(
             ("throughput_rps", "failed_share", "latency_mean_s", *LATENCY_QUANTILES), math.nan
         )
-    answered = log.status == Status.OK
+    answered = log.status == RequestStatus.OK
     count = int(np.count_nonzero(answered))
     latency = log.latency_s[answered]
     percentiles = quantiles(latency, tuple(LATENCY_QUANTILES.values()))

@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from control.services import RequestStatus
 from lab.containers.metrics import METRICS
 from lab.containers.run.figures import Figures, recorded
 from lab.runs.metric import summary
 from twin.containers.model import EVENT_KINDS, Events, Outcome, Series, Workload
-from twin.containers.requests.model import RequestLog, RequestWorkload, Status
+from twin.containers.requests.model import RequestLog, RequestWorkload
 from twin.containers.serverless_model import ServerlessWorkload
 
 _SERIES = (
@@ -97,8 +98,8 @@ def containers(
 
 def requests(log: RequestLog, kinds: tuple[str, ...]) -> pa.Table:
     """Return one row per client request, in order of arrival: at_s (float64), kind, latency_s (float64,
-    NaN while pending), status (a `Status` in lower case)."""
-    statuses = tuple(status.name.lower() for status in Status)
+    NaN while pending), status (a `RequestStatus` in lower case)."""
+    statuses = tuple(status.name.lower() for status in RequestStatus)
     return pa.table(
         {
             "at_s": pa.array(log.at_s),

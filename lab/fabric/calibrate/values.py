@@ -1,7 +1,7 @@
-"""What was measured or assumed of a fabric, as a TOML file, and what the fabric twin takes from it.
+"""The calibrated values of a fabric, measured or assumed, as a TOML file, and what the twin takes from them.
 
-For: reading, checking and writing a fabric's calibration, and replacing single values of it. Not for: the
-form of the file (lab.ask.calibration). calibration_default.toml is the one that ships.
+For: reading, checking and writing a fabric's calibration, and replacing single values. Not for: the form
+of the file (lab.ask.calibration). calibration_default.toml ships.
 """
 
 from __future__ import annotations
@@ -11,9 +11,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from control.fabric import BfdTimers
 from lab.ask import calibration
 from lab.ask.calibration import Calibration, Value
-from twin.fabric.model import BfdTimers, Bond, ControlPlane, Delay, FastPath, QueuePair, Reroute, Stalls
+from twin.fabric.model import (
+    Bond,
+    ControlPlane,
+    Delay,
+    FastPath,
+    Handling,
+    QueuePair,
+    Reroute,
+    Scheme,
+    Stalls,
+)
 from twinbed import ScenarioError
 
 SCHEMA = 2
@@ -35,14 +46,17 @@ UNITS: Mapping[str, Mapping[str, str]] = {
 """Section → its values and their units."""
 
 Replaced = Mapping[str, Mapping[str, float]]
-"""Section → value → what it is instead."""
+"""Section → value → number that replaces it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """All that the twin takes from a calibration. rate_bps, delay_s: of an edge link, one way;
-    software_rate_bps, software_delay_s: of a host whose kernel does the overlay, one way; alpha_s: of a
-    collective's step."""
+    """Everything that the twin takes from a calibration.
+
+    rate_bps, delay_s: rate and one-way delay of a link between a host and a ToR.
+    software_rate_bps, software_delay_s: the same of a host whose kernel does the overlay.
+    alpha_s: latency of a collective's step, s.
+    """
 
     control: ControlPlane
     timers: BfdTimers
@@ -54,6 +68,10 @@ class Fabric:
     software_rate_bps: float
     software_delay_s: float
     alpha_s: float
+
+    def handling(self, scheme: Scheme) -> Handling:
+        """Return how faults are met under a scheme."""
+        return Handling(scheme, self.control, self.timers, self.bond, self.reroute)
 
 
 def load_calibration(path: str | Path | None = None) -> Calibration:
@@ -77,7 +95,7 @@ def write(calibrated: Calibration, head: str = "") -> str:
 
 
 def check(replaced: Replaced) -> Replaced:
-    """`replaced` itself; raises ScenarioError for a value that no calibration has, naming the nearest."""
+    """Return `replaced`. Raises ScenarioError for a value that no calibration has, and names the nearest."""
     known = [f"{section}.{key}" for section, units in UNITS.items() for key in units]
     for section, values in replaced.items():
         for key in values:
@@ -90,14 +108,15 @@ def check(replaced: Replaced) -> Replaced:
 
 
 def fabric(calibration: Calibration, replaced: Replaced, *, fast_path: bool = False) -> Fabric:
-    """The calibration's fabric with single values replaced; a replaced delay keeps its relative spread.
+    """Return the calibration's fabric with single values replaced. A replaced delay keeps its relative
+    spread.
 
-    fast_path: hosts have one.
+    fast_path: hosts run the fast path.
     """
     values = dict(calibration.values)
     numbers = {key: value.value for key, value in values.items()}
     numbers |= {
-        f"{section}.{key}": value for section, each in replaced.items() for key, value in each.items()
+        f"{section}.{key}": value for section, changes in replaced.items() for key, value in changes.items()
     }
 
     def delay(key: str) -> Delay:

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from control.fast_path.bfd import State
+from control.fabric import BfdState, Fault
 from lab.fabric.real.settings import Setting, What
-from testbed.fabric.model import Fabric, Fault, Injected
-from testbed.fabric.witness import Heard, Routed, Seen, Updated
+from testbed.fabric.model import Fabric, Injected
+from testbed.fabric.witness import BfdSeen, BgpSeen, RouteSeen, Seen
 
 CHAIN = {
     "near": "the host at the fault: from its detection time's end until its kernel had other routes",
@@ -47,7 +47,9 @@ def chain(
     # A lost carrier is answered before the call that took it away has returned.
     at_ns = injected.asked_ns if carrier else injected.at_ns
     other = next(each.index for each in fabric.hosts if each.index != host)
-    heard = [each for each in seen if isinstance(each, Heard) and (each.host, each.uplink) == (host, uplink)]
+    heard = [
+        each for each in seen if isinstance(each, BfdSeen) and (each.host, each.uplink) == (host, uplink)
+    ]
     last = {
         side: max(
             (each.at_ns for each in heard if each.at_host is side and each.at_ns <= at_ns), default=None
@@ -56,7 +58,7 @@ def chain(
     }
     host_ns = at_ns if carrier else _plus(last[True], detection_ns)
     tor_ns = at_ns if carrier else _plus(last[False], detection_ns)
-    down = [each for each in heard if each.at_ns > at_ns and each.state is State.DOWN]
+    down = [each for each in heard if each.at_ns > at_ns and each.state is BfdState.DOWN]
     down_ns = min((each.at_ns for each in down), default=None)
     if setting.what is What.OUT:
         host_ns = down_ns
@@ -68,7 +70,7 @@ def chain(
         (
             each.at_ns
             for each in seen
-            if isinstance(each, Updated)
+            if isinstance(each, BgpSeen)
             and each.at_ns > at_ns
             and (each.host, each.uplink) == (other, uplink)
         ),
@@ -118,7 +120,7 @@ def _changed(seen: Sequence[Seen], host: int, other: int, after_ns: int) -> int 
     times = [
         each.at_ns
         for each in seen
-        if isinstance(each, Routed) and (each.host, each.other) == (host, other) and each.at_ns > after_ns
+        if isinstance(each, RouteSeen) and (each.host, each.other) == (host, other) and each.at_ns > after_ns
     ]
     return min(times, default=None)
 

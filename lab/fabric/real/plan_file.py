@@ -12,9 +12,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from control.fabric import BfdTimers
 from lab.ask.problems import describe
 from lab.ask.strict_yaml import parse
-from testbed.fabric.model import BfdTimers, Plan
+from testbed.fabric.model import Plan
 from twinbed import ScenarioError
 
 _DEFAULT = Plan()

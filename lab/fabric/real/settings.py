@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from testbed.fabric.model import BfdTimers, Direction, Fault, FaultKind, Plan
+from control.fabric import BfdTimers, Direction, Fault, FaultKind
+from testbed.fabric.model import Plan
 
 
 class Road(StrEnum):

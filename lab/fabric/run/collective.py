@@ -1,4 +1,4 @@
-"""Collectives through faults, as nccl-tests times them. For: experiment T4's measure."""
+"""Collectives through faults, timed as nccl-tests does. For: the measurement of experiment T4."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from lab.fabric.run.measured import Measured, of_outages
 from lab.fabric.run.world import World, outages_on, plan
 from twin.fabric import interruption
 from twin.fabric.collectives import Collective, bus_bandwidth_bps, time_s
-from twin.fabric.overlay import goodput_bps
+from twin.fabric.rdma import goodput_bps
 from twin.fabric.topology import all_pairs
 
 _GBIT = 1e9
 
 
 def measure(world: World, asked: CollectiveInput) -> Measured:
-    """The operation again and again on all hosts, one flow from each host to each other that it sends to."""
+    """Repeat the operation on all hosts. Each host has one flow to each host to which it sends."""
     kind, ranks, fabric = Collective(asked.operation), world.topology.hosts, world.fabric
     rate_bps = goodput_bps(world.rate_bps, fabric.queue_pair.mtu_bytes, world.scheme)
     alone_s = float(time_s(kind, asked.message_bytes, ranks, fabric.alpha_s, rate_bps))
     faults = plan(world, asked.repeats * alone_s)
     outages = world.outages(faults)
     random = np.random.default_rng(world.measure)
-    found = interruption.series(
+    series = interruption.series(
         kind,
         asked.message_bytes,
         ranks,
@@ -39,7 +39,7 @@ def measure(world: World, asked: CollectiveInput) -> Measured:
         qp=fabric.queue_pair,
         rtt_s=world.rtt_s(0, 1),
     )
-    done = found.duration_s[~np.isnan(found.duration_s)]
+    done = series.duration_s[~np.isnan(series.duration_s)]
     metrics = {"failed": float(len(done) < asked.repeats)}
     if len(done):
         bus = bus_bandwidth_bps(kind, asked.message_bytes, ranks, done) / _GBIT

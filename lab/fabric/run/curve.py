@@ -1,6 +1,6 @@
-"""The training curve that ships: accuracy by epoch of a small CNN on self-made images.
+"""The training curve that ships: accuracy by epoch of a small CNN on synthetic images.
 
-For: reading training_curve.csv. Not for: making it (record_curve.py says how), nor stretching it in time
+For: reading training_curve.csv. Not for: recording it, nor stretching it in time
 (twin.fabric.training_curve).
 """
 
@@ -19,10 +19,10 @@ PATH = Path(__file__).with_name("training_curve.csv")
 
 @cache
 def accuracy() -> Floats:
-    """float64[epochs + 1]: test accuracy before the first epoch and after each; not to be written to."""
+    """Return float64[epochs + 1], read-only: test accuracy before the first epoch and after each."""
     table = np.loadtxt(PATH, delimiter=",", skiprows=1)
     if table.ndim != 2 or not np.array_equal(table[:, 0], np.arange(len(table))):
         raise InvariantError(f"{PATH}: expected epochs 0, 1, 2 … and their accuracy")
-    found = np.ascontiguousarray(table[:, 1])
-    found.flags.writeable = False
-    return found
+    values = np.ascontiguousarray(table[:, 1])
+    values.flags.writeable = False
+    return values

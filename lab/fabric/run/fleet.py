@@ -1,8 +1,9 @@
-"""A training fleet for weeks: what faults of its edge and hosts leave of its time, and what that costs.
+"""A training fleet for weeks: how much of its time faults of its edge and hosts leave to training, and the
+cost.
 
-For: the measure behind the fleet's economics. Not for: the fleet itself (twin.fabric.fleet). How often parts
-fail is published (traces.fault_rates); how long a path is lost comes from the same failover as every other
-measure's.
+For: the measurement behind the fleet's economics. Not for: the fleet itself (twin.fabric.fleet). Failure
+rates of parts are published (traces.fault_rates). How long a path is lost comes from the same failover as in
+every other measurement.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from control.fabric import FaultKind
 from lab.fabric.input import FleetInput
 from lab.fabric.run.measured import Measured
 from lab.fabric.run.world import World
@@ -18,21 +20,25 @@ from twin.fabric.checkpoints import Checkpointing, daly_s
 from twin.fabric.failover import gap_samples
 from twin.fabric.fleet import simulate
 from twin.fabric.fleet_model import Cause, FleetSpec
-from twin.fabric.model import Delay, FaultKind, Scheme
+from twin.fabric.model import Delay, Scheme
+from twin.fabric.rdma import Link
 from twin.fabric.topology import dual_tor
 from twin.fabric.transports import Rdma, Reconnecting
 
 _GAPS = 4096
+"""Number of gaps drawn, from which the simulation draws with replacement."""
 _ALWAYS = np.array([[0.0, 1.0]])
-"""Shares of an iteration in which flows are on the network: an upper bound."""
+"""Shares of an iteration in which flows are on the network. Always is an upper bound."""
 
 _GPUS_PER_HOST = 8
 _ATTACHMENTS_PER_TOR = 32
+"""Adapters of one uplink at a ToR."""
 _DAY_S = 86_400.0
 
 
 def measure(world: World, asked: FleetInput) -> Measured:
-    """The fleet under the run's scheme; with none an adapter has one uplink, else two, at different ToRs."""
+    """Run the fleet under the run's scheme. An adapter has one uplink without a scheme, else two to different
+    ToRs."""
     spec = _spec(world, asked)
     out = simulate(spec, world.measure)
     at_edge = np.array([cause.kind is not None for cause in spec.causes])
@@ -74,7 +80,7 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
         Cause("host", None, host * _GPUS_PER_HOST, repair),
     )
     hosts = asked.gpus // _GPUS_PER_HOST
-    # An adapter is the end of all its uplinks, so no scheme saves a job from its loss.
+    # An adapter's loss takes all its uplinks, so no scheme saves a job from it.
     fatal_per_s = hosts * host * _GPUS_PER_HOST + asked.gpus * (nic + (link if uplinks == 1 else 0.0))
     pair = world.fabric.queue_pair
     noticed_s = (pair.retry_count + 1) * pair.ack_timeout_s
@@ -93,16 +99,8 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
         flows=asked.flows,
         causes=causes,
         gaps_s=gap_samples(
-            world.scheme,
-            world.fabric.control,
-            world.fabric.timers,
-            world.asked.faults.silent,
-            _GAPS,
-            world.network,
-            bond=world.fabric.bond,
-            reroute=world.fabric.reroute,
-            spines=True,
+            world.fabric.handling(world.scheme), world.asked.faults.silent, _GAPS, world.network, spines=True
         ),
-        transport=Reconnecting() if rerouted else Rdma(pair, rate_bps=world.fabric.rate_bps),
+        transport=Reconnecting() if rerouted else Rdma(pair, Link(world.fabric.rate_bps)),
         checkpointing=Checkpointing(interval_s, asked.save_s, noticed_s, asked.init_s),
     )

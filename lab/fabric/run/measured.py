@@ -1,4 +1,4 @@
-"""What came of a fabric's run: figures and tables. For: the measures' result. Not for: computing it."""
+"""The result of a measurement: metrics and tables. For: what all measurements return. Not for: measuring."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from twin.fabric.model import Floats, Outages
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """metrics: by key of lab.fabric.metrics.METRICS, those that have a meaning; tables: by name, columns."""
+    """metrics: by key of lab.fabric.metrics.METRICS, those that have a meaning. tables: by name."""
 
     metrics: Mapping[str, float]
     tables: Mapping[str, pa.Table]
@@ -25,11 +25,11 @@ def of_outages(
     series: Mapping[str, Floats],
     more: Mapping[str, Mapping[str, Floats]] | None = None,
 ) -> Measured:
-    """A measurement with its outages, as a table and as figures, its series over time, and more tables."""
-    found = dict(metrics) | {"outages": float(len(outages.fault))}
+    """Return a measurement with its outages (metrics and a table), its series over time, and more tables."""
+    values = dict(metrics) | {"outages": float(len(outages.fault))}
     if len(outages.fault):
-        found |= {"gap_p50_s": float(np.median(outages.gap_s)), "gap_max_s": float(outages.gap_s.max())}
-    columns = {each.name: pa.array(getattr(outages, each.name)) for each in fields(outages)}
+        values |= {"gap_p50_s": float(np.median(outages.gap_s)), "gap_max_s": float(outages.gap_s.max())}
+    columns = {column.name: pa.array(getattr(outages, column.name)) for column in fields(outages)}
     tables = {"series": series} | dict(more or {})
-    plain = {name: pa.table(dict(values)) for name, values in tables.items()}
-    return Measured(found, {"outages": pa.table(columns), **plain})
+    plain = {name: pa.table(dict(columns)) for name, columns in tables.items()}
+    return Measured(values, {"outages": pa.table(columns), **plain})

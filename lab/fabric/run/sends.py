@@ -1,4 +1,4 @@
-"""RDMA sends through faults, as perftest's ib_send_lat times them. For: experiment T5's measure."""
+"""RDMA sends through faults, timed as perftest's ib_send_lat does. For: the measurement of experiment T5."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from twin.fabric import rdma
 from twin.fabric.model import Floats
 
 _LATE = 2.0
-"""A message is late beyond this multiple of the median."""
+"""A message is late if it takes more than this multiple of the median."""
 
 _THERE, _BACK = (0, 1), (1, 0)
 
 
 def measure(world: World, asked: SendsInput) -> Measured:
-    """Sends between hosts 0 and 1; a single fault is of the path there."""
+    """Send between hosts 0 and 1. A single fault hits the path from 0 to 1."""
     random = np.random.default_rng(world.measure)
     there, back = world.path(*_THERE, random), world.path(*_BACK, random)
     wire_bytes = (
@@ -29,13 +29,11 @@ def measure(world: World, asked: SendsInput) -> Measured:
     outages = world.outages(faults, np.array([_THERE, _BACK]))
     series = rdma.ping_pong(
         world.fabric.queue_pair,
-        rate_bps=world.rate_bps,
-        rtt_s=world.rtt_s(*_THERE),
+        rdma.Link(world.rate_bps, world.rtt_s(*_THERE), world.header_bytes),
         rounds=asked.messages,
         message_bytes=asked.message_bytes,
         outages=outages_on(outages, *_THERE, there),
         return_outages=outages_on(outages, *_BACK, back),
-        header_bytes=world.header_bytes,
     )
     done = series.latency_s[~np.isnan(series.latency_s)]
     metrics = {
@@ -52,12 +50,12 @@ def _latencies(done: Floats) -> dict[str, float]:
         return {}
     ordered = np.sort(done)
     ranks = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
-    found = {
+    quantiles = {
         f"latency_{key}_s": float(ordered[min(int(np.ceil(share * len(done))), len(done) - 1)])
         for key, share in ranks.items()
     }
-    late = done > _LATE * found["latency_p50_s"]
-    return found | {
+    late = done > _LATE * quantiles["latency_p50_s"]
+    return quantiles | {
         "latency_mean_s": float(done.mean()),
         "latency_max_s": float(ordered[-1]),
         "late_messages": float(late.sum()),

@@ -1,8 +1,8 @@
-"""A training job through faults: its iterations, and what it loses where it dies of one.
+"""A training job through faults: its iterations, and what it loses if it dies of a fault.
 
-For: the measure of experiments T1, T2 and T3. Not for: iterations and restarts themselves (twin.fabric.jobs,
-twin.fabric.checkpoints). A job whose connections survive every outage goes on through them; one that does not
-ends, and starts again from its last save as soon as the lost path is back.
+For: the measurement of experiments T1, T2 and T3. Not for: iterations and restarts themselves
+(twin.fabric.jobs, twin.fabric.checkpoints). A job whose connections survive every outage goes on through
+them. Any other job ends, and restarts from its last save as soon as the lost path is back.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from twin.fabric import checkpoints, jobs, training_curve
 from twin.fabric.checkpoints import Checkpointing
 from twin.fabric.jobs import Cluster, Job
 from twin.fabric.model import Floats, Outages, Scheme
-from twin.fabric.overlay import goodput_bps
+from twin.fabric.rdma import NO_OUTAGES, Link, goodput_bps, in_order
 from twin.fabric.transports import Rdma, Reconnecting, Transport
 from twinbed import ScenarioError
 
 _WATCHED = 2.0
-"""A job is watched for so many times as long as it needs undisturbed."""
+"""A job is watched for this multiple of the time that it needs undisturbed."""
 
 
 def measure(world: World, asked: TrainingInput) -> Measured:
-    """The job on the first hosts, a GPU each, its neighbours joined by a flow each."""
+    """Run the job on the first hosts, one GPU each. Neighbours are joined by one flow each."""
     job = Job(**asked.model_dump(exclude={"iterations", "epochs", "average", "jitter_cv", "checkpoint"}))
     if job.gpus > world.topology.hosts:
         raise ScenarioError(
-            f"fabric.training: {job.gpus} GPUs on {world.topology.hosts} hosts: give more hosts"
+            f"fabric.training: {job.gpus} GPUs on {world.topology.hosts} hosts: give a host per GPU"
         )
     recorded = len(curve.accuracy()) - 1
     if asked.epochs is not None and asked.epochs > recorded:
         raise ScenarioError(
-            f"fabric.training.epochs: {asked.epochs} are more than the {recorded} that were recorded"
+            f"fabric.training.epochs: {asked.epochs} is more than the {recorded} recorded epochs"
         )
     rate_bps = goodput_bps(world.rate_bps, world.fabric.queue_pair.mtu_bytes, world.scheme)
     cluster = Cluster(1, rate_bps, world.fabric.alpha_s, rate_bps, world.fabric.alpha_s)
@@ -48,11 +48,11 @@ def measure(world: World, asked: TrainingInput) -> Measured:
     transport = _transport(world)
     fatal = np.isinf(transport.stall_s(lost[:, 1] - lost[:, 0]))
     if fatal.any():
-        found, corners = _dying(world, asked, asked.iterations * usual_s, lost[fatal], until_s)
+        died, corners = _dying(world, asked, asked.iterations * usual_s, lost[fatal], until_s)
         learnt = _learnt(asked, usual_s, *corners) if corners is not None else _Learnt({}, {})
         return of_outages(
             outages,
-            found | learnt.metrics,
+            died | learnt.metrics,
             {"at_s": lost[fatal, 0], "duration_s": lost[fatal, 1] - lost[fatal, 0]},
             learnt.tables,
         )
@@ -87,20 +87,23 @@ def measure(world: World, asked: TrainingInput) -> Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Learnt:
-    """What accuracy over time adds to a run: figures, and a table of it."""
+    """Accuracy over time: its metrics, and its table."""
 
     metrics: dict[str, float]
     tables: dict[str, dict[str, Floats]]
 
 
 def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) -> _Learnt:
-    """The shipped training's accuracy at this job's times; at_s, done_s: corners of its work over time."""
+    """Return the shipped training's accuracy at this job's times.
+
+    at_s, done_s: float64[k], corners of the job's work over time, s.
+    """
     if asked.epochs is None:
         return _Learnt({}, {})
     work_s = asked.iterations * usual_s
     accuracy = curve.accuracy()[: asked.epochs + 1]
     ends_s = training_curve.epoch_ends_s(asked.epochs, work_s / asked.epochs, at_s, done_s)
-    # Where it would be at work_s to the bit, it has arrived.
+    # An epoch that ends at work_s but for rounding has ended.
     now = np.array([work_s * (1 + 1e-9)])
     done = np.isfinite(ends_s)
     return _Learnt(
@@ -113,42 +116,35 @@ def _learnt(asked: TrainingInput, usual_s: float, at_s: Floats, done_s: Floats) 
 
 
 def _lost(world: World, job: Job, outages: Outages) -> Floats:
-    """float64[m, 2], ascending, not overlapping: when some flow of the job is lost."""
+    """Return float64[m, 2], ascending and disjoint: when some flow of the job is lost, s."""
     random = np.random.default_rng(world.network.spawn(1)[0])
     ring = [(rank, (rank + 1) % job.gpus) for rank in range(job.gpus if job.gpus > 1 else 0)]
     if job.pipeline > 1 or job.tensor > 1:
-        ring += [(there, here) for here, there in ring]
-    spans = [np.empty((0, 2))]
+        ring += [(destination, source) for source, destination in ring]
+    spans = [NO_OUTAGES]
     for source, destination in dict.fromkeys(ring):
         path = world.path(source, destination, random)
         spans.append(outages_on(outages, source, destination, path))
-    rows = np.concatenate(spans)
-    merged: list[list[float]] = []
-    for begin_s, end_s in rows[np.argsort(rows[:, 0], kind="stable")].tolist():
-        if merged and begin_s <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], end_s)
-        else:
-            merged.append([begin_s, end_s])
-    return np.array(merged, np.float64).reshape(-1, 2)
+    return in_order(np.concatenate(spans))
 
 
 def _transport(world: World) -> Transport:
     if world.scheme is Scheme.REROUTE:
         return Reconnecting()
-    return Rdma(world.fabric.queue_pair, rtt_s=world.rtt_s(0, 1), rate_bps=world.rate_bps)
+    return Rdma(world.fabric.queue_pair, Link(world.rate_bps, world.rtt_s(0, 1)))
 
 
 def _dying(
     world: World, asked: TrainingInput, work_s: float, fatal: Floats, until_s: float
 ) -> tuple[dict[str, float], tuple[Floats, Floats] | None]:
-    """Figures of a job that dies of each of these outages, and is back when the path is; and the corners of
-    its work over time, if it saves."""
-    given = asked.checkpoint
-    if given is None:
+    """Return the metrics of a job that dies of each outage in `fatal` and returns with the path, and the
+    corners of its work over time if it saves."""
+    checkpoint = asked.checkpoint
+    if checkpoint is None:
         return {"failed": 1.0, "deaths": 1.0, "kept_share": 0.0}, None
     pair = world.fabric.queue_pair
     noticed_s = (pair.retry_count + 1) * pair.ack_timeout_s
-    saving = Checkpointing(given.interval_s, given.save_s, noticed_s, given.init_s)
+    saving = Checkpointing(checkpoint.interval_s, checkpoint.save_s, noticed_s, checkpoint.init_s)
     lives = checkpoints.run(saving, work_s, fatal[:, 0], fatal[:, 1], until_s=until_s)
     kept_s = float(lives.from_s[-1] + lives.kept_s[-1])
     corners = checkpoints.progress(saving, lives)
@@ -163,7 +159,8 @@ def _dying(
 
 
 def _stuck_s(at_s: Floats, done_s: Floats) -> float:
-    """The longest time in which the job came no further than it had been; corners of a polyline."""
+    """Return the longest time in which the job got no further than before, s. Work done is linear between its
+    corners."""
     longest_s, most_s, since_s = 0.0, 0.0, 0.0
     for before, after in zip(range(len(at_s) - 1), range(1, len(at_s)), strict=True):
         if done_s[after] > most_s:
@@ -175,7 +172,7 @@ def _stuck_s(at_s: Floats, done_s: Floats) -> float:
 
 
 def _means(values: Floats, group: int) -> Floats:
-    """Means of `group` values in a row; what is left at the end is left out."""
+    """Return the means of `group` consecutive values. An incomplete group at the end is left out."""
     whole = len(values) // group * group
     means: Floats = values[:whole].reshape(-1, group).mean(axis=1)
     return means

@@ -1,6 +1,6 @@
-"""A fabric scenario's words as the twin's own: topology, calibrated delays, fault plan.
+"""A fabric scenario in the twin's terms: topology, calibrated delays, fault plan.
 
-For: what every measure needs. Not for: the measures (sends.py, collective.py, …).
+For: what every measurement needs. Not for: the measurements (sends.py, collective.py, …).
 """
 
 from __future__ import annotations
@@ -9,24 +9,27 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from control.fabric import Direction, FaultKind, PlannedFault
 from lab.ask.scenario import RunSpec
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.values import Fabric
 from lab.fabric.input import FabricInput, FaultsInput, fabric_of
-from twin.fabric.ecmp import paths
 from twin.fabric.failover import failover
 from twin.fabric.faults import EdgeRates, check_faults, flapping, random_edge, round_robin
-from twin.fabric.model import Delay, Direction, Fault, FaultKind, Floats, Outages, Scheme, Topology, Whole
-from twin.fabric.overlay import wire_bytes
-from twin.fabric.topology import check, dual_tor
+from twin.fabric.model import Delay, Floats, Outages, Scheme, Topology, Whole
+from twin.fabric.rdma import wire_bytes
+from twin.fabric.topology import check, dual_tor, paths
 
 _DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What a run is about. network, measure: seeds of what the network does and of what is measured; the same
-    for every scheme, so that schemes meet the same luck as far as they draw the same."""
+    """What a run is about.
+
+    network, measure: seeds of what the network does and of what is measured. They are the same for every
+    scheme, so that schemes meet the same chance events as far as they draw the same.
+    """
 
     asked: FabricInput
     scheme: Scheme
@@ -37,17 +40,17 @@ class World:
 
     @property
     def header_bytes(self) -> int:
-        """On the wire besides a packet's payload, the overlay's own included."""
+        """Bytes on the wire besides a packet's payload, the overlay's included."""
         return wire_bytes(0, self.scheme)
 
     @property
     def rate_bps(self) -> float:
-        """Of a host's uplink, or of its kernel where that does the overlay and is slower."""
+        """Rate of a host's uplink, or of its kernel if that does the overlay and is slower, bit/s."""
         rate_bps = self.topology.rate_bps
         return min(rate_bps, self.fabric.software_rate_bps) if self._in_software else rate_bps
 
     def rtt_s(self, source: int, destination: int) -> float:
-        """Propagation there and back between two hosts."""
+        """Return the propagation time there and back between two hosts, s."""
         shared = np.intersect1d(self.topology.tor_of[source], self.topology.tor_of[destination]).size
         spine_s = 0.0 if shared else self.topology.spine_delay_s
         host_s = self.fabric.software_delay_s if self._in_software else 0.0
@@ -58,40 +61,30 @@ class World:
         return self.scheme is Scheme.THORN_SOFTWARE
 
     def path(self, source: int, destination: int, random: np.random.Generator) -> Whole:
-        """int64[3], as ecmp.paths: the path that a flow's hash picks, as good as at random; without a scheme
-        there is only the first."""
-        found = paths(self.topology, source, destination)
-        chosen: Whole = found[0 if self.scheme is Scheme.NONE else random.integers(len(found))]
+        """Return int64[3], a path as in topology.paths: one at random, as a flow's hash picks it; without a
+        scheme the first."""
+        candidates = paths(self.topology, source, destination)
+        chosen: Whole = candidates[0 if self.scheme is Scheme.NONE else random.integers(len(candidates))]
         return chosen
 
-    def outages(self, faults: list[Fault], pairs: Whole | None = None) -> Outages:
-        """What the faults do to flows between `pairs` (int64[m, 2]; None: all). Raises ScenarioError."""
-        return failover(
-            self.topology,
-            faults,
-            self.scheme,
-            self.fabric.control,
-            self.fabric.timers,
-            self.network,
-            bond=self.fabric.bond,
-            reroute=self.fabric.reroute,
-            pairs=pairs,
-        )
+    def outages(self, faults: list[PlannedFault], pairs: Whole | None = None) -> Outages:
+        """Return what the faults do to flows between `pairs` (int64[m, 2]; None: all). Raises
+        ScenarioError."""
+        return failover(self.topology, faults, self.fabric.handling(self.scheme), self.network, pairs=pairs)
 
 
-def world(spec: RunSpec) -> World:
-    """The run's world; raises ScenarioError for a topology that its scheme cannot work on."""
+def build_world(spec: RunSpec) -> World:
+    """Return the run's world. Raises ScenarioError for a topology on which its scheme cannot work."""
     asked = fabric_of(spec.scenario)
     fabric = calibration.fabric(spec.calibration, asked.values, fast_path=asked.fast_path)
-    given = asked.topology
     topology = dual_tor(
-        given.hosts,
-        tors=given.tors,
-        uplinks=given.uplinks,
+        asked.topology.hosts,
+        tors=asked.topology.tors,
+        uplinks=asked.topology.uplinks,
         rate_bps=fabric.rate_bps,
         delay_s=fabric.delay_s,
-        spines=given.spines,
-        nics=given.nics,
+        spines=asked.topology.spines,
+        nics=asked.topology.nics,
     )
     scheme = Scheme(spec.policy.name)
     check(topology, scheme)
@@ -99,9 +92,9 @@ def world(spec: RunSpec) -> World:
     return World(asked, scheme, fabric, topology, network, measure)
 
 
-def plan(world: World, lasts_s: float, *, uplink: int = 0) -> list[Fault]:
-    """The faults of a measurement that lasts so long and takes `uplink`. Raises ScenarioError for a place
-    that does not exist."""
+def plan(world: World, lasts_s: float, *, uplink: int = 0) -> list[PlannedFault]:
+    """Return the faults of a measurement that lasts lasts_s and takes `uplink`. Raises ScenarioError for a
+    place that does not exist."""
     faults, topology = world.asked.faults, world.topology
     first_s = faults.up_s if faults.at_s is None else faults.at_s
     uplink = uplink if faults.uplink is None else faults.uplink
@@ -121,7 +114,7 @@ def plan(world: World, lasts_s: float, *, uplink: int = 0) -> list[Fault]:
                 silent=faults.silent,
             )
         case "random":
-            rates = {f"{what}_per_s": often / _DAY_S for what, often in faults.per_day.items()}
+            rates = {f"{kind}_per_s": per_day / _DAY_S for kind, per_day in faults.per_day.items()}
             repair = Delay(faults.down_s, faults.down_s)
             edge = EdgeRates(repair, **rates, silent_share=float(faults.silent))
             return random_edge(topology, lasts_s, edge, world.network.spawn(1)[0])
@@ -136,22 +129,23 @@ def plan(world: World, lasts_s: float, *, uplink: int = 0) -> list[Fault]:
             )
 
 
-def _single(faults: FaultsInput, topology: Topology, at_s: float, uplink: int) -> Fault:
-    fault = Fault(
+def _single(faults: FaultsInput, topology: Topology, at_s: float, uplink: int) -> PlannedFault:
+    fault = PlannedFault(
         FaultKind(faults.what),
-        at_s,
-        faults.down_s,
-        faults.host,
-        uplink,
+        host=faults.host,
+        uplink=uplink,
         silent=faults.silent,
         one_way=None if faults.one_way is None else Direction[faults.one_way.upper()],
+        at_s=at_s,
+        down_s=faults.down_s,
     )
     check_faults(topology, [replace(fault, kind=FaultKind.PORT)])
     return replace(fault, tor=int(topology.tor_of[faults.host, uplink]))
 
 
 def outages_on(outages: Outages, source: int, destination: int, path: Whole) -> Floats:
-    """float64[k, 2], begin and end of the times in which flows between these hosts on `path` lose packets."""
-    mine = (outages.source == source) & (outages.destination == destination)
-    mine &= (outages.uplink == path[0]) & (outages.last_uplink == path[2])
-    return np.column_stack((outages.begin_s[mine], outages.end_s[mine]))
+    """Return float64[k, 2]: begin and end of the times in which flows between these hosts on `path` lose
+    packets, s."""
+    hit = (outages.source == source) & (outages.destination == destination)
+    hit &= (outages.uplink == path[0]) & (outages.last_uplink == path[2])
+    return np.column_stack((outages.begin_s[hit], outages.end_s[hit]))

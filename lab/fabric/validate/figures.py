@@ -11,18 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from control.fabric import Direction, FaultKind, PlannedFault
 from lab.fabric.real.settings import Road, Setting, What
 from lab.fabric.real.store import Measured
 from twin.fabric import probe
 from twin.fabric.failover import failover
-from twin.fabric.model import (
-    BfdTimers,
-    ControlPlane,
-    Direction,
-    Fault,
-    FaultKind,
-    Scheme,
-)
+from twin.fabric.model import ControlPlane, Handling, Scheme
 from twin.fabric.topology import dual_tor
 
 Floats = NDArray[np.float64]
@@ -62,21 +56,20 @@ def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
     topology = dual_tor(2)
     one_way = {What.OUT: Direction.OUT, What.IN: Direction.IN}.get(setting.what)
     faults = [
-        Fault(
+        PlannedFault(
             FaultKind.PORT,
-            _APART_S * turn + phase_s,
-            _DOWN_S,
             host=turn % 2,
             uplink=turn // 2 % 2,
             silent=setting.what is not What.CARRIER,
             one_way=one_way,
+            at_s=_APART_S * turn + phase_s,
+            down_s=_DOWN_S,
         )
         for turn, phase_s in enumerate(np.random.default_rng(seed).uniform(1.0, 2.0, _TWIN_FAULTS).tolist())
     ]
     used = control if setting.road is Road.FAST else replace(control, fast=None)
     network, probes = np.random.SeedSequence(seed).spawn(2)
-    timers = BfdTimers(setting.timers.interval_s, setting.timers.multiplier)
-    outages = failover(topology, faults, Scheme.THORN, used, timers, network)
+    outages = failover(topology, faults, Handling(Scheme.THORN, used, setting.timers), network)
     pairs = np.array([[0, 1], [1, 0]], np.int64)
     found = probe.probe(topology, outages, pairs, probes, flows=FLOWS, rate_per_s=RATE_PER_S)
     sides = []

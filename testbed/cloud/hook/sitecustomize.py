@@ -1,12 +1,13 @@
-"""Loaded by every Python of a profiled job, as it starts: notes when its optimizer steps, and what it trains.
+"""Loaded at the start of every Python process of a profiled job: records its optimizer steps and what it
+trains.
 
-For: scripts that know nothing of twinbed; nothing in them changes. Not for: reading what is noted
-(testbed.cloud.steps). PyTorch's own hooks are used, installed when and if the job imports it: a step's end is
-the end of `Optimizer.step` of the first optimizer that steps; the model is the first module in training that
-is called and has parameters; the batch is the first dimension of the first tensor that it is given.
+For: scripts that know nothing of twinbed and are not changed. Not for: reading the records
+(testbed.cloud.steps). It installs PyTorch's own hooks if the job imports PyTorch. A step ends when
+`Optimizer.step` of the first optimizer that steps returns. The model is the first module with parameters that
+is called in training mode. The batch is the first dimension of the first tensor that the model is given.
 
-Written to $TWINBED_STEPS: `<rank>.steps`, int64 nanoseconds of CLOCK_MONOTONIC one after the other, and
-`<rank>.json`. The site's own sitecustomize, which this one hides, is run after it.
+It writes to $TWINBED_STEPS: `<rank>.steps` holds int64 nanoseconds of CLOCK_MONOTONIC, `<rank>.json` the
+model. The site's own sitecustomize, which this one hides, runs after it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 class _Job:
-    """What is noted of this process's job."""
+    """The records of this process's job."""
 
     def __init__(self, folder: str) -> None:
         self._path = os.path.join(folder, os.environ.get("RANK", "0"))
@@ -36,7 +37,7 @@ class _Job:
         self._optimizer: object = None
 
     def stepped(self, optimizer: object, _args: Any, _kwargs: Any) -> None:
-        """After each step of any optimizer."""
+        """Record a step; called after each step of any optimizer."""
         if self._optimizer is None:
             self._optimizer = optimizer
             self._file = os.open(
@@ -46,19 +47,19 @@ class _Job:
             os.write(self._file, time.monotonic_ns().to_bytes(8, "little"))
 
     def watch_models(self, module_of_torch: Any) -> None:
-        """Until the first call of a model in training."""
+        """Record the model at its first call in training mode."""
 
         def called(module: Any, args: tuple[Any, ...]) -> None:
-            shapes = [tuple(each.shape) for each in args if hasattr(each, "shape")]
-            parameters = [each for each in module.parameters() if each.requires_grad]
+            shapes = [tuple(value.shape) for value in args if hasattr(value, "shape")]
+            parameters = [tensor for tensor in module.parameters() if tensor.requires_grad]
             if not module.training or not parameters or not shapes or not shapes[0]:
                 return
             handle.remove()
-            leaves = [type(each).__name__ for each in module.modules() if not list(each.children())]
+            leaves = [type(part).__name__ for part in module.modules() if not list(part.children())]
             model = {
                 "batch": shapes[0][0],
-                "parameters": sum(each.numel() for each in parameters),
-                "parameter_bytes": sum(each.numel() * each.element_size() for each in parameters),
+                "parameters": sum(tensor.numel() for tensor in parameters),
+                "parameter_bytes": sum(tensor.numel() * tensor.element_size() for tensor in parameters),
                 "layers": leaves,
             }
             with open(self._path + ".json.part", "w") as file:
@@ -68,12 +69,12 @@ class _Job:
         handle = module_of_torch.register_module_forward_pre_hook(called)
 
     def watch_optimizers(self, module_of_torch: Any) -> None:
-        """From now on."""
+        """Record the steps of all optimizers from now on."""
         module_of_torch.register_optimizer_step_post_hook(self.stepped)
 
 
 class _Afterwards(importlib.abc.MetaPathFinder):
-    """Calls a function once a module has been loaded."""
+    """Calls a function after a module has been loaded. functions: by the module's name."""
 
     def __init__(self, functions: dict[str, Callable[[Any], None]]) -> None:
         self._functions = functions
@@ -81,7 +82,7 @@ class _Afterwards(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Of a module that is waited for; of others nothing."""
+        """Return the spec of a module that has such a function, else None."""
         if name not in self._functions:
             return None
         function = self._functions.pop(name)
@@ -99,7 +100,7 @@ class _Afterwards(importlib.abc.MetaPathFinder):
 
 
 def _run_the_site_s_own() -> None:
-    others = [each for each in sys.path if os.path.abspath(each) != _HERE]
+    others = [folder for folder in sys.path if os.path.abspath(folder) != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:
         spec.loader.exec_module(importlib.util.module_from_spec(spec))

@@ -1,9 +1,9 @@
-"""Drives a cgroup that somebody else made (Docker, containerd, a Kubernetes pod), given by its path.
+"""A cgroup that somebody else made (Docker, containerd, a Kubernetes pod), given by its path.
 
-For: finding it in the mounted hierarchies, refusing what is not a container's group, putting its limits back
-afterwards. Not for: groups of our own (drivers.py). An attached group is never removed, and nothing in it
-is ever signalled. The limits that were found are kept in a file, too, so that they can be put back when
-their keeper was killed (leftovers.py): a trap that nobody serves would hold the container for ever.
+For: finding it in the mounted hierarchies, refusing what is not a container's cgroup, and putting its limits
+back afterwards. Not for: groups of our own (drivers.py). An attached group is never removed, and its
+processes never get a signal. The limits that were found are also kept in a file, so that they can be put back
+when their keeper was killed (leftovers.py): a trap that nobody serves would hold the container for ever.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from testbed.containers.ports import GroupGoneError
 from twinbed import BackendError, ScenarioError
 
 Found = Sequence[tuple[Path, str]]
-"""Control files and what was in them, in the order in which they are put back."""
+"""Control files and their content when they were found, in the order in which they are put back."""
 
 _FOLDER = "attached"
 _KILLER = "memory.oom_control"
@@ -38,26 +38,26 @@ _V2_FILES = ("cpu.max", "memory.max", "memory.high", "memory.swap.max")
 _FILES = {*_V2_FILES, *(name for names in _V1_FILES.values() for name in names)}
 
 
-class Attached(Group):
-    """A group that is not ours: limits and a trap as with any other; nothing is started, ended or removed."""
+class AttachedGroup(Group):
+    """A group that is not ours. It gets limits and a trap like any other; nothing in it is started, ended or
+    removed."""
 
     _keeper: _Keeper
 
     def enter(self) -> None:
-        """Refused: what runs in a group that is not ours was not started by us."""
+        """Refuse: we start no commands in a group that is not ours."""
         raise BackendError(
             f"{self.directories[0]}: is attached; start commands in a group of our own instead"
         )
 
     def send(self, number: signal.Signals) -> None:
-        """Does nothing: the processes are not ours."""
+        """Do nothing: the processes are not ours."""
 
     def restore(self) -> None:
-        """Ends the trap, puts back the limits that were found and closes the files. Idempotent.
-
-        A group that is gone is left so. Raises BackendError naming the file that could not be put back.
-        """
-        # Limits come before the trap's end, or what it holds would be killed; in v2 its end moves them again.
+        """End the trap, put the limits back that were found, and close the files. Idempotent. A group that is
+        gone needs nothing. Raises BackendError naming the file that could not be put back."""
+        # Limits are put back before the trap ends, or what it holds would be killed; in v2 its end moves
+        # them.
         self._keeper.put_back()
         self.close()
         problems = self._keeper.put_back()
@@ -66,23 +66,25 @@ class Attached(Group):
             raise problems[0]
 
     def remove(self) -> None:
-        """Restores it; the group and all in it stay."""
+        """Restore it; the group and all in it stay."""
         self.restore()
 
     def _open_doors(self) -> None:
-        """None: nobody enters."""
+        """Open nothing: nobody enters."""
 
 
-class AttachedV1(Attached, GroupV1):
+class AttachedV1(AttachedGroup, GroupV1):
     """An attached group of version 1."""
 
     def __init__(self, by_controller: Mapping[str, Path], run: str) -> None:
-        paths = [by_controller[each] / name for each, names in _V1_FILES.items() for name in names]
+        paths = [
+            by_controller[controller] / name for controller, names in _V1_FILES.items() for name in names
+        ]
         self._keeper = _Keeper(_read(paths), run)
         super().__init__(by_controller)
 
 
-class AttachedV2(Attached, GroupV2):
+class AttachedV2(AttachedGroup, GroupV2):
     """An attached group of version 2."""
 
     def __init__(self, directory: Path, run: str) -> None:
@@ -90,15 +92,19 @@ class AttachedV2(Attached, GroupV2):
         super().__init__(directory)
 
 
-def attach(path: str | Path | Mapping[str, str | Path], driver: V1 | V2, run: str | None = None) -> Attached:
-    """The group at `path`, with its limits remembered.
+def attach(
+    path: str | Path | Mapping[str, str | Path], driver: V1 | V2, run: str | None = None
+) -> AttachedGroup:
+    """Return the group at `path`, with its present limits remembered.
 
     path: in the hierarchy (`/kubepods/pod1/c1`) or under its mount point (`/sys/fs/cgroup/cpu/kubepods/…`),
-    the same in all v1 hierarchies; where it is not, one for `cpu` and one for `memory` (`cpuacct` as `cpu`
-    unless given). run: of the caller; None = a run of its own.
+    if it is the same in all v1 hierarchies; otherwise one for `cpu` and one for `memory` (`cpuacct` as `cpu`
+    unless given). run: the caller's run; None = a run of its own. A group that is attached again in a run is
+    later put back to what was found the first time.
+
     Raises ScenarioError for a path that leads outside the hierarchy or is its root, GroupGoneError where
-    there is no group (yet), BackendError for one that lacks a controller or holds this process itself, which
-    its own trap would hold. Attached again in a run, it is put back to what was found the first time.
+    there is no such group (yet), BackendError for a group that lacks a controller, or that holds this
+    process: its own trap would hold it.
     """
     run = run or ownership.new_run()
     if isinstance(driver, V2):
@@ -112,7 +118,7 @@ def attach(path: str | Path | Mapping[str, str | Path], driver: V1 | V2, run: st
 
 
 def restore_run(run: str) -> list[BackendError]:
-    """Puts back the limits that a run's killed keeper found; what could not be put back."""
+    """Put back the limits that a run's killed keeper found; return what could not be put back."""
     problems = []
     for file in files_of(run):
         problems += _put_back(_load(file))
@@ -122,23 +128,21 @@ def restore_run(run: str) -> list[BackendError]:
 
 
 def files_of(run: str) -> list[Path]:
-    """The files in which a run keeps what it found."""
+    """Return the files in which a run keeps the limits that it found."""
     return sorted((ownership.RUN_ROOT / run / _FOLDER).glob("*.json"))
 
 
 class _Keeper:
-    """What was found, in memory and in a file of the run's directory.
+    """The limits that were found, in memory and in a file of the run's directory. A file that is already
+    there is of a keeper that was killed: its content is what is put back."""
 
-    A file that is there already is of a keeper that was killed: what that one found is what is put back.
-    """
-
-    def __init__(self, found: Found, run: str) -> None:
+    def __init__(self, limits: Found, run: str) -> None:
         self._run = run
-        directory = found[0][0].parent
+        directory = limits[0][0].parent
         name = hashlib.blake2s(os.fsencode(directory), digest_size=8).hexdigest()
         self._file = ownership.make_directory(run, _FOLDER) / f"{name}.json"
         inode = directory.stat().st_ino
-        self._found: Found = _load(self._file, inode) or found
+        self._found: Found = _load(self._file, inode) or limits
         entries = [[str(path), text] for path, text in self._found]
         try:
             self._file.write_text(json.dumps({"inode": inode, "files": entries}))
@@ -171,7 +175,8 @@ def _by_controller(path: str | Path | Mapping[str, str | Path], driver: V1) -> I
 
 
 def _directory(path: str | Path, mount: Path, mounts: Sequence[Path], controller: str) -> Path:
-    """The group's directory in one hierarchy, with everything refused that is not a container's group."""
+    """Return the group's directory in one hierarchy. Raises for everything that is not a container's
+    group."""
     below = _below(path, mounts)
     directory = mount / below
     try:
@@ -192,27 +197,27 @@ def _directory(path: str | Path, mount: Path, mounts: Sequence[Path], controller
 
 
 def _below(path: str | Path, mounts: Sequence[Path]) -> Path:
-    """The path inside the hierarchy; of one under a mount point, what follows that."""
+    """Return the path inside the hierarchy; of a path under a mount point, the part after that."""
     text = str(path)
-    given = Path(text)
+    path_given = Path(text)
     if not text or not text.isprintable():
         raise ScenarioError(f"cgroup path {text!r}: expected a path such as /kubepods/pod1/c1")
-    if ".." in given.parts:
+    if ".." in path_given.parts:
         raise ScenarioError(f"cgroup path {text}: '..' is not allowed; give the path without it")
     for mount in mounts:
-        if given.is_relative_to(mount):
-            below = given.relative_to(mount)
+        if path_given.is_relative_to(mount):
+            below = path_given.relative_to(mount)
             break
     else:
-        below = given.relative_to("/") if given.is_absolute() else given
+        below = path_given.relative_to("/") if path_given.is_absolute() else path_given
     if not below.parts:
         raise ScenarioError(f"cgroup path {text}: is the root of the hierarchy; give a container's group")
     return below
 
 
 def _check_v2(directory: Path) -> None:
-    there = (directory / "cgroup.controllers").read_text().split()
-    missing = sorted({"cpu", "memory"} - set(there))
+    controllers = (directory / "cgroup.controllers").read_text().split()
+    missing = sorted({"cpu", "memory"} - set(controllers))
     if missing:
         wanted = " ".join(f"+{name}" for name in missing)
         raise BackendError(
@@ -222,29 +227,27 @@ def _check_v2(directory: Path) -> None:
 
 
 def _read(paths: Sequence[Path]) -> Found:
-    """What is in the files; those that this kernel does not have are left out."""
-    found = [(path, _value(path)) for path in paths if path.exists()]
-    if not found:
+    """Return the content of the files that this kernel has."""
+    limits = [(path, _value(path)) for path in paths if path.exists()]
+    if not limits:
         raise BackendError(f"{paths[0].parent}: has none of the files of a cgroup; give a container's group")
-    return found
+    return limits
 
 
 def _value(path: Path) -> str:
     try:
-        text = path.read_bytes()
+        content = path.read_bytes()
     except OSError as error:
         raise refused(path, "reading it", error) from error
     if path.name == _KILLER:
-        return str(field(text, b"oom_kill_disable"))
-    return text.decode().strip()
+        return str(field(content, b"oom_kill_disable"))
+    return content.decode().strip()
 
 
-def _put_back(found: Found) -> list[BackendError]:
-    """Writes what was found, twice where needed: a limit may have to wait for the one that bounds it.
-
-    The killer is the last, when what a trap held has gone on.
-    """
-    left = [each for each in found if each[0].name != _KILLER]
+def _put_back(limits: Found) -> list[BackendError]:
+    """Write limits back, twice where needed: a limit may have to wait for the one that bounds it. The OOM
+    killer is switched back last, when what a trap held has gone on."""
+    left = [entry for entry in limits if entry[0].name != _KILLER]
     problems: list[BackendError] = []
     for _ in range(2):
         problems = []
@@ -254,14 +257,14 @@ def _put_back(found: Found) -> list[BackendError]:
                 left.remove((path, text))
             else:
                 problems.append(problem)
-    killers = [_write_back(path, text) for path, text in found if path.name == _KILLER]
-    return problems + [each for each in killers if each is not None]
+    killers = [_write_back(path, text) for path, text in limits if path.name == _KILLER]
+    return problems + [entry for entry in killers if entry is not None]
 
 
 def _write_back(path: Path, text: str) -> BackendError | None:
     try:
         if path.name == "memory.max" and text != "max":
-            # The kernel would kill what does not fit.
+            # The kernel would kill processes to make the group fit.
             held = int((path.parent / "memory.current").read_text())
             if held > int(text):
                 return BackendError(f"{path}: was {text}, but {held} bytes are held now; write it back later")
@@ -274,11 +277,12 @@ def _write_back(path: Path, text: str) -> BackendError | None:
 
 
 def _load(file: Path, inode: int | None = None) -> Found:
-    """What a dead keeper found, of that very group where an inode is given; nothing that is no limit."""
+    """Return what a dead keeper found, of that very group where an inode is given, and nothing that is no
+    limit."""
     try:
-        kept = json.loads(file.read_text())
-        found = [(Path(path), str(text)) for path, text in kept["files"]]
-        same = inode is None or kept["inode"] == inode
+        notes = json.loads(file.read_text())
+        limits = [(Path(path), str(text)) for path, text in notes["files"]]
+        same = inode is None or notes["inode"] == inode
     except (OSError, ValueError, TypeError, KeyError):
         return []
-    return [(path, text) for path, text in found if path.name in _FILES] if same else []
+    return [(path, text) for path, text in limits if path.name in _FILES] if same else []

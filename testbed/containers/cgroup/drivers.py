@@ -1,8 +1,8 @@
-"""Control groups of this machine, v1 or v2, behind one small port: make, enter, read, limit, trap, remove.
+"""Finds the cgroup driver of this machine, v1 or v2; the names that everybody imports.
 
-For: finding the version that has the controllers, and the names that everybody imports. Not for: the files
-of a group (v1.py, v2.py), deciding limits (control) nor starting commands (recorder).
-Everything made here lies under `twinbed/<run>/<name>`, and nothing else is ever changed or removed.
+For: choosing the version that has the controllers. Not for: the files of a group (v1.py, v2.py), deciding
+limits (control), nor starting commands (host/). Everything made here lies under `twinbed/<run>/<name>`, and
+nothing else is ever changed or removed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 from testbed.containers.cgroup.files import CURE
 from testbed.containers.cgroup.group import (
@@ -42,38 +41,16 @@ __all__ = [
 ]
 
 
-class Driver(Protocol):
-    """Where groups are made."""
-
-    @property
-    def version(self) -> int:
-        """1 or 2."""
-        ...
-
-    @property
-    def mounts(self) -> tuple[Path, ...]:
-        """The mount points under which groups of ours may be."""
-        ...
-
-    def create(self, run: str, name: str) -> Group:
-        """An empty group `twinbed/<run>/<name>`. Raises BackendError when the kernel refuses."""
-        ...
-
-    def finish(self, run: str) -> None:
-        """Removes the run's directory, once its groups are removed, and the mark's where it is empty."""
-        ...
-
-    def sweep(self) -> list[str]:
-        """Ends and removes the groups of runs whose recorder is dead; the names of those runs."""
-        ...
+Driver = V1 | V2
+"""What makes groups on this machine."""
 
 
-def detect(proc: Path = Path("/proc/self")) -> V1 | V2:
-    """The driver for this machine: v2 where it has the cpu and memory controllers, else v1.
+def detect(proc: Path = Path("/proc/self")) -> Driver:
+    """Return the driver for this machine: v2 where it has the cpu and memory controllers, else v1.
 
-    v1 groups are made below the caller's own, so that limits on the caller hold for what it starts. v2
-    groups are made at the mount point, because a v2 group with processes cannot have groups with
-    controllers below it. Raises BackendError that says what is missing and how to get it.
+    v1 groups are made below the caller's own group, so that limits on the caller hold for what it starts. v2
+    groups are made at the mount point, because a v2 group with processes cannot have groups with controllers
+    below it. Raises BackendError that says what is missing and how to get it.
     """
     if not (proc / "mountinfo").exists():
         raise BackendError(
@@ -98,7 +75,7 @@ def detect(proc: Path = Path("/proc/self")) -> V1 | V2:
 
 
 def own_directories(proc: Path = Path("/proc/self")) -> set[Path]:
-    """The caller's own in every hierarchy that is mounted, v2 and those without our controllers too."""
+    """Return the caller's own group in every mounted hierarchy, also in v2 and where we use no controller."""
     own = _membership((proc / "cgroup").read_text())
     return {
         _below_own(place, root, own[name])
@@ -109,10 +86,11 @@ def own_directories(proc: Path = Path("/proc/self")) -> set[Path]:
 
 
 def _mounted(mountinfo: str) -> tuple[dict[str, tuple[Path, str]], list[Path], Path | None]:
-    """v1: controller → (mount point, root of the mount inside the hierarchy), and where the controllers that
-    we do not use are mounted (runc makes groups there, too); v2: its mount point.
+    """Read the mounts of cgroup hierarchies.
 
-    Of several mounts of a hierarchy the first is meant: later ones are another root's (a chroot), or hidden.
+    Returns, for v1: controller → (mount point, root of the mount inside the hierarchy); the mount points of
+    controllers that we do not use (runc makes groups there, too); and v2's mount point. The first of several
+    mounts of a hierarchy counts: later ones have another root (a chroot) or are hidden.
     """
     hierarchies: dict[str, tuple[Path, str]] = {}
     others: list[Path] = []
@@ -130,7 +108,7 @@ def _mounted(mountinfo: str) -> tuple[dict[str, tuple[Path, str]], list[Path], P
 
 
 def _mounts(mountinfo: str) -> Iterator[tuple[str, Path, str, set[str]]]:
-    """Of each mount: its kind, where it is, its root inside the file system, its options (proc(5))."""
+    """Yield each mount: its kind, its place, its root inside the file system, and its options (proc(5))."""
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
         root, point = before.split()[3:5]
@@ -139,7 +117,7 @@ def _mounts(mountinfo: str) -> Iterator[tuple[str, Path, str, set[str]]]:
 
 
 def _membership(cgroup: str) -> dict[str, str]:
-    """Controller → the caller's path in its v1 hierarchy (proc(5), /proc/PID/cgroup)."""
+    """Return controller → the caller's path in its v1 hierarchy (proc(5), /proc/PID/cgroup)."""
     paths: dict[str, str] = {}
     for line in cgroup.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -148,7 +126,8 @@ def _membership(cgroup: str) -> dict[str, str]:
 
 
 def _below_own(mount: Path, root: str, own: str) -> Path:
-    """The caller's own directory, or the mount point where the mount does not show it (a namespace)."""
+    """Return the caller's own directory, or the mount point where the mount does not show it (a
+    namespace)."""
     directory = mount / os.path.relpath(own, root)
     return directory if ".." not in directory.parts and directory.is_dir() else mount
 

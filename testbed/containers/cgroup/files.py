@@ -1,7 +1,7 @@
 """Control files of a cgroup that stay open, and what a refusal of the kernel means.
 
-For: reading and writing one file by `pread` and `pwrite`, many times a second. Not for: what is in the files
-(v1.py, v2.py).
+For: reading and writing one file by `pread` and `pwrite`, many times a second. Not for: what the files
+contain (v1.py, v2.py).
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ _BUSY = (errno.EBUSY, errno.EAGAIN)
 
 
 class ControlFile:
-    """One file, opened at once. Raises BackendError naming it, GroupGoneError where its cgroup is gone."""
+    """One open file. Raises BackendError naming the file, GroupGoneError where its cgroup is gone."""
 
     __slots__ = ("_descriptor", "path")
 
     def __init__(self, path: Path, flags: int = os.O_RDONLY) -> None:
         self.path = path
         try:
-            self._descriptor = _open(path, flags | os.O_CLOEXEC)
+            self._descriptor = open_file(path, flags | os.O_CLOEXEC)
         except OSError as error:
             raise refused(path, "opening it", error) from error
 
     @property
     def descriptor(self) -> int:
-        """−1 once it is closed."""
+        """The file descriptor, −1 once it is closed."""
         return self._descriptor
 
     def read(self) -> bytes:
-        """What the kernel says now."""
+        """Return the content now."""
         try:
             return os.pread(self._descriptor, _MAX_FILE_BYTES, 0)
         except OSError as error:
             raise refused(self.path, "reading it", error) from error
 
     def write(self, text: str) -> None:
-        """Writes a value; the kernel takes it before this returns."""
+        """Write a value; it is in force when this returns."""
         if not self.try_write(text):
             raise BackendError(f"{self.path}: writing {text!r} was refused (busy); try again later")
 
     def try_write(self, text: str) -> bool:
-        """Writes a value; False where the kernel could not free what it would take (EBUSY, EAGAIN)."""
+        """Write a value; return False where the kernel cannot free enough memory for it (EBUSY, EAGAIN)."""
         try:
             os.pwrite(self._descriptor, f"{text}\n".encode(), 0)
         except OSError as error:
@@ -60,14 +60,15 @@ class ControlFile:
         return True
 
     def close(self) -> None:
-        """Idempotent. What is read or written afterwards is refused, and never reaches another file."""
+        """Close it. Later reads and writes are refused, and never reach another file. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
-def _open(path: Path, flags: int) -> int:
-    """Ten files a group are more than the 1,024 that a process may open by default: it takes all it may."""
+def open_file(path: Path, flags: int) -> int:
+    """Open a file, with a higher limit of open files where that is needed and allowed. Ten files a group
+    exceed the 1,024 that a process may open by default."""
     try:
         return os.open(path, flags)
     except OSError as error:
@@ -79,7 +80,7 @@ def _open(path: Path, flags: int) -> int:
 
 
 def field(text: bytes, key: bytes) -> int:
-    """The number after `key` in a file of `key number` lines; 0 where the kernel does not count it."""
+    """Return the number after `key` in a file of `key number` lines; 0 where the kernel does not count it."""
     start = (b"\n" + text).find(b"\n" + key + b" ")
     if start < 0:
         return 0
@@ -87,22 +88,25 @@ def field(text: bytes, key: bytes) -> int:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file that is not kept open. Raises as ControlFile does."""
+    """Write a file that is not kept open. Raises as ControlFile does."""
     try:
         path.write_text(text)
     except OSError as error:
         raise refused(path, f"writing {text!r}", error) from error
 
 
-def refused(path: Path, what: str, error: OSError) -> BackendError:
-    """The error of ours for one of the kernel's, with its cure."""
+def refused(path: Path, action: str, error: OSError) -> BackendError:
+    """Return our error for an error of the kernel, with its cure."""
     if error.errno == errno.ENODEV or (error.errno == errno.ENOENT and not path.parent.exists()):
-        return GroupGoneError(
-            f"{path.parent}: the cgroup is gone, somebody removed it; start its container again"
-        )
+        return gone(path.parent)
     cure = {
         errno.ENOENT: "this kernel, or a group above, does not give the group that controller",
         errno.EMFILE: "raise the limit of open files (ulimit -n)",
         errno.EINVAL: "a group above it allows less: raise that one's limit first",
     }.get(error.errno or 0, CURE)
-    return BackendError(f"{path}: {what} was refused ({error.strerror}); {cure}")
+    return BackendError(f"{path}: {action} was refused ({error.strerror}); {cure}")
+
+
+def gone(directory: Path | str) -> GroupGoneError:
+    """Return the error of a cgroup that was removed under us."""
+    return GroupGoneError(f"{directory}: the cgroup is gone, somebody removed it; start its container again")

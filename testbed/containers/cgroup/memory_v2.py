@@ -1,8 +1,9 @@
-"""The memory of a v2 group: its limit, with or without room for a trap, and never a kill by our own write.
+"""The memory limit of a v2 group, with or without room for a trap; our own writes never kill.
 
 For: `memory.max`, `memory.high`, `memory.swap.max` and `memory.reclaim` of one group. Not for: when to change
-them (control) nor being told of tasks at the limit (oom_trap.py). Source: cgroup-v2.rst of the kernel:
-a write of memory.max below the charge reclaims and then *kills* until the group fits.
+them (control), nor being told of tasks at the limit (oom_trap.py). Source:
+Documentation/admin-guide/cgroup-v2.rst of the kernel: a write of memory.max below the charge reclaims, and
+then *kills* until the group fits.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from testbed.containers.cgroup.files import ControlFile, field
 from testbed.containers.cgroup.group import NO_LIMIT_BYTES, whole_pages
 
 HEADROOM_BYTES = 16 << 20
-"""From the trap line to where the kernel kills. With 2 MiB a held task was killed after 2 s, with 10 MiB it
-was held for longer than 25 s (kernel 6.1)."""
+"""Bytes from the limit, where the trap acts, to the line where the kernel kills. With 2 MiB a held task was
+killed after 2 s; with 10 MiB it was held for longer than 25 s (kernel 6.1)."""
 
 Open = Callable[[Path, int], ControlFile]
 OpenWhereCounted = Callable[[Path, int], ControlFile | None]
 
 
 class MemoryV2:
-    """One group's lines. `open_` and `open_where_counted` open files that the group closes."""
+    """One group's memory lines, which its trap (oom_trap.TrapV2) moves. directory: the group's; open_,
+    open_where_counted: open files that the group closes."""
 
     def __init__(self, directory: Path, open_: Open, open_where_counted: OpenWhereCounted) -> None:
         self._charge = open_(directory / "memory.current", os.O_RDONLY)
@@ -34,22 +36,22 @@ class MemoryV2:
         self._events = open_(directory / "memory.events", os.O_RDONLY)
         self._armed = False
         self._kills_before: int | None = None
-        found = self._max.read().strip()
-        self.limit_bytes = NO_LIMIT_BYTES if found == b"max" else int(found)
+        limit = self._max.read().strip()
+        self.limit_bytes = NO_LIMIT_BYTES if limit == b"max" else int(limit)
 
     def charged_bytes(self) -> int:
-        """What counts against the limit now, page cache included."""
+        """Return what counts against the limit now, page cache included, bytes."""
         return int(self._charge.read())
 
     def set_limit(self, limit_bytes: int) -> int:
-        """The limit in force: never below what the group holds after reclaiming."""
+        """Set the limit and return the one in force: never below what the group holds after reclaiming."""
         wanted = whole_pages(limit_bytes)
         raising = wanted >= self.limit_bytes
         if not raising:
             wanted = min(self.limit_bytes, max(wanted, self._reclaim_to(wanted)))
         if self._swap is not None:
             self._swap.write("0")
-            # Once is enough: this is on the road of every grant.
+            # Once is enough, and every grant would pay for it.
             self._swap = None
         if not self._armed:
             self._max.write(_text(wanted))
@@ -62,28 +64,29 @@ class MemoryV2:
         return wanted
 
     def arm(self) -> None:
-        """See oom_trap.Lines."""
+        """Make the limit the line where tasks are slowed down, with room above it before any is killed."""
         self._max.write(_text(_above(self.limit_bytes)))
         self._high.write(_text(self.limit_bytes))
         self._armed = True
 
     def disarm(self) -> None:
-        """See oom_trap.Lines. A group that is above its limit keeps what it holds, and no more."""
+        """Make the limit the line where tasks are killed again. A group that is above its limit keeps what it
+        holds, and gets no more."""
         self._armed, self._kills_before = False, None
         self.limit_bytes = max(self.limit_bytes, self._reclaim_to(self.limit_bytes))
         self._max.write(_text(self.limit_bytes))
         self._high.write("max")
 
     def exceeded(self) -> bool:
-        """See oom_trap.Lines."""
+        """Return whether more than the limit is charged now. Ends an enforcement that has killed."""
         if self._kills_before is not None and self._kills() > self._kills_before:
             self._kills_before = None
             self._max.write(_text(_above(self.limit_bytes)))
         return self.charged_bytes() > self.limit_bytes
 
     def enforce(self) -> None:
-        """See oom_trap.Lines. The write may find room yet, charges that a CPU keeps in stock: then the kill
-        comes with the next page."""
+        """Let the kernel kill at the limit, until it has killed or the limit is set anew. The write may still
+        find room, in charges that a CPU keeps in stock: then the kernel kills at the next page."""
         self._kills_before = self._kills()
         self._max.write(_text(self.limit_bytes))
 
@@ -91,7 +94,8 @@ class MemoryV2:
         return field(self._events.read(), b"oom_kill")
 
     def _reclaim_to(self, limit_bytes: int) -> int:
-        """Reclaims what is above the limit as far as it goes (since kernel 5.19); what is charged then."""
+        """Reclaim what is above the limit as far as possible (since kernel 5.19); return what is charged
+        then, bytes."""
         excess = self.charged_bytes() - limit_bytes
         if excess > 0 and self._reclaim is not None:
             self._reclaim.try_write(str(excess))

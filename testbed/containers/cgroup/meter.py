@@ -1,8 +1,8 @@
-"""One container's counters as a poll reads them: three small files kept open, parsed by position.
+"""One container's counters as a poll reads them: small files kept open, parsed by position.
 
-For: what is read for every container in every period, for whichever version of cgroups the directories are
-of. Not for: limits (drivers.py). Sources as in drivers.py; oom_kill counts in v1's memory.oom_control and
-v2's memory.events.
+For: what is read for every container in every period, for either version of cgroups. Not for: limits (v1.py,
+v2.py). Sources: Documentation/admin-guide/cgroup-v1/{cpuacct,memory}.rst, cgroup-v2.rst and
+scheduler/sched-bwc.rst of the kernel. oom_kill counts in v1's memory.oom_control and in v2's memory.events.
 """
 
 from __future__ import annotations
@@ -13,17 +13,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from testbed.containers.cgroup.files import gone, open_file
 from testbed.containers.ports import GroupGoneError
 
 _SMALL_BYTES = 448
-"""More than there is in any of these files; with Python's own head it fits what Python keeps for small
-objects, which is quicker to have than what it must ask the C library for."""
+"""Bytes read of a small file: more than any of them has. With Python's own head this fits what Python keeps
+for small objects, which is quicker to get than memory from the C library."""
+
 _STAT_BYTES = 16_384
+"""Bytes read of memory.stat and /proc/vmstat: more than they have."""
+
+_CACHE_REFRESH = 10
+"""Reads between two looks at memory.stat, which costs ten times what the other files do."""
 
 
 class Reading(NamedTuple):
-    """Of a group, at one moment. Since it was made: CFS periods elapsed and throttled, throttled time and CPU
-    time (ns); now: what counts against its memory limit, page cache included (bytes)."""
+    """A group's counters at one moment. nr_periods, nr_throttled: CFS periods elapsed and throttled since the
+    group was made; throttled_ns, cpu_ns: throttled time and CPU time since then, ns; charged_bytes: what
+    counts against the memory limit now, page cache included."""
 
     nr_periods: int
     nr_throttled: int
@@ -33,20 +40,20 @@ class Reading(NamedTuple):
 
 
 class Meter:
-    """Reads the group that has these directories (one per v1 hierarchy, one in v2).
+    """Reads the group that has these directories (one per v1 hierarchy, one in v2). reads: where in the
+    refresh of the page cache it begins, so that many groups do not refresh at once. Every method raises
+    GroupGoneError once the group was removed. What the kernel does not count is 0."""
 
-    Every method raises GroupGoneError once the group was removed. What the kernel does not count is 0.
-    """
-
-    def __init__(self, directories: Sequence[Path]) -> None:
+    def __init__(self, directories: Sequence[Path], reads: int = 0) -> None:
         self._name = str(directories[0])
         self._descriptors: list[int] = []
+        self._reads, self._inactive_bytes = reads, 0
         self._stat = self._open(directories, "cpu.stat")
-        self._v1 = any((each / "cpuacct.usage").exists() for each in directories)
+        self._v1 = any((directory / "cpuacct.usage").exists() for directory in directories)
         self._memory = self._open(directories, "memory.usage_in_bytes" if self._v1 else "memory.current")
         self._memory_stat = self._open(directories, "memory.stat")
         self._cache_key = b"\ntotal_inactive_file " if self._v1 else b"\ninactive_file "
-        # Which line a field is in does not change for as long as the kernel runs.
+        # The line that a field is in does not change for as long as the kernel runs.
         words = _pread(self._stat, self._name).split()
         self._periods, self._throttles = _after(words, b"nr_periods"), _after(words, b"nr_throttled")
         if self._v1:
@@ -57,11 +64,11 @@ class Meter:
             self._throttled = _after(words, b"throttled_usec")
 
     def nr_periods(self) -> int:
-        """CFS periods elapsed, and nothing else: the cheapest way to see one end."""
+        """Return the CFS periods elapsed: the cheapest way to see one end."""
         return int((*_pread(self._stat, self._name).split(), b"0")[self._periods])
 
     def read(self) -> Reading:
-        """All of them now, the counters of CPU first."""
+        """Return all counters now. The CPU counters are read first."""
         # In one piece, without a function in between: this is done for each container in each period.
         try:
             words = os.pread(self._stat, _SMALL_BYTES, 0).split()
@@ -80,18 +87,26 @@ class Meter:
                 int(os.pread(self._memory, _SMALL_BYTES, 0)),
             )
         except OSError as error:
-            raise _removed(self._name, error) from error
+            raise gone(self._name) from error
 
     def charged_bytes(self) -> int:
-        """What counts against the memory limit, page cache included."""
+        """Return what counts against the memory limit, page cache included, bytes."""
         return int(_pread(self._memory, self._name))
 
     def inactive_file_bytes(self) -> int:
-        """Page cache that the kernel would drop first; this file costs ten times what the others do."""
+        """Return the page cache that the kernel would drop first, bytes."""
         return _field(b"\n" + _pread(self._memory_stat, self._name, _STAT_BYTES), self._cache_key)
 
+    def recent_inactive_file_bytes(self) -> int:
+        """Return the same, read anew only once in _CACHE_REFRESH calls."""
+        if self._reads % _CACHE_REFRESH == 0:
+            self._inactive_bytes = self.inactive_file_bytes()
+        self._reads += 1
+        return self._inactive_bytes
+
     def close(self) -> None:
-        """Idempotent."""
+        """Close the files. What is read afterwards is refused, and never reaches another file. Idempotent."""
+        self._stat = self._memory = self._memory_stat = self._usage = -1
         while self._descriptors:
             os.close(self._descriptors.pop())
 
@@ -106,29 +121,29 @@ class Meter:
 
 
 class AnyOomKills:
-    """Whether the kernel's OOM killer has ended anything on this machine: one file instead of everybody's."""
+    """Tells whether the kernel's OOM killer acted on this machine: one file instead of every container's."""
 
     def __init__(self, vmstat: Path = Path("/proc/vmstat")) -> None:
         self._descriptor = os.open(vmstat, os.O_RDONLY | os.O_CLOEXEC)
         self._seen = self._before = -1
 
     def lately(self) -> bool:
-        """Since the last but one time that this was asked: the machine's counter moves before the group's.
-        Always where this kernel does not count it."""
+        """Return whether it has killed since the last call but one, and True where the kernel does not count.
+        One call more than the last, because the machine's counter moves before the group's."""
         text = os.pread(self._descriptor, _STAT_BYTES, 0)
         before, self._before = self._before, self._seen
         self._seen = _field(text, b"\noom_kill ")
         return self._seen != before or b"\noom_kill " not in text
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file. Idempotent."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 class OomKills:
-    """How many processes the kernel's OOM killer has ended in a group. Raises as Meter does."""
+    """Counts the processes that the kernel's OOM killer ended in a group. Raises as Meter does."""
 
     def __init__(self, directories: Sequence[Path]) -> None:
         self._name = str(directories[0])
@@ -138,7 +153,7 @@ class OomKills:
         self.grew()
 
     def grew(self) -> bool:
-        """Whether there were more since this was last asked, or since it was made."""
+        """Return whether there were more since this was last asked, or since it was made."""
         text = _pread(self._descriptor, self._name)
         # Compared before it is parsed: it hardly ever changes, and is read as often as the counters.
         if text == self._text:
@@ -148,39 +163,35 @@ class OomKills:
         return self._seen > before
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the file. Idempotent."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def _open(directories: Sequence[Path], *names: str) -> int:
-    """The first of these files that is in one of the directories."""
+    """Open the first of these files that one of the directories has."""
     for name in names:
-        for each in directories:
+        for directory in directories:
             with suppress(FileNotFoundError, NotADirectoryError):
-                return os.open(each / name, os.O_RDONLY | os.O_CLOEXEC)
-    raise GroupGoneError(f"{directories[0]}: has no {names[0]}; the cgroup was removed")
+                return open_file(directory / name, os.O_RDONLY | os.O_CLOEXEC)
+    raise gone(directories[0])
 
 
 def _pread(descriptor: int, name: str, size: int = _SMALL_BYTES) -> bytes:
     try:
         return os.pread(descriptor, size, 0)
     except OSError as error:
-        raise _removed(name, error) from error
-
-
-def _removed(name: str, error: OSError) -> GroupGoneError:
-    return GroupGoneError(f"{name}: was removed ({error.strerror})")
+        raise gone(name) from error
 
 
 def _after(words: list[bytes], key: bytes) -> int:
-    """Where the word after `key` is; −1, where a reader appends 0, if there is none."""
+    """Return the place of the word after `key`; −1, where readers append 0, if there is none."""
     return words.index(key) + 1 if key in words else -1
 
 
 def _field(text: bytes, key: bytes) -> int:
-    """The number after `key`; 0 where the kernel does not count it."""
+    """Return the number after `key`; 0 where the kernel does not count it."""
     start = text.find(key)
     if start < 0:
         return 0

@@ -1,7 +1,7 @@
-"""Holds the tasks of a group at its memory limit, says so, and lets them go on when the limit is raised.
+"""Holds the tasks of a group at its memory limit, reports them, and lets them go on when the limit is raised.
 
-For: the trap of either cgroup version, without code in the kernel. Not for: what is granted (control) nor the
-limits themselves (v1.py, memory_v2.py). The versions promise different things: see each class.
+For: the trap of either cgroup version, without code in the kernel. Not for: what is granted (control), nor
+the limits themselves (v1.py, memory_v2.py). The two versions promise different things: see each class.
 Sources: Documentation/admin-guide/cgroup-v1/memory.rst (10. OOM control), cgroup-v2.rst (memory.high,
 memory.events), inotify(7).
 """
@@ -13,14 +13,14 @@ import os
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from testbed.containers.cgroup.files import ControlFile, field, refused, write
+from testbed.containers.cgroup.memory_v2 import MemoryV2
 from testbed.containers.ports import GroupGoneError
 from twinbed import BackendError
 
 SURRENDER_TIMEOUT_S = 0.1
-"""How long a surrender waits for the kernel's killer before the trap is armed again."""
+"""How long a surrender waits for the OOM killer before the trap is armed again, s."""
 
 _POLL_S = 0.0002
 _IN_MODIFY = 0x2
@@ -29,11 +29,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class TrapV1:
-    """Version 1: `memory.oom_control` set to 1, and an eventfd registered with `cgroup.event_control`.
+    """The trap of version 1: `memory.oom_control` is 1, and an eventfd is registered with
+    `cgroup.event_control`.
 
-    A task that needs a page beyond the limit sleeps in its page fault until memory is freed or the limit
-    raised, however long that takes; none is killed. Only charges of page faults are held: a `fork` or a write
-    to a socket gets ENOMEM. A task that is killed meanwhile dies.
+    A task that needs a page beyond the limit sleeps in its page fault until memory is freed or the limit is
+    raised, however long that takes; none is killed. Only charges of page faults are held: a `fork`, or a
+    write to a socket, gets ENOMEM. A held task that is killed dies.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -56,16 +57,14 @@ class TrapV1:
         return self._descriptor
 
     def held(self) -> bool:
-        """Drains the descriptor and says whether tasks are held now."""
+        """Drain the descriptor and return whether tasks are held now."""
         with suppress(BlockingIOError):
             os.eventfd_read(self._descriptor)
         return field(self._control.read(), b"under_oom") == 1
 
     def surrender(self) -> None:
-        """Hands the held tasks to the kernel's OOM killer, and arms the trap again once it has killed.
-
-        Waits at most SURRENDER_TIMEOUT_S for that. Who still needs memory then is held, and reported anew.
-        """
+        """Hand the held tasks to the OOM killer, and arm the trap again once it has killed. Waits at most
+        SURRENDER_TIMEOUT_S for that. Tasks that still need memory then are held and reported again."""
         kills = field(self._control.read(), b"oom_kill")
         self._control.write("0")
         deadline = time.monotonic() + SURRENDER_TIMEOUT_S
@@ -74,7 +73,7 @@ class TrapV1:
         self._control.write("1")
 
     def close(self) -> None:
-        """Ends the trap; the killer acts as it did before. Idempotent."""
+        """End the trap; the OOM killer acts as it did before. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
@@ -87,33 +86,18 @@ class TrapV1:
             self._control.close()
 
 
-class Lines(Protocol):
-    """The two memory lines of a v2 group (memory_v2.py)."""
-
-    def arm(self) -> None:
-        """The limit becomes the line where tasks are slowed down, with room above it before any is killed."""
-
-    def disarm(self) -> None:
-        """The limit is again the line where tasks are killed."""
-
-    def exceeded(self) -> bool:
-        """Whether more than the limit is charged now. Ends an enforcement that has killed."""
-
-    def enforce(self) -> None:
-        """From here on the kernel kills at the limit, until it has or the limit is set anew."""
-
-
 class TrapV2:
-    """Version 2: `memory.high` is the limit, `memory.max` lies above it, inotify watches `memory.events`.
+    """The trap of version 2: `memory.high` is the limit, `memory.max` lies above it, inotify watches
+    `memory.events`.
 
-    Version 2 cannot hold a task. One that charges beyond the limit gets its page, and is then put to sleep
-    on its way back to user space, the longer the further the group is above the line (2 s at most, then
-    again). So, unlike version 1: the limit is exceeded, by up to memory_v2.HEADROOM_BYTES; a raise is
-    felt when the current sleep is over, not at once; and a group that is left without a raise creeps up to
-    memory.max, in half a minute or so, and is killed there. Figures and alternatives: docs/decisions/0011.
+    Version 2 cannot hold a task. A task that charges beyond the limit gets its page, and is put to sleep on
+    its way back to user space: the further the group is above the line, the longer (at most 2 s, then again).
+    So three things differ from version 1. The limit is exceeded, by up to memory_v2.HEADROOM_BYTES. A raise
+    is felt when the present sleep is over, not at once. A group that gets no raise creeps up to memory.max,
+    in about half a minute, and is killed there. Figures and alternatives: docs/decisions/0011.
     """
 
-    def __init__(self, lines: Lines, events: Path) -> None:
+    def __init__(self, lines: MemoryV2, events: Path) -> None:
         self._lines = lines
         self._descriptor = _watch(events)
         try:
@@ -128,21 +112,18 @@ class TrapV2:
         return self._descriptor
 
     def held(self) -> bool:
-        """Drains the descriptor and says whether the group is above its limit now."""
+        """Drain the descriptor and return whether the group is above its limit now."""
         with suppress(BlockingIOError):
             os.read(self._descriptor, _EVENTS_BYTES)
         return self._lines.exceeded()
 
     def surrender(self) -> None:
-        """Lets the kernel's OOM killer act at the limit.
-
-        The trap is armed again once it has, which is an event of its own, to be answered by `held`; or when
-        the limit is set anew.
-        """
+        """Let the OOM killer act at the limit. The trap is armed again once it has killed, which is an event
+        of its own and read by `held`, or when the limit is set anew."""
         self._lines.enforce()
 
     def close(self) -> None:
-        """Ends the trap: beyond the limit the kernel kills again. Idempotent."""
+        """End the trap: beyond the limit the kernel kills again. Idempotent."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor < 0:
             return
@@ -152,7 +133,7 @@ class TrapV2:
 
 
 def _watch(path: Path) -> int:
-    """An inotify descriptor that is readable when the kernel changed the file."""
+    """Return an inotify descriptor that becomes readable when the kernel changed the file."""
     descriptor: int = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     if descriptor < 0:
         error = OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -1,13 +1,14 @@
 """Telemetry without kernel code: each container's counters are read right after its own CFS period ended.
 
-For: period records on any kernel with cgroups. Not for: deciding or writing anything. CPU in cores,
-memory in bytes, times in nanoseconds of CLOCK_MONOTONIC.
+For: period records on any kernel with cgroups. Not for: deciding or writing anything. CPU in cores, memory in
+bytes, times in nanoseconds of CLOCK_MONOTONIC.
 
-A group's periods end at a phase of their own, which stays (kernel/sched/core.c, `cfs_b->period_timer`; it
-is learnt once from when nr_periods grows). Reading and writing right after that end is what keeps a record
-about one period and a quota write from refilling one that is half over. Groups whose ends lie close
-together are read together, at the latest of their ends. Idle groups have no periods; their records are made
-up. What is left of a quota is what was not used of it, and nothing where the group was throttled.
+A group's periods end at a phase of their own, which stays the same (kernel/sched/core.c,
+`cfs_b->period_timer`); it is learnt once, from the moment when nr_periods grows. Reading and writing right
+after that end keeps each record about one period, and keeps a quota write from refilling a period that is
+half over. Groups whose periods end close together are read together, at the latest of these ends. Idle groups
+have no periods; their records are made up. The unused part of a quota is the quota less the usage, and 0
+where the group was throttled. Source: Documentation/scheduler/sched-bwc.rst of the kernel.
 """
 
 from __future__ import annotations
@@ -24,32 +25,33 @@ from testbed.containers.ports import GroupGoneError, LimitedGroup, Records
 
 SLOT_NS_PER_GROUP = 100_000
 SLOT_MOST_NS = 10_000_000
-"""Ends at most this far apart are served together: about ten times a period, however many groups there are,
-and each eleven of them within 1.1 ms. Twice as often cost a third more CPU with 100 groups; half as often, a
-quota write would add much to what the new period has used already."""
+"""Period ends at most this far apart are served together, ns: so many per group, and at most so many in all.
+
+A period then has about ten slots, however many groups there are. Twice as many slots cost a third more CPU
+with 100 groups; with half as many, a quota write would come after much of the new period was used."""
 
 MARGIN_NS = 200_000
-"""After an end, so that the kernel's own timer has been served by then."""
+"""Wait after a period's end, ns: the kernel's own timer has been served by then."""
 
 PROBE_NS = 500_000
-"""Between two looks at nr_periods while phases are learnt."""
+"""Time between two looks at nr_periods while phases are learnt, ns."""
 
 _SHARP_NS = 3_000_000
+"""A phase is trusted when two looks this close together, ns, saw a period end between them."""
+
 _PATIENCE = 3
-_CACHE_REFRESH = 10
+"""After so many attempts a phase is taken that was not seen sharply."""
+
 _NEVER_NS = 1 << 62
 _INF = float("inf")
 
-_Row = tuple[int, int, int, float, float, float, float, bool, bool]
-"""Of a container: id, end_ns and memory_bytes; quota, unused, usage and throttled_s; throttled and idle."""
+Row = tuple[int, int, int, float, float, float, float, bool, bool]
+"""One record: id, end_ns, memory_bytes; quota, unused, usage, throttled_s; throttled, idle (see Records)."""
 
 
 class Polling:
-    """`ports.TelemetrySource` over cgroup files. period_s: the groups' CFS period.
-
-    clock: nanoseconds, monotonic. lost: periods that ended unread and are part of the next record, which
-    then is the mean of all of them.
-    """
+    """`ports.TelemetrySource` over cgroup files. period_s: the groups' CFS period, s; clock: nanoseconds,
+    monotonic. lost: periods that ended unread; the next record is the mean of them and its own."""
 
     descriptor = -1
 
@@ -68,175 +70,176 @@ class Polling:
 
     @property
     def gone(self) -> Ids:
-        """As the port says."""
+        """See TelemetrySource."""
         return np.array(self._gone, np.int64) if self._gone else NO_IDS
 
     @property
     def settled(self) -> bool:
-        """No phase is being learnt now."""
+        """Whether no phase is being learnt now."""
         return not self._learners
 
     def add(self, ids: Ids, groups: Sequence[LimitedGroup]) -> None:
-        """As the port says. A group that is removed already is reported as gone by the next `collect`."""
+        """See TelemetrySource. A group that is removed already is reported as gone by the next `collect`."""
         now_ns = self._clock()
         if not self._watched:
             self._served_ns = now_ns
         for number, group in zip(ids.tolist(), groups, strict=True):
             try:
-                each = _Watched(number, group, now_ns)
+                container = _Watched(number, group, now_ns)
             except GroupGoneError:
                 self._missing.append(number)
                 continue
-            self._watched[number] = each
-            self._learn(each, now_ns)
+            self._watched[number] = container
+            self._learn(container, now_ns)
         self._arrange()
 
     def remove(self, ids: Ids) -> None:
-        """As the port says."""
+        """See TelemetrySource."""
         for number in ids.tolist():
-            each = self._watched.pop(number, None)
-            if each is not None:
-                each.meter.close()
-        self._learners = [each for each in self._learners if each.number in self._watched]
+            container = self._watched.pop(number, None)
+            if container is not None:
+                container.meter.close()
+        self._learners = [container for container in self._learners if container.number in self._watched]
         self._arrange()
 
     def due_ns(self) -> int:
-        """As the port says: the next slot's end, or the next look at what is being learnt."""
+        """See TelemetrySource: the next slot's end, or the next look at what is being learnt."""
         return min(self._slots[0][0], self._probe_due_ns) if self._slots else self._probe_due_ns
 
     def collect(self, now_ns: int) -> Records:
-        """As the port says."""
+        """See TelemetrySource."""
         self._gone, self._missing = self._missing, []
         self._served_ns = now_ns
-        rows: list[_Row] = []
+        rows: list[Row] = []
         known: Ids | None = None
         slots = self._slots
         while slots and slots[0][0] <= now_ns:
             _, place, slot = slots[0]
             known = None if rows else slot.ids
-            for each in slot.members:
-                self._poll(each, now_ns, rows)
+            for container in slot.members:
+                self._poll(container, now_ns, rows)
             heapreplace(slots, (self._next_ns(slot.offset_ns, now_ns), place, slot))
         if now_ns >= self._probe_due_ns:
             self._probe()
         if self._gone:
             self.remove(np.array(self._gone, np.int64))
-        return _records(rows, known)
+        return as_records(rows, known)
 
     def close(self) -> None:
-        """As the port says."""
-        for each in self._watched.values():
-            each.meter.close()
+        """See TelemetrySource."""
+        for container in self._watched.values():
+            container.meter.close()
         self._watched.clear()
         self._learners.clear()
         self._slots.clear()
 
     # --- phases ----------------------------------------------------------------------------------
 
-    def _learn(self, each: _Watched, now_ns: int) -> None:
-        if each.group.quota_cores == np.inf:
+    def _learn(self, container: _Watched, now_ns: int) -> None:
+        if container.group.quota_cores == np.inf:
             return
-        each.seen, each.seen_ns, each.learning_since_ns = None, now_ns, now_ns
-        each.attempts += 1
-        self._learners.append(each)
+        container.seen, container.seen_ns, container.learning_since_ns = None, now_ns, now_ns
+        container.attempts += 1
+        self._learners.append(container)
         self._probe_due_ns = min(self._probe_due_ns, now_ns)
 
     def _probe(self) -> None:
-        """Looks at everyone whose phase is not known: it ended a period between two looks."""
+        """Look at all groups whose phase is being learnt: a period that ended between two looks tells it."""
         began_ns = self._clock()
         still: list[_Watched] = []
-        for each in self._learners:
+        for container in self._learners:
             try:
-                learnt = self._look(each)
+                learnt = self._look(container)
             except GroupGoneError:
-                self._gone.append(each.number)
+                self._gone.append(container.number)
                 continue
-            # Without periods for so long it is idle; it is asked again once it has some.
-            waited = each.seen_ns - each.learning_since_ns > 1.2 * self._period_ns
+            # A group without periods for so long is idle; its phase is learnt once it has some.
+            waited = container.seen_ns - container.learning_since_ns > 1.2 * self._period_ns
             if not learnt and not waited:
-                still.append(each)
+                still.append(container)
         changed = len(still) < len(self._learners)
         self._learners = still
         ended_ns = self._clock()
-        # Never more than half of the time, however many there are.
+        # Probing takes at most half of the time, however many groups there are.
         self._probe_due_ns = max(began_ns + PROBE_NS, 2 * ended_ns - began_ns) if still else _NEVER_NS
         if changed:
             self._arrange()
 
-    def _look(self, each: _Watched) -> bool:
+    def _look(self, container: _Watched) -> bool:
         before_ns = self._clock()
-        seen = each.meter.nr_periods()
+        seen = container.meter.nr_periods()
         after_ns = self._clock()
-        if each.seen is not None and seen != each.seen:
-            if after_ns - each.seen_ns <= _SHARP_NS or each.attempts >= _PATIENCE:
-                each.phase_ns = after_ns % self._period_ns
-                if each.fresh:
-                    each.restart(after_ns)
+        if container.seen is not None and seen != container.seen:
+            if after_ns - container.seen_ns <= _SHARP_NS or container.attempts >= _PATIENCE:
+                container.phase_ns = after_ns % self._period_ns
+                if container.fresh:
+                    container.restart(after_ns)
                 return True
-            each.attempts += 1
-            each.learning_since_ns = before_ns
-        each.seen, each.seen_ns = seen, before_ns
+            container.attempts += 1
+            container.learning_since_ns = before_ns
+        container.seen, container.seen_ns = seen, before_ns
         return False
 
     def _arrange(self) -> None:
-        """Slots of groups whose ends lie close together, and one for those whose phase is not known."""
+        """Make slots of groups whose periods end close together, and one of those whose phase is not
+        known."""
         phases = sorted(
-            (each.phase_ns, each.number) for each in self._watched.values() if each.phase_ns is not None
+            (entry.phase_ns, entry.number) for entry in self._watched.values() if entry.phase_ns is not None
         )
         width_ns = min(SLOT_NS_PER_GROUP * len(phases), SLOT_MOST_NS)
         clusters: list[list[tuple[int, int]]] = []
-        for each in phases:
-            if clusters and each[0] - clusters[-1][0][0] <= width_ns:
-                clusters[-1].append(each)
+        for entry in phases:
+            if clusters and entry[0] - clusters[-1][0][0] <= width_ns:
+                clusters[-1].append(entry)
             else:
-                clusters.append([each])
-        unknown = [(0, each.number) for each in self._watched.values() if each.phase_ns is None]
+                clusters.append([entry])
+        unknown = [(0, entry.number) for entry in self._watched.values() if entry.phase_ns is None]
         if unknown:
             clusters.append(unknown)
         self._slots = []
         for cluster in clusters:
             offset_ns = cluster[-1][0] + MARGIN_NS
             members = [self._watched[number] for _, number in cluster]
-            # After what was served last, and not after now: what is due by now is still to be served.
+            # Counted from what was served last, not from now: what is due by now is still to be served.
             due_ns = self._next_ns(offset_ns, self._served_ns)
             self._slots.append((due_ns, len(self._slots), _Slot(members, offset_ns)))
         heapify(self._slots)
 
     def _next_ns(self, offset_ns: int, now_ns: int) -> int:
-        """The first moment after `now_ns` at this offset in a period."""
+        """Return the first moment after `now_ns` at this offset in a period."""
         return now_ns + self._period_ns - (now_ns - offset_ns) % self._period_ns
 
     # --- records ---------------------------------------------------------------------------------
 
-    def _poll(self, each: _Watched, now_ns: int, rows: list[_Row]) -> None:
-        """Appends the record of what ended since the last one; nothing where that was within a period."""
-        end_ns = now_ns - (now_ns - (each.phase_ns or 0)) % self._period_ns
-        periods = (end_ns - each.end_ns + self._period_ns // 2) // self._period_ns
+    def _poll(self, container: _Watched, now_ns: int, rows: list[Row]) -> None:
+        """Append the record of the periods that ended since the last one, if any did."""
+        end_ns = now_ns - (now_ns - (container.phase_ns or 0)) % self._period_ns
+        periods = (end_ns - container.end_ns + self._period_ns // 2) // self._period_ns
         if periods < 1:
             return
         try:
-            reading = each.meter.read()
-            inactive_bytes = each.inactive_bytes()
+            reading = container.meter.read()
+            inactive_bytes = container.meter.recent_inactive_file_bytes()
         except GroupGoneError:
-            self._gone.append(each.number)
+            self._gone.append(container.number)
             return
         nr_periods, nr_throttled, throttled_ns, cpu_ns, charged_bytes = reading
-        periods_before, throttled_before, throttled_ns_before, cpu_ns_before, _ = each.reading
-        each.reading, each.end_ns = reading, end_ns
+        periods_before, throttled_before, throttled_ns_before, cpu_ns_before, _ = container.reading
+        container.reading, container.end_ns = reading, end_ns
         active = nr_periods > periods_before
-        if active and each.phase_ns is None and each not in self._learners:
-            self._learn(each, now_ns)
-        if each.fresh:
-            # Since it was added is no whole period.
-            each.fresh = False
+        if active and container.phase_ns is None and container not in self._learners:
+            self._learn(container, now_ns)
+        if container.fresh:
+            # What it did since it was added is no whole period.
+            container.fresh = False
             return
         self.lost += periods - 1
-        quota = each.group.quota_cores
+        quota = container.group.quota_cores
         usage = (cpu_ns - cpu_ns_before) / (periods * self._period_ns)
         throttled = nr_throttled > throttled_before
         rows.append(
             (
-                each.number,
+                container.number,
                 end_ns,
                 max(charged_bytes - inactive_bytes, 0),
                 quota,
@@ -250,77 +253,56 @@ class Polling:
 
 
 class _Watched:
-    """A group that is polled. phase_ns: where in a period its own end, None: not known; end_ns: the end that
-    its counters are of; fresh: nothing was read of it for a whole period yet."""
+    """A group that is polled.
+
+    number: its id; phase_ns: where in a period its own periods end, None = not known; seen, seen_ns:
+    nr_periods at the last look, and when that was; learning_since_ns, attempts: of the present learning;
+    reading, end_ns: the counters at its last record, and the end of that record's period; fresh: no whole
+    period was read yet.
+    """
 
     def __init__(self, number: int, group: LimitedGroup, now_ns: int) -> None:
         self.number, self.group = number, group
-        self.meter = Meter(group.directories)
+        self.meter = Meter(group.directories, reads=number)
         self.phase_ns: int | None = None
         self.seen: int | None = None
         self.seen_ns = self.learning_since_ns = now_ns
         self.attempts = 0
         self.fresh = True
-        self._reads = number
-        self._inactive_bytes = 0
         self.reading = Reading(0, 0, 0, 0, 0)
         self.end_ns = now_ns
 
     def restart(self, end_ns: int) -> None:
-        """Counts from here, where a period of its own has just ended."""
+        """Count from now on: a period of its own has just ended."""
         self.reading, self.end_ns, self.fresh = self.meter.read(), end_ns, False
-
-    def inactive_bytes(self) -> int:
-        """What the kernel would drop first; it is looked up once in a while."""
-        if self._reads % _CACHE_REFRESH == 0:
-            self._inactive_bytes = self.meter.inactive_file_bytes()
-        self._reads += 1
-        return self._inactive_bytes
 
 
 class _Slot:
-    """Groups that are polled together at `offset_ns` of every period."""
+    """Groups that are polled together, `offset_ns` into every period."""
 
     def __init__(self, members: list[_Watched], offset_ns: int) -> None:
         self.members, self.offset_ns = members, offset_ns
-        self.ids: Ids = np.array([each.number for each in members], np.int64)
+        self.ids: Ids = np.array([container.number for container in members], np.int64)
         # Allocators remember where they found the ids of an array that nobody will write to.
         self.ids.setflags(write=False)
 
 
-def _records(rows: list[_Row], known: Ids | None) -> Records:
-    """rows as arrays; known: the array that holds just their ids, if there is one."""
+def as_records(rows: Sequence[Row], known: Ids | None = None) -> Records:
+    """Return the rows as arrays. known: an array that holds just their ids, if there is one."""
     if not rows:
         return NOTHING_ENDED
     # Few arrays, for after a sleep a call of NumPy costs as much as many lines of Python; but one for each
     # type, because its users would pay for fields that are not side by side.
     number, end_ns, memory_bytes, quota, unused, usage, throttled_s, throttled, idle = zip(*rows, strict=True)
-    whole = np.array(number + end_ns + memory_bytes, np.int64)
-    real = np.array(quota + unused + usage + throttled_s, np.float64)
-    flags = np.array(throttled + idle, np.bool_)
-    one, two, three = len(rows), 2 * len(rows), 3 * len(rows)
-    return Records(
-        known if known is not None and len(known) == one else whole[:one],
-        whole[one:two],
-        real[:one],
-        real[one:two],
-        flags[:one],
-        real[two:three],
-        whole[two:],
-        real[three:],
-        flags[one:],
-    )
+    whole = np.array(number + end_ns + memory_bytes, np.int64).reshape(3, -1)
+    real = np.array(quota + unused + usage + throttled_s, np.float64).reshape(4, -1)
+    flags = np.array(throttled + idle, np.bool_).reshape(2, -1)
+    ids = known if known is not None and len(known) == len(rows) else whole[0]
+    return Records(ids, whole[1], real[0], real[1], flags[0], real[2], whole[2], real[3], flags[1])
 
 
+_NO_FLOATS, _NO_FLAGS = np.empty(0), np.empty(0, np.bool_)
 NOTHING_ENDED = Records(
-    NO_IDS,
-    NO_IDS,
-    np.empty(0),
-    np.empty(0),
-    np.empty(0, np.bool_),
-    np.empty(0),
-    NO_IDS,
-    np.empty(0),
-    np.empty(0, np.bool_),
+    NO_IDS, NO_IDS, _NO_FLOATS, _NO_FLOATS, _NO_FLAGS, _NO_FLOATS, NO_IDS, _NO_FLOATS, _NO_FLAGS
 )
-"""Nobody's period."""
+"""The records of no container."""

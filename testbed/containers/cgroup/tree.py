@@ -1,7 +1,7 @@
-"""Making, emptying and removing cgroup directories, ours only: mkdir, signals to members, rmdir, leftovers.
+"""Makes, empties and removes cgroup directories of ours: mkdir, signals to members, rmdir, leftovers.
 
-For: what is the same for cgroup v1 and v2. Not for: accounting and limits (drivers.py). A directory
-is ours when it lies under `twinbed/<run>` and `<run>` has the form of ownership.py.
+For: what is the same in cgroup v1 and v2. Not for: counters and limits (group.py). A directory is ours when
+it lies under `twinbed/<run>` and `<run>` has the form of ownership.py.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from testbed.containers.ownership import MARK, is_alive, is_run
 from twinbed import BackendError
 
 REMOVAL_TIMEOUT_S = 10.0
-"""How long killed processes may take to leave their cgroup before removing it is given up."""
+"""How long killed processes may take to leave their cgroup before its removal is given up, s."""
 
 _RETRY_S = 0.005
 
 
 @contextmanager
 def whole(directories: Iterable[Path]) -> Iterator[None]:
-    """Removes the directories of a group that could not be made as a whole."""
+    """Remove the directories of a group that could not be made as a whole."""
     try:
         yield
     except BaseException:
@@ -34,12 +34,13 @@ def whole(directories: Iterable[Path]) -> Iterator[None]:
 
 
 def make(directory: Path) -> None:
-    """Makes the directory; another run that ends right now may remove the mark's directory under us."""
+    """Make the directory. Another run that ends right now may remove the mark's directory under us."""
     _make(directory, exist_ok=False)
 
 
 def make_run(run: Path) -> None:
-    """Makes `…/twinbed/<run>` unless it is there, for who makes groups in it but does not try again."""
+    """Make `…/twinbed/<run>` unless it is there, for a caller that makes groups in it but does not try
+    again."""
     _make(run, exist_ok=True)
 
 
@@ -62,20 +63,20 @@ def _make(directory: Path, *, exist_ok: bool) -> None:
     )
 
 
-def weigh(run: Path, file: str, each: int, most: int) -> None:
-    """Lets every group of ours weigh `each` against what runs beside us, as if it lay at our level.
+def weigh(run: Path, file: str, weight: int, most: int) -> None:
+    """Give each group of ours the CPU weight `weight` against what runs beside us, as if it lay at our level.
 
-    Otherwise all containers of all runs would weigh as much as one process. file: of the weight; most: what
-    the kernel takes at most. Sets the run's directory and the one above it; a run that ends right now and a
-    kernel without the file are left alone.
+    Otherwise all containers of all runs together would weigh as much as one process. file: holds the weight;
+    most: the largest that the kernel takes. Sets the run's directory and the one above it; a run that ends
+    right now, and a kernel without the file, are left alone.
     """
-    groups = {each_run: _count(each_run) for each_run in _directories(run.parent)}
+    groups = {run_directory: _count(run_directory) for run_directory in _directories(run.parent)}
     for directory, count in ((run, groups.get(run, 1)), (run.parent, sum(groups.values()))):
         with suppress(OSError):
-            # The kernel makes its files; where there is none, none is to be made.
+            # Only the kernel makes this file: it must not be created here.
             descriptor = os.open(directory / file, os.O_WRONLY)
             try:
-                os.write(descriptor, str(min(max(count, 1) * each, most)).encode())
+                os.write(descriptor, str(min(max(count, 1) * weight, most)).encode())
             finally:
                 os.close(descriptor)
 
@@ -92,12 +93,12 @@ def _count(directory: Path) -> int:
 
 
 def pids(directories: Iterable[Path]) -> set[int]:
-    """Processes in the groups and in groups made below them; zombies are not counted by the kernel."""
-    return {pid for directory in directories for each in _tree(directory) for pid in _members(each)}
+    """Return the processes in the groups and in groups below them. The kernel does not count zombies."""
+    return {pid for directory in directories for group in _tree(directory) for pid in _members(group)}
 
 
 def send(directories: Sequence[Path], number: signal.Signals) -> None:
-    """Sends a signal to every process in the groups and to no other, even where ids are reused."""
+    """Send a signal to every process in the groups and to no other, even where process ids are reused."""
     handles: dict[int, int] = {}
     try:
         for pid in pids(directories):
@@ -113,14 +114,12 @@ def send(directories: Sequence[Path], number: signal.Signals) -> None:
 
 
 def remove(directories: Sequence[Path]) -> None:
-    """Kills what is inside and removes the directories with all below them. Idempotent.
-
-    Raises BackendError when the processes are not gone within REMOVAL_TIMEOUT_S.
-    """
+    """Kill what is inside and remove the directories with all below them. Idempotent. Raises BackendError
+    when the processes are not gone within REMOVAL_TIMEOUT_S."""
     deadline = time.monotonic() + REMOVAL_TIMEOUT_S
     while True:
         send(directories, signal.SIGKILL)
-        busy = [each for directory in directories for each in _tree(directory) if not _rmdir(each)]
+        busy = [group for directory in directories for group in _tree(directory) if not _rmdir(group)]
         if not busy:
             return
         if time.monotonic() > deadline:
@@ -132,13 +131,13 @@ def remove(directories: Sequence[Path]) -> None:
 
 
 def remove_run(run: Path) -> None:
-    """Removes `…/twinbed/<run>` once its groups are gone, and `…/twinbed` where no other run is left."""
+    """Remove `…/twinbed/<run>` once its groups are gone, and `…/twinbed` where no other run is left."""
     _rmdir(run)
     _rmdir(run.parent)
 
 
 def sweep(mounts: Iterable[Path]) -> list[str]:
-    """Ends and removes the groups of runs whose recorder is dead; their names, sorted."""
+    """End and remove the groups of runs whose process is dead; return their names, sorted."""
     dead = [run for run in runs(mounts) if not is_alive(run.name)]
     for run in dead:
         remove([run])
@@ -147,7 +146,7 @@ def sweep(mounts: Iterable[Path]) -> list[str]:
 
 
 def runs(mounts: Iterable[Path]) -> Iterator[Path]:
-    """Every `…/twinbed/<run>` below the mount points: recorders may have run in any group of them."""
+    """Yield every `…/twinbed/<run>` below the mount points: runs may have been made in any group of them."""
     for mount in mounts:
         for folder, names, _ in os.walk(mount):
             if MARK in names:
@@ -157,7 +156,7 @@ def runs(mounts: Iterable[Path]) -> Iterator[Path]:
 
 
 def _tree(directory: Path) -> Iterator[Path]:
-    """The directory and all below it, the deepest first; nothing where it is gone."""
+    """Yield the directory and all below it, the deepest first; nothing where it is gone."""
     for folder, _, _ in os.walk(directory, topdown=False):
         yield Path(folder)
 
@@ -166,7 +165,7 @@ def _members(directory: Path) -> set[int]:
     try:
         return set(map(int, (directory / "cgroup.procs").read_text().split()))
     except OSError:
-        # Gone, or a v2 group whose threads are listed elsewhere: no process of its own either way.
+        # It is gone, or it is a v2 group whose threads are listed elsewhere: it has no process of its own.
         return set()
 
 

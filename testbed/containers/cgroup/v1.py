@@ -1,8 +1,8 @@
 """Control groups of version 1: a directory in each of the hierarchies cpu, cpuacct and memory.
 
-For: the files of one group, and making groups below the caller's own. Not for: choosing the version
-(drivers.py). Sources: Documentation/admin-guide/cgroup-v1/{cpuacct,memory}.rst and scheduler/sched-bwc.rst of
-the kernel; the working set is cAdvisor's: usage less inactive file pages.
+For: the limits of one group, and making groups below the caller's own. Not for: choosing the version
+(drivers.py) nor reading counters (meter.py). Sources: Documentation/admin-guide/cgroup-v1/memory.rst and
+scheduler/sched-bwc.rst of the kernel.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.containers.cgroup import tree
-from testbed.containers.cgroup.files import field, write
+from testbed.containers.cgroup.files import write
 from testbed.containers.cgroup.group import (
     NO_LIMIT_BYTES,
     QUOTA_PERIOD_US,
     Group,
-    Usage,
     quota_us,
     whole_pages,
 )
@@ -39,16 +38,12 @@ class GroupV1(Group):
     def _open_files(self) -> None:
         cpu, memory = self._by_controller["cpu"], self._by_controller["memory"]
         self._open_doors()
-        self._usage = self._open(self._by_controller["cpuacct"] / "cpuacct.usage")
-        self._stat = self._open(cpu / "cpu.stat")
         self._quota = self._open(cpu / "cpu.cfs_quota_us", os.O_RDWR)
-        self._memory = self._open(memory / "memory.usage_in_bytes")
-        self._memory_stat = self._open(memory / "memory.stat")
         self._limit = self._open(memory / "memory.limit_in_bytes", os.O_RDWR)
         self._with_swap = self._open_where_counted(memory / "memory.memsw.limit_in_bytes")
         self._period_us = int((cpu / "cpu.cfs_period_us").read_text())
-        found_us = int(self._quota.read())
-        self._quota_cores = math.inf if found_us < 0 else found_us / self._period_us
+        quota_us_now = int(self._quota.read())
+        self._quota_cores = math.inf if quota_us_now < 0 else quota_us_now / self._period_us
         self._limit_bytes = whole_pages(int(self._limit.read()))
         self._with_swap_bytes = NO_LIMIT_BYTES
         if self._with_swap is not None:
@@ -56,19 +51,6 @@ class GroupV1(Group):
 
     def _new_trap(self) -> TrapV1:
         return TrapV1(self._by_controller["memory"])
-
-    def read(self) -> Usage:
-        """See Group.read."""
-        cpu_ns = int(self._usage.read())
-        stat = self._stat.read()
-        memory_bytes = int(self._memory.read())
-        return Usage(
-            cpu_ns,
-            field(stat, b"throttled_time"),
-            field(stat, b"nr_periods"),
-            field(stat, b"nr_throttled"),
-            max(0, memory_bytes - field(self._memory_stat.read(), b"total_inactive_file")),
-        )
 
     @property
     def limit_bytes(self) -> int:
@@ -85,16 +67,17 @@ class GroupV1(Group):
         self._quota_cores = math.inf if wanted_us is None else wanted_us / QUOTA_PERIOD_US
 
     def set_memory_limit(self, limit_bytes: int) -> int:
-        """See Group.set_memory_limit. Swap is covered by memsw, which cannot be below the limit itself."""
+        """See Group.set_memory_limit. memsw covers swap; it cannot be below the limit itself."""
         if not self._limited_to(whole_pages(limit_bytes)):
-            # What could be reclaimed has been by now, so the charge is the least that can be had.
+            # The kernel has reclaimed what it could by now, so no limit below the charge is possible.
             least = self.charged_bytes()
             if least < self._limit_bytes:
                 self._limited_to(least)
         return self._limit_bytes
 
     def _limited_to(self, limit_bytes: int) -> bool:
-        """False where the group holds more than this and the kernel cannot shrink it."""
+        """Set the limit; return False where the group holds more than this and the kernel cannot shrink
+        it."""
         text = "-1" if limit_bytes == NO_LIMIT_BYTES else str(limit_bytes)
         raising = limit_bytes > self._with_swap_bytes
         if raising:
@@ -107,32 +90,30 @@ class GroupV1(Group):
         return True
 
     def _cover_swap(self, limit_bytes: int, text: str) -> None:
-        """What is in swap already cannot be squeezed out: then the larger limit of both together stays."""
+        """Limit memory and swap together. What is in swap already cannot be squeezed out: then the larger
+        limit stays."""
         if self._with_swap is None or limit_bytes == self._with_swap_bytes:
             return
         if self._with_swap.try_write(text):
             self._with_swap_bytes = limit_bytes
 
-    def charged_bytes(self) -> int:
-        """See Group.charged_bytes."""
-        return int(self._memory.read())
-
 
 _SHARES, _MOST_SHARES = 1024, 262_144
-"""The kernel's default for a group, and its largest (kernel/sched/sched.h, MAX_SHARES)."""
+"""The kernel's default CPU weight of a group, and its largest (kernel/sched/sched.h, MAX_SHARES)."""
 
 
 @dataclass(frozen=True, slots=True)
 class V1:
-    """Version 1. base: directory below which groups are made, by controller (cpu, cpuacct, memory);
-    mounts: the mount points of these and of every other hierarchy, searched for leftovers."""
+    """The driver of version 1. base: directory below which groups are made, by controller (cpu, cpuacct,
+    memory); mounts: the mount points of these and of every other hierarchy, which are searched for leftovers.
+    """
 
     base: Mapping[str, Path]
     mounts: tuple[Path, ...]
     version: int = 1
 
     def create(self, run: str, name: str) -> GroupV1:
-        """See Driver.create."""
+        """Return a new, empty group `twinbed/<run>/<name>`. Raises BackendError where the kernel refuses."""
         directories = {controller: base / MARK / run / name for controller, base in self.base.items()}
         with tree.whole(directories.values()):
             for directory in dict.fromkeys(directories.values()):
@@ -141,14 +122,14 @@ class V1:
             return GroupV1(directories)
 
     def mount_of(self, controller: str) -> Path:
-        """Where the hierarchy of a controller is mounted."""
-        return next(each for each in self.mounts if self.base[controller].is_relative_to(each))
+        """Return where the hierarchy of a controller is mounted."""
+        return next(mount for mount in self.mounts if self.base[controller].is_relative_to(mount))
 
     def finish(self, run: str) -> None:
-        """See Driver.finish."""
+        """Remove the run's directory, once its groups are removed, and the mark's where it is empty."""
         for base in dict.fromkeys(self.base.values()):
             tree.remove_run(base / MARK / run)
 
     def sweep(self) -> list[str]:
-        """See Driver.sweep."""
+        """End and remove the groups of runs whose process is dead; return the names of those runs."""
         return tree.sweep(self.mounts)

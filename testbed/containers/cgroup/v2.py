@@ -1,7 +1,8 @@
 """Control groups of version 2: one directory of the unified hierarchy.
 
-For: the files of one group, and making groups at the mount point. Not for: choosing the version (drivers.py)
-nor the lines of memory (memory_v2.py). Source: Documentation/admin-guide/cgroup-v2.rst of the kernel.
+For: the limits of one group, and making groups at the mount point. Not for: choosing the version
+(drivers.py), reading counters (meter.py) nor the memory limit (memory_v2.py). Source:
+Documentation/admin-guide/cgroup-v2.rst of the kernel.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.containers.cgroup import tree
-from testbed.containers.cgroup.files import field, write
-from testbed.containers.cgroup.group import QUOTA_PERIOD_US, Group, Usage, quota_us
+from testbed.containers.cgroup.files import write
+from testbed.containers.cgroup.group import QUOTA_PERIOD_US, Group, quota_us
 from testbed.containers.cgroup.memory_v2 import MemoryV2
 from testbed.containers.cgroup.oom_trap import TrapV2
 from testbed.containers.ownership import MARK
@@ -29,27 +30,13 @@ class GroupV2(Group):
     def _open_files(self) -> None:
         directory = self._directory
         self._open_doors()
-        self._stat = self._open(directory / "cpu.stat")
         self._quota = self._open(directory / "cpu.max", os.O_RDWR)
         self._memory = MemoryV2(directory, self._open, self._open_where_counted)
-        self._memory_stat = self._open(directory / "memory.stat")
         quota, period = self._quota.read().split()[:2]
         self._quota_cores = math.inf if quota == b"max" else int(quota) / int(period)
 
     def _new_trap(self) -> TrapV2:
         return TrapV2(self._memory, self._directory / "memory.events")
-
-    def read(self) -> Usage:
-        """See Group.read."""
-        stat = self._stat.read()
-        memory_bytes = self._memory.charged_bytes()
-        return Usage(
-            field(stat, b"usage_usec") * 1_000,
-            field(stat, b"throttled_usec") * 1_000,
-            field(stat, b"nr_periods"),
-            field(stat, b"nr_throttled"),
-            max(0, memory_bytes - field(self._memory_stat.read(), b"inactive_file")),
-        )
 
     @property
     def limit_bytes(self) -> int:
@@ -63,32 +50,29 @@ class GroupV2(Group):
         self._quota_cores = math.inf if wanted_us is None else wanted_us / QUOTA_PERIOD_US
 
     def set_memory_limit(self, limit_bytes: int) -> int:
-        """See Group.set_memory_limit. The group is kept out of swap, which has a limit of its own."""
+        """See Group.set_memory_limit. Swap has a limit of its own here, which is set to 0."""
         return self._memory.set_limit(limit_bytes)
-
-    def charged_bytes(self) -> int:
-        """See Group.charged_bytes."""
-        return self._memory.charged_bytes()
 
 
 _WEIGHT, _MOST_WEIGHT = 100, 10_000
-"""The kernel's default for a group, and its largest (Documentation/admin-guide/cgroup-v2.rst)."""
+"""The kernel's default CPU weight of a group, and its largest (Documentation/admin-guide/cgroup-v2.rst)."""
 
 
 @dataclass(frozen=True, slots=True)
 class V2:
-    """Version 2. base: directory below which groups are made, the mount point of the unified hierarchy."""
+    """The driver of version 2. base: the mount point of the unified hierarchy, below which groups are
+    made."""
 
     base: Path
     version: int = 2
 
     @property
     def mounts(self) -> tuple[Path, ...]:
-        """See Driver.mounts."""
+        """The mount points under which groups of ours may be."""
         return (self.base,)
 
     def create(self, run: str, name: str) -> GroupV2:
-        """See Driver.create."""
+        """See V1.create."""
         directory = self.base / MARK / run / name
         with tree.whole([directory]):
             tree.make(directory)
@@ -99,9 +83,9 @@ class V2:
             return GroupV2(directory)
 
     def finish(self, run: str) -> None:
-        """See Driver.finish."""
+        """See V1.finish."""
         tree.remove_run(self.base / MARK / run)
 
     def sweep(self) -> list[str]:
-        """See Driver.sweep."""
+        """See V1.sweep."""
         return tree.sweep((self.base,))

@@ -1,7 +1,7 @@
-"""One container: a command in its cgroup and network, from fork to removal.
+"""One container: a command in its cgroup and network, from its start to its removal.
 
-For: starting it inside, reading it, ending it. Not for: when to read (schedule) nor what comes of it
-(recorder). A command is in its cgroup, and in its network, before it is executed; what it forks stays there.
+For: starting it inside, reading it, ending it. Not for: when to read, nor what is done with the readings
+(record/). A command is in its cgroup, and in its network, before it is executed; what it forks stays there.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from testbed.containers.network import Endpoint, Traffic
 from twinbed import BackendError, ScenarioError
 
 TERMINATION_GRACE_S = 5.0
-"""From SIGTERM to SIGKILL for commands that are stopped."""
+"""Time from SIGTERM to SIGKILL for commands that are stopped, s."""
 
 RuntimeName = Literal["process", "oci"]
-"""A process of this machine in a cgroup of its own, or an OCI container that runc starts there."""
+"""How a command runs: as a process of this machine in a cgroup of its own, or as an OCI container under runc.
+"""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _POLL_S = 0.02
@@ -33,12 +34,12 @@ _POLL_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """One command to record.
+    """One command to run.
 
-    name: letters, digits, - and _; command: program and arguments; app: application it belongs to, None =
-    the recording's; env: added to the recorder's own; cpu_quota_cores, memory_limit_bytes: limits for the
-    whole recording, None = none; directory: where it runs, None = here; runtime: what it is run as.
-    Raises ScenarioError naming the container and the value.
+    name: letters, digits, - and _; command: program and arguments; app: its application, None = the
+    recording's; env: added to this process's own environment; cpu_quota_cores, memory_limit_bytes: limits for
+    a whole recording, None = none; directory: its working directory, None = this process's; runtime: see
+    RuntimeName. Raises ScenarioError naming the container and the value.
     """
 
     name: str
@@ -60,21 +61,19 @@ class ContainerSpec:
         if self.runtime not in get_args(RuntimeName):
             known = " or ".join(get_args(RuntimeName))
             raise ScenarioError(f"container {self.name}: runtime {self.runtime!r}: expected {known}")
-        for what, value in (
+        for key, value in (
             ("cpu_quota_cores", self.cpu_quota_cores),
             ("memory_limit_bytes", self.memory_limit_bytes),
         ):
             if value is not None and not value > 0:
-                raise ScenarioError(f"container {self.name}: {what} is {value}, expected more than 0")
+                raise ScenarioError(f"container {self.name}: {key} is {value}, expected more than 0")
 
 
 @dataclass(slots=True)
 class Container:
-    """A container being recorded.
-
-    endpoint: its own network, None for the host's. exit_code: None until `note_end`; outlived: processes
-    that were left in the group when its command ended; usage: as last read.
-    """
+    """A container with its command. endpoint: its own network, None = the host's; exit_code: None until
+    `note_end`; outlived: number of processes left in the group when its command ended; usage: the counters as
+    last read."""
 
     spec: ContainerSpec
     group: Group
@@ -86,22 +85,30 @@ class Container:
 
     @property
     def running(self) -> bool:
-        """Started, and not yet noted as ended."""
+        """Whether it was started and its end was not noted yet."""
         return self.process is not None and self.exit_code is None
 
     @property
     def address(self) -> str:
-        """Where the others reach it."""
+        """The address at which other containers reach it."""
         return "127.0.0.1" if self.endpoint is None else self.endpoint.address
 
-    def start(self, peers: Sequence[Container], logs: Path | None, stdout: int | None) -> None:
-        """Starts the command inside. peers: all containers of the run; logs, stdout: see recorder.record.
+    def start(
+        self, peers: Sequence[Container], logs: Path | None, stdout: int | None, *, lasting: bool = False
+    ) -> None:
+        """Start the command inside. peers: all containers of the run; logs, stdout: see recorder.record.
 
-        Raises ScenarioError when the command cannot be executed, BackendError when the kernel does not
-        let it in or the log cannot be written.
+        A restart appends to the log. lasting: whether the command is to outlive this process: it then has a
+        session of its own, no terminal and no pipe, and its log goes on where a former process's ended;
+        without `logs` its output is thrown away.
+        Raises ScenarioError where the command cannot be executed, BackendError where the kernel does not let
+        it in or the log cannot be written.
         """
         with ExitStack() as files:
-            log = None if logs is None else files.enter_context(_open_log(logs, self.spec.name))
+            log: BinaryIO | int | None = subprocess.DEVNULL if lasting else None
+            if logs is not None:
+                again = lasting or self.process is not None
+                log = files.enter_context(_open_log(logs, self.spec.name, "ab" if again else "wb"))
             environment = {**os.environ, **_addresses(self, peers), **self.spec.env}
             try:
                 # Python calls preexec_fn unsafe because locks of other threads stay locked after a
@@ -110,49 +117,51 @@ class Container:
                     self.command_line(environment),
                     cwd=self.spec.directory,
                     env=environment,
-                    stdin=None if len(peers) == 1 else subprocess.DEVNULL,
+                    stdin=None if len(peers) == 1 and not lasting else subprocess.DEVNULL,
                     stdout=stdout if log is None else log,
                     stderr=log,
+                    start_new_session=lasting,
                     preexec_fn=self.entrance,
                 )
             except OSError as error:
-                what = f"{error.filename or self.spec.command[0]}: cannot be executed ({error.strerror})"
-                raise ScenarioError(f"container {self.spec.name}: {what}") from error
+                problem = f"{error.filename or self.spec.command[0]}: cannot be executed ({error.strerror})"
+                raise ScenarioError(f"container {self.spec.name}: {problem}") from error
             except subprocess.SubprocessError as error:
                 raise BackendError(
                     f"container {self.spec.name}: the command was not let into its cgroup or network; "
                     "run as root and not inside a restricted container"
                 ) from error
+            self.exit_code = None
 
     def command_line(self, _environment: Mapping[str, str]) -> Sequence[str | Path]:
-        """What is executed, in that environment."""
+        """Return what is executed, in that environment."""
         return self.spec.command
 
     def poll(self) -> int | None:
-        """How the command ended, negative for a signal; None while it runs, or is not started."""
+        """Return how the command ended, negative for a signal; None while it runs or is not started."""
         return None if self.process is None else self.process.poll()
 
     def tidy(self) -> None:
-        """Removes what its end leaves besides the group. Idempotent."""
+        """Remove what its end leaves besides the group. Idempotent."""
 
     @property
     def entrance(self) -> Callable[[], None] | None:
-        """How the started process gets inside; None for a command that does so by itself."""
+        """What runs between fork and exec to get inside; None for a command that gets inside by itself."""
         return self._enter
 
     def _enter(self) -> None:
-        """Runs between fork and exec: only system calls on what was opened before."""
+        """Enter the group and the network. Only system calls on files that were opened before."""
         self.group.enter()
         if self.endpoint is not None:
             self.endpoint.enter()
 
     def read(self) -> tuple[Usage, Traffic]:
-        """The counters now (traffic 0 in the host's network); remembers the usage."""
+        """Return the counters and the traffic now (traffic 0 in the host's network), and keep the usage."""
         self.usage = self.group.read()
         return self.usage, Traffic(0, 0) if self.endpoint is None else self.endpoint.read()
 
-    def note_end(self, code: int) -> None:
-        """The command has ended: notes how, and ends what it left behind, as a container's init would."""
+    def note_end(self, code: int | None) -> None:
+        """Note how the command ended, and end what it left behind, as a container's init would."""
         self.exit_code = code
         self.outlived = len(self.group.pids())
         self.group.send(signal.SIGKILL)
@@ -160,22 +169,22 @@ class Container:
 
 
 def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
-    """Ends what is running: SIGTERM, and SIGKILL after the grace or as soon as `hurry` says so."""
-    left = [each for each in containers if each.running]
-    for each in left:
-        each.group.send(signal.SIGTERM)
+    """End what is running: SIGTERM, and SIGKILL after the grace or as soon as `hurry` returns True."""
+    left = [container for container in containers if container.running]
+    for container in left:
+        container.group.send(signal.SIGTERM)
     deadline = time.monotonic() + TERMINATION_GRACE_S
-    while any(_is_up(each) for each in left) and time.monotonic() < deadline and not hurry():
+    while any(_is_up(container) for container in left) and time.monotonic() < deadline and not hurry():
         time.sleep(_POLL_S)
-    for each in left:
-        each.group.send(signal.SIGKILL)
-    while any(_is_up(each) for each in left):
+    for container in left:
+        container.group.send(signal.SIGKILL)
+    while any(_is_up(container) for container in left):
         time.sleep(_POLL_S)
-        for each in left:
-            # What had not got inside yet when the others were killed.
-            each.group.send(signal.SIGKILL)
-    for each in left:
-        each.tidy()
+        for container in left:
+            # For a process that had not got inside yet when the others were killed.
+            container.group.send(signal.SIGKILL)
+    for container in left:
+        container.tidy()
 
 
 def _is_up(container: Container) -> bool:
@@ -184,14 +193,14 @@ def _is_up(container: Container) -> bool:
 
 
 def _addresses(container: Container, peers: Sequence[Container]) -> dict[str, str]:
-    named = {f"TWINBED_ADDRESS_{each.spec.name.upper().replace('-', '_')}": each.address for each in peers}
+    named = {f"TWINBED_ADDRESS_{peer.spec.name.upper().replace('-', '_')}": peer.address for peer in peers}
     return {"TWINBED_ADDRESS": container.address, **named}
 
 
-def _open_log(folder: Path, name: str) -> BinaryIO:
+def _open_log(folder: Path, name: str, mode: Literal["wb", "ab"]) -> BinaryIO:
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return (folder / f"{name}.log").open("wb")
+        return (folder / f"{name}.log").open(mode)
     except OSError as error:
         raise BackendError(
             f"{error.filename}: the log cannot be written ({error.strerror}); choose another folder"

@@ -1,128 +1,163 @@
-"""The containers of one run: which id of the allocator is which column, and the limits in force.
+"""The containers of one local run: what was asked for, which id is which column, and the limits in force.
 
-For: what the loop, the decisions and the record all need to know. Not for: changing limits
-(decisions.py). A container that comes back gets a new id, because to the allocator it is a new one.
+For: what the control loop and its record both need to know. Not for: changing limits (executor.py). A
+container that comes back gets a new id, because to the allocator it is a new one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import Bytes, Floats, Ids, Join
-from testbed.containers.host.supervised import Status, Supervised
-from testbed.containers.ports import Records
-from twinbed import InvariantError
-
-NO_LIMIT_BYTES = (1 << 63) - 1
+from testbed.containers.host.container import ContainerSpec
+from testbed.containers.host.hosted import HostedContainer
+from testbed.containers.ports import GroupGoneError, HostGroup, Records
+from twinbed import InvariantError, ScenarioError
 
 Columns = NDArray[np.int64]
-"""Places of containers in the order given."""
+"""int64[k]: places of containers in the order given."""
 
-_MOST_FOUND = 64
-"""Arrays of ids whose columns are remembered: groups of containers that report together are fewer."""
+_MOST_KNOWN = 64
+"""Arrays of ids whose columns are remembered: fewer groups of containers than this report together."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttachedSpec:
+    """A container that somebody else runs. name: as in ContainerSpec; attach: opens its cgroup, and raises
+    GroupGoneError while that is not there; it is asked again every second."""
+
+    name: str
+    attach: Callable[[], HostGroup]
+
+
+@dataclass(frozen=True, slots=True)
+class Managed:
+    """A container that the control loop is to run.
+
+    spec: the command, whose own limits are ignored, or the cgroup to attach to; app: index into the run's
+    applications; peak_cores, peak_bytes: profiled maxima, None = not profiled; ready: polled until True
+    before the run's time line begins, and after a restart before the container counts as up; begins_s,
+    ends_s: when on the time line it joins and leaves, ends_s None = when its command ends for good. Raises
+    ScenarioError for times that do not fit together.
+    """
+
+    spec: ContainerSpec | AttachedSpec
+    app: int = 0
+    peak_cores: float | None = None
+    peak_bytes: int | None = None
+    ready: Callable[[], bool] | None = None
+    begins_s: float = 0.0
+    ends_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if not self.begins_s >= 0 or (self.ends_s is not None and not self.ends_s > self.begins_s):
+            raise ScenarioError(
+                f"container {self.spec.name}: present from {self.begins_s} to {self.ends_s} s, expected "
+                "0 ≤ begins_s < ends_s"
+            )
 
 
 class Fleet:
-    """N containers in the order given. quota_cores (inf = none), limit_bytes (2^63 − 1 = none) and up are
-    [N], 0 and False for those that are not there. host_cores: the largest useful quota."""
+    """The N containers of one run, in the order given.
 
-    def __init__(self, containers: Sequence[Supervised], host_cores: float) -> None:
-        self.containers = tuple(containers)
+    managed, groups: what was asked for, and the cgroup of each that is ours; host_cores: the largest useful
+    quota. containers: their state. app: int64[N]; quota_cores: float64[N], cores, inf = none; limit_bytes:
+    int64[N], 2^63 − 1 = none; up: bool[N]. These three are 0 and False for those that are not there.
+    """
+
+    def __init__(
+        self, managed: Sequence[Managed], groups: Sequence[HostGroup | None], host_cores: float
+    ) -> None:
+        self.managed = tuple(managed)
+        self.containers = tuple(
+            HostedContainer(
+                asked.spec.name,
+                asked.spec if isinstance(asked.spec, ContainerSpec) else None,
+                group,
+                app=asked.app,
+                index=index,
+                ready=asked.ready,
+            )
+            for index, (asked, group) in enumerate(zip(managed, groups, strict=True))
+        )
         self.host_cores = host_cores
-        count = len(containers)
-        self.app = np.array([each.managed.app for each in containers], np.int64)
+        count = len(self.containers)
+        self.app = np.array([container.app for container in self.containers], np.int64)
         self.quota_cores: Floats = np.zeros(count)
         self.limit_bytes: Bytes = np.zeros(count, np.int64)
         self.up: NDArray[np.bool_] = np.zeros(count, np.bool_)
         self._column_of: dict[int, int] = {}
-        self._id_of: dict[int, int] = {}
-        self._found: dict[int, tuple[Ids, Columns, bool]] = {}
+        self._known: dict[int, tuple[Ids, Columns, bool]] = {}
 
-    def add(self, columns: Sequence[int], ids: Ids) -> None:
-        """Containers that joined with the ids they got; InvariantError if the allocator gave other ids."""
-        if len(ids) != len(columns) or len(set(ids.tolist()) - self._column_of.keys()) != len(columns):
-            raise InvariantError(f"{len(columns)} containers joined and the allocator gave other ids")
-        for column, number in zip(columns, ids.tolist(), strict=True):
-            self._column_of[number] = column
-            self._id_of[column] = number
-        self._found.clear()
+    def show(self, container: HostedContainer) -> None:
+        """Take over a container's limits and whether it is up."""
+        column = container.index
+        self.quota_cores[column] = container.quota_cores
+        self.limit_bytes[column] = container.limit_bytes
+        self.up[column] = container.up
 
-    def has(self, column: int) -> bool:
-        """Whether it is a member."""
-        return column in self._id_of
+    def add(self, containers: Sequence[HostedContainer], ids: Ids) -> None:
+        """Note the ids of containers that joined; InvariantError if the allocator gave other ids."""
+        if len(ids) != len(containers) or len(set(ids.tolist()) - self._column_of.keys()) != len(containers):
+            raise InvariantError(f"{len(containers)} containers joined and the allocator gave other ids")
+        for container, id_ in zip(containers, ids.tolist(), strict=True):
+            self._column_of[id_] = container.index
+        self._known.clear()
 
-    def remove(self, column: int) -> int | None:
-        """A container left; its id, None if it had none."""
-        number = self._id_of.pop(column, None)
-        if number is not None:
-            del self._column_of[number]
-            self._found.clear()
-        self.quota_cores[column], self.limit_bytes[column], self.up[column] = 0.0, 0, False
-        return number
+    def remove(self, id_: int) -> None:
+        """Forget the id of a container that left."""
+        del self._column_of[id_]
+        self._known.clear()
 
-    def column(self, number: int) -> int | None:
-        """The column of an id; None if it left."""
-        return self._column_of.get(number)
-
-    def members(self, ids: Ids) -> list[Supervised]:
-        """The containers of those ids that are there."""
-        columns = map(self._column_of.get, ids.tolist())
-        return [self.containers[column] for column in columns if column is not None]
-
-    def ids(self, columns: Iterable[int]) -> Ids:
-        """int64[k]; the columns must be members."""
-        return np.array([self._id_of[column] for column in columns], np.int64)
+    def attach(self, container: HostedContainer) -> bool:
+        """Open an attached container's cgroup; return False while it is not there."""
+        spec = self.managed[container.index].spec
+        if isinstance(spec, AttachedSpec):
+            if container.group is not None:
+                container.group.remove()
+            try:
+                container.group = spec.attach()
+            except GroupGoneError:
+                container.group = None
+                return False
+        return True
 
     def members_only(self, records: Records, began_ns: int) -> tuple[Records, Columns]:
-        """Without periods from before the time line, and without containers that left; their columns."""
+        """Return the records of members from after `began_ns`, and the members' columns."""
         columns, everybody = self._columns(records.ids)
         if everybody and min(records.end_ns.tolist()) > began_ns:
             return records, columns
         kept = (records.end_ns > began_ns) & (columns >= 0)
-        some = Records(*(getattr(records, each.name)[kept] for each in fields(Records)))
+        some = Records(*(getattr(records, field.name)[kept] for field in fields(Records)))
         return some, columns[kept]
 
     def _columns(self, ids: Ids) -> tuple[Columns, bool]:
-        """−1 for those who are not there, and whether everybody is. Found once for an array that nobody will
-        write to."""
-        found = self._found.get(id(ids))
-        if found is not None:
-            return found[1:]
+        """Return the columns of ids, −1 for those that left, and whether none has left. They are looked up
+        once for an array that nobody can write to."""
+        known = self._known.get(id(ids))
+        if known is not None:
+            return known[1:]
         columns = np.array([self._column_of.get(number, -1) for number in ids.tolist()], np.int64)
         everybody = bool((columns >= 0).all())
         if not ids.flags.writeable:
-            if len(self._found) >= _MOST_FOUND:
-                self._found.clear()
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             # Keeping the array itself keeps its address from being another's.
-            self._found[id(ids)] = ids, columns, everybody
+            self._known[id(ids)] = ids, columns, everybody
         return columns, everybody
 
-    def joining(self, columns: Sequence[int]) -> Join:
-        """What an allocator is told of newcomers; a peak counts as profiled when all of them have it."""
-        chosen = [self.containers[column].managed for column in columns]
-        cores = [each.peak_cores for each in chosen]
-        sizes = [each.peak_bytes for each in chosen]
+    def joining(self, containers: Sequence[HostedContainer]) -> Join:
+        """Return what an allocator is told of newcomers. A peak is told when all of them have it."""
+        chosen = [self.managed[container.index] for container in containers]
+        cores = [managed.peak_cores for managed in chosen]
+        sizes = [managed.peak_bytes for managed in chosen]
         return Join(
-            self.app[list(columns)],
-            np.full(len(columns), self.host_cores),
+            np.array([managed.app for managed in chosen], np.int64),
+            np.full(len(chosen), self.host_cores),
             None if None in cores else np.array(cores, np.float64),
             None if None in sizes else np.array(sizes, np.int64),
         )
-
-    def hold(self, each: Supervised) -> None:
-        """Its tasks wait at the memory limit."""
-        each.resumes = each.status
-        self.set_status(each, Status.HELD)
-
-    def release(self, each: Supervised) -> None:
-        """They go on."""
-        self.set_status(each, each.resumes)
-
-    def set_status(self, each: Supervised, status: Status) -> None:
-        """Held containers are up, as in the twin: they are there and have not been killed."""
-        each.status = status
-        self.up[each.index] = status in (Status.UP, Status.HELD)

@@ -1,7 +1,7 @@
-"""Runs containers for real under an allocator: the testbed's counterpart of twin's `simulate`.
+"""Runs containers for real under an allocator: the testbed's counterpart of the twin's `simulate`.
 
 For: control(), which starts the containers, serves the loop and returns what was observed. Not for: the loop
-(run.py), decisions (control) or tables (lab).
+itself (run.py), decisions (control), nor tables (lab).
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ import numpy as np
 from control.allocator.model import Application
 from control.allocator.ports import Allocator, ServiceAware
 from testbed.containers import machine, network
-from testbed.containers.cgroup.drivers import NOTHING_USED, QUOTA_PERIOD_US, Driver, Usage, detect
+from testbed.containers.cgroup.drivers import NOTHING_USED, QUOTA_PERIOD_US, Driver, Group, Usage, detect
 from testbed.containers.cgroup.hooks import HookTelemetry
 from testbed.containers.cgroup.polling import Polling
 from testbed.containers.host.container import ContainerSpec, stop
-from testbed.containers.host.fleet import Fleet
+from testbed.containers.host.fleet import AttachedSpec, Fleet, Managed
+from testbed.containers.host.hosted import HostedContainer
+from testbed.containers.host.life import NS, State
 from testbed.containers.host.observed import LoopTimes, Observed
 from testbed.containers.host.priority import urgent
-from testbed.containers.host.records import Books
+from testbed.containers.host.records import RunRecord
 from testbed.containers.host.run import ControlLoop
-from testbed.containers.host.supervised import NS, Attached, Managed, Status, Supervised
 from testbed.containers.interrupts import Interrupts
 from testbed.containers.ownership import new_run
 from testbed.containers.ports import Client, GroupGoneError, TelemetrySource
 from testbed.containers.record.recorder import Progress
 from twinbed import BackendError, ScenarioError, __version__
 
-__all__ = ["Attached", "Managed", "Progress", "Settings", "control"]
+__all__ = ["AttachedSpec", "Managed", "Progress", "Settings", "control"]
 
 _GRACE_NS = 10_000_000
 _PERIOD_S = QUOTA_PERIOD_US / 1e6
@@ -44,10 +45,9 @@ _PERIOD_S = QUOTA_PERIOD_US / 1e6
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a run is to be made. period_s: CFS period and row of the record; duration_s: None = until the
-    client or the commands end; telemetry: `auto` = the best that this machine has; logs: folder for the
-    commands' output, None = it passes through; host_cores: the largest useful quota, None = this machine's.
-    """
+    """How a run is made. period_s: CFS period and row of the record, s; duration_s: None = until the client
+    or the commands end; telemetry: `auto` = the best that this machine has; logs: folder for the commands'
+    output, None = it passes through; host_cores: the largest useful quota, None = this machine's."""
 
     period_s: float = _PERIOD_S
     duration_s: float | None = None
@@ -74,15 +74,15 @@ def control(
     on_tick: Callable[[Progress], None] | None = None,
     driver: Driver | None = None,
 ) -> Observed:
-    """Runs the containers under the allocator and returns what the kernel showed.
+    """Run the containers under the allocator and return what the kernel showed.
 
-    Ends when settings.duration_s is over, the client has no work left, or all commands have ended. Commands
-    that are killed or fail are started again; one that exits with 0 leaves. on_tick: called once a period.
-    driver: None = this machine's. The loop runs at real-time priority where that is allowed, and without
-    garbage collection. Service statistics are not told to allocators: the loop sees no requests.
+    The run ends when settings.duration_s is over, the client has no work left, or all commands have ended.
+    Commands that are killed or fail are started again; a command that exits with 0 leaves. on_tick: called
+    once a period; driver: None = this machine's. The loop runs at real-time priority where that is allowed,
+    and without garbage collection. Allocators are told no service statistics: the loop sees no requests.
 
     Raises ScenarioError for containers that do not fit and for a command that cannot be executed,
-    BackendError where the machine refuses; on these and on KeyboardInterrupt (SIGTERM is turned into it)
+    BackendError where the machine refuses. On these, and on KeyboardInterrupt (SIGTERM is turned into it),
     all that was started is ended and all that was made is removed.
     """
     _check(containers, applications)
@@ -90,62 +90,64 @@ def control(
     driver.sweep()
     network.sweep()
     with Interrupts() as interrupts, ExitStack() as undo:
-        fleet = Fleet(_prepare(containers, driver, undo), settings.host_cores or float(os.cpu_count() or 1))
-        books = Books(fleet, settings.period_s)
+        groups = _prepare(containers, driver, undo)
+        fleet = Fleet(containers, groups, settings.host_cores or float(os.cpu_count() or 1))
+        undo.callback(_detach, fleet)
+        record = RunRecord(fleet, settings.period_s)
         source, telemetry = _telemetry(settings)
         undo.callback(source.close)
         undo.callback(lambda: _end(fleet, lambda: interrupts.hurry))
-        loop = ControlLoop(fleet, applications, allocator, source, books, settings.logs)
+        loop = ControlLoop(fleet, applications, allocator, source, record, settings.logs)
         undo.callback(loop.close)
         undo.callback(interrupts.shield)
-        run = _Run(fleet, books, loop, source, settings, client, on_tick)
+        run = _Run(fleet, record, loop, source, settings, client, on_tick)
         with urgent() as scheduling:
             run.serve()
         facts = _facts(driver, allocator, loop, scheduling)
-        before, after = run.before, [_usage(each) for each in fleet.containers]
+        before, after = run.before, [_usage(container) for container in fleet.containers]
         lost = source.lost - run.lost_before
     return Observed(
-        names=tuple(each.name for each in fleet.containers),
+        names=tuple(container.name for container in fleet.containers),
         app=fleet.app,
         period_s=settings.period_s,
         began_s=run.began_s,
-        series=books.series(),
-        events=books.events,
-        limit_changes=books.limit_changes,
+        series=record.series(),
+        events=record.events,
+        limit_changes=loop.executor.limit_changes,
         done_s=np.array([(b.cpu_ns - a.cpu_ns) / NS for a, b in zip(before, after, strict=True)]),
         nr_periods=np.array([b.nr_periods - a.nr_periods for a, b in zip(before, after, strict=True)]),
         nr_throttled=np.array([b.nr_throttled - a.nr_throttled for a, b in zip(before, after, strict=True)]),
-        reports=books.reports,
+        reports=record.reports,
         decide_s=loop.decide_s,
         times=LoopTimes(
-            np.array(books.lateness_ns) / NS,
-            np.array(books.write_ns) / NS,
-            np.array(books.grant_ns) / NS,
+            np.array(record.lateness_ns) / NS,
+            np.array(record.write_ns) / NS,
+            np.array(record.grant_ns) / NS,
             run.own_cores,
-            books.skipped,
+            loop.executor.skipped,
             lost,
         ),
         telemetry=telemetry,
         facts=facts,
-        exit_codes=tuple(each.exit_code for each in fleet.containers),
+        exit_codes=tuple(container.exit_code for container in fleet.containers),
     )
 
 
 class _Run:
-    """The time line of one run. before: counters at its start; lost_before: records
-    lost until then; own_cores: CPU that the loop used."""
+    """The time line of one run. before: each container's counters at its start; began_s: its start, Unix
+    time; lost_before: records lost until then; own_cores: CPU that the loop used."""
 
     def __init__(
         self,
         fleet: Fleet,
-        books: Books,
+        record: RunRecord,
         loop: ControlLoop,
         source: TelemetrySource,
         settings: Settings,
         client: Client | None,
         on_tick: Callable[[Progress], None] | None,
     ) -> None:
-        self._fleet, self._books, self._loop, self._source = fleet, books, loop, source
+        self._fleet, self._record, self._loop, self._source = fleet, record, loop, source
         self._settings, self._client, self._on_tick = settings, client, on_tick
         self.before: list[Usage] = []
         self.began_s = 0.0
@@ -153,20 +155,20 @@ class _Run:
         self.lost_before = 0
 
     def serve(self) -> None:
-        """Deploys, starts the client, and serves until the end."""
+        """Deploy, start the client, and serve until the end."""
         loop, client = self._loop, self._client
         loop.deploy()
         try:
             start_ns = time.monotonic_ns() if client is None else client.start()
             self.began_s = time.time() + (start_ns - time.monotonic_ns()) / NS
-            self.before = [_usage(each) for each in self._fleet.containers]
+            self.before = [_usage(container) for container in self._fleet.containers]
             self.lost_before = self._source.lost
             loop.begin(start_ns)
             cpu_ns, at_ns = time.thread_time_ns(), time.monotonic_ns()
             duration_s = self._settings.duration_s
             until_ns = None if duration_s is None else start_ns + round(duration_s * NS)
             loop.run(until_ns, self._row)
-            # Periods that ended within the last row are read a little after it.
+            # Periods that end within the last row are read a little later.
             loop.run(time.monotonic_ns() + _GRACE_NS, lambda: True)
             self.own_cores = (time.thread_time_ns() - cpu_ns) / (time.monotonic_ns() - at_ns)
         finally:
@@ -175,10 +177,10 @@ class _Run:
 
     def _row(self) -> bool:
         if self._on_tick is not None:
-            elapsed_s = self._books.at_s(time.monotonic_ns())
-            running = sum(each.status is not Status.ABSENT for each in self._fleet.containers)
+            elapsed_s = self._record.at_s(time.monotonic_ns())
+            running = sum(container.state is not State.ABSENT for container in self._fleet.containers)
             self._on_tick(
-                Progress(elapsed_s, self._books.rows, self._source.lost - self.lost_before, running)
+                Progress(elapsed_s, self._record.rows, self._source.lost - self.lost_before, running)
             )
         return self._client is None or self._client.running()
 
@@ -186,31 +188,31 @@ class _Run:
 def _check(containers: Sequence[Managed], applications: Sequence[Application]) -> None:
     if not containers:
         raise ScenarioError("nothing to control: no container is given")
-    names = [each.spec.name for each in containers]
-    for each in containers:
-        if names.count(each.spec.name) > 1:
-            raise ScenarioError(f"container {each.spec.name!r} is given twice")
-        if not 0 <= each.app < len(applications):
-            raise ScenarioError(f"container {each.spec.name}: there is no application {each.app}")
+    names = [managed.spec.name for managed in containers]
+    for managed in containers:
+        if names.count(managed.spec.name) > 1:
+            raise ScenarioError(f"container {managed.spec.name!r} is given twice")
+        if not 0 <= managed.app < len(applications):
+            raise ScenarioError(f"container {managed.spec.name}: there is no application {managed.app}")
 
 
-def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> list[Supervised]:
-    """A cgroup for each container that is ours; `undo` removes them, and only closes the others."""
+def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> list[Group | None]:
+    """Make a cgroup for each container that is ours; `undo` removes them."""
     run = new_run()
     undo.callback(driver.finish, run)
-    made: list[Supervised] = []
-    for index, each in enumerate(containers):
+    groups: list[Group | None] = []
+    for managed in containers:
         group = None
-        if isinstance(each.spec, ContainerSpec):
-            group = driver.create(run, each.spec.name)
+        if isinstance(managed.spec, ContainerSpec):
+            group = driver.create(run, managed.spec.name)
             undo.callback(group.remove)
-        made.append(Supervised(each, index, group))
-        undo.callback(made[-1].detach)
-    return made
+        groups.append(group)
+    return groups
 
 
 def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
-    """The hooks where this kernel allows them, polling elsewhere, unless the hooks are asked for by name."""
+    """Return the hooks where this kernel allows them, else polling. Hooks asked for by name must be
+    allowed."""
     if settings.telemetry != "polling":
         try:
             return HookTelemetry(settings.period_s), "hooks"
@@ -220,25 +222,36 @@ def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
     return Polling(settings.period_s), "polling"
 
 
+def _detach(fleet: Fleet) -> None:
+    """Give attached cgroups the limits back that they had."""
+    for container in fleet.containers:
+        if container.attached and container.group is not None:
+            container.group.remove()
+
+
 def _end(fleet: Fleet, hurry: Callable[[], bool]) -> None:
-    """Ends the commands; without their quota, so that what is throttled can still end in good order."""
-    running = [each for each in fleet.containers if each.container is not None and each.container.running]
-    for each in running:
+    """End the commands, without their quota: what is throttled can then still end in good order."""
+    running = [
+        container
+        for container in fleet.containers
+        if container.command is not None and container.command.running
+    ]
+    for container in running:
         try:
-            if each.group is not None:
-                each.group.set_cpu_quota(math.inf)
+            if container.group is not None:
+                container.group.set_cpu_quota(math.inf)
         except GroupGoneError:
-            # Moved out before the cgroup was removed: it would not be found in there.
-            each.kill()
-    stop([each.container for each in running if each.container is not None], hurry)
+            # The command was moved out before the cgroup was removed: `stop` would not find it in there.
+            container.kill()
+    stop([container.command for container in running if container.command is not None], hurry)
 
 
-def _usage(each: Supervised) -> Usage:
-    """The counters now; nothing where the cgroup is gone or not there yet."""
-    if each.group is None:
+def _usage(container: HostedContainer) -> Usage:
+    """Return the counters now; nothing where the cgroup is gone or not there yet."""
+    if not isinstance(container.group, Group):
         return NOTHING_USED
     try:
-        return each.group.read()
+        return container.group.read()
     except GroupGoneError:
         return NOTHING_USED
 
@@ -249,7 +262,7 @@ def _facts(driver: Driver, allocator: Allocator, loop: ControlLoop, scheduling: 
         **machine.facts(),
         "cgroup_version": str(driver.version),
         "loop_scheduling": scheduling,
-        "containers_without_oom_trap": str(loop.untrapped),
-        "restarts_s": " ".join(f"{each:.3f}" for each in loop.restarts_s),
+        "containers_without_oom_trap": str(loop.executor.untrapped),
+        "restarts_s": " ".join(f"{restart_s:.3f}" for restart_s in loop.executor.restarts_s),
         "service_level": "not told" if isinstance(allocator, ServiceAware) else "not wanted",
     }

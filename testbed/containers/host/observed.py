@@ -1,8 +1,8 @@
 """What the real control loop recorded, in the shape in which the twin records a simulation.
 
-For: the series, events and counters of a run on real containers; lab makes of them the tables that it makes
-of the twin's. Not for: recording (loop.py). Row t is period [t·P, (t+1)·P) of the run's time line, column i a
-container; a container's own period that ended in it fills it.
+For: the series, events and counters of a run on real containers; lab makes the same tables of them as of the
+twin's. Not for: recording (records.py). Row t is period [t·P, (t+1)·P) of the run's time line, column i is a
+container. A container's own period fills the row in which it ended.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class ObservedSeries:
-    """[T, N] arrays; the names, types and meanings are those of twin.containers.model.Series, without what
-    a kernel does not tell (demand, backlog). reported: bool, a record of the kernel filled the row."""
+    """[T, N] arrays. Names, types and meanings are those of twin.containers.model.Series, without what a
+    kernel does not tell (demand, backlog). reported: bool, a record of the kernel filled the row."""
 
     usage_cores: NDArray[np.float32]
     quota_cores: NDArray[np.float32]
@@ -34,7 +34,8 @@ class ObservedSeries:
 
 @dataclass(slots=True)
 class ObservedEvents:
-    """One row each: at_s, container (column), kind (as twin.containers.model.EVENT_KINDS), bytes."""
+    """Events, one element each in all lists. at_s: when, s; container: its column; kind: one of
+    twin.containers.model.EVENT_KINDS; limit_bytes: the memory limit after it."""
 
     at_s: list[float]
     container: list[int]
@@ -44,10 +45,13 @@ class ObservedEvents:
 
 @dataclass(frozen=True, slots=True)
 class LoopTimes:
-    """How well the loop kept time. lateness_s: float64[ticks], from when a tick was due until it was served;
-    write_s: float64, per quota write; grant_s: float64, per OOM trap from event read to limit written;
-    own_cores: CPU that the loop itself used; skipped: quota writes left out because nothing changed;
-    lost: records that the source knows to have lost."""
+    """How well the loop kept time.
+
+    lateness_s: float64[ticks], from when a tick was due until it was served; write_s: float64, per quota
+    write; grant_s: float64, per OOM trap, from the event being read to the limit being written; own_cores:
+    CPU that the loop itself used; skipped: quotas not written because nothing changed; lost: records that the
+    source knows to be lost.
+    """
 
     lateness_s: Floats
     write_s: Floats
@@ -59,9 +63,11 @@ class LoopTimes:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A finished run on real containers. began_s: Unix time of row 0's start; the counters as in
-    twin.containers.model.Outcome (nr_*: deltas of cpu.stat over the run); telemetry: `polling` or `hooks`;
-    facts: kernel, CPU, cgroup version and more for the manifest; exit_codes: per container, as in Recording.
+    """A finished run on real containers.
+
+    began_s: Unix time of row 0's start; the counters as in twin.containers.model.Outcome (nr_*: growth of
+    cpu.stat over the run); telemetry: `polling` or `hooks`; facts: kernel, CPU, cgroup version and more for
+    the manifest; exit_codes: per container, as in record.recorder.Recording.
     """
 
     names: tuple[str, ...]

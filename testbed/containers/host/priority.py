@@ -1,7 +1,7 @@
 """Real-time priority and no garbage collection for as long as the control loop runs.
 
 For: serving periods on time on a machine that its containers keep busy. Not for: the containers: what is
-started meanwhile has the machine's normal priority (sched(7), SCHED_RESET_ON_FORK).
+started meanwhile has normal priority (sched(7), SCHED_RESET_ON_FORK).
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 FIFO_PRIORITY = 10
-"""Above every normal process, below the kernel's own threads (50 and more)."""
+"""The loop's real-time priority: above every normal process, below the kernel's own threads (50 and more)."""
 
 NICE = -15
-"""Where real-time priority is refused, as in a v1 group without a real-time budget."""
+"""The loop's niceness where real-time priority is refused, as in a v1 group without a real-time budget."""
 
 _THREAD = 0  # the calling one
 
 
 @contextmanager
 def urgent() -> Iterator[str]:
-    """The calling thread runs before others until the end of the block; yields `fifo`, `nice` or `normal`,
+    """Let the calling thread run before others until the end of the block; yield `fifo`, `nice` or `normal`,
     as far as the machine allows."""
     policy, parameters = os.sched_getscheduler(_THREAD), os.sched_getparam(_THREAD)
     nice = os.getpriority(os.PRIO_PROCESS, _THREAD)

@@ -1,7 +1,7 @@
-"""What the control loop writes down while it runs: rows per period, events, how well it kept time.
+"""What the control loop writes down while it runs: rows per period, events, and how well it kept time.
 
-For: filling observed.Observed at a cost that does not disturb the loop: arrays in blocks, one row copied per
-period. Not for: deciding or measuring anything. Row t is period [t·P, (t+1)·P) of the run's time line.
+For: filling observed.Observed without disturbing the loop: arrays grow in blocks, and one row is copied per
+period. Not for: deciding or measuring. Row t is period [t·P, (t+1)·P) of the run's time line.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.containers.host.fleet import Columns, Fleet
+from testbed.containers.host.life import NS
 from testbed.containers.host.observed import ObservedEvents, ObservedSeries
 from testbed.containers.ports import Records
-
-NS = 1_000_000_000
 
 _BLOCK_ROWS = 1024
 _TYPES: dict[str, type] = {
@@ -32,15 +31,13 @@ _TYPES: dict[str, type] = {
     "reported": np.bool_,
 }
 _REPORTED = ("usage_cores", "quota_cores", "throttled", "throttled_s", "memory_bytes")
-"""What a row has from a record, by the same names."""
+"""Arrays that a row gets from a record, by the same names."""
 
 
-class Books:
-    """The record of one run of `fleet`. period_s: length of a row.
-
-    begin() starts the time line; before it nothing is kept but events, which then happened at 0 s.
-    lateness_ns, write_ns, grant_ns: what LoopTimes has, in ns; skipped, limit_changes, reports: counts.
-    """
+class RunRecord:
+    """The record of one run of `fleet`. period_s: length of a row, s. begin() starts the time line; before it
+    nothing is kept but events, whose time is then 0 s. lateness_ns, write_ns, grant_ns: as in LoopTimes, in
+    ns; reports: how many records were taken."""
 
     def __init__(self, fleet: Fleet, period_s: float) -> None:
         self._fleet = fleet
@@ -48,7 +45,7 @@ class Books:
         self.start_ns: int | None = None
         self.events = ObservedEvents([], [], [], [])
         self.lateness_ns, self.write_ns, self.grant_ns = array("q"), array("q"), array("q")
-        self.skipped = self.limit_changes = self.reports = 0
+        self.reports = 0
         self.done_s = np.zeros(len(fleet.containers))
         self._rows = 0
         self._last_row = np.zeros(len(fleet.containers), np.int64)
@@ -58,31 +55,27 @@ class Books:
         self._reasons: list[tuple[int, int]] = []
 
     def begin(self, start_ns: int) -> None:
-        """Row 0 starts at `start_ns` (CLOCK_MONOTONIC); what was counted before does not count."""
+        """Let row 0 start at `start_ns` (CLOCK_MONOTONIC). What was counted before is dropped."""
         self.start_ns = start_ns
-        self.skipped = self.limit_changes = 0
         for times in (self.lateness_ns, self.write_ns, self.grant_ns):
             del times[:]
 
     def at_s(self, now_ns: int) -> float:
-        """A moment on the time line, seconds; 0 before it began."""
+        """Return a moment on the time line, s; 0 before it began."""
         return 0.0 if self.start_ns is None else max(now_ns - self.start_ns, 0) / NS
 
     def row_ends_ns(self) -> int:
-        """When the row ends that is being lived in."""
+        """Return when the present row ends."""
         return (self.start_ns or 0) + (self._rows + 1) * self.period_ns
 
     @property
     def rows(self) -> int:
-        """Rows that have ended."""
+        """Number of rows that have ended."""
         return self._rows
 
     def advance(self, now_ns: int) -> bool:
-        """Closes the rows that ended by `now_ns`; whether there were any.
-
-        They get the limits in force, and the memory last seen where no record has come. To be called
-        before anything changes at `now_ns`.
-        """
+        """Close the rows that ended by `now_ns`; return whether there were any. Call it before anything
+        changes. Rows get the limits in force, and the memory last seen where no record has come."""
         if self.start_ns is None:
             return False
         ended = max((now_ns - self.start_ns) // self.period_ns, self._rows)
@@ -94,7 +87,7 @@ class Books:
         rows = slice(first, ended)
         self._arrays["limit_bytes"][rows] = fleet.limit_bytes
         self._arrays["up"][rows] = fleet.up
-        # A record that is in already knows better: it is about the container's own period.
+        # A record that came already is about the container's own period, and stays.
         unknown = ~self._arrays["reported"][rows]
         if not unknown.any():
             self._rows = int(ended)
@@ -106,11 +99,9 @@ class Books:
         return True
 
     def take(self, records: Records, columns: Columns) -> None:
-        """Fills the row in which each container's own period ended. columns: those of records.ids.
-
-        A record of several periods, because the loop or the kernel was late, fills all of theirs. Neither is
-        to be changed afterwards: what was taken is written down when a row ends, all of it at once.
-        """
+        """Fill the row in which each container's own period ended. columns: those of records.ids. A record of
+        several periods, because the loop or the kernel was late, fills the rows of all of them. Neither
+        argument may change afterwards: they are written down together when a row ends."""
         if self.start_ns is not None:
             self._taken.append((records, columns))
             self.reports += len(columns)
@@ -127,14 +118,14 @@ class Books:
         if np.bincount(_joined([columns for _, columns in taken])).max() == 1:
             self._put(taken)
         else:
-            # Somebody is in there twice, after a late record: the second one follows the first one's row.
-            for each in taken:
-                self._put([each])
+            # A container occurs twice, after a late record: its second row must follow the first.
+            for entry in taken:
+                self._put([entry])
 
     def _put(self, taken: Sequence[tuple[Records, Columns]]) -> None:
-        """Of containers that are in there once each."""
+        """Write down records in which each container occurs at most once."""
         assert self.start_ns is not None
-        columns = _joined([each for _, each in taken])
+        columns = _joined([columns_taken for _, columns_taken in taken])
         end_ns = _joined([records.end_ns for records, _ in taken])
         last = (end_ns - (self.start_ns + 1)) // self.period_ns
         self._fit(int(last.max()) + 1)
@@ -145,13 +136,13 @@ class Books:
         self._memory_bytes[columns] = self._arrays["memory_bytes"][last, columns]
 
     def joined(self, column: int) -> None:
-        """What it does from here on has nothing to do with its rows so far."""
+        """Forget a container's rows so far: it has joined anew."""
         self._write_down()
         self._last_row[column] = self._rows
         self._memory_bytes[column] = 0
 
     def _fill(self, last: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
-        """A record of several periods is the mean of all of them."""
+        """Give all periods of a late record its values, which are their mean."""
         late = np.flatnonzero(last - self._last_row[columns] > 1)
         for row, column in zip(last[late].tolist(), columns[late].tolist(), strict=True):
             missed = slice(self._last_row[column] + 1, row)
@@ -160,7 +151,7 @@ class Books:
         self._last_row[columns] = last
 
     def note(self, kind: str, column: int, now_ns: int) -> None:
-        """An event, with the memory limit after it."""
+        """Note an event, with the memory limit after it."""
         events = self.events
         events.at_s.append(self.at_s(now_ns))
         events.container.append(column)
@@ -168,11 +159,11 @@ class Books:
         events.limit_bytes.append(int(self._fleet.limit_bytes[column]))
 
     def give_reason(self, column: int, reason: int) -> None:
-        """Of the last change of a CPU limit in the row that is being lived in."""
+        """Note the reason of the last change of a CPU limit in the present row."""
         self._reasons.append((column, reason))
 
     def series(self) -> ObservedSeries:
-        """All rows that have ended."""
+        """Return all rows that have ended."""
         self._write_down()
         kept: dict[str, Any] = {name: values[: self._rows].copy() for name, values in self._arrays.items()}
         return ObservedSeries(**kept)

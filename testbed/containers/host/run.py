@@ -1,44 +1,40 @@
-"""The event loop of a run: periods, traps, ends of commands, starts, joins and leaves, in real time.
+"""The event loop of a local run: periods, traps, ends of commands, joins and leaves, in real time.
 
-For: when everything happens, on one epoll and one timer. Not for: what is decided (control) or how it is
-carried out (decisions.py). All times are CLOCK_MONOTONIC, so a step of the date changes nothing. A
-container or a cgroup that vanishes leaves the run; nothing of it ends the loop.
+For: when everything happens, on one epoll and one timer, and asking the allocator. Not for: what is decided
+(control) or how it is carried out (executor.py). All times are CLOCK_MONOTONIC, so a step of the date changes
+nothing. A container or a cgroup that vanishes leaves the run, and does not end the loop.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
-from control.allocator.model import Application, Decision, Ids, PeriodStats
+from control.allocator.model import NOTHING, Application, Decision, Ids, OomEvents, PeriodStats, Shrunk
 from control.allocator.ports import Allocator
-from testbed.containers.cgroup.meter import AnyOomKills
-from testbed.containers.host.decisions import Hands
+from testbed.containers.host.executor import HostExecutor
 from testbed.containers.host.fleet import Fleet
-from testbed.containers.host.lives import Lives
-from testbed.containers.host.records import Books
-from testbed.containers.host.supervised import NS, Status, Supervised
-from testbed.containers.host.wakeups import NEVER_NS, Wakeups
-from testbed.containers.ports import GroupGoneError, TelemetrySource
-from twinbed import BackendError, InvariantError
+from testbed.containers.host.hosted import HostedContainer
+from testbed.containers.host.life import AWAKE, NEVER_NS, NS, State
+from testbed.containers.host.records import RunRecord
+from testbed.containers.host.wakeups import Wakeups
+from testbed.containers.ports import TelemetrySource
+from twinbed import BackendError, InvariantError, TwinbedError
 
 STARTUP_TIMEOUT_S = 120.0
-"""How long containers may take to become ready before the run is given up."""
+"""How long containers may take to become ready before the run is given up, s."""
 
 _CHORES_NS = NS
 
 
 class ControlLoop:
-    """One run. deploy, begin, run and close, once each and in this order.
-
-    decide_s: time spent in the allocator's on_period; untrapped: containers for which the allocator wanted a
-    trap and the kernel has none.
-    """
+    """One run, and the listener of its executor. deploy, begin, run and close: once each, in this order.
+    executor: carries decisions out; decide_s: time spent in the allocator's on_period, s."""
 
     def __init__(
         self,
@@ -46,52 +42,44 @@ class ControlLoop:
         applications: Sequence[Application],
         allocator: Allocator,
         source: TelemetrySource,
-        books: Books,
+        record: RunRecord,
         logs: Path | None,
     ) -> None:
         self._fleet, self._applications, self._allocator = fleet, applications, allocator
-        self._source, self._books = source, books
+        self._source, self._record = source, record
         self._wakeups = Wakeups()
-        self._lives = Lives(
-            fleet,
-            books,
-            self._wakeups,
-            logs,
-            leave=lambda each: self._leave([each]),
-            killed=self._killed_for_memory,
-        )
-        self._hands = Hands(fleet, allocator, books, gone=self._vanish, take_down=self._lives.take_down)
+        self.executor = HostExecutor(self, logs, lasting=False)
+        self.executor.containers = {container.name: container for container in fleet.containers}
         self._told = False
         if source.descriptor >= 0:
             self._wakeups.watch(source.descriptor, self._on_source)
-        self._kills = AnyOomKills()
-        self._held: list[Supervised] = []
-        self._late = [each for each in fleet.containers if each.managed.begins_s > 0]
-        self._ending = [each for each in fleet.containers if each.managed.ends_s is not None]
+        self._held: list[HostedContainer] = []
+        managed = list(zip(fleet.containers, fleet.managed, strict=True))
+        self._late = [container for container, asked in managed if asked.begins_s > 0]
+        self._ending = [(container, asked.ends_s) for container, asked in managed if asked.ends_s is not None]
         self._sweep_ns = self._chores_ns = NEVER_NS
         self.decide_s = 0.0
-        self.untrapped = 0
 
     # --- a run -----------------------------------------------------------------------------------
 
     def deploy(self) -> None:
-        """First limits, then the commands, until all are ready. Raises BackendError naming who is not.
-
-        Where containers have something to become ready for, CPU is limited only after that.
-        """
+        """First limits, then the commands, until all are ready. Raises BackendError naming who is not. Where
+        containers have something to become ready for, CPU is limited only after that."""
         # Its first call imports numpy.ma, 10 ms that the first held container would wait for.
         np.unique(np.empty(0))
-        first = [each for each in self._fleet.containers if each.managed.begins_s == 0 and each.attach()]
-        columns = [each.index for each in first]
-        decision = self._allocator.start(self._applications, self._fleet.joining(columns))
-        slow = any(each.managed.ready is not None for each in first)
-        now_ns = time.monotonic_ns()
-        self._chores_ns = now_ns + _CHORES_NS
+        first = [
+            container
+            for container, managed in zip(self._fleet.containers, self._fleet.managed, strict=True)
+            if managed.begins_s == 0 and self._fleet.attach(container)
+        ]
+        decision = self._allocator.start(self._applications, self._fleet.joining(first))
+        slow = any(self._fleet.managed[container.index].ready is not None for container in first)
+        self._chores_ns = time.monotonic_ns() + _CHORES_NS
         if slow:
             self._admit(first, Decision(memory=decision.memory), decision.cpu.ids)
             self._start_all(first)
             self._await_ready(first)
-            self._hands.carry_out(Decision(cpu=decision.cpu, reclaim=decision.reclaim))
+            self._carry_out(Decision(cpu=decision.cpu, reclaim=decision.reclaim))
             self._settle()
         else:
             self._admit(first, decision, decision.cpu.ids)
@@ -99,8 +87,9 @@ class ControlLoop:
             self._start_all(first)
 
     def begin(self, start_ns: int) -> None:
-        """The time line begins at `start_ns`."""
-        self._books.begin(start_ns)
+        """Begin the time line at `start_ns`."""
+        self._record.begin(start_ns)
+        self.executor.limit_changes = self.executor.skipped = 0
         self.decide_s = 0.0
         if self._allocator.reclaim is not None:
             self._sweep_ns = start_ns + round(self._allocator.reclaim.interval_s * NS)
@@ -113,28 +102,23 @@ class ControlLoop:
                 going = on_row() and self._anyone()
 
     def close(self) -> None:
-        """Ends the loop's own parts; the containers run on. Idempotent."""
+        """End the loop's own parts; the containers run on. Idempotent."""
         self._wakeups.close()
-        self._kills.close()
-        for each in self._fleet.containers:
-            each.let_go()
-            each.close_pidfd()
-
-    @property
-    def restarts_s(self) -> list[float]:
-        """From a container's end until it was up again, of each restart."""
-        return self._lives.restarts_s
+        self.executor.close()
+        for container in self._fleet.containers:
+            container.unwatch()
+            container.close_pidfd()
 
     # --- one turn --------------------------------------------------------------------------------
 
     def _turn(self, until_ns: int) -> bool:
-        """Sleeps until something is to be done, and does it; whether a row of the record has ended."""
+        """Sleep until something is to be done, and do it; return whether a row of the record has ended."""
         due_ns = self._source.due_ns()
         ready = self._wakeups.sleep(min(due_ns, self._next_ns(), until_ns))
         now_ns = time.monotonic_ns()
-        row_ended = self._books.advance(now_ns)
+        row_ended = self._record.advance(now_ns)
         if row_ended:
-            self._look_for_kills()
+            self.executor.look_for_kills()
         for handler in ready:
             handler()
         if self._held:
@@ -146,23 +130,23 @@ class ControlLoop:
         return row_ended
 
     def _next_ns(self) -> int:
-        """When something is due besides telemetry."""
-        due = [self._sweep_ns, self._chores_ns, self._lives.next_ns()]
-        if self._books.start_ns is not None:
-            due.append(self._books.row_ends_ns())
+        """Return when something is due besides telemetry."""
+        due = [self._sweep_ns, self._chores_ns, self.executor.due_ns]
+        if self._record.start_ns is not None:
+            due.append(self._record.row_ends_ns())
         return min(due)
 
     def _chores(self, now_ns: int) -> None:
-        """Starts, readiness, joins and leaves by time, the agents' sweep, and what is done once a second."""
-        self._lives.serve(now_ns)
-        if (self._late or self._ending) and self._books.start_ns is not None:
-            self._keep_time(self._books.at_s(now_ns))
+        """Starts, joins and leaves by time, the agents' sweep, and what is done once a second."""
+        self.executor.serve(now_ns)
+        if (self._late or self._ending) and self._record.start_ns is not None:
+            self._keep_time(self._record.at_s(now_ns))
         if now_ns >= self._sweep_ns and self._allocator.reclaim is not None:
             self._sweep_ns = now_ns + round(self._allocator.reclaim.interval_s * NS)
-            self._hands.reclaim(np.arange(len(self._applications)))
+            self._reclaim(np.arange(len(self._applications)))
         if now_ns >= self._chores_ns:
             self._chores_ns = now_ns + _CHORES_NS
-            self._hands.try_again()
+            self.executor.try_again()
             self._look_again()
 
     # --- telemetry -------------------------------------------------------------------------------
@@ -174,19 +158,19 @@ class ControlLoop:
         records = self._source.collect(now_ns)
         gone = self._source.gone
         if gone.size:
-            for each in self._fleet.members(gone):
-                self._vanish(each)
-        began_ns = self._books.start_ns
+            for container in self.executor.members(gone):
+                self.gone(container, "its cgroup was removed")
+        began_ns = self._record.start_ns
         if began_ns is None or records.ids.size == 0:
             return
         records, columns = self._fleet.members_only(records, began_ns)
         if records.ids.size == 0:
             return
         last_ns = max(records.end_ns.tolist())
-        # What comes through a descriptor was due when the period ended.
+        # Records that come through a descriptor were due when the period ended.
         late_ns = now_ns - (due_ns if due_ns <= now_ns else last_ns)
-        self._books.lateness_ns.append(max(late_ns, 0))
-        self._books.take(records, columns)
+        self._record.lateness_ns.append(max(late_ns, 0))
+        self._record.take(records, columns)
         stats = PeriodStats(
             records.ids,
             records.quota_cores,
@@ -194,170 +178,208 @@ class ControlLoop:
             records.throttled,
             records.usage_cores,
             records.memory_bytes,
-            self._books.period_ns / NS,
+            self._record.period_ns / NS,
             (last_ns - began_ns) / NS,
         )
         began = time.perf_counter()
         decision = self._allocator.on_period(stats)
         self.decide_s += time.perf_counter() - began
-        self._hands.carry_out(decision)
+        self._carry_out(decision)
+
+    # --- decisions -------------------------------------------------------------------------------
+
+    def _carry_out(self, decision: Decision, *, answer: bool = False) -> None:
+        """Carry a decision out. answer: it answers held containers, and must raise their limits."""
+        if decision is NOTHING:
+            return
+        if answer:
+            memory = decision.memory
+            for id_, limit in zip(memory.ids.tolist(), memory.limit_bytes.tolist(), strict=True):
+                container = self.executor.member(id_)
+                if container is not None and container.held and limit <= container.limit_bytes:
+                    name = self._allocator.name
+                    raise InvariantError(
+                        f"{name} answered {container.name}, which is held, and raised nothing"
+                    )
+        self.executor.carry_out(decision, answer=answer)
+        if decision.reclaim.size:
+            self._reclaim(decision.reclaim)
+
+    def _out_of_memory(self, containers: Sequence[HostedContainer]) -> None:
+        """Ask about containers that are held, or that the kernel has killed."""
+        needed = [self.executor.needed_bytes(container) for container in containers]
+        event = OomEvents(_ids(containers), np.array(needed, np.int64), self._now_s())
+        self._carry_out(self._allocator.on_oom(event), answer=self._allocator.traps_oom)
+
+    def _reclaim(self, apps: NDArray[np.int64]) -> None:
+        """Shrink the applications' containers to what they hold and the margin, and report it."""
+        rule = self._allocator.reclaim
+        if rule is None:
+            raise InvariantError(f"{self._allocator.name} asked for a reclaim and has no rule for it")
+        lowered = self.executor.shrink(rule.margin_bytes, set(apps.tolist()))
+        limits = np.array([container.limit_bytes for container in lowered], np.int64)
+        shrunk = Shrunk(apps, _ids(lowered), limits, self._now_s())
+        self._carry_out(self._allocator.on_reclaimed(shrunk), answer=True)
+
+    # --- what the executor tells (executor.Listener) ---------------------------------------------
+
+    def changed(self, container: HostedContainer) -> None:
+        """See Listener."""
+        self._fleet.show(container)
+
+    def happened(self, kind: str, container: HostedContainer) -> None:
+        """See Listener."""
+        self._record.note(kind, container.index, time.monotonic_ns())
+
+    def quota_written(self, container: HostedContainer, reason: int, took_ns: int) -> None:
+        """See Listener."""
+        self._record.write_ns.append(took_ns)
+        self._record.give_reason(container.index, reason)
+
+    def started(self, container: HostedContainer) -> None:
+        """See Listener."""
+        if container.pidfd >= 0:
+            self._wakeups.watch(container.pidfd, partial(self._on_end, container))
+
+    def oom_killed(self, container: HostedContainer) -> None:
+        """See Listener. An allocator that traps nobody hears of it now."""
+        if not self._allocator.traps_oom:
+            self._out_of_memory([container])
+
+    def gone(self, container: HostedContainer, why: str) -> None:  # noqa: ARG002
+        """See Listener. An attached container may join again."""
+        if container.id is not None:
+            self._leave(container)
+
+    def refused(self, container: HostedContainer, error: TwinbedError) -> None:  # noqa: ARG002
+        """See Listener. A run whose limits are not those decided has no result."""
+        if isinstance(error, InvariantError):
+            raise InvariantError(f"{self._allocator.name} decided what cannot be: {error}") from error
+        raise error
+
+    def _on_end(self, container: HostedContainer) -> None:
+        self._wakeups.forget(container.pidfd)
+        self.executor.see_end(container)
 
     # --- memory ----------------------------------------------------------------------------------
 
-    def _on_trap(self, each: Supervised) -> None:
-        with suppress(GroupGoneError):
-            if each.trap is not None and each.trap.held() and each.status in (Status.UP, Status.STARTING):
-                self._held.append(each)
+    def _on_trap(self, container: HostedContainer) -> None:
+        if container.state in AWAKE and self.executor.look(container):
+            self._held.append(container)
 
     def _serve_held(self, began_ns: int) -> None:
-        """Asks about everyone who was held since, in one event."""
-        held = [each for each in self._held if each.status in (Status.UP, Status.STARTING)]
+        """Ask about all containers that were held since this was last done, in one event."""
+        held = [container for container in self._held if container.held]
         self._held = []
         if not held:
             return
-        for each in held:
-            self._books.note("oom", each.index, began_ns)
-            self._fleet.hold(each)
-        self._hands.out_of_memory(held)
+        for container in held:
+            self._record.note("oom", container.index, began_ns)
+        self._out_of_memory(held)
         took_ns = time.monotonic_ns() - began_ns
-        self._books.grant_ns.extend(took_ns for each in held if each.status in (Status.UP, Status.STARTING))
-
-    def _look_for_kills(self) -> None:
-        """The OOM killer took a process: its container goes down as a whole, as with memory.oom.group.
-
-        Everybody is looked at together, and only where it has taken any at all: a hundred files once a row
-        are a twentieth of what the loop costs.
-        """
-        if not self._kills.lately():
-            return
-        for each in self._fleet.containers:
-            try:
-                if each.was_oom_killed() and each.status in (Status.UP, Status.STARTING, Status.HELD):
-                    self._killed_for_memory(each)
-            except GroupGoneError:
-                self._vanish(each)
-
-    def _killed_for_memory(self, each: Supervised) -> None:
-        self._books.note("oom", each.index, time.monotonic_ns())
-        if each.attached:
-            # Whoever runs it sees to it; what is left of it goes on.
-            self._books.note("kill", each.index, time.monotonic_ns())
-        else:
-            self._lives.take_down(each, "kill")
-        if not self._allocator.traps_oom:
-            self._hands.out_of_memory([each])
+        self._record.grant_ns.extend(took_ns for container in held if container.state in AWAKE)
 
     # --- members ---------------------------------------------------------------------------------
 
     def _keep_time(self, at_s: float) -> None:
-        due = [each for each in self._late if each.managed.begins_s <= at_s]
+        due = [container for container in self._late if self._fleet.managed[container.index].begins_s <= at_s]
         if due:
-            self._late = [each for each in self._late if each not in due]
-            self._join([each for each in due if each.attach()])
-        for each in self._ending:
-            over = each.managed.ends_s is not None and each.managed.ends_s <= at_s
-            if over and not each.leaving and each.status is not Status.ABSENT:
-                each.leaving = True
-                if each.attached or each.status is Status.DOWN:
-                    self._leave([each])
+            self._late = [container for container in self._late if container not in due]
+            self._join([container for container in due if self._fleet.attach(container)])
+        for container, ends_s in self._ending:
+            if ends_s <= at_s and not container.leaving and container.state is not State.ABSENT:
+                container.leaving = True
+                if container.attached or container.state is State.DOWN:
+                    self._leave(container)
                 else:
-                    each.kill()
+                    container.kill()
 
-    def _join(self, containers: Sequence[Supervised]) -> None:
+    def _join(self, containers: Sequence[HostedContainer]) -> None:
         if not containers:
             return
-        decision = self._allocator.on_join(self._fleet.joining([each.index for each in containers]))
+        decision = self._allocator.on_join(self._fleet.joining(containers))
         self._admit(containers, decision, decision.cpu.ids)
-        self._lives.start(containers)
+        self._start(containers)
 
-    def _admit(self, containers: Sequence[Supervised], decision: Decision, ids: Ids) -> None:
-        """Newcomers get the last ids and limits of the decision, whose other parts take force now too."""
+    def _admit(self, containers: Sequence[HostedContainer], decision: Decision, ids: Ids) -> None:
+        """Give newcomers the last ids and limits of the decision, whose other parts take force now too."""
         count = len(containers)
         new, limited = ids[len(ids) - count :], decision.memory.ids
         if len(ids) < count or not np.array_equal(new, limited[len(limited) - count :]):
             raise InvariantError(f"{self._allocator.name}: newcomers without a CPU and a memory limit")
-        self._fleet.add([each.index for each in containers], new)
-        if decision.cpu.ids.size == 0:
-            self._fleet.quota_cores[[each.index for each in containers]] = np.inf
-        self._hands.carry_out(decision)
-        groups = [each.group for each in containers if each.group is not None]
-        for each in containers:
-            self._arm(each)
-            self._books.note("join", each.index, time.monotonic_ns())
-            self._books.joined(each.index)
+        self._fleet.add(containers, new)
+        for container, id_ in zip(containers, new.tolist(), strict=True):
+            self.executor.admit(container, id_)
+            if decision.cpu.ids.size == 0:
+                container.quota_cores = np.inf
+                self._fleet.show(container)
+        self._carry_out(decision)
+        groups = [container.group for container in containers if container.group is not None]
+        for container in containers:
+            self.executor.arm(container, traps_oom=self._allocator.traps_oom)
+            if container.trap is not None:
+                self._wakeups.watch(container.trap.descriptor, partial(self._on_trap, container))
+            self.happened("join", container)
+            self._record.joined(container.index)
         self._source.add(new, groups)
 
-    def _arm(self, each: Supervised) -> None:
-        if each.group is None:
-            return
-        try:
-            each.watch_kills()
-            if self._allocator.traps_oom:
-                each.trap = each.group.trap()
-                self._wakeups.watch(each.trap.descriptor, partial(self._on_trap, each))
-        except GroupGoneError:
-            self._vanish(each)
-        except BackendError:
-            self.untrapped += 1
-
-    def _leave(self, containers: Sequence[Supervised]) -> None:
-        """They are gone for good (or, attached, until they are there again)."""
-        ids: list[int] = []
-        for each in containers:
-            if each.trap is not None:
-                self._wakeups.forget(each.trap.descriptor)
-            each.let_go()
-            each.starts_ns = None
-            self._hands.forget(each.index)
-            self._books.note("leave", each.index, time.monotonic_ns())
-            number = self._fleet.remove(each.index)
-            self._fleet.set_status(each, Status.ABSENT)
-            if number is not None:
-                ids.append(number)
-        left = np.array(ids, np.int64)
+    def _leave(self, container: HostedContainer) -> None:
+        """It is gone for good or, attached, until it is there again."""
+        if container.trap is not None:
+            self._wakeups.forget(container.trap.descriptor)
+        container.unwatch()
+        self.happened("leave", container)
+        id_ = self.executor.dismiss(container)
+        left = np.array([id_], np.int64)
+        self._fleet.remove(int(left[0]))
         self._source.remove(left)
-        self._hands.carry_out(self._allocator.on_leave(left))
-
-    def _vanish(self, each: Supervised) -> None:
-        """Its cgroup was removed under us."""
-        if self._fleet.has(each.index):
-            self._leave([each])
+        self._carry_out(self._allocator.on_leave(left))
 
     def _look_again(self) -> None:
-        """Attached cgroups that are there again, and holds whose event was missed."""
+        """Find attached cgroups that are there again, and holds whose event was missed."""
         back = [
-            each
-            for each in self._fleet.containers
-            if each.attached and each.status is Status.ABSENT and not each.leaving and each not in self._late
+            container
+            for container in self._fleet.containers
+            if container.attached
+            and container.state is State.ABSENT
+            and not container.leaving
+            and container not in self._late
         ]
-        self._join([each for each in back if each.attach()])
-        for each in self._fleet.containers:
-            if each.status is Status.UP and each.trap is not None:
-                self._on_trap(each)
+        self._join([container for container in back if self._fleet.attach(container)])
+        for container in self._fleet.containers:
+            self._on_trap(container)
         if self._held:
             self._serve_held(time.monotonic_ns())
 
     # --- small parts -----------------------------------------------------------------------------
 
+    def _now_s(self) -> float:
+        return self._record.at_s(time.monotonic_ns())
+
     def _anyone(self) -> bool:
-        """Whether anybody is there or may still come."""
-        if self._late:
-            return True
-        return any(
-            each.status is not Status.ABSENT or (each.attached and not each.leaving)
-            for each in self._fleet.containers
+        """Return whether a container is there or may still come."""
+        return bool(self._late) or any(
+            container.state is not State.ABSENT or (container.attached and not container.leaving)
+            for container in self._fleet.containers
         )
 
-    def _start_all(self, containers: Sequence[Supervised]) -> None:
-        """One after the other; those that run already are served in between."""
-        for each in containers:
-            self._lives.start([each])
+    def _start(self, containers: Sequence[HostedContainer]) -> None:
+        """Start the commands of those that are still members. Raises as HostExecutor.start does."""
+        for container in containers:
+            if container.id is not None:
+                self.executor.start(container)
+
+    def _start_all(self, containers: Sequence[HostedContainer]) -> None:
+        """Start one after the other; those that run already are served in between."""
+        for container in containers:
+            self._start([container])
             self._turn(time.monotonic_ns())
 
-    def _await_ready(self, containers: Sequence[Supervised]) -> None:
+    def _await_ready(self, containers: Sequence[HostedContainer]) -> None:
         deadline_ns = time.monotonic_ns() + round(STARTUP_TIMEOUT_S * NS)
-        busy = (Status.STARTING, Status.HELD, Status.DOWN)
-        while waiting := [each.name for each in containers if each.status in busy]:
+        while waiting := [
+            container.name for container in containers if container.state not in (State.UP, State.ABSENT)
+        ]:
             if time.monotonic_ns() > deadline_ns:
                 raise BackendError(
                     f"containers {', '.join(waiting)} are not ready after {STARTUP_TIMEOUT_S:g} s; "
@@ -366,7 +388,11 @@ class ControlLoop:
             self._turn(deadline_ns)
 
     def _settle(self) -> None:
-        """Until a period has gone by in which telemetry can find out when it is to be read."""
-        until_ns = time.monotonic_ns() + round(1.3 * self._books.period_ns)
+        """Serve until a period has gone by in which telemetry can find out when it is to be read."""
+        until_ns = time.monotonic_ns() + round(1.3 * self._record.period_ns)
         while time.monotonic_ns() < until_ns:
             self._turn(until_ns)
+
+
+def _ids(containers: Sequence[HostedContainer]) -> Ids:
+    return np.array([container.id for container in containers], np.int64)

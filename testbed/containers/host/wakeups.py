@@ -1,8 +1,8 @@
 """What the control loop sleeps on: descriptors, until a moment of CLOCK_MONOTONIC, to the microsecond.
 
 For: waking it when a period has ended, a task is held or a command has ended. Not for: what is done then.
-Python's epoll counts its timeout in milliseconds, in which a container may use a small quota up: hence
-epoll_pwait2(2), of Linux 5.11 and glibc 2.35; an alarm beside it costs half as much again per wake-up.
+Python's epoll takes its timeout in milliseconds, in which a container may use up a small quota; hence
+epoll_pwait2(2), of Linux 5.11 and glibc 2.35. An alarm beside epoll costs half as much again per wake-up.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from contextlib import suppress
 
 from twinbed import BackendError
 
-NEVER_NS = 1 << 62
-"""Later than anything."""
-
 _NS = 1_000_000_000
 _EVENT_BYTES = 16
 _TIMESPEC = struct.Struct("ll")
@@ -30,32 +27,30 @@ _wait.argtypes = (ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, 
 
 
 class Wakeups:
-    """Descriptors with what is to be called when they can be read."""
+    """Descriptors, each with a handler that is called when it can be read."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._handlers: dict[int, Callable[[], None]] = {}
         self._timeout = bytearray(_TIMESPEC.size)
         self._event = bytearray(_EVENT_BYTES)
-        # Addresses are taken once: making a pointer costs more than the call that it is made for.
+        # Addresses are taken once: making a pointer costs more than the call itself.
         self._timeout_at, self._event_at = _address(self._timeout), _address(self._event)
 
     def watch(self, descriptor: int, handler: Callable[[], None]) -> None:
-        """Until it is forgotten; `handler` must read it, or forget it."""
+        """Watch a descriptor until it is forgotten. `handler` must read it, or forget it."""
         self._handlers[descriptor] = handler
         self._epoll.register(descriptor, select.EPOLLIN)
 
     def forget(self, descriptor: int) -> None:
-        """Idempotent, and may follow the descriptor's end."""
+        """Stop watching a descriptor, even after it was closed. Idempotent."""
         if self._handlers.pop(descriptor, None) is not None:
             with suppress(OSError, ValueError):
                 self._epoll.unregister(descriptor)
 
     def sleep(self, until_ns: int) -> list[Callable[[], None]]:
-        """Until `until_ns` or until a descriptor can be read; the handlers of those that can.
-
-        A signal may end it early, once its handler has run. Raises BackendError where the kernel refuses.
-        """
+        """Sleep until `until_ns` or until a descriptor can be read; return the handlers of those that can. A
+        signal may end it early, once its handler has run. Raises BackendError where the kernel refuses."""
         rest_ns = until_ns - time.monotonic_ns()
         _TIMESPEC.pack_into(self._timeout, 0, *divmod(rest_ns if rest_ns > 0 else 0, _NS))
         count = _wait(self._epoll.fileno(), self._event_at, 1, self._timeout_at, None)
@@ -68,7 +63,7 @@ class Wakeups:
         return [handler for handler in ready if handler is not None]
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close it. Idempotent."""
         self._epoll.close()
 
 

@@ -2,7 +2,7 @@
 
 For: starting its process, asking how far it is, ending it, and its result. Not for: sending (sender.py). It
 runs in no container of the run: what it uses counts against nobody's limit, and its `cpu_s` says how much
-it was.
+that was.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from testbed.containers.load.plan import LoadPlan, LoadResult, read_result, writ
 from twinbed import BackendError
 
 START_GRACE_S = 60.0
-"""What its process may take to be ready; it takes half a second of CPU."""
+"""How long its process may take to be ready, s; it takes half a second of CPU."""
 
 STOP_GRACE_S = 5.0
-"""What it may take to write its result when it is stopped, then it is killed."""
+"""How long it may take to write its result when it is stopped, s; then it is killed."""
 
 LEAD_S = 0.05
-"""From `start` to second 0 of the plan."""
+"""Time from `start` to second 0 of the plan, s."""
 
 _NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far the load is: requests that were due and that have ended so far, and percentiles of the
-    latencies of answered ones (`p50`, `p90`, `p99`, `p99.9`), seconds."""
+    """How far the load is. arrived, ended: requests that were due, and that have ended, so far; latency_s:
+    percentiles of answered ones (`p50`, `p90`, `p99`, `p99.9`), s."""
 
     arrived: int
     ended: int
@@ -46,12 +46,9 @@ class LoadProgress:
 
 
 class LoadGenerator:
-    """Sends a plan from a process of its own. folder: for its files; BackendError when none can
-    be made there.
-
-    Use it as a context manager: it leaves no process behind. When who made it is killed, its process ends by
-    itself.
-    """
+    """Sends a plan from a process of its own. Use it as a context manager: it then leaves no process behind.
+    folder: for its files; raises BackendError when none can be made there. When its maker is killed, its
+    process ends by itself."""
 
     def __init__(self, plan: LoadPlan, folder: Path) -> None:
         self._plan = plan
@@ -64,15 +61,12 @@ class LoadGenerator:
 
     @property
     def pid(self) -> int | None:
-        """Of its process; None before `start`."""
+        """The id of its process; None before `start`."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> int:
-        """Starts the process, waits until it is ready (about a second) and lets it begin.
-
-        Returns second 0 of the plan (CLOCK_MONOTONIC, ns), LEAD_S from now. BackendError when it does not
-        get ready.
-        """
+        """Start the process, wait until it is ready (about a second), and let it begin. Returns second 0 of
+        the plan (CLOCK_MONOTONIC, ns), LEAD_S from now. Raises BackendError when it does not get ready."""
         write_plan(self._plan, self._path)
         command = (sys.executable, "-m", "testbed.containers.load.main", str(self._path))
         self._process = process = subprocess.Popen(
@@ -96,18 +90,18 @@ class LoadGenerator:
         return begins_ns
 
     def running(self) -> bool:
-        """Whether it still has work."""
+        """Return whether it still has work."""
         return self._process is not None and self._process.poll() is None
 
     def progress(self) -> LoadProgress | None:
-        """How far it was within the last second; None before it has said so."""
+        """Return how far it was within the last second; None before it has said so."""
         try:
             return LoadProgress(**json.loads(progress_path(self._path).read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
 
     def stop(self) -> None:
-        """Ends it now; what has not ended stays PENDING in its result. Idempotent."""
+        """End it now; requests that have not ended stay PENDING in its result. Idempotent."""
         process = self._process
         if process is None:
             return
@@ -123,7 +117,8 @@ class LoadGenerator:
                 process.stdin.close()
 
     def result(self) -> LoadResult:
-        """What became of the requests, once it has ended; BackendError when it died before it could say."""
+        """Return what became of the requests, once it has ended. Raises BackendError when it died before
+        that."""
         if self._process is None or self._process.poll() is None:
             raise BackendError("the load generator has not ended; stop it before asking for its result")
         code = self._process.returncode

@@ -1,9 +1,9 @@
 """The load generator's process: `python -m testbed.containers.load.main PLAN.npz`.
 
-For: being started by generator.py. It says `ready` on its output once it could begin, reads from its input
-when to begin (CLOCK_MONOTONIC, ns), writes PLAN.progress.json every second and PLAN.result.npz when all has
-ended, when the plan's time is over, or on SIGTERM. Not for: a terminal. Where it may, it runs at a raised
-priority: it shares the machine with those it measures, and a late request would be counted against them.
+For: being started by generator.py. It prints `ready` once it could begin, reads from its input when to begin
+(CLOCK_MONOTONIC, ns), writes PLAN.progress.json every second, and PLAN.result.npz when all has ended, when
+the plan's time is over, or on SIGTERM. Not for: a terminal. Where it may, it runs at a raised priority: it
+shares the machine with those it measures, and a late request would be counted against them.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from testbed.containers.services.http1 import allow_many_connections
 from twinbed import TwinbedError
 
 PRIORITY = -10
-"""Nice value, where the kernel allows it."""
+"""Nice value of the process, where the kernel allows it."""
 
 _PROGRESS_EVERY_S = 1.0
 _PERCENTILES = (50.0, 90.0, 99.0, 99.9)
 
 
 def progress_path(plan: Path) -> Path:
-    """Where the generator of that plan says how far it is."""
+    """Return where the generator of that plan says how far it is."""
     return plan.with_suffix(".progress.json")
 
 
 def result_path(plan: Path) -> Path:
-    """Where the generator of that plan leaves its result."""
+    """Return where the generator of that plan leaves its result."""
     return plan.with_suffix(".result.npz")
 
 
 async def generate(plan: LoadPlan, begins_ns: int, path: Path) -> None:
-    """Sends the plan and writes what became of it."""
+    """Send the plan and write what became of it."""
     sender = Sender(plan, begins_ns)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, sender.stop)
-    # Nothing more is said there: it becomes readable when who started this is no more.
+    # Nothing more comes on the input: it becomes readable when the starter of this process is gone.
     loop.add_reader(sys.stdin.fileno(), sender.stop)
     progress = asyncio.create_task(_tell(sender, progress_path(path)))
     complete = await sender.send()
@@ -62,14 +62,14 @@ async def _tell(sender: Sender, path: Path) -> None:
         values = sender.latencies.get_percentile_to_value_dict(_PERCENTILES)
         latencies = {f"p{key:g}": value * 1e-6 for key, value in values.items()}
         told = {"arrived": sender.arrived, "ended": sender.ended, "latency_s": latencies}
-        # What it tells is a courtesy: a full disk must not stop the load.
+        # A full disk must not stop the load.
         with suppress(OSError):
             unfinished.write_text(json.dumps(told), encoding="utf-8")
             unfinished.replace(path)
 
 
 def main() -> None:
-    """Exits 0 with a result written, 2 with one line for what is wrong."""
+    """Exit 0 with a result written, 2 with one line for what is wrong."""
     if len(sys.argv) != 2:
         sys.exit("usage: python -m testbed.containers.load.main PLAN.npz")
     path = Path(sys.argv[1])

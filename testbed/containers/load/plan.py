@@ -1,7 +1,7 @@
 """What the load generator is to send, and what became of it; both as files.
 
-For: the data between the process that wants load and the one that makes it. Not for: sending (main.py).
-Times are seconds from the moment at which the schedule begins.
+For: the data between the process that wants load and the one that makes it. Not for: sending (main.py). Times
+are seconds from the moment at which the schedule begins.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import os
 import zipfile
 from dataclasses import dataclass
-from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
@@ -21,26 +20,15 @@ from twinbed import BackendError, ScenarioError
 Floats = NDArray[np.float64]
 
 
-class Status(IntEnum):
-    """What became of a request; values and meanings are those of twin.containers.requests.model.Status.
-
-    PENDING: not ended when the run ended; OK: answered 200; TIMED_OUT: given up; DROPPED: 503, or the
-    client's own queue was full; FAILED: any other answer, a connection refused or reset.
-    """
-
-    PENDING = 0
-    OK = 1
-    TIMED_OUT = 2
-    DROPPED = 3
-    FAILED = 4
-
-
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """at_s: float64[A] ascending, when each request is due; kind: int64[A], index into entries: the URLs that
-    a kind may be sent to, in turn (`http://host:port/path`); duration_s: when the run ends, whatever is
-    pending then; connections, queue, timeout_s: as twin.containers.requests.model.Client's (0: no limit;
-    inf: never). Raises ScenarioError for arrays that do not fit."""
+    """Requests to be sent. Raises ScenarioError for arrays that do not fit together.
+
+    at_s: float64[A] ascending, when each request is due, s; kind: int64[A], index into entries; entries: the
+    URLs that a kind may be sent to, in turn (`http://host:port/path`); duration_s: when the run ends,
+    whatever is pending then; connections, queue, timeout_s: as twin.containers.requests.model.Client's (0: no
+    limit; inf: never).
+    """
 
     at_s: Floats
     kind: NDArray[np.int64]
@@ -71,11 +59,11 @@ class LoadPlan:
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """A arrived requests, in the order in which they were due; those due after the end are not in it.
+    """A requests that arrived, in the order in which they were due, without those due after the end.
 
     at_s: float64[A]; kind: int64[A]; end_s: float64[A], when it ended (NaN: pending); status: uint8[A]
-    `Status`. late_s: float64[A], by how much later than due the generator itself turned to it; cpu_s: CPU
-    that the generator used; complete: False when it was stopped before the plan's end.
+    `RequestStatus`; late_s: float64[A], how much later than due the generator turned to it; cpu_s: CPU that
+    the generator used; complete: False when it was stopped before the plan's end.
     """
 
     at_s: Floats
@@ -88,29 +76,29 @@ class LoadResult:
 
     @property
     def latency_s(self) -> Floats:
-        """float64[A]: from when the request was due to its end, NaN while pending."""
+        """float64[A]: time from when the request was due to its end, s; NaN while pending."""
         return np.asarray(self.end_s - self.at_s, np.float64)
 
     @property
     def lag_p99_s(self) -> float:
-        """The generator's own lateness, 99th percentile: more than the latencies of interest means that it
-        could not keep up (0 without requests)."""
+        """The generator's own lateness, 99th percentile, s; 0 without requests. If it exceeds the latencies
+        of interest, the generator could not keep up."""
         return float(np.percentile(self.late_s, 99)) if len(self.late_s) else 0.0
 
 
 def write_plan(plan: LoadPlan, path: Path) -> None:
-    """Writes the plan; BackendError when it cannot."""
+    """Write the plan. Raises BackendError when that cannot be."""
     numbers = (plan.duration_s, plan.connections, plan.queue, plan.timeout_s)
     arrays = {"at_s": plan.at_s, "kind": plan.kind, "numbers": np.array(numbers)}
     _write(path, arrays | {"entries": np.array(json.dumps(plan.entries))})
 
 
 def read_plan(path: Path) -> LoadPlan:
-    """The plan in a file; ScenarioError when there is none in it."""
+    """Return the plan in a file. Raises ScenarioError when there is none in it."""
     try:
         with np.load(path, allow_pickle=False) as file:
             duration_s, connections, queue, timeout_s = file["numbers"].tolist()
-            entries = tuple(tuple(each) for each in json.loads(str(file["entries"])))
+            entries = tuple(tuple(urls) for urls in json.loads(str(file["entries"])))
             at_s, kind = file["at_s"].astype(np.float64), file["kind"].astype(np.int64)
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ScenarioError(f"{path}: not a load plan ({error})") from None
@@ -118,13 +106,13 @@ def read_plan(path: Path) -> LoadPlan:
 
 
 def write_result(result: LoadResult, path: Path) -> None:
-    """Writes the result, all of it or nothing; BackendError when it cannot."""
+    """Write the result, all of it or nothing. Raises BackendError when that cannot be."""
     arrays = {name: np.asarray(getattr(result, name)) for name in LoadResult.__slots__}
     _write(path, arrays)
 
 
 def read_result(path: Path) -> LoadResult:
-    """The result in a file; BackendError when there is none."""
+    """Return the result in a file. Raises BackendError when there is none."""
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: file[name] for name in LoadResult.__slots__}

@@ -1,7 +1,7 @@
-"""Sends requests when they are due, whatever becomes of those before, and notes what became of each.
+"""Sends requests when they are due, whatever becomes of earlier ones, and notes what became of each.
 
-For: an open loop: a server that stalls finds all that was due meanwhile, and its requests' latencies count
-from when they were due, so none of the stall is left out ("coordinated omission", Tene 2013). Not for:
+For: an open loop: after a stall a server finds all requests that were due meanwhile, and their latencies
+count from when they were due, so the stall is fully counted ("coordinated omission", Tene 2013). Not for:
 files and processes (main.py). The rules for connections, queue and timeout are those of the twin's engine.
 """
 
@@ -16,22 +16,23 @@ from urllib.parse import urlsplit
 import numpy as np
 from hdrh.histogram import HdrHistogram
 
-from testbed.containers.load.plan import LoadPlan, LoadResult, Status
+from control.services import RequestStatus
+from testbed.containers.load.plan import LoadPlan, LoadResult
 from testbed.containers.load.timer import Timer
 from testbed.containers.services.http1 import Replicas, request
 
-_STATUS: dict[int, Status] = {HTTPStatus.OK: Status.OK, HTTPStatus.SERVICE_UNAVAILABLE: Status.DROPPED}
+_STATUS: dict[int, RequestStatus] = {
+    HTTPStatus.OK: RequestStatus.OK,
+    HTTPStatus.SERVICE_UNAVAILABLE: RequestStatus.DROPPED,
+}
 _LONGEST_US = 3_600_000_000
 _DIGITS = 3
 _NEVER_NS = 1 << 62
 
 
 class Sender:
-    """One plan being sent. begins_ns: CLOCK_MONOTONIC at second 0.
-
-    latencies: HdrHistogram of answered requests' latencies, microseconds; arrived, ended: so far.
-    To be made in a running event loop.
-    """
+    """One plan being sent. To be made in a running event loop. begins_ns: CLOCK_MONOTONIC at second 0;
+    latencies: HdrHistogram of answered requests' latencies, µs; arrived, ended: requests so far."""
 
     def __init__(self, plan: LoadPlan, begins_ns: int) -> None:
         self._plan, self._begins_ns = plan, begins_ns
@@ -51,12 +52,13 @@ class Sender:
         self.arrived = self.ended = 0
 
     def stop(self) -> None:
-        """Lets `send` return now."""
+        """Let `send` return now."""
         self._stopped = True
         self._awake.set()
 
     async def send(self) -> bool:
-        """Sends everything until all have ended or the plan's time is over; False when it was stopped."""
+        """Send everything until all have ended or the plan's time is over; return False when it was
+        stopped."""
         ends_ns = self._begins_ns + round(self._plan.duration_s * 1e9)
         with Timer(self._awake) as timer:
             while (now_ns := time.monotonic_ns()) < ends_ns and self.ended < len(self._at_ns):
@@ -77,18 +79,18 @@ class Sender:
         await asyncio.gather(*left, return_exceptions=True)
         for route, _ in self._routes:
             route.close()
-        await asyncio.sleep(0)  # the loop closes in its next turn what is to be closed
+        await asyncio.sleep(0)  # the loop closes connections in its next turn
         return not self._stopped
 
     def result(self, *, complete: bool) -> LoadResult:
-        """What became of the requests that were due by now; what has not ended is PENDING."""
+        """Return what became of the requests that were due by now; those that have not ended are PENDING."""
         count = self.arrived
         status = np.frombuffer(bytes(self._status[:count]), np.uint8)
         end_s = (np.array(self._end_ns[:count], np.int64) - self._begins_ns) * 1e-9
         return LoadResult(
             at_s=self._plan.at_s[:count],
             kind=self._plan.kind[:count],
-            end_s=np.where(status == Status.PENDING, np.nan, end_s),
+            end_s=np.where(status == RequestStatus.PENDING, np.nan, end_s),
             status=status,
             late_s=np.array(self._late_ns[:count], np.float64) * 1e-9,
             cpu_s=time.process_time() - self._cpu_s,
@@ -96,12 +98,12 @@ class Sender:
         )
 
     def _next_ns(self, ends_ns: int) -> int:
-        """When there is something to do again."""
+        """Return when there is something to do again."""
         due_ns = self._at_ns[self.arrived] if self.arrived < len(self._at_ns) else ends_ns
         return min(due_ns, self._expires_ns(), ends_ns)
 
     def _ask(self, now_ns: int, ends_ns: int) -> None:
-        """Turns to everything that is due."""
+        """Send, queue or drop everything that is due."""
         plan = self._plan
         while self.arrived < len(self._at_ns) and self._at_ns[self.arrived] <= min(now_ns, ends_ns - 1):
             index = self.arrived
@@ -113,10 +115,10 @@ class Sender:
                 self._waiting_count += 1
                 self._waiting.append(index)
             else:
-                self._end(index, Status.DROPPED, now_ns)
+                self._end(index, RequestStatus.DROPPED, now_ns)
 
     def _note_missed(self, ends_ns: int) -> None:
-        """What was due before the end while this process did not run was asked for all the same."""
+        """Note requests that were due before the end while this process did not run."""
         now_ns = time.monotonic_ns()
         while self.arrived < len(self._at_ns) and self._at_ns[self.arrived] < ends_ns:
             self._late_ns[self.arrived] = now_ns - self._at_ns[self.arrived]
@@ -131,37 +133,37 @@ class Sender:
         try:
             code = await route.ask(message)
         except OSError:
-            status = Status.FAILED
+            status = RequestStatus.FAILED
         else:
-            status = _STATUS.get(code, Status.FAILED)
+            status = _STATUS.get(code, RequestStatus.FAILED)
         self._close(index, status, time.monotonic_ns())
 
-    def _close(self, index: int, status: Status, now_ns: int) -> None:
-        """A request that was open ended; the next in line is opened."""
-        if self._status[index] != Status.PENDING:
+    def _close(self, index: int, status: RequestStatus, now_ns: int) -> None:
+        """End a request that was open, and open the next in line."""
+        if self._status[index] != RequestStatus.PENDING:
             return
         del self._tasks[index]
         self._end(index, status, now_ns)
         while self._waiting:
             following = self._waiting.popleft()
-            if self._status[following] == Status.PENDING:
+            if self._status[following] == RequestStatus.PENDING:
                 self._waiting_count -= 1
                 self._open(following)
                 return
 
-    def _end(self, index: int, status: Status, now_ns: int) -> None:
+    def _end(self, index: int, status: RequestStatus, now_ns: int) -> None:
         self._status[index], self._end_ns[index] = status, now_ns
         self.ended += 1
-        if status is Status.OK:
+        if status is RequestStatus.OK:
             self.latencies.record_value(min(max((now_ns - self._at_ns[index]) // 1000, 1), _LONGEST_US))
         if self.ended == len(self._at_ns):
             self._awake.set()
 
     def _expires_ns(self) -> int:
-        """When the client gives up the oldest request that has not ended."""
+        """Return when the client gives up the oldest request that has not ended."""
         if not np.isfinite(self._plan.timeout_s):
             return _NEVER_NS
-        while self._expiring < self.arrived and self._status[self._expiring] != Status.PENDING:
+        while self._expiring < self.arrived and self._status[self._expiring] != RequestStatus.PENDING:
             self._expiring += 1
         if self._expiring == self.arrived:
             return _NEVER_NS
@@ -173,14 +175,15 @@ class Sender:
             task = self._tasks.get(index)
             if task is None:
                 self._waiting_count -= 1
-                self._end(index, Status.TIMED_OUT, now_ns)
+                self._end(index, RequestStatus.TIMED_OUT, now_ns)
             else:
                 task.cancel()
-                self._close(index, Status.TIMED_OUT, now_ns)
+                self._close(index, RequestStatus.TIMED_OUT, now_ns)
 
 
 def _routes(plan: LoadPlan) -> list[tuple[Replicas, bytes]]:
-    """Per kind: whom to ask in turn, shared by all kinds that ask the same service, and the message."""
+    """Return for each kind whom to ask in turn, shared by kinds that ask the same service, and the
+    message."""
     replicas: dict[tuple[tuple[str, int], ...], Replicas] = {}
     routes = []
     for urls in plan.entries:

@@ -1,15 +1,15 @@
 """A load that does what an array says: CPU work and memory per period, as the twin's fluid containers do.
 
 For: giving real containers the very demand that the twin is given (twin.containers.model.Workload). Not for:
-requests. Run as `python -m testbed.containers.load.stress SCRIPT.json`; imports the standard library only,
+requests. Run as `python -m testbed.containers.load.stress SCRIPT.json`. It imports the standard library only,
 so that a hundred of them start quickly.
 
 The script: {"period_s", "demand_cores": [per period], "memory_bytes": [per period], "threads", and paths or
 null: "begin", "ready", "done"}. Work arrives evenly within a period, is kept while it cannot be done, and is
-done on up to `threads` CPUs at once. Memory of a period is taken at its start, and is there at its end. With
-`begin` the script waits for that file, which holds the moment when period 0 begins (ns of CLOCK_MONOTONIC),
-and stays when it is over; without, it begins at once and ends. `done` keeps what was done for a process that
-is started again in its place.
+done on up to `threads` CPUs at once. A period's memory is taken at its start, and held until its end. With
+`begin` the script waits for that file, which holds the moment when period 0 begins (CLOCK_MONOTONIC, ns), and
+stays when it is over; without it, it begins at once and ends. `done` keeps how much was done, for a process
+that is started again in its place.
 """
 
 from __future__ import annotations
@@ -35,11 +35,8 @@ _WAIT_S = 0.02
 
 
 class Demand:
-    """CPU work that has arrived, of a script that began at `begin_ns`.
-
-    The work done is all CPU time of this process, so what the program itself costs is part of the demand.
-    done: a file that keeps it, None = nowhere.
-    """
+    """CPU work that has arrived, of a script that began at `begin_ns`. The work done is all CPU time of this
+    process, so the program's own cost is part of the demand. done: a file that keeps it, None = nowhere."""
 
     def __init__(
         self, demand_cores: list[float], period_s: float, begin_ns: int, done: Path | None = None
@@ -49,25 +46,25 @@ class Demand:
         self._kept = None if done is None else _kept(done)
         self._base_s = 0.0 if self._kept is None else _SECONDS.unpack_from(self._kept)[0]
         if self._base_s == 0.0:
-            # The first start: what it cost is nobody's demand.
+            # The first start: its own cost is part of no demand.
             self._base_s = -time.process_time()
 
     def period(self, now_ns: int) -> float:
-        """Periods since the beginning, as a real number."""
+        """Return the periods since the beginning, as a real number."""
         return (now_ns - self._begin_ns) / NS / self._period_s
 
     def over(self, now_ns: int) -> bool:
-        """Whether the script has ended."""
+        """Return whether the script has ended."""
         return self.period(now_ns) >= len(self._demand)
 
     def arrived_s(self, now_ns: int) -> float:
-        """Core-seconds since the beginning."""
+        """Return the work that arrived since the beginning, core-seconds."""
         at = min(max(self.period(now_ns), 0.0), float(len(self._demand)))
         whole = min(int(at), len(self._demand) - 1)
         return self._before[whole] + (at - whole) * self._demand[whole] * self._period_s
 
     def backlog_s(self) -> float:
-        """Core-seconds that have arrived and are not done."""
+        """Return the work that has arrived and is not done, core-seconds."""
         done_s = self._base_s + time.process_time()
         if self._kept is not None:
             _SECONDS.pack_into(self._kept, 0, done_s)
@@ -85,7 +82,7 @@ class Memory:
         self._map.madvise(mmap.MADV_NOHUGEPAGE)
 
     def hold(self, wanted_bytes: int) -> None:
-        """Takes or gives back pages; blocks for as long as the kernel holds it at a limit."""
+        """Take or give back pages. It blocks for as long as the kernel holds this process at a limit."""
         wanted = min(max(wanted_bytes - self._base, 0), self._size) // mmap.PAGESIZE * mmap.PAGESIZE
         if wanted > self._touched:
             pages = (wanted - self._touched) // mmap.PAGESIZE
@@ -96,7 +93,7 @@ class Memory:
 
 
 def main(path: str) -> None:
-    """Runs the script in the file `path`."""
+    """Run the script in the file `path`."""
     script: dict[str, Any] = json.loads(Path(path).read_text())
     memory = Memory(max(script["memory_bytes"], default=0))
     if script["ready"]:
@@ -104,8 +101,8 @@ def main(path: str) -> None:
     begin_ns = time.monotonic_ns() if script["begin"] is None else _await_begin(Path(script["begin"]))
     demand = Demand(script["demand_cores"], script["period_s"], begin_ns, _path(script["done"]))
     workers = [threading.Thread(target=_work, args=(demand,), daemon=True) for _ in range(script["threads"])]
-    for each in workers:
-        each.start()
+    for worker in workers:
+        worker.start()
     _follow(memory, script["memory_bytes"], demand, begin_ns, script["period_s"])
     if script["begin"] is not None:
         threading.Event().wait()

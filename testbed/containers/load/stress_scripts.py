@@ -1,7 +1,7 @@
 """Containers that follow arrays of demand, and the client that lets them begin together.
 
-For: running a twin's workload on real containers: hand `containers` and the object itself, as the client, to
-loop.control. Not for: the load itself (stress.py).
+For: running a twin's workload on real containers: give `containers`, and the object itself as the client, to
+host.loop.control. Not for: the load itself (stress.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.containers.host.container import ContainerSpec
-from testbed.containers.host.supervised import Managed
+from testbed.containers.host.fleet import Managed
 from testbed.containers.load.stress import NS
 from twinbed import ScenarioError
 
@@ -25,12 +25,12 @@ _LEAD_NS = 100_000_000
 
 
 class StressScripts:
-    """N stress containers, and `ports.Client` for them. folder: for their scripts, made if it is not there.
+    """N stress containers, and `ports.Client` for them.
 
-    demand_cores: float64[T, N], CPU work that arrives per period / P; memory_bytes: int64[T, N];
-    threads: int[N]; app: int64[N]; peak_cores, peak_bytes: [N], None = not profiled; present: bool[T, N],
-    None = always: a container joins at its first True and leaves after its last. Raises ScenarioError for
-    arrays that do not belong together.
+    folder: for their scripts, made if it is not there; demand_cores: float64[T, N], CPU work that arrives per
+    period / P; memory_bytes: int64[T, N]; threads: int[N]; app: int64[N]; peak_cores, peak_bytes: [N], None =
+    not profiled; present: bool[T, N], None = always: a container joins at its first True and leaves after its
+    last. Raises ScenarioError for arrays that do not belong together.
     """
 
     def __init__(
@@ -64,16 +64,16 @@ class StressScripts:
 
     @property
     def duration_s(self) -> float:
-        """Of the scripts."""
+        """Length of the scripts, s."""
         return len(self._demand) * self._period_s
 
     @property
     def containers(self) -> list[Managed]:
-        """As loop.control takes them; their scripts are written now."""
+        """The containers as loop.control takes them. Their scripts are written now."""
         return [self._container(index) for index in range(len(self._names))]
 
     def start(self) -> int:
-        """Everybody's period 0 begins a little from now."""
+        """Let period 0 of all scripts begin a little from now; return when, ns."""
         self._begin_ns = time.monotonic_ns() + _LEAD_NS
         whole = self._begin.with_suffix(".new")
         whole.write_text(str(self._begin_ns))
@@ -81,11 +81,11 @@ class StressScripts:
         return self._begin_ns
 
     def running(self) -> bool:
-        """Until the scripts are over."""
+        """Return True until the scripts are over."""
         return time.monotonic_ns() < self._begin_ns + round(self.duration_s * NS)
 
     def stop(self) -> None:
-        """Nothing of it runs besides the containers."""
+        """Do nothing: only the containers run."""
 
     @property
     def _begin(self) -> Path:
@@ -95,8 +95,8 @@ class StressScripts:
         name = self._names[index]
         ready = self._folder / f"{name}.ready"
         done = self._folder / f"{name}.done"
-        for each in (ready, done):
-            each.unlink(missing_ok=True)
+        for file in (ready, done):
+            file.unlink(missing_ok=True)
         script = self._folder / f"{name}.json"
         script.write_text(
             json.dumps(
@@ -111,8 +111,8 @@ class StressScripts:
                 }
             )
         )
-        there = np.flatnonzero(self._present[:, index])
-        first, last = int(there[0]), int(there[-1]) + 1
+        present = np.flatnonzero(self._present[:, index])
+        first, last = int(present[0]), int(present[-1]) + 1
         return Managed(
             ContainerSpec(name, (sys.executable, "-m", "testbed.containers.load.stress", str(script))),
             app=int(self._app[index]),
@@ -125,7 +125,7 @@ class StressScripts:
 
 
 def _alive(ready: Path) -> bool:
-    """Whether the process that last said it is ready still runs."""
+    """Return whether the process that last said it is ready still runs."""
     try:
         os.kill(int(ready.read_text()), 0)
     except (FileNotFoundError, ProcessLookupError):

@@ -1,7 +1,7 @@
-"""Waking up to a tenth of a millisecond in an event loop, whose own timers know only whole ones.
+"""Wakes an event loop to a tenth of a millisecond; its own timers know only whole milliseconds.
 
-For: sending when it is due. Not for: anything that a millisecond does not matter to. Linux's timerfd
-(timerfd_create(2)), by way of the C library: Python has it from 3.13 on only.
+For: sending when it is due. Not for: anything to which a millisecond does not matter. It uses Linux's timerfd
+(timerfd_create(2)) through the C library: Python has it only since 3.13.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class _Time(ctypes.Structure):
 
 
 class Timer:
-    """One alarm in the running event loop, which sets `rung`; closed by `with`."""
+    """One alarm in the running event loop, which sets `rung`. Use it as a context manager."""
 
     def __init__(self, rung: asyncio.Event) -> None:
         self._rung = rung
@@ -49,7 +49,8 @@ class Timer:
         os.close(self._descriptor)
 
     def set(self, at_ns: int) -> None:
-        """Rings at `at_ns` of CLOCK_MONOTONIC, at once if that is past, and not when it was set to before."""
+        """Ring at `at_ns` of CLOCK_MONOTONIC, at once if that is past. An earlier setting no longer
+        counts."""
         alarm = _Time(0, 0, *divmod(max(at_ns, 1), 1_000_000_000))
         _libc.timerfd_settime(self._descriptor, _TFD_TIMER_ABSTIME, ctypes.byref(alarm), None)
 

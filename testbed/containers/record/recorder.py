@@ -1,7 +1,7 @@
-"""Runs commands, each in a cgroup of its own, and records what they use: the first real driver.
+"""Runs commands, each in a cgroup of its own, and records what they use.
 
-For: CPU, throttling, memory and network of one or several containers at regular intervals, and leaving
-nothing behind. Not for: files (lab writes traces), nor for limits that change while it runs.
+For: CPU, throttling, memory and network of one or several containers at regular intervals, leaving nothing
+behind. Not for: files (lab writes traces), nor limits that change while it runs (host/).
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ Floats = NDArray[np.float64]
 NetworkMode = Literal["host", "own"]
 
 DEFAULT_INTERVAL_S = 0.1
-"""The CFS bandwidth period: the twin and the allocators think in it."""
+"""Time between samples, s: the CFS bandwidth period, which the twin and the allocators use too."""
 
 MIN_INTERVAL_S = 0.01
-"""Below this the kernel's own accounting (a scheduler tick, 4 ms at HZ = 250) shows in every interval."""
+"""Shortest interval, s. Below it the kernel's own accounting (a tick, 4 ms at HZ = 250) shows in every
+interval."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a recording is: seconds since its start, samples taken, ticks missed, commands running."""
+    """How far a recording or run is. elapsed_s: time since its start, s; samples: samples taken; missed:
+    ticks missed; running: commands that run."""
 
     elapsed_s: float
     samples: int
@@ -53,9 +55,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """T intervals × N containers; the fields up to `notes` are those of traces.schema.UsageTrace.
+    """T intervals × N containers. The fields up to `notes` are those of traces.schema.UsageTrace.
 
-    start_s: Unix time at the first interval's start. rx_bytes, tx_bytes: None without own networks.
+    start_s: Unix time at the first interval's start; rx_bytes, tx_bytes: None without own networks;
     exit_codes: per container, negative for a signal, None for one that was still running and was stopped;
     missed_ticks: ticks without a sample; sampling_cores: CPU that the recorder itself used, cores.
     """
@@ -78,8 +80,8 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class _Measured:
-    """What the sampling loop hands on: samples from the schedule's start, Unix time of it, CPU it used."""
+class _Sampled:
+    """What the sampling loop returns: samples, their schedule, its start (Unix time), CPU used (cores)."""
 
     samples: Samples
     schedule: Schedule
@@ -99,17 +101,17 @@ def record(
     on_tick: Callable[[Progress], None] | None = None,
     driver: Driver | None = None,
 ) -> Recording:
-    """Runs the commands until all have ended or `duration_s` is over, and returns what they used.
+    """Run the commands until all have ended or `duration_s` is over; return what they used.
 
-    app: the application of commands that name none. A command that ends takes the processes that it left
-    behind with it; commands that run when `duration_s` is over get SIGTERM, then SIGKILL. logs: folder for
-    each command's output (NAME.log); without it output passes through, standard output to the descriptor
-    `stdout` where given. on_tick is called after each sample. driver: None = this machine's.
-    Commands find each other by TWINBED_ADDRESS (own) and TWINBED_ADDRESS_<NAME> (each one's).
+    app: the application of commands that name none. A command that ends takes along the processes that it
+    left behind. Commands that run when `duration_s` is over get SIGTERM, then SIGKILL. logs: folder for each
+    command's output (NAME.log); without it output passes through, standard output to the descriptor `stdout`
+    where given. on_tick: called after each sample; driver: None = this machine's. Commands find each other by
+    TWINBED_ADDRESS (their own) and TWINBED_ADDRESS_<NAME>.
 
-    Raises ScenarioError for a command that cannot be executed, BackendError where the machine refuses; on
-    these and on KeyboardInterrupt (SIGTERM is turned into it) all that was started is ended and all that
-    was made is removed. Leftovers of recorders that died before they could do that are removed first.
+    Raises ScenarioError for a command that cannot be executed, BackendError where the machine refuses. On
+    these, and on KeyboardInterrupt (SIGTERM is turned into it), all that was started is ended and all that
+    was made is removed. What recorders left that died before they could do that is removed first.
     """
     _check(specs, interval_s, duration_s)
     driver = driver or detect()
@@ -139,7 +141,7 @@ def _check(specs: Sequence[ContainerSpec], interval_s: float, duration_s: float 
 def _prepare(
     specs: Sequence[ContainerSpec], driver: Driver, network_mode: NetworkMode, undo: ExitStack
 ) -> list[Container]:
-    """Cgroups, limits and networks, all before the first command starts; `undo` removes them."""
+    """Make cgroups, limits and networks, all before the first command starts; `undo` removes them."""
     run = new_run()
     undo.callback(driver.finish, run)
     groups: list[Group] = []
@@ -154,7 +156,7 @@ def _prepare(
     endpoints: Sequence[network.Endpoint | None] = [None] * len(specs)
     if network_mode == "own":
         networks = network.Network(run, [spec.name for spec in specs])
-        # Its namespaces go once the processes in them have, and those go with the groups.
+        # Namespaces can be removed once their processes are gone, which the groups' removal ends.
         undo.callback(networks.remove)
         endpoints = networks.endpoints
     return [
@@ -170,31 +172,33 @@ def _measure(
     logs: Path | None,
     stdout: int | None,
     on_tick: Callable[[Progress], None] | None,
-) -> _Measured:
+) -> _Sampled:
     samples = Samples(len(containers))
     last_tick = None if duration_s is None else max(1, ceil(duration_s / interval_s - 1e-9))
     began, cpu_began = time.time(), time.process_time()
     schedule = Schedule(interval_s)
     _sample(containers, samples, schedule.tick)
-    for each in containers:
-        each.start(containers, logs, stdout)
-    while any(each.running for each in containers) and (last_tick is None or schedule.tick < last_tick):
+    for container in containers:
+        container.start(containers, logs, stdout)
+    while any(container.running for container in containers) and (
+        last_tick is None or schedule.tick < last_tick
+    ):
         _sample(containers, samples, schedule.wait())
         if on_tick is not None:
-            running = sum(each.running for each in containers)
+            running = sum(container.running for container in containers)
             on_tick(Progress(schedule.tick * interval_s, len(samples) - 1, schedule.missed, running))
     elapsed_s = (time.monotonic_ns() - schedule.start_ns) / NS
-    return _Measured(samples, schedule, began, (time.process_time() - cpu_began) / elapsed_s)
+    return _Sampled(samples, schedule, began, (time.process_time() - cpu_began) / elapsed_s)
 
 
 def _sample(containers: Sequence[Container], samples: Samples, tick: int) -> None:
-    """Reads all containers; one whose command has ended is read for the last time."""
-    for index, each in enumerate(containers):
-        if each.exit_code is not None:
+    """Read all containers; a container whose command has ended is read for the last time."""
+    for index, container in enumerate(containers):
+        if container.exit_code is not None:
             continue
-        code = each.poll()
+        code = container.poll()
         at_ns = time.monotonic_ns()
-        usage, traffic = each.read()
+        usage, traffic = container.read()
         counters = (
             usage.cpu_ns,
             usage.throttled_ns,
@@ -206,13 +210,13 @@ def _sample(containers: Sequence[Container], samples: Samples, tick: int) -> Non
             samples.put(index, at_ns, *counters)
         else:
             samples.put_last(index, tick, *counters)
-            each.note_end(code)
+            container.note_end(code)
     samples.keep(tick)
 
 
 def _recording(
     containers: Sequence[Container],
-    measured: _Measured,
+    measured: _Sampled,
     app: str,
     interval_s: float,
     network_mode: NetworkMode,
@@ -231,11 +235,11 @@ def _recording(
         "sampling_cores": f"{measured.sampling_cores:.4f}",
         "network": network_mode,
     }
-    for each in containers:
-        facts |= _facts(each)
+    for container in containers:
+        facts |= _facts(container)
     return Recording(
-        containers=tuple(each.spec.name for each in containers),
-        apps=tuple(each.spec.app or app for each in containers),
+        containers=tuple(container.spec.name for container in containers),
+        apps=tuple(container.spec.app or app for container in containers),
         start_s=round(measured.began, 3),
         interval_s=interval_s,
         cpu_cores=intervals.cpu_cores,
@@ -246,14 +250,14 @@ def _recording(
         throttled_s=intervals.throttled_s,
         metadata=facts,
         notes=_notes(containers, schedule),
-        exit_codes=tuple(each.exit_code for each in containers),
+        exit_codes=tuple(container.exit_code for container in containers),
         missed_ticks=schedule.missed,
         sampling_cores=measured.sampling_cores,
     )
 
 
 def _facts(container: Container) -> dict[str, str]:
-    """What a trace should say of one container, under keys that end in its name."""
+    """Return what a trace should say about one container, under keys that end in its name."""
     spec, usage = container.spec, container.usage
     stated = {
         "command": shlex.join(spec.command),
@@ -274,8 +278,8 @@ def _notes(containers: Sequence[Container], schedule: Schedule) -> tuple[str, ..
             "used around them is spread evenly over the intervals that they separate."
         )
     notes += [
-        f"{each.outlived} processes of {each.spec.name} outlived its command and were ended with it."
-        for each in containers
-        if each.outlived
+        f"{container.outlived} processes of {container.spec.name} outlived its command and ended with it."
+        for container in containers
+        if container.outlived
     ]
     return tuple(notes)

@@ -1,10 +1,9 @@
-"""Samples of counters, taken when they could be, turned into regular intervals.
+"""Samples of counters, taken when that was possible, turned into regular intervals.
 
-For: keeping what was read and resampling it. Not for: reading (cgroups, network) nor timing (schedule).
-
-A counter is a straight line between two samples, at the times at which they were really taken. So an
-interval's usage is not biased by a sample that came late, what a missed tick would have separated is
-spread evenly over the intervals between its neighbours, and the sum over all intervals is the counter.
+For: keeping what was read, and resampling it. Not for: reading (cgroup/, network), nor timing (schedule.py).
+A counter is taken as a straight line between two samples, at the times at which they were really taken. So a
+late sample does not bias an interval's usage; usage around a missed tick is spread evenly over the intervals
+between its neighbours; and the sum over all intervals is the counter's growth.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ _TIME, _CPU, _THROTTLED, _MEMORY, _RX, _TX = range(_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """Regular intervals, [T, N]: mean cores, throttled seconds, bytes held at the end, bytes received and
-    sent, and whether the container was there."""
+    """Regular intervals, [T, N] each. cpu_cores: mean, cores; throttled_s: s; memory_bytes: held at the end;
+    rx_bytes, tx_bytes: received and sent; present: whether the container was there."""
 
     cpu_cores: Floats
     throttled_s: Floats
@@ -37,7 +36,7 @@ class Intervals:
 
 
 class Samples:
-    """What was read, in order of time, of `containers` containers; the first sample is tick 0."""
+    """The readings of `containers` containers, in order of time. The first sample is tick 0."""
 
     def __init__(self, containers: int) -> None:
         self._containers = containers
@@ -52,29 +51,30 @@ class Samples:
     def put(
         self, container: int, at_ns: int, cpu_ns: int, throttled_ns: int, memory_bytes: int, rx: int, tx: int
     ) -> None:
-        """Sets one container's reading of the sample being taken; one that is not set keeps its last."""
+        """Set one container's reading in the sample being taken. A container that is not set keeps its last
+        one."""
         first = container * _FIELDS
         self._last[first : first + _FIELDS] = (at_ns, cpu_ns, throttled_ns, memory_bytes, rx, tx)
 
     def put_last(
         self, container: int, tick: int, cpu_ns: int, throttled_ns: int, memory_bytes: int, rx: int, tx: int
     ) -> None:
-        """Like `put`, for a container that ended in the interval before `tick`: absent from then on.
-
-        What a process held when it ended is gone by now, so the sample before counts where it was more.
-        """
+        """Set the last reading of a container that ended in the interval before `tick`, and is absent from
+        then on. What a process held when it ended is gone by now, so the sample before counts where it was
+        more."""
         self._end_ticks[container] = tick
         held = max(memory_bytes, self._last[container * _FIELDS + _MEMORY])
-        # Dated by intervals(): all of its usage belongs to the time before the tick.
+        # intervals() gives it its time: all of its usage belongs to the time before the tick.
         self.put(container, 0, cpu_ns, throttled_ns, held, rx, tx)
 
     def keep(self, tick: int) -> None:
-        """Closes the sample being taken as that of `tick`."""
+        """Close the sample being taken as that of `tick`."""
         self._ticks.append(tick)
         self._values.extend(self._last)
 
     def intervals(self, start_ns: int, interval_s: float) -> Intervals:
-        """Everything from `start_ns` to the last sample's tick; every container ends there at the latest."""
+        """Return the intervals from `start_ns` to the last sample's tick, at which every container ends at
+        the latest."""
         ticks = np.frombuffer(self._ticks, np.int64)
         values = np.frombuffer(self._values, np.int64).reshape(len(ticks), self._containers, _FIELDS)
         count = int(ticks[-1])
@@ -97,10 +97,8 @@ class Samples:
 
 
 def _resample(ticks: NDArray[np.int64], at: Floats, values: NDArray[np.int64], end: int) -> Floats:
-    """float64[_FIELDS, end]: per interval, the growth of each counter and the memory at its end.
-
-    ticks: int64[S]; at: when the samples were taken, in intervals since tick 0; values: int64[S, _FIELDS].
-    """
+    """Return float64[_FIELDS, end]: per interval, the growth of each counter and the memory at its end.
+    ticks: int64[S]; at: when the samples were taken, in intervals since tick 0; values: int64[S, _FIELDS]."""
     at[-1] = end
     at = np.maximum.accumulate(np.minimum(at, end))
     grid = np.arange(end + 1, dtype=np.float64)
@@ -108,6 +106,6 @@ def _resample(ticks: NDArray[np.int64], at: Floats, values: NDArray[np.int64], e
     for column in range(_FIELDS):
         counted = values[:, column] - values[0, column]
         resampled[column] = np.diff(np.interp(grid, at, counted))
-    # Not a counter: what was seen at a tick is what was held at its interval's end.
+    # Memory is no counter: a tick's sample is what was held at its interval's end.
     resampled[_MEMORY] = np.interp(grid[1:], ticks, values[:, _MEMORY])
     return resampled

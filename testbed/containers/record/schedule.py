@@ -1,6 +1,6 @@
-"""When to sample: ticks at start + k · interval of a monotonic clock.
+"""Ticks at start + k · interval of a monotonic clock.
 
-For: a schedule that does not drift and knows what it missed. Not for: what is done at a tick.
+For: a schedule that does not drift and counts what it missed. Not for: what is done at a tick.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ NS = 1_000_000_000
 
 
 class Schedule:
-    """Tick k is due at start + k · interval, however long anything took before it.
-
-    interval_s: seconds between ticks; clock: nanoseconds, monotonic; sleep: seconds. start_ns: clock
-    at tick 0, which is now; tick: the last one given; missed: ticks whose whole interval went by unserved.
-    """
+    """Tick k is due at start + k · interval, however long anything took before it. interval_s: time between
+    ticks, s; clock: nanoseconds, monotonic; sleep: seconds. start_ns: the clock at tick 0, which is now;
+    tick: the last tick returned; missed: ticks whose whole interval went by unserved."""
 
     def __init__(
         self,
@@ -32,14 +30,12 @@ class Schedule:
         self.missed = 0
 
     def due_ns(self, tick: int) -> int:
-        """When a tick is due, by the clock."""
+        """Return when a tick is due, by the clock."""
         return self.start_ns + tick * self._interval_ns
 
     def wait(self) -> int:
-        """Sleeps until the next tick is due and returns its number.
-
-        When later ticks are due as well by then, the latest of them is returned and the others are missed.
-        """
+        """Sleep until the next tick is due and return its number. When later ticks are due as well by then,
+        the latest of them is returned and the others are missed."""
         following = self.tick + 1
         while (left_ns := self.due_ns(following) - self._clock()) > 0:
             self._sleep(left_ns / NS)

@@ -1,1 +1,1 @@
-"""Distributed Containers over several hosts: a controller that decides, agents that carry out."""
+"""Containers on several hosts: a controller that decides, and agents that carry its decisions out."""

@@ -1,9 +1,9 @@
-"""The agent: one per host. Registers with the controller, reports, and carries its orders out.
+"""The agent, one per host: registers with the controller, reports to it, and carries its orders out.
 
-For: the conversation with the controller and when things are done. Not for: what is done to containers
-(hosting.py). One asyncio loop; nothing in it waits for the controller. Without a controller every container
-keeps the limits it has, and what is held stays held: an agent grants nothing by itself, and kills nothing. It
-tries to reconnect after 0.2 s, then ever later up to 5 s, and registers anew with what it has.
+For: the conversation with the controller, and when things are done. Not for: what is done to containers
+(hosting.py). One asyncio loop, in which nothing waits for the controller. Without a controller every
+container keeps its limits, and what is held stays held: an agent grants nothing by itself, and kills nothing.
+It reconnects after 0.2 s, then after longer and longer waits up to 5 s, and registers anew with what it has.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from typing import Any
 import grpc
 import numpy as np
 
+from testbed.containers.host.hosted import HostedContainer
 from testbed.containers.ports import TelemetrySource
 from testbed.containers.remote import service
 from testbed.containers.remote.certificates import Identity
 from testbed.containers.remote.datagrams import Sealer
-from testbed.containers.remote.hosted import Hosted
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report, Welcome
-from testbed.containers.remote.watcher import Watcher
+from testbed.containers.remote.origin import Watcher
 
 RECONNECT_FIRST_S = 0.2
 RECONNECT_MOST_S = 5.0
-"""Between two attempts; a random half of it is left out, so that many agents do not come at once."""
+"""First and longest wait between two attempts to connect, s. A random part of up to half is left out, so that
+many agents do not come at once."""
 
 _SUPERVISE_S = 0.1
 _HELD_AGAIN_S = 1.0
 _GOODBYE_S = 1.0
 _DUE_S = 1.0
-_PAGE_BYTES = 4096
 _NS = 1_000_000_000
 _ROUND_TRIPS = 10_000
 _log = logging.getLogger("twinbed.agent")
@@ -50,8 +50,13 @@ class _LostError(Exception):
 
 
 class Agent:
-    """One host's agent. address: the controller's HOST:PORT; source: makes the telemetry source; watcher:
-    finds the cgroups that appear. round_trips_ns: the latest times from a record sent to a limit written."""
+    """One host's agent.
+
+    address: the controller's HOST:PORT; hosting: its containers; source: makes the telemetry source; watcher:
+    finds cgroups that appear; host_cores: None = this machine's. round_trips_ns: the latest times from
+    sending a record to writing the limits that came of it, ns; connected: whether the controller has welcomed
+    it.
+    """
 
     def __init__(
         self,
@@ -79,12 +84,11 @@ class Agent:
         self._asked_s: dict[str, float] = {}
         self._trapped: dict[str, int] = {}
         hosting.on_id, hosting.on_gone, hosting.on_trap = self._named, self._gone, self._armed
+        hosting.on_killed = self._killed
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop` is set; then ends what it started and gives attached groups their limits back.
-
-        An agent that fails leaves everything as it is, for the next one.
-        """
+        """Run until `stop` is set, then end what was started here and give attached cgroups their limits
+        back. An agent that fails leaves everything as it is, for the next one."""
         chores = asyncio.create_task(self._chores())
         stopping = asyncio.create_task(stop.wait())
         tasks: set[asyncio.Task[Any]] = {chores, stopping}
@@ -111,17 +115,17 @@ class Agent:
                     await asyncio.wait_for(stop.wait(), wait_s * random.uniform(0.5, 1.0))
                 wait_s = min(2 * wait_s, RECONNECT_MOST_S)
         finally:
-            for each in tasks:
-                each.cancel()
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             if stop.is_set():
                 self._hosting.close()
             self._source.close()
 
     async def _say_goodbye(self, session: asyncio.Task[Any]) -> None:
-        """Ends everything in good order, and lets the controller know who is gone while it listens."""
+        """End everything in good order, and tell the controller who left while it listens."""
         self._hosting.close()
-        # Who has no id yet was not reported as leaving.
+        # A container without an id was not reported as leaving.
         self._reports.put_nowait(Report(joined=Joined(complete=True)))
         self._reports.put_nowait(None)
         await asyncio.wait({session}, timeout=_GOODBYE_S)
@@ -129,7 +133,7 @@ class Agent:
     # --- the conversation ------------------------------------------------------------------------
 
     async def _session(self) -> tuple[str, bool]:
-        """One connection, from Hello to its end: why it ended, and whether there was one."""
+        """Hold one connection from Hello to its end; return why it ended, and whether there was one."""
         connection = service.channel(self._address, self._identity)
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -141,8 +145,8 @@ class Agent:
             _log.info("registered with %s", self._address)
             self._reports.put_nowait(Report(joined=self._converge(welcome)))
             tasks = [
-                asyncio.create_task(each)
-                for each in (self._speak(call), self._listen(call), self._report_periods(welcome))
+                asyncio.create_task(task)
+                for task in (self._speak(call), self._listen(call), self._report_periods(welcome))
             ]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()
@@ -151,12 +155,12 @@ class Agent:
         except grpc.aio.AioRpcError as error:
             return f"{error.code().name.lower()}, {error.details() or 'no reason given'}", self.connected
         except asyncio.InvalidStateError:
-            # Who writes to a call that has just ended is told so, and not why.
+            # A write to a call that has just ended raises this, without a reason.
             return "the connection ended", self.connected
         finally:
             self.connected, self._welcome = False, None
-            for each in tasks:
-                each.cancel()
+            for task in tasks:
+                task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await connection.close()
         return "the connection ended", True
@@ -176,20 +180,20 @@ class Agent:
         return welcome
 
     def _converge(self, welcome: Welcome) -> Joined:
-        self._source.remove(np.array(self._hosting.forget_ids(), np.int64))
+        self._source.remove(np.array(self._hosting.executor.forget_ids(), np.int64))
         self._hosting.traps_oom = welcome.traps_oom
-        found = self._watcher.begin([(each.parent, each.pattern) for each in welcome.watches])
-        return self._hosting.converge(welcome.containers, found)
+        watched = self._watcher.begin([(watch.parent, watch.pattern) for watch in welcome.watches])
+        return self._hosting.converge(welcome.containers, watched)
 
     async def _speak(self, call: Any) -> None:
-        """Writes reports as they come, and a heartbeat when there are none. None is the last."""
+        """Write reports as they come, and a heartbeat when there are none. None is the last."""
         while True:
             try:
                 report = await asyncio.wait_for(self._reports.get(), service.HEARTBEAT_S)
             except TimeoutError:
                 report = Report()
             if report is None:
-                # A cancelled call would take along what was written and not read yet.
+                # Cancelling the call would drop what was written and not read yet.
                 await call.done_writing()
                 await call.code()
                 return
@@ -210,32 +214,32 @@ class Agent:
             report.round_trip_ns = time.monotonic_ns() - order.caused_ns
             self.round_trips_ns.append(report.round_trip_ns)
         self._reports.put_nowait(report)
-        for each in order.reclaim:
-            self._shrink(each.request, each.app)
+        for reclaim in order.reclaim:
+            self._shrink(reclaim.request, reclaim.app)
 
     # --- telemetry -------------------------------------------------------------------------------
 
     async def _report_periods(self, welcome: Welcome) -> None:
-        """Sends each record once, as soon as its period is over."""
+        """Send each record once, as soon as its period is over."""
         host = self._address.rpartition(":")[0].strip("[]")
         family = socket.AF_INET6 if ":" in host else socket.AF_UNSPEC
-        found = await asyncio.get_running_loop().getaddrinfo(
+        addresses = await asyncio.get_running_loop().getaddrinfo(
             host, welcome.telemetry_port, family=family, type=socket.SOCK_DGRAM
         )
         sealer = Sealer(welcome.session, welcome.key)
-        with socket.socket(found[0][0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as wire:
-            wire.connect(found[0][4])
+        with socket.socket(addresses[0][0], socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as wire:
+            wire.connect(addresses[0][4])
             while True:
                 await self._due()
                 records = self._source.collect(time.monotonic_ns())
                 for datagram in sealer.seal(records, time.monotonic_ns()):
-                    # One that the network does not take is lost, as one is that it drops.
+                    # A datagram that the network does not take is lost, like one that it drops.
                     with suppress(OSError):
                         wire.send(datagram)
                 self._lose(self._source.gone.tolist())
 
     async def _due(self) -> None:
-        """Waits until the source wants to be asked, or has something by itself, or has to do with others."""
+        """Wait until the source is due or readable, or until its containers have changed."""
         loop = asyncio.get_running_loop()
         timer = loop.call_at(min(self._source.due_ns() / _NS, loop.time() + _DUE_S), self._wake.set)
         if self._source.descriptor >= 0:
@@ -249,14 +253,17 @@ class Agent:
         self._wake.clear()
 
     def _lose(self, gone: Sequence[int]) -> None:
-        for each in [each for each in self._hosting.containers.values() if each.id in gone]:
-            self._hosting.drop(each, "its cgroup was removed")
+        for container in [
+            container for container in self._hosting.containers.values() if container.id in gone
+        ]:
+            self._hosting.gone(container, "its cgroup was removed")
 
-    def _named(self, container: Hosted) -> None:
+    def _named(self, container: HostedContainer) -> None:
+        assert container.group is not None
         self._source.add(np.array([container.id], np.int64), [container.group])
         self._wake.set()
 
-    def _gone(self, container: Hosted, why: str) -> None:
+    def _gone(self, container: HostedContainer, why: str) -> None:
         self._asked_s.pop(container.name, None)
         descriptor = self._trapped.pop(container.name, None)
         if descriptor is not None:
@@ -270,57 +277,68 @@ class Agent:
 
     # --- memory ----------------------------------------------------------------------------------
 
-    def _armed(self, container: Hosted) -> None:
+    def _armed(self, container: HostedContainer) -> None:
         assert container.trap is not None
         self._trapped[container.name] = container.trap.descriptor
         asyncio.get_running_loop().add_reader(container.trap.descriptor, self._look, container)
 
-    def _look(self, container: Hosted) -> None:
-        """Its trap has something to say, or may have: asks for memory when its tasks are held."""
-        if not self._hosting.held(container):
+    def _look(self, container: HostedContainer) -> None:
+        """Read a trap that may have something to say; ask for memory when tasks are held."""
+        if not self._hosting.executor.look(container):
             self._asked_s.pop(container.name, None)
             return
         self._ask([container])
 
-    def _ask(self, held: Sequence[Hosted]) -> None:
+    def _killed(self, container: HostedContainer) -> None:
+        """The OOM killer took a process of it: an allocator that traps nobody hears of it now."""
+        if not self._hosting.traps_oom:
+            self._ask([container])
+
+    def _ask(self, held: Sequence[HostedContainer]) -> None:
         if not self.connected:
             return
         report = Report()
-        for each in held:
-            if each.id is None:
+        for container in held:
+            if container.id is None:
                 continue
-            self._asked_s[each.name] = time.monotonic()
-            over = each.group.charged_bytes() - each.group.limit_bytes
-            report.held.ids.append(each.id)
-            report.held.needed_bytes.append(max(over, 0) + _PAGE_BYTES)
+            self._asked_s[container.name] = time.monotonic()
+            report.held.ids.append(container.id)
+            report.held.needed_bytes.append(self._hosting.executor.needed_bytes(container))
         if report.held.ids:
             self._reports.put_nowait(report)
 
     def _shrink(self, request: int, app: int | None) -> None:
         if self._welcome is None:
             return
+        apps = None if app is None else {app}
+        lowered = self._hosting.executor.shrink(self._welcome.reclaim_margin_bytes, apps)
+        self._tell_shrunk(request, lowered)
+
+    def _tell_shrunk(self, request: int, lowered: Sequence[HostedContainer]) -> None:
         report = Report()
         report.shrunk.request = request
-        for id_, size in self._hosting.shrink(self._welcome.reclaim_margin_bytes, app):
-            report.shrunk.ids.append(id_)
-            report.shrunk.limit_bytes.append(size)
+        for container in lowered:
+            if container.id is not None:
+                report.shrunk.ids.append(container.id)
+                report.shrunk.limit_bytes.append(container.limit_bytes)
         if request or report.shrunk.ids:
             self._reports.put_nowait(report)
 
     # --- by itself -------------------------------------------------------------------------------
 
     async def _chores(self) -> None:
-        """What is due now and then, with and without a controller."""
+        """Do what is due now and then, with and without a controller."""
         swept_s = watched_s = time.monotonic()
         while True:
             await asyncio.sleep(_SUPERVISE_S)
             now_s = time.monotonic()
-            killed = self._hosting.supervise(now_s)
-            if killed and not self._hosting.traps_oom:
-                self._ask(killed)
-            for each in list(self._hosting.containers.values()):
-                if now_s - self._asked_s.get(each.name, -_HELD_AGAIN_S) >= _HELD_AGAIN_S and self.connected:
-                    self._look(each)
+            self._hosting.supervise(now_s)
+            for container in list(self._hosting.containers.values()):
+                if (
+                    now_s - self._asked_s.get(container.name, -_HELD_AGAIN_S) >= _HELD_AGAIN_S
+                    and self.connected
+                ):
+                    self._look(container)
             if self._welcome is None:
                 continue
             interval_s = self._welcome.reclaim_interval_s
@@ -330,17 +348,18 @@ class Agent:
             if now_s - watched_s >= self._watcher.interval_s:
                 watched_s = now_s
                 self._watch()
+                self._tell_shrunk(0, self._hosting.executor.try_again())
 
     def _watch(self) -> None:
         appeared, vanished = self._watcher.look()
         for name in vanished & self._hosting.containers.keys():
-            self._hosting.drop(self._hosting.containers[name], "its cgroup was removed")
+            self._hosting.gone(self._hosting.containers[name], "its cgroup was removed")
         for origin in appeared:
             self._reports.put_nowait(Report(joined=self._hosting.appeared(origin)))
 
 
 async def _read(call: Any) -> Order:
-    """The next order or heartbeat; _LostError when there is none for too long or ever more."""
+    """Return the next order or heartbeat. Raises _LostError when none comes for too long, or none will."""
     try:
         order = await asyncio.wait_for(call.read(), service.SILENCE_S)
     except TimeoutError:

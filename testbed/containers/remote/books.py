@@ -1,12 +1,14 @@
-"""The controller without its sockets: agents, containers and the allocator between them.
+"""The controller without its sockets: agents, containers, and the allocator between them.
 
-For: what follows from each thing that agents report, as orders to agents. Not for: transport and clocks
-(controller.py); limits on their way (ledger.py). One method per event; `take_orders` hands over what came.
-Rules where the specification leaves a choice:
-- the allocator starts when all agents of the deployment are there, or GATHER_S after the first;
-- containers of a lost agent keep their ids, and their limits count until it is back and says otherwise;
-- while an application has containers on a lost agent, nobody of it is left to the OOM killer: memory there
-  might be free, so who needs more stays held and asks again. Nothing is killed by a failure of ours.
+For: turning each thing that agents report into orders to agents. Not for: transport and clocks
+(controller.py), nor limits on their way (ledger.py). One method per event; `take_orders` returns the orders
+that came of them. Three rules where the design leaves a choice:
+
+- The allocator starts when all agents of the deployment are there, or GATHER_S after the first.
+- Containers of a lost agent keep their ids, and their limits count until the agent is back and says
+  otherwise.
+- While an application has containers on a lost agent, none of its containers is killed for want of memory:
+  memory there might be free. A container that needs more stays held and asks again. No failure of ours kills.
 """
 
 from __future__ import annotations
@@ -23,20 +25,19 @@ from testbed.containers.cgroup.group import QUOTA_PERIOD_US
 from testbed.containers.remote.datagrams import Batch
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Change, Ledger
-from testbed.containers.remote.members import AgentState, Member
+from testbed.containers.remote.members import AgentState, Member, Reclaims
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Present, Report
-from testbed.containers.remote.reclaims import Reclaims
 from testbed.containers.remote.refusals import Refusals
 from twinbed import ScenarioError
 
 GATHER_S = 5.0
-"""How long agents of a deployment are waited for before those that are there begin."""
+"""How long the agents of a deployment are waited for, s, before those that are there begin."""
 
 _log = logging.getLogger("twinbed.controller")
 
 
 class RefusedError(Exception):
-    """An agent may not register as it wants to; the text is for it and for the log."""
+    """An agent may not register as it wants to. The text is for the agent and for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +48,13 @@ class _Newcomer:
     placed: Placed | None
 
 
-class Books:
-    """One deployment under one allocator. began_s: the clock at time 0 of what the allocator is told.
+class ControllerBooks:
+    """One deployment under one allocator.
 
-    Times are seconds of one monotonic clock. Counters, since the start: reports (records that counted),
-    stale (older than their container's last), oom_grants, kills, kills_withheld, limit_changes.
+    began_s: the clock at time 0 of what the allocator is told. All times are seconds of one monotonic clock.
+    agents: by name; members: by id; cpu, memory: limits on their way. Counters since the start: reports
+    (records taken), stale (records older than their container's last), oom_grants, kills, kills_withheld,
+    limit_changes, agents_lost.
     """
 
     def __init__(
@@ -61,8 +64,12 @@ class Books:
         self.allocator = allocator
         self.agents: dict[str, AgentState] = {}
         self.members: dict[int, Member] = {}
-        self.cpu = Ledger([each.cpu_limit_cores for each in deployment.applications], LARGE_CORES)
-        self.memory = Ledger([each.memory_limit_bytes for each in deployment.applications], LARGE_BYTES)
+        self.cpu = Ledger(
+            [application.cpu_limit_cores for application in deployment.applications], LARGE_CORES
+        )
+        self.memory = Ledger(
+            [application.memory_limit_bytes for application in deployment.applications], LARGE_BYTES
+        )
         self.started = False
         self.reports = self.stale = self.oom_grants = self.kills = self.kills_withheld = 0
         self.limit_changes = 0
@@ -77,7 +84,7 @@ class Books:
     # --- agents ----------------------------------------------------------------------------------
 
     def register(self, hello: Hello, session: int, now_s: float) -> None:
-        """An agent is there; what it has comes with its first `joined`. Raises RefusedError."""
+        """Note an agent that is there; what it has comes with its first `joined`. Raises RefusedError."""
         if hello.name not in self.deployment.agents:
             raise RefusedError(f"agent {hello.name!r} is not in the deployment")
         if not 0 < hello.host_cores < LARGE_CORES:
@@ -93,7 +100,8 @@ class Books:
         _log.info("agent %s is there, %g cores", hello.name, hello.host_cores)
 
     def lost(self, agent: str, why: str, now_s: float) -> None:
-        """Its call ended or it fell silent: its containers keep their limits, and the books keep them."""
+        """Note that an agent's call ended or that it fell silent. Its containers keep their limits, here
+        too."""
         state = self.agents[agent]
         state.live = False
         state.silence()
@@ -109,44 +117,44 @@ class Books:
             self._reclaimed(answered.shrunk(now_s - self._began_s))
 
     def tick(self, now_s: float) -> None:
-        """To be called now and then: begins when waiting for agents has been long enough."""
+        """Begin when agents have been waited for long enough. To be called now and then."""
         if self.started or not self._newcomers or self._first_s is None:
             return
-        complete = {each.name for each in self.agents.values() if each.live and each.complete}
+        complete = {state.name for state in self.agents.values() if state.live and state.complete}
         if complete >= self.deployment.agents or now_s - self._first_s >= GATHER_S:
             self._admit()
 
     def take_orders(self) -> list[tuple[str, Order]]:
-        """What is to be sent, per live agent."""
-        taken = [(each.name, each.take()) for each in self.agents.values() if each.live]
+        """Return the orders to be sent, with the name of their live agent."""
+        taken = [(state.name, state.take()) for state in self.agents.values() if state.live]
         return [(name, order) for name, order in taken if order is not None]
 
     # --- reports ---------------------------------------------------------------------------------
 
     def reported(self, agent: str, report: Report, now_s: float) -> None:
-        """Anything an agent says over the reliable channel, but its Hello."""
+        """Take in anything that an agent says over the reliable channel, except its Hello."""
         state = self.agents[agent]
         state.acknowledge(report)
         at_s = self._at_s = now_s - self._began_s
-        what = report.WhichOneof("what")
-        if what == "joined":
+        kind = report.WhichOneof("what")
+        if kind == "joined":
             self._joined(state, report.joined, now_s)
-        elif what == "left":
+        elif kind == "left":
             ids = self._own(state, report.left.ids)
             self._leave(ids, f"agent {agent}: {report.left.reason}")
-        elif what == "held":
+        elif kind == "held":
             needed = dict(zip(report.held.ids, report.held.needed_bytes, strict=False))
             ids = [id_ for id_ in self._own(state, report.held.ids) if needed.get(id_, 0) > 0]
             if ids:
-                # More than its application has is never granted, whatever an agent says is needed.
+                # An agent may say what it wants: no more is granted than the application has.
                 most = [self.deployment.applications[self.members[id_].app].memory_limit_bytes for id_ in ids]
-                wanted = _ids(min(needed[id_], each) for id_, each in zip(ids, most, strict=True))
+                wanted = _ids(min(needed[id_], limit) for id_, limit in zip(ids, most, strict=True))
                 event = OomEvents(_ids(ids), wanted, at_s)
                 self._carry_out(self.allocator.on_oom(event), answer=self.allocator.traps_oom)
-        elif what == "shrunk":
+        elif kind == "shrunk":
             limits = dict(zip(report.shrunk.ids, report.shrunk.limit_bytes, strict=False))
             ids = self._own(state, report.shrunk.ids)
-            # One whose grant is on its way will have that limit, whatever it was shrunk to before.
+            # A container whose grant is on its way will get that limit, so its shrinking does not count.
             kept = {id_: limits[id_] for id_ in ids if id_ in limits and self._shrank(id_, limits[id_])}
             if report.shrunk.request:
                 answered = self._reclaims.answer(report.shrunk.request, agent, kept)
@@ -157,7 +165,7 @@ class Books:
         self._release()
 
     def telemetry(self, agent: str, batch: Batch, now_s: float) -> None:
-        """One datagram's records of an agent, handed to the allocator as they came."""
+        """Hand one datagram's records to the allocator."""
         records, state = batch.records, self.agents[agent]
         rows = []
         for row, (id_, end_ns) in enumerate(zip(records.ids.tolist(), records.end_ns.tolist(), strict=True)):
@@ -200,22 +208,23 @@ class Books:
         for failed in joined.failed:
             self._refusals.add("container failed", f"agent {state.name}, {failed.name}: {failed.problem}")
         kept = {
-            each.name: each
-            for each in joined.containers
-            if each.name in state.members and state.members[each.name].incarnation == each.incarnation
+            present.name: present
+            for present in joined.containers
+            if present.name in state.members
+            and state.members[present.name].incarnation == present.incarnation
         }
-        there = {each.name for each in joined.containers}
+        names = {present.name for present in joined.containers}
         gone = [
-            each.id
-            for each in state.members.values()
-            if each.name not in kept and (joined.complete or each.name in there)
+            present.id
+            for present in state.members.values()
+            if present.name not in kept and (joined.complete or present.name in names)
         ]
         if gone:
             self._leave(gone, f"agent {state.name} no longer has them")
         self._resume(state, kept)
-        for each in joined.containers:
-            if each.name not in kept and not self._awaits(state.name, each.name):
-                self._note_newcomer(state, each)
+        for present in joined.containers:
+            if present.name not in kept and not self._awaits(state.name, present.name):
+                self._note_newcomer(state, present)
         state.complete = state.complete or joined.complete
         if self.started:
             self._admit()
@@ -224,12 +233,12 @@ class Books:
 
     def _resume(self, state: AgentState, kept: dict[str, Present]) -> None:
         members = [state.members[name] for name in kept]
-        for each in members:
-            state.outbox.named.add(name=each.name, id=each.id, app=each.app)
-            # A new process of the agent may count its periods from another point on.
-            each.end_ns = -1
-        ids = [each.id for each in members]
-        in_force = [_in_force(each) for each in kept.values()]
+        for member in members:
+            state.outbox.named.add(name=member.name, id=member.id, app=member.app)
+            # A new process of the agent may count its periods from another moment.
+            member.end_ns = -1
+        ids = [member.id for member in members]
+        in_force = [_in_force(member) for member in kept.values()]
         state.put_cpu(self.cpu, self.cpu.resume(ids, [cores for cores, _ in in_force]))
         state.put_memory(self.memory, self.memory.resume(ids, [size for _, size in in_force]))
 
@@ -246,13 +255,13 @@ class Books:
         self._newcomers.append(_Newcomer(state.name, app, present, placed))
 
     def _awaits(self, agent: str, name: str) -> bool:
-        return any(each.agent == agent and each.present.name == name for each in self._newcomers)
+        return any(newcomer.agent == agent and newcomer.present.name == name for newcomer in self._newcomers)
 
     def _forget_newcomers(self, agent: str) -> None:
-        self._newcomers = [each for each in self._newcomers if each.agent != agent]
+        self._newcomers = [newcomer for newcomer in self._newcomers if newcomer.agent != agent]
 
     def _admit(self) -> None:
-        """All newcomers join at once, or, where they do not all fit, one by one as far as they do."""
+        """Let all newcomers join at once; where they do not all fit, one by one."""
         newcomers, self._newcomers = self._newcomers, []
         if not newcomers:
             return
@@ -260,8 +269,8 @@ class Books:
             self._join(newcomers)
         except ScenarioError as error:
             if len(newcomers) > 1:
-                for each in newcomers:
-                    self._newcomers = [each]
+                for newcomer in newcomers:
+                    self._newcomers = [newcomer]
                     self._admit()
                 return
             (alone,) = newcomers
@@ -269,12 +278,12 @@ class Books:
             self._refusals.add("does not fit", f"container {alone.present.name}: {error}")
 
     def _join(self, newcomers: Sequence[_Newcomer]) -> None:
-        peaks = [each.placed for each in newcomers]
-        cores = [None if each is None else each.peak_cores for each in peaks]
-        sizes = [None if each is None else each.peak_bytes for each in peaks]
+        peaks = [newcomer.placed for newcomer in newcomers]
+        cores = [None if newcomer is None else newcomer.peak_cores for newcomer in peaks]
+        sizes = [None if newcomer is None else newcomer.peak_bytes for newcomer in peaks]
         join = Join(
-            app=_ids(each.app for each in newcomers),
-            host_cores=np.array([self.agents[each.agent].host_cores for each in newcomers]),
+            app=_ids(newcomer.app for newcomer in newcomers),
+            host_cores=np.array([self.agents[newcomer.agent].host_cores for newcomer in newcomers]),
             peak_cores=None if None in cores else np.array(cores, np.float64),
             peak_bytes=None if None in sizes else np.array(sizes, np.int64),
         )
@@ -283,15 +292,15 @@ class Books:
         else:
             decision = self.allocator.start(self.deployment.applications, join)
             self.started = True
-        for id_, each in zip(decision.cpu.ids[-len(newcomers) :].tolist(), newcomers, strict=True):
-            present, state = each.present, self.agents[each.agent]
-            member = Member(id_, each.agent, present.name, each.app, present.incarnation)
+        for id_, newcomer in zip(decision.cpu.ids[-len(newcomers) :].tolist(), newcomers, strict=True):
+            present, state = newcomer.present, self.agents[newcomer.agent]
+            member = Member(id_, newcomer.agent, present.name, newcomer.app, present.incarnation)
             self.members[id_] = state.members[member.name] = member
-            # What something else started without limits cannot count before it has one.
+            # A container that somebody else started without limits does not count before it has one.
             quota, limit = _in_force(present) if present.running else (0.0, 0)
-            self.cpu.join(id_, each.app, quota if quota < LARGE_CORES else 0.0)
-            self.memory.join(id_, each.app, limit if limit < LARGE_BYTES else 0)
-            state.outbox.named.add(name=member.name, id=id_, app=each.app)
+            self.cpu.join(id_, newcomer.app, quota if quota < LARGE_CORES else 0.0)
+            self.memory.join(id_, newcomer.app, limit if limit < LARGE_BYTES else 0)
+            state.outbox.named.add(name=member.name, id=id_, app=newcomer.app)
         self._carry_out(decision)
         self._release()
 
@@ -313,8 +322,8 @@ class Books:
         return limit_bytes >= 0 and self.memory.report(id_, limit_bytes)
 
     def _own(self, state: AgentState, ids: Iterable[int]) -> list[int]:
-        """Those that are the agent's, once: it may have said it before it heard that they are not."""
-        mine = {each.id for each in state.members.values()}
+        """Return those ids that are the agent's, once each: it may speak before it hears that one is not."""
+        mine = {member.id for member in state.members.values()}
         return [id_ for id_ in dict.fromkeys(ids) if id_ in mine]
 
     # --- decisions -------------------------------------------------------------------------------
@@ -344,44 +353,45 @@ class Books:
             self._reclaim(app)
 
     def _kill(self, member: Member) -> None:
-        if any(not self.agents[each.agent].live for each in self.members.values() if each.app == member.app):
+        kin = [other for other in self.members.values() if other.app == member.app]
+        if not all(self.agents[other.agent].live for other in kin):
             self.kills_withheld += 1
             return
         self.kills += 1
         self.agents[member.agent].outbox.kill.append(member.id)
-        _log.warning("%s: no memory is left for it, the OOM killer decides", member.name)
+        _log.warning("%s: no memory is left for it, it is killed", member.name)
 
     def _reclaim(self, app: int) -> None:
-        asked = {each.agent for each in self.members.values() if each.app == app}
+        asked = {member.agent for member in self.members.values() if member.app == app}
         asked = {name for name in asked if self.agents[name].live}
         request = self._reclaims.ask(app, asked)
         for name in asked:
             self.agents[name].outbox.reclaim.add(request=request, app=app)
         if not asked:
-            # Nobody can be asked (they are lost): who waits is told so, and stays held.
+            # No agent can be asked, they are lost: the allocator is told so, and who waits stays held.
             self._reclaimed(Shrunk(_ids([app]), _ids(()), _ids(()), self._at_s))
 
     def _reclaimed(self, shrunk: Shrunk) -> None:
         self._carry_out(self.allocator.on_reclaimed(shrunk), answer=True)
 
     def _release(self) -> None:
-        """Raises that have room by now go to their agents."""
+        """Send raises that have room by now."""
         self._put(self.cpu, self.cpu.released())
         self._put(self.memory, self.memory.released())
 
     def _put(self, ledger: Ledger, changes: Sequence[Change]) -> None:
-        for each in changes:
-            state = self.agents[self.members[each.id].agent]
+        for change in changes:
+            state = self.agents[self.members[change.id].agent]
             if not state.live:
                 continue
             if ledger is self.cpu:
-                state.put_cpu(ledger, [each])
+                state.put_cpu(ledger, [change])
             else:
-                state.put_memory(ledger, [each])
+                state.put_memory(ledger, [change])
 
 
 def _in_force(present: Present) -> tuple[float, int]:
-    """Its limits, LARGE_* for none and for what cannot be one."""
+    """Return its limits, LARGE_* for none and for a value that cannot be one."""
     cores, size = present.quota_cores, present.limit_bytes
     return (
         cores if 0 <= cores < LARGE_CORES else LARGE_CORES,

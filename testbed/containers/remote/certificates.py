@@ -1,10 +1,10 @@
-"""The controller's own small certificate authority: who may speak to whom.
+"""The controller's own small certificate authority: it says who may speak to whom.
 
-For: making the authority, the controller's certificate and one certificate per agent, and reading them with
-their expiry checked. Not for: transport (service.py). Keys are ECDSA P-256, files are written whole with mode
-0600. An agent's certificate names it (common name) and is good for clients only, so no agent can pose as the
-controller; the controller is always called SERVER_NAME, so that trust does not hang on an address.
-Source: RFC 5280.
+For: making the authority, the controller's certificate and one certificate per agent, and reading them with a
+check of their dates. Not for: transport (service.py). Keys are ECDSA P-256; files are written whole, with
+mode 0600. An agent's certificate names it (common name) and is good for clients only, so that no agent can
+pose as the controller. The controller is always called SERVER_NAME, so that trust does not depend on an
+address. Source: RFC 5280.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from twinbed import BackendError, ScenarioError
 
 SERVER_NAME = "twinbed-controller"
-"""What the controller's certificate says, whatever its address."""
+"""The name in the controller's certificate, whatever its address."""
 
 AUTHORITY_DAYS = 3650
 CERTIFICATE_DAYS = 365
-"""How long certificates are good for: agents are enrolled anew once a year."""
+"""How long the authority and the certificates are good for, days: agents are enrolled anew once a year."""
 
 _CLOCK_SLACK = timedelta(minutes=5)
 _MAX_FILE_BYTES = 65_536
@@ -38,7 +38,7 @@ _AUTHORITY, _AUTHORITY_KEY, _SERVER = "ca.pem", "ca.key", "server.pem"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A certificate with its key and the authority that both sides trust (PEM). name: its common name;
+    """A certificate with its key, and the authority that both sides trust (PEM). name: its common name;
     expires: UTC."""
 
     name: str
@@ -48,16 +48,14 @@ class Identity:
     expires: datetime
 
     def bundle(self) -> bytes:
-        """All three in one file's content; `load` reads it back."""
+        """Return all three as one file's content; `load` reads it back."""
         return self.key + self.certificate + self.authority
 
 
 def init(folder: Path, *, days: int = CERTIFICATE_DAYS, now: datetime | None = None) -> Identity:
-    """Makes the authority and the controller's certificate in `folder`.
-
-    Where there is an authority already it stays and only the controller's certificate is renewed. now: for
-    tests; None = the clock. Raises BackendError when the folder cannot be written.
-    """
+    """Make the authority and the controller's certificate in `folder`. An authority that is already there
+    stays, and only the controller's certificate is renewed. now: for tests; None = the clock. Raises
+    BackendError when the folder cannot be written."""
     began = now or datetime.now(UTC)
     _make_folder(folder)
     if not (folder / _AUTHORITY_KEY).exists():
@@ -79,17 +77,15 @@ def init(folder: Path, *, days: int = CERTIFICATE_DAYS, now: datetime | None = N
 
 
 def enroll(folder: Path, name: str, *, days: int = CERTIFICATE_DAYS, now: datetime | None = None) -> Identity:
-    """A certificate for the agent `name`, signed by the authority in `folder`.
-
-    Raises ScenarioError for a name that an agent cannot have, BackendError where there is no authority.
-    """
+    """Return a certificate for the agent `name`, signed by the authority in `folder`. Raises ScenarioError
+    for a name that an agent cannot have, BackendError where there is no authority."""
     if not _NAME.fullmatch(name) or name == SERVER_NAME:
         raise ScenarioError(f"agent name {name!r}: expected letters, digits, - and _ (at most 63)")
     return _issue(folder, name, days, now or datetime.now(UTC), ExtendedKeyUsageOID.CLIENT_AUTH)
 
 
 def controller_identity(folder: Path) -> Identity:
-    """The controller's own, from the folder that `init` made. Raises as `load`."""
+    """Return the controller's own identity, from the folder that `init` made. Raises as `load` does."""
     path = folder / _SERVER
     if not path.exists():
         raise BackendError(f"{path}: missing; make it with: twinbed controller init --pki {folder}")
@@ -99,10 +95,8 @@ def controller_identity(folder: Path) -> Identity:
 def load(
     path: Path, *, cure: str = "enroll again with: twinbed controller enroll", now: datetime | None = None
 ) -> Identity:
-    """Reads a bundle and checks that it is whole, in date, and signed by the authority beside it.
-
-    Raises BackendError that names the file, the problem and the cure.
-    """
+    """Read a bundle; check that it is whole, in date, and signed by the authority in it. Raises BackendError
+    that names the file, the problem and the cure."""
     try:
         with path.open("rb") as file:
             text = file.read(_MAX_FILE_BYTES + 1)
@@ -116,7 +110,7 @@ def load(
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Writes a file that only its owner can read, whole or not at all. Raises BackendError."""
+    """Write a file that only its owner can read, whole or not at all. Raises BackendError."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -141,12 +135,12 @@ def _parse(text: bytes, now: datetime) -> Identity:
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise ValueError("key and certificate do not belong together")
     certificate.verify_directly_issued_by(authority)
-    for each in (certificate, authority):
-        if now > each.not_valid_after_utc:
-            raise ValueError(f"the certificate expired on {each.not_valid_after_utc:%Y-%m-%d}")
-        if now < each.not_valid_before_utc:
+    for file in (certificate, authority):
+        if now > file.not_valid_after_utc:
+            raise ValueError(f"the certificate expired on {file.not_valid_after_utc:%Y-%m-%d}")
+        if now < file.not_valid_before_utc:
             raise ValueError(
-                f"the certificate is good from {each.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"
+                f"the certificate is good from {file.not_valid_before_utc:%Y-%m-%d %H:%M} UTC on"
             )
     (name,) = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     return Identity(

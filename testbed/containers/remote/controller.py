@@ -1,7 +1,7 @@
-"""The controller: listens to agents and to their telemetry, and sends them what the books decide.
+"""The controller: listens to agents and their telemetry, and sends them what its books decide.
 
-For: sockets, calls, clocks and who is still there. Not for: what follows from a report (books.py). It is one
-asyncio loop, so the allocator is asked one thing at a time; TCP (gRPC) and UDP use the same port number. It
+For: sockets, calls, clocks, and who is still there. Not for: what follows from a report (books.py). It is one
+asyncio loop, so the allocator is asked one thing at a time. TCP (gRPC) and UDP use the same port number. It
 keeps nothing on disk: agents hold their limits while it is away, and tell a new controller what they have.
 """
 
@@ -22,7 +22,7 @@ import grpc
 
 from control.allocator.ports import Allocator
 from testbed.containers.remote import datagrams, service
-from testbed.containers.remote.books import Books, RefusedError
+from testbed.containers.remote.books import ControllerBooks, RefusedError
 from testbed.containers.remote.certificates import Identity
 from testbed.containers.remote.deployment import Deployment
 from testbed.containers.remote.messages_pb2 import Hello, Order, Report
@@ -31,7 +31,8 @@ from twinbed import BackendError
 
 _TICK_S = 0.25
 _TLS_S = 5.0
-"""A connection from which no call came for so long was refused by TLS: gRPC does not tell, and we count."""
+"""A connection from which no call came for so long was refused by TLS, s. gRPC does not tell, so it is
+counted here."""
 
 _RECEIVE_BYTES = 4 << 20
 _MAX_QUEUED = 1_000
@@ -40,7 +41,7 @@ _log = logging.getLogger("twinbed.controller")
 
 @dataclass(slots=True)
 class _Connection:
-    """One agent's call."""
+    """One agent's call, and the orders that wait to be written to it."""
 
     agent: str
     session: int
@@ -48,8 +49,12 @@ class _Connection:
 
 
 class Controller(asyncio.DatagramProtocol):
-    """Runs `allocator` for a deployment. identity: read anew for each connection; on_latency: called with the
-    seconds from a record sent to its last limit written, as agents report them; clock: seconds, monotonic."""
+    """Runs `allocator` for a deployment.
+
+    identity: read anew for each connection; on_latency: called with the seconds from sending a record to
+    writing its last limit, as agents report them; clock: seconds, monotonic. books: the state; gate,
+    refusals: what was let in, and what was not; telemetry_bytes: bytes of all datagrams that came.
+    """
 
     def __init__(
         self,
@@ -62,7 +67,7 @@ class Controller(asyncio.DatagramProtocol):
     ) -> None:
         self.refusals = Refusals(_log, clock)
         self.gate = datagrams.Gate(self.refusals)
-        self.books = Books(deployment, allocator, self.refusals, clock())
+        self.books = ControllerBooks(deployment, allocator, self.refusals, clock())
         self.telemetry_bytes = 0
         self._identity = identity
         self._on_latency = on_latency
@@ -75,10 +80,8 @@ class Controller(asyncio.DatagramProtocol):
         self._port = 0
 
     async def run(self, listen: str, stop: asyncio.Event, on_ready: Callable[[int], None]) -> None:
-        """Serves at HOST:PORT (port 0: any) until `stop` is set; on_ready is called with the port.
-
-        Raises BackendError when the address cannot be listened on, and what the allocator raises.
-        """
+        """Serve at HOST:PORT (port 0: any) until `stop` is set; call on_ready with the port. Raises
+        BackendError when the address cannot be listened on, and what the allocator raises."""
         self._loop = asyncio.get_running_loop()
         self._failure = self._loop.create_future()
         server, credentials = service.server(
@@ -98,9 +101,9 @@ class Controller(asyncio.DatagramProtocol):
             on_ready(self._port)
             ends: set[asyncio.Future[Any]] = {stopping, ticks, self._failure}
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for each in ends - {stopping}:
-                if each.done():
-                    each.result()
+            for future in ends - {stopping}:
+                if future.done():
+                    future.result()
         finally:
             for task in (ticks, stopping):
                 task.cancel()
@@ -125,7 +128,7 @@ class Controller(asyncio.DatagramProtocol):
     # --- telemetry -------------------------------------------------------------------------------
 
     def datagram_received(self, data: bytes, addr: tuple[Any, ...]) -> None:
-        """Anybody's datagram."""
+        """Take in a datagram, from whomever."""
         self.telemetry_bytes += len(data)
         batch = self.gate.receive(data, str(addr[0]))
         if batch is None:
@@ -136,12 +139,12 @@ class Controller(asyncio.DatagramProtocol):
     # --- agents ----------------------------------------------------------------------------------
 
     def _note_handshake(self) -> None:
-        """Called from a thread of gRPC's."""
+        """Count a connection. gRPC calls this from a thread of its own."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._handshakes.append, self._clock())
 
     async def _attend(self, requests: Any, context: Any) -> None:
-        """One agent's call, from Hello to its end."""
+        """Serve one agent's call, from Hello to its end."""
         del requests
         if self._handshakes:
             self._handshakes.popleft()
@@ -206,20 +209,20 @@ class Controller(asyncio.DatagramProtocol):
         welcome.traps_oom = self.books.allocator.traps_oom
         if rule is not None:
             welcome.reclaim_interval_s, welcome.reclaim_margin_bytes = rule.interval_s, rule.margin_bytes
-        for name, each in self.books.deployment.containers_of(agent).items():
+        for name, placed in self.books.deployment.containers_of(agent).items():
             welcome.containers.add(
                 name=name,
-                command=each.command,
-                environment=dict(each.environment),
-                attach=dict(each.attach),
-                runtime=each.runtime,
+                command=placed.command,
+                environment=dict(placed.environment),
+                attach=dict(placed.attach),
+                runtime=placed.runtime,
             )
         for watch in self.books.deployment.watches_of(agent):
             welcome.watches.add(parent=watch.parent, pattern=watch.pattern)
         return order
 
     async def _speak(self, connection: _Connection, context: Any) -> None:
-        """Writes orders as they come, and a heartbeat when there are none."""
+        """Write orders as they come, and a heartbeat when there are none."""
         with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
             while True:
                 try:
@@ -232,7 +235,7 @@ class Controller(asyncio.DatagramProtocol):
         self._guarded(lambda: self.books.reported(agent, report, self._clock()))
 
     def _ended(self, connection: _Connection, why: str) -> None:
-        """The call is over; unless another one has taken its place, the agent is lost."""
+        """Note that a call is over: the agent is lost, unless another call has taken its place."""
         self._close(connection)
         if self._connections.get(connection.agent) is connection:
             del self._connections[connection.agent]
@@ -245,7 +248,8 @@ class Controller(asyncio.DatagramProtocol):
     # --- orders ----------------------------------------------------------------------------------
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """Does it and sends what comes of it; what it raises ends the controller, and nobody's container."""
+        """Do something and send the orders that come of it. What it raises ends the controller, and no
+        container."""
         try:
             action()
             for agent, order in self.books.take_orders():

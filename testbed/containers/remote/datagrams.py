@@ -30,7 +30,7 @@ from testbed.containers.remote.refusals import Refusals
 VERSION = 1
 KEY_BYTES = 32
 WINDOW = 1024
-"""How far a datagram may lag behind the newest of its session before it is refused as too old."""
+"""How far a datagram's number may lag behind the newest of its session before it is refused as too old."""
 
 RECORD = np.dtype(
     [
@@ -51,14 +51,15 @@ _MAC_BYTES = 16
 _NO_QUOTA = 2**32 - 1
 _THROTTLED, _IDLE = 1, 2
 MAX_BYTES = 1472
-"""What fits an Ethernet frame unfragmented: 1500 less the IPv4 and UDP headers."""
+"""Largest datagram, bytes: what fits an Ethernet frame unfragmented, 1500 less the IPv4 and UDP headers."""
 
 MAX_RECORDS = (MAX_BYTES - _HEADER.size - _MAC_BYTES) // RECORD.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The records of one datagram that was accepted, and when its agent sent it (ns, the agent's clock)."""
+    """The records of one datagram that was accepted. sent_ns: when its agent sent it, by the agent's
+    clock."""
 
     session: int
     sent_ns: int
@@ -66,7 +67,7 @@ class Batch:
 
 
 class Sealer:
-    """Packs one session's records; the sequence number goes up by one with each datagram."""
+    """Packs one session's records. The sequence number grows by one with each datagram."""
 
     def __init__(self, session: int, key: bytes) -> None:
         self._session = session
@@ -74,7 +75,8 @@ class Sealer:
         self._sequence = 0
 
     def seal(self, records: Records, now_ns: int) -> list[bytes]:
-        """Datagrams of at most MAX_RECORDS records each; none for no records. now_ns: when they are sent."""
+        """Return datagrams of at most MAX_RECORDS records each; none for no records. now_ns: when they are
+        sent."""
         rows = _rows(records)
         sealed = []
         for first in range(0, len(rows), MAX_RECORDS):
@@ -100,7 +102,8 @@ class _Session:
         return self.highest - self.received
 
     def refusal(self, sequence: int) -> str | None:
-        """Why a datagram of this sequence number must not be taken; None = take it, and it is noted."""
+        """Return why a datagram of this sequence number must be refused; None = accept it, which is then
+        noted."""
         ahead = sequence - self.highest
         if ahead > 0:
             self._seen = 1 if ahead >= WINDOW else (self._seen << ahead | 1) & ((1 << WINDOW) - 1)
@@ -116,8 +119,8 @@ class _Session:
 
 
 class Gate:
-    """Lets through what the sessions' agents sent, once; everything else is refused and counted by kind:
-    oversized, malformed, foreign (not ours at all, or of no session), version, forged, replayed, too old."""
+    """Accepts what the sessions' agents sent, once. Everything else is refused and counted by kind:
+    oversized, malformed, foreign (of no session of ours), version, forged, replayed, too old."""
 
     def __init__(self, refusals: Refusals) -> None:
         self._refusals = refusals
@@ -128,26 +131,26 @@ class Gate:
     @property
     def received(self) -> int:
         """Datagrams accepted, over all sessions."""
-        return self._past_received + sum(each.received for each in self._sessions.values())
+        return self._past_received + sum(session.received for session in self._sessions.values())
 
     @property
     def lost(self) -> int:
-        """Datagrams missing in the sequences, over all sessions; one that comes late is lost no more."""
-        return self._past_lost + sum(each.lost for each in self._sessions.values())
+        """Datagrams missing in the sequences, over all sessions. One that comes late is no longer missing."""
+        return self._past_lost + sum(session.lost for session in self._sessions.values())
 
     def open(self, session: int, key: bytes) -> None:
-        """From here on the session's datagrams are accepted."""
+        """Accept the session's datagrams from now on."""
         self._sessions[session] = _Session(key)
 
     def close(self, session: int) -> None:
-        """They are foreign from here on; what was counted stays counted. Unknown sessions are ignored."""
+        """Refuse the session's datagrams from now on; its counts stay. Unknown sessions are ignored."""
         ended = self._sessions.pop(session, None)
         if ended is not None:
             self._past_received += ended.received
             self._past_lost += ended.lost
 
     def receive(self, data: bytes, sender: str) -> Batch | None:
-        """The records in a datagram, or None when it is refused. sender: for the log."""
+        """Return the records in a datagram, or None when it is refused. sender: for the log."""
         kind, batch = self._judge(data)
         if kind is not None:
             self._refusals.add(kind, f"datagram of {len(data)} bytes from {sender}")
@@ -204,7 +207,7 @@ def _us(amount: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
 
 
 def _records(rows: NDArray[Any]) -> Records | None:
-    """None where a value cannot be."""
+    """Return the records, or None where a value cannot be."""
     if rows["zero"].any() or (rows["flags"] > _THROTTLED | _IDLE).any():
         return None
     if (

@@ -1,6 +1,6 @@
 """What is to run where: applications with their global limits, containers placed on agents, and watches.
 
-For: the plain data that the controller is given. Not for: reading YAML (lab.deployment).
+For: the plain data that the controller is given. Not for: reading YAML (lab.containers.deployment).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ class Placed:
     """One container on one agent: a command to run, or an existing cgroup to attach to.
 
     app: index of its application; attach: path below the cgroup mount by controller, or under "" one for all,
-    empty = run the command; peak_cores, peak_bytes: profiled maxima, None = unknown; runtime: what the
-    command is run as, as in ContainerSpec.
+    empty = run the command; peak_cores, peak_bytes: profiled maxima, None = unknown; runtime: what a command
+    is run as, see ContainerSpec.
     """
 
     name: str
@@ -34,7 +34,8 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Cgroups that appear below `parent` on an agent, named like `pattern` (fnmatch), join an application."""
+    """Cgroups that appear below `parent` on an agent, with a name like `pattern` (fnmatch), join application
+    `app`."""
 
     agent: str
     app: int
@@ -44,7 +45,7 @@ class Watch:
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """Everything one controller looks after."""
+    """Everything that one controller looks after."""
 
     applications: tuple[Application, ...]
     containers: tuple[Placed, ...]
@@ -52,13 +53,13 @@ class Deployment:
 
     @property
     def agents(self) -> set[str]:
-        """Names of the agents that anything is placed on."""
-        return {each.agent for each in self.containers} | {each.agent for each in self.watches}
+        """Names of the agents on which anything is placed."""
+        return {placed.agent for placed in self.containers} | {placed.agent for placed in self.watches}
 
     def containers_of(self, agent: str) -> dict[str, Placed]:
-        """Its containers by name."""
-        return {each.name: each for each in self.containers if each.agent == agent}
+        """Return an agent's containers by name."""
+        return {placed.name: placed for placed in self.containers if placed.agent == agent}
 
     def watches_of(self, agent: str) -> list[Watch]:
-        """Its watches, in order."""
-        return [each for each in self.watches if each.agent == agent]
+        """Return an agent's watches, in order."""
+        return [watch for watch in self.watches if watch.agent == agent]

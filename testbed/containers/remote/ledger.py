@@ -1,11 +1,12 @@
 """Limits on their way to several hosts: what may be sent now, so that their sum keeps to the global limit.
 
 For: holding a raise back until the cuts that make room for it are in force elsewhere. Not for: deciding
-limits (the allocator), nor sending (controller.py). The allocator's books change at once, hosts follow later,
-each at its own time, and a host that is cut off not at all. So each container counts with the largest limit
-that may still be in force: the last one its host confirmed and all that are on their way. Their sum per
-application stays within the global limit, or within what the allocator itself has decided where that is more
-(a policy without a global limit). Source: SPEC.md §1: Σ of limits within the global limit, at run time too.
+limits (the allocator), nor sending (controller.py). The allocator's books change at once; hosts follow later,
+each at its own time, and a host that is cut off does not follow at all. So each container counts with the
+largest limit that may still be in force: the last one that its host confirmed, and all that are on their way.
+Their sum per application stays within the global limit, or within what the allocator itself has decided where
+that is more (a policy without a global limit). Source: Escra (ICDCS 2022):
+the sum of limits is within the global limit, at run time too.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from dataclasses import dataclass, field
 
 LARGE_CORES = 1e9
 LARGE_BYTES = 1 << 62
-"""What "no limit" counts as: finite, so that sums stay numbers."""
+"""What "no limit" counts as, cores and bytes: finite, so that sums stay numbers."""
 
 _SLACK = 1e-9
-"""Relative: sums of floats are not exact."""
+"""Relative tolerance: sums of floats are not exact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A limit to be sent: of container `id`, with the allocator's reason (control.allocator.model.Reason)."""
+    """A limit to be sent. id: its container's; value: cores or bytes; reason: the allocator's
+    (control.allocator.model.Reason)."""
 
     id: int
     value: float
@@ -47,8 +49,8 @@ class _Account:
 
 
 class Ledger:
-    """One resource's limits over all hosts. caps: the global limit of each application; large: the value
-    that counts for no limit."""
+    """One resource's limits over all hosts. caps: the global limit of each application; large: the value that
+    counts as no limit."""
 
     def __init__(self, caps: Sequence[float], large: float) -> None:
         self._caps = caps
@@ -59,25 +61,25 @@ class Ledger:
         self._waiting: deque[int] = deque()
 
     def bound(self, app: int) -> float:
-        """The most that the application's limits can add up to at this moment."""
+        """Return the most that the application's limits can add up to at this moment."""
         return self._bound[app]
 
     def wanted(self, id_: int) -> float:
-        """The latest limit decided for a container."""
+        """Return the latest limit decided for a container."""
         return self._accounts[id_].wanted
 
     def waiting(self) -> int:
-        """Raises that are held back."""
+        """Return how many raises are held back."""
         return len(self._waiting)
 
     def join(self, id_: int, app: int, in_force: float) -> None:
-        """A new container; in_force: the limit it runs with already, 0 where it does not run yet."""
+        """Add a container. in_force: the limit that it runs with already, 0 where it does not run yet."""
         counted = min(in_force, self._large)
         self._accounts[id_] = _Account(app, counted, 0 if isinstance(self._large, int) else 0.0)
         self._bound[app] += counted
 
     def leave(self, id_: int) -> None:
-        """It is gone. Unknown ids are ignored."""
+        """Remove a container. Unknown ids are ignored."""
         account = self._accounts.pop(id_, None)
         if account is not None:
             self._bound[account.app] -= account.bound
@@ -86,8 +88,8 @@ class Ledger:
                 self._waiting.remove(id_)
 
     def decide(self, id_: int, value: float, reason: int) -> Change | None:
-        """Books a decision. Returns it when it is a cut, which is to be sent at once; a raise (and a limit
-        for one that does not run yet) waits for `released`. Unknown ids are ignored."""
+        """Note a decision. Return it when it is a cut, which is to be sent at once. A raise, and a limit for
+        a container that does not run yet, waits for `released`. Unknown ids are ignored."""
         account = self._accounts.get(id_)
         if account is None:
             return None
@@ -105,7 +107,7 @@ class Ledger:
         return None
 
     def released(self) -> list[Change]:
-        """Raises that fit now, the longest waiting first; they count as sent."""
+        """Return the raises that fit now, the longest waiting first. They count as sent."""
         sent = []
         for _ in range(len(self._waiting)):
             id_ = self._waiting.popleft()
@@ -119,7 +121,7 @@ class Ledger:
         return sent
 
     def confirm(self, id_: int, value: float) -> None:
-        """The host wrote the oldest limit on its way to it, and `value` is in force now."""
+        """Note that the host wrote the oldest limit on its way to it, and that `value` is in force now."""
         account = self._accounts.get(id_)
         if account is not None and account.flying:
             before = account.bound
@@ -128,7 +130,8 @@ class Ledger:
             self._bound[account.app] += account.bound - before
 
     def report(self, id_: int, value: float) -> bool:
-        """The host lowered a limit by itself. False where one is on its way that will override it."""
+        """Note that the host lowered a limit by itself. Return False where one on its way will override
+        that."""
         account = self._accounts.get(id_)
         if account is None or account.flying or account.waits or value > account.confirmed:
             return False
@@ -139,10 +142,8 @@ class Ledger:
         return True
 
     def resume(self, ids: Iterable[int], in_force: Sequence[float]) -> list[Change]:
-        """Containers of a host that is back: what was on its way may be lost, what is in force is known.
-
-        Returns what is to be sent at once: the latest decisions that are no raises; the others wait.
-        """
+        """Take containers of a host that is back: what was on its way may be lost, what is in force is known.
+        Returns what is to be sent at once: the latest decisions that are no raises. Raises wait."""
         sent = []
         for id_, value in zip(ids, in_force, strict=True):
             account = self._accounts[id_]

@@ -1,6 +1,7 @@
-"""Which agents there are, which containers they have, and what is on its way to each.
+"""Which agents there are, which containers they have, what is on its way to each, and who must still answer.
 
-For: the controller's records of hosts and containers. Not for: deciding about them (books.py).
+For: the controller's records of hosts, containers, and reclaims that went to several hosts. Not for: deciding
+about them (books.py), nor shrinking (host/executor.py).
 """
 
 from __future__ import annotations
@@ -9,16 +10,18 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from control.allocator.model import Shrunk
 from testbed.containers.remote.ledger import Change, Ledger
 from testbed.containers.remote.messages_pb2 import Order, Report
 
 
 @dataclass(slots=True)
 class Member:
-    """A container of a living or lost agent; the last record of it that counted, as counters and gauges.
-
-    incarnation: tells its cgroup from another of the same name; end_ns: of that record, the agent's clock.
-    """
+    """A container of an agent, live or lost, with its last record that counted. incarnation: tells its cgroup
+    from another of the same name; end_ns: end of the record's period, by the agent's clock; usage_cores,
+    memory_bytes: of that record; throttled_periods, throttled_s: since it joined."""
 
     id: int
     agent: str
@@ -40,7 +43,9 @@ class _Unacknowledged:
 
 @dataclass(slots=True)
 class AgentState:
-    """One agent. live: its call is open; complete: it has said what it has since it last registered."""
+    """One agent. instance: tells its process from another of its name; session: of its telemetry; live:
+    whether its call is open; complete: whether it has said what it has since it last registered; outbox: the
+    next order."""
 
     name: str
     instance: int
@@ -55,23 +60,23 @@ class AgentState:
     _number: int = 0
 
     def put_cpu(self, ledger: Ledger, changes: Iterable[Change]) -> None:
-        """Limits for the next order."""
-        for each in changes:
-            self.outbox.cpu.ids.append(each.id)
-            self.outbox.cpu.cores.append(each.value)
-            self.outbox.cpu.reasons.append(each.reason)
-            self._changes.append((ledger, each))
+        """Add CPU limits to the next order."""
+        for change in changes:
+            self.outbox.cpu.ids.append(change.id)
+            self.outbox.cpu.cores.append(change.value)
+            self.outbox.cpu.reasons.append(change.reason)
+            self._changes.append((ledger, change))
 
     def put_memory(self, ledger: Ledger, changes: Iterable[Change]) -> None:
-        """Limits for the next order."""
-        for each in changes:
-            self.outbox.memory.ids.append(each.id)
-            self.outbox.memory.bytes.append(int(each.value))
-            self.outbox.memory.reasons.append(each.reason)
-            self._changes.append((ledger, each))
+        """Add memory limits to the next order."""
+        for change in changes:
+            self.outbox.memory.ids.append(change.id)
+            self.outbox.memory.bytes.append(int(change.value))
+            self.outbox.memory.reasons.append(change.reason)
+            self._changes.append((ledger, change))
 
     def take(self) -> Order | None:
-        """The order that has been gathered, numbered; None when there is nothing to say."""
+        """Return the order that was gathered, numbered; None when there is nothing to say."""
         if not self.outbox.ByteSize():
             return None
         order, self.outbox = self.outbox, Order()
@@ -82,7 +87,7 @@ class AgentState:
         return order
 
     def acknowledge(self, report: Report) -> None:
-        """What the agent carried out is in force: as ordered, or as it says."""
+        """Note what the agent carried out: it is in force as ordered, or as the agent says."""
         actual = dict(zip(report.actual_ids, report.actual_bytes, strict=False))
         while self._on_the_way and self._on_the_way[0].number <= report.applied:
             for ledger, change in self._on_the_way.popleft().changes:
@@ -92,14 +97,61 @@ class AgentState:
                 ledger.confirm(change.id, value)
 
     def begin(self, instance: int, host_cores: float, session: int) -> None:
-        """It has (re)registered: numbering begins anew, what was on its way is forgotten."""
+        """Note that it has (re)registered: numbering begins anew, and what was on its way is forgotten."""
         self.instance, self.host_cores, self.session = instance, host_cores, session
         self.live, self.complete = True, False
         self.silence()
         self._number = 0
 
     def silence(self) -> None:
-        """Nothing that was said so far will be heard."""
+        """Forget everything that was said and not confirmed: it will not be heard."""
         self.outbox = Order()
         self._changes.clear()
         self._on_the_way.clear()
+
+
+@dataclass(slots=True)
+class Reclaim:
+    """One application's reclaim. awaited: agents that have not answered; limits: new limits by container,
+    bytes."""
+
+    app: int
+    awaited: set[str]
+    limits: dict[int, int] = field(default_factory=dict)
+
+    def shrunk(self, at_s: float) -> Shrunk:
+        """Return all answers as one report."""
+        ids, limits = list(self.limits), list(self.limits.values())
+        return Shrunk(np.array([self.app]), np.array(ids, np.int64), np.array(limits, np.int64), at_s)
+
+
+class Reclaims:
+    """The reclaims that wait for answers. Requests are numbered from 1."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, Reclaim] = {}
+        self._numbers = 0
+
+    def ask(self, app: int, agents: set[str]) -> int:
+        """Return a new request's number. With nobody to ask there is nothing to wait for."""
+        self._numbers += 1
+        if agents:
+            self._open[self._numbers] = Reclaim(app, set(agents))
+        return self._numbers
+
+    def answer(self, request: int, agent: str, limits: dict[int, int]) -> Reclaim | None:
+        """Note an agent's answer; return the reclaim when it was the last. Unknown requests are ignored."""
+        reclaim = self._open.get(request)
+        if reclaim is None or agent not in reclaim.awaited:
+            return None
+        reclaim.limits |= limits
+        return self._done(request, agent)
+
+    def without(self, agent: str) -> list[Reclaim]:
+        """Note that an agent is lost and will not answer; return the reclaims that waited for it alone."""
+        done = [self._done(number, agent) for number in list(self._open)]
+        return [reclaim for reclaim in done if reclaim is not None]
+
+    def _done(self, request: int, agent: str) -> Reclaim | None:
+        self._open[request].awaited.discard(agent)
+        return None if self._open[request].awaited else self._open.pop(request)

@@ -1,7 +1,7 @@
-"""What the controller knows, for Prometheus.
+"""The controller's metrics for Prometheus.
 
-For: the metrics and the HTTP port that they are read from. Not for: counting (the books, the gate and the
-refusals do). Values are read from the controller's own loop when somebody scrapes, so they fit together.
+For: the metrics, and the HTTP port at which they are read. Not for: counting, which the books, the gate and
+the refusals do. Values are read in the controller's own loop when they are scraped, so they fit together.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from twinbed import BackendError
 
 LATENCY_BUCKETS_S = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 _SCRAPE_TIMEOUT_S = 5.0
-_CONTAINER = ("application", "agent", "container")
+_LABELS = ("application", "agent", "container")
 
 
 class Latency:
-    """The histogram of decision latencies, in a registry of its own (that of the metrics)."""
+    """The histogram of decision latencies, in a registry of its own, which is that of all metrics."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -44,11 +44,11 @@ class ControllerMetrics(Collector):
         self._loop = loop
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing in advance: registering must not wait for a loop that does not run yet."""
+        """Return nothing in advance: registering must not wait for a loop that does not run yet."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
-        """As Prometheus wants it; called from its HTTP server's thread."""
+        """Return the metrics. Prometheus's HTTP server calls this from its thread."""
 
         async def read() -> list[Metric]:
             return [
@@ -61,7 +61,7 @@ class ControllerMetrics(Collector):
 
 
 def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], None]:
-    """Answers GET /metrics in a thread; returns what ends it. Raises BackendError."""
+    """Answer GET /metrics in a thread; return a function that ends it. Raises BackendError."""
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:
@@ -79,67 +79,63 @@ def serve(registry: CollectorRegistry, host: str, port: int) -> Callable[[], Non
 
 def _containers(controller: Controller) -> list[Metric]:
     books = controller.books
-    names = [each.name for each in books.deployment.applications]
-    quota = GaugeMetricFamily("twinbed_container_cpu_limit_cores", "CPU limit decided.", labels=_CONTAINER)
-    limit = GaugeMetricFamily(
-        "twinbed_container_memory_limit_bytes", "Memory limit decided.", labels=_CONTAINER
-    )
-    usage = GaugeMetricFamily("twinbed_container_cpu_usage_cores", "In the last period.", labels=_CONTAINER)
-    memory = GaugeMetricFamily("twinbed_container_memory_usage_bytes", "At its end.", labels=_CONTAINER)
-    throttled = CounterMetricFamily("twinbed_container_throttled_periods", "Throttled in.", labels=_CONTAINER)
-    seconds = CounterMetricFamily("twinbed_container_throttled_seconds", "Throttled for.", labels=_CONTAINER)
-    for each in books.members.values():
-        labels = (names[each.app], each.agent, each.name)
-        quota.add_metric(labels, _or_infinity(books.cpu.wanted(each.id), LARGE_CORES))
-        limit.add_metric(labels, _or_infinity(books.memory.wanted(each.id), LARGE_BYTES))
-        usage.add_metric(labels, each.usage_cores)
-        memory.add_metric(labels, each.memory_bytes)
-        throttled.add_metric(labels, each.throttled_periods)
-        seconds.add_metric(labels, each.throttled_s)
-    return [quota, limit, usage, memory, throttled, seconds]
+    kinds: list[tuple[type[GaugeMetricFamily | CounterMetricFamily], str, str]] = [
+        (GaugeMetricFamily, "cpu_limit_cores", "CPU limit decided."),
+        (GaugeMetricFamily, "memory_limit_bytes", "Memory limit decided."),
+        (GaugeMetricFamily, "cpu_usage_cores", "CPU used in the last period."),
+        (GaugeMetricFamily, "memory_usage_bytes", "Memory at the end of the last period."),
+        (CounterMetricFamily, "throttled_periods", "Periods in which it was throttled."),
+        (CounterMetricFamily, "throttled_seconds", "Time for which it was throttled."),
+    ]
+    families = [kind(f"twinbed_container_{name}", text, labels=_LABELS) for kind, name, text in kinds]
+    for member in books.members.values():
+        values = (
+            _or_infinity(books.cpu.wanted(member.id), LARGE_CORES),
+            _or_infinity(books.memory.wanted(member.id), LARGE_BYTES),
+            member.usage_cores,
+            member.memory_bytes,
+            member.throttled_periods,
+            member.throttled_s,
+        )
+        application = books.deployment.applications[member.app].name
+        for family, value in zip(families, values, strict=True):
+            family.add_metric((application, member.agent, member.name), value)
+    return [*families]
 
 
 def _applications(controller: Controller) -> list[Metric]:
     books = controller.books
-    free = GaugeMetricFamily(
-        "twinbed_pool_cpu_cores", "Of the global limit, in no container's.", labels=["application"]
-    )
-    room = GaugeMetricFamily(
-        "twinbed_pool_memory_bytes", "Of the global limit, in no container's.", labels=["application"]
-    )
-    for app, each in enumerate(books.deployment.applications):
-        free.add_metric([each.name], each.cpu_limit_cores - books.cpu.bound(app))
-        room.add_metric([each.name], each.memory_limit_bytes - books.memory.bound(app))
-    return [free, room]
+    cpu = GaugeMetricFamily("twinbed_pool_cpu_cores", "CPU of no container.", labels=["application"])
+    memory = GaugeMetricFamily("twinbed_pool_memory_bytes", "Memory of no container.", labels=["application"])
+    for app, application in enumerate(books.deployment.applications):
+        cpu.add_metric([application.name], application.cpu_limit_cores - books.cpu.bound(app))
+        memory.add_metric([application.name], application.memory_limit_bytes - books.memory.bound(app))
+    return [cpu, memory]
 
 
 def _counts(controller: Controller) -> list[Metric]:
     books, gate = controller.books, controller.gate
     agents = GaugeMetricFamily("twinbed_agents", "Agents by state.", labels=["state"])
-    up = sum(each.live for each in books.agents.values())
+    up = sum(agent.live for agent in books.agents.values())
     agents.add_metric(["up"], up)
     agents.add_metric(["lost"], len(books.agents) - up)
     agents.add_metric(["awaited"], len(books.deployment.agents - books.agents.keys()))
-    refused = CounterMetricFamily("twinbed_refused", "What was not let in.", labels=["kind"])
+    refused = CounterMetricFamily("twinbed_refused", "Messages and connections refused.", labels=["kind"])
     for kind, count in sorted(controller.refusals.counts.items()):
         refused.add_metric([kind], count)
     plain = {
-        "twinbed_agents_lost": ("Times that an agent was lost.", books.agents_lost),
-        "twinbed_datagrams_received": ("Telemetry datagrams accepted.", gate.received),
-        "twinbed_datagrams_lost": ("Telemetry datagrams missing.", gate.lost),
-        "twinbed_telemetry_bytes": ("Of all datagrams that came.", controller.telemetry_bytes),
-        "twinbed_records": ("Period records handed to the policy.", books.reports),
-        "twinbed_records_stale": ("Records older than the last.", books.stale),
-        "twinbed_limit_changes": ("Limits decided.", books.limit_changes),
-        "twinbed_oom_grants": ("Held containers given memory.", books.oom_grants),
-        "twinbed_oom_kills": ("Containers left to the OOM killer.", books.kills),
-        "twinbed_oom_kills_withheld": ("Not left to it, an agent being lost.", books.kills_withheld),
+        "agents_lost": ("Times that an agent was lost.", books.agents_lost),
+        "datagrams_received": ("Telemetry datagrams accepted.", gate.received),
+        "datagrams_lost": ("Telemetry datagrams missing.", gate.lost),
+        "telemetry_bytes": ("Bytes of all datagrams that came.", controller.telemetry_bytes),
+        "records": ("Period records handed to the policy.", books.reports),
+        "records_stale": ("Records older than their container's last.", books.stale),
+        "limit_changes": ("Limits decided.", books.limit_changes),
+        "oom_grants": ("Held containers given memory.", books.oom_grants),
+        "oom_kills": ("Containers killed for want of memory.", books.kills),
+        "oom_kills_withheld": ("Kills withheld because an agent is lost.", books.kills_withheld),
     }
-    counters = []
-    for name, (text, count) in plain.items():
-        counter = CounterMetricFamily(name, text)
-        counter.add_metric([], count)
-        counters.append(counter)
+    counters = [CounterMetricFamily(f"twinbed_{name}", text, value) for name, (text, value) in plain.items()]
     return [agents, refused, *counters]
 
 

@@ -1,8 +1,8 @@
-"""An agent's cgroups and its notes about them, both of which outlive it.
+"""An agent's cgroups and its notes about them. Both outlive the agent.
 
 For: making groups that the next agent of the same name finds again after kill -9, and removing what an agent
 left that does not come back. Not for: what runs in them (hosting.py). The groups' run is named after the
-machine's first process, so that a recorder's clean-up takes it for alive; a lock that the agent holds says
+machine's first process, so that clean-ups of other runs take it for alive; a lock that the agent holds says
 whether the agent itself is.
 """
 
@@ -23,23 +23,22 @@ from testbed.containers.cgroup.v1 import V1, GroupV1
 from testbed.containers.cgroup.v2 import V2, GroupV2
 from testbed.containers.host import oci
 from testbed.containers.ownership import MARK, RUN_ROOT, lasting_run
-from testbed.containers.ports import GroupGoneError
+from testbed.containers.ports import GroupGoneError, HostGroup
 from testbed.containers.remote.certificates import write_private
-from testbed.containers.remote.hosted import HostGroup, Origin
+from testbed.containers.remote.origin import Origin
 from twinbed import BackendError
 
 STATE = Path("/run/twinbed/agents")
-"""Where agents keep their notes; emptied by a reboot, as cgroups are."""
+"""Where agents keep their notes. A reboot empties it, as it removes cgroups."""
 
 _LOCK, _NOTES = "lock", "containers.json"
 _UNIFIED = "unified"
 
 
 class CgroupPlace:
-    """Where the agent `name` has its groups. driver: this machine's; state: folder for notes.
-
-    Raises BackendError while another process is the agent of this name.
-    """
+    """Where the agent `name` has its groups: made for it, found again after a crash, or attached to. driver:
+    this machine's; state: folder for notes. Raises BackendError while another process is the agent of this
+    name."""
 
     def __init__(self, name: str, driver: V1 | V2, state: Path = STATE) -> None:
         self._run = lasting_run(name)
@@ -56,47 +55,49 @@ class CgroupPlace:
 
     @property
     def root(self) -> Path:
-        """What paths of cgroups to watch or attach to are below."""
+        """The directory below which paths of cgroups to watch or attach to are."""
         return self._driver.base if isinstance(self._driver, V2) else self._driver.mount_of("cpu")
 
     def create(self, name: str) -> Group:
-        """See hosting.Place."""
+        """Return a new, empty group for a command. Raises BackendError."""
         return self._driver.create(self._run, name)
 
     def adopt(self, name: str) -> Group | None:
-        """See hosting.Place."""
+        """Return the group that a former agent of this name left behind; None where there is none."""
         base = _noted(self._folder).get("base") or _base(self._driver)
-        directories = {key: Path(each) / MARK / self._run / name for key, each in base.items()}
-        if not all(each.is_dir() for each in directories.values()):
+        directories = {key: Path(directory) / MARK / self._run / name for key, directory in base.items()}
+        if not all(directory.is_dir() for directory in directories.values()):
             return None
         return GroupV2(directories[_UNIFIED]) if _UNIFIED in directories else GroupV1(directories)
 
     def attach(self, paths: Mapping[str, str]) -> Group:
-        """See hosting.Place."""
+        """Return somebody else's group, by Origin.attach. Raises BackendError, GroupGoneError where there is
+        none."""
         return attach(paths.get("") or paths, self._driver, self._run)
 
     def incarnation(self, group: HostGroup) -> int:
-        """See hosting.Place: the inode of its (first) directory."""
+        """Return a number that tells the group from another of the same name: its (first) directory's
+        inode."""
         return group.directories[0].stat().st_ino
 
     def remember(self, origins: Iterable[Origin]) -> None:
-        """See hosting.Place."""
+        """Note what there is, for an agent that has to begin anew. Raises BackendError."""
         write_private(self._folder / _NOTES, _json(self._driver, origins))
 
     def recall(self) -> dict[str, Origin]:
-        """See hosting.Place. Notes that cannot be read are as good as none."""
+        """Return what was noted last, by name. Notes that cannot be read count as none."""
         try:
             listed: list[dict[str, Any]] = _noted(self._folder)["containers"]
-            origins = [Origin(**(each | {"command": tuple(each["command"])})) for each in listed]
+            origins = [Origin(**(origin | {"command": tuple(origin["command"])})) for origin in listed]
         except (KeyError, TypeError):
             return {}
-        return {each.name: each for each in origins}
+        return {origin.name: origin for origin in origins}
 
     def finish(self) -> None:
-        """See hosting.Place."""
+        """Forget what was noted, when everything is removed."""
         self._driver.finish(self._run)
         oci.remove_run(self._run)
-        # What a killed one was writing, too.
+        # Also a file that a killed agent was writing.
         for file in self._folder.iterdir() if self._folder.is_dir() else []:
             file.unlink(missing_ok=True)
         for folder in (self._folder, self._folder.parent, RUN_ROOT):
@@ -105,34 +106,35 @@ class CgroupPlace:
         self.close()
 
     def close(self) -> None:
-        """Lets another agent of this name begin; all else stays. Idempotent."""
+        """Let another agent of this name begin; everything else stays. Idempotent."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
 
 def agents(state: Path = STATE) -> dict[str, int | None]:
-    """Agents that run on this machine or left something: their run → their process, None for a dead one."""
+    """Return the agents that run on this machine or left something: their run → their process, None for a
+    dead one."""
     holders = _lock_holders()
-    found: dict[str, int | None] = {}
+    processes: dict[str, int | None] = {}
     for folder in sorted(state.iterdir()) if state.is_dir() else []:
         with suppress(OSError):
             lock = (folder / _LOCK).stat()
-            found[lasting_run(folder.name)] = holders.get((lock.st_dev, lock.st_ino))
-    return found
+            processes[lasting_run(folder.name)] = holders.get((lock.st_dev, lock.st_ino))
+    return processes
 
 
 def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
-    """Ends and removes what agents left that do not run any more; their names, sorted."""
+    """End and remove what agents left that do not run any more; return their names, sorted."""
     swept = []
     for folder in sorted(state.iterdir()) if state.is_dir() else []:
         try:
             place = CgroupPlace(folder.name, driver, state)
         except BackendError:
             continue
-        for each in place.recall().values():
+        for origin in place.recall().values():
             with suppress(GroupGoneError):
-                group = place.adopt(each.name) if each.command else place.attach(each.attach)
+                group = place.adopt(origin.name) if origin.command else place.attach(origin.attach)
                 if group is not None:
                     group.remove()
         place.finish()
@@ -149,10 +151,8 @@ def _locked(descriptor: int) -> bool:
 
 
 def _lock_holders() -> dict[tuple[int, int], int]:
-    """(device, inode) of each file that somebody has locked → who (proc(5), /proc/locks).
-
-    To try the lock would be to take it, and an agent that starts at that moment would be turned away.
-    """
+    """Return (device, inode) of each locked file → the process that holds the lock (proc(5), /proc/locks).
+    Trying the lock instead would take it, and an agent that starts at that moment would be turned away."""
     holders = {}
     for line in Path("/proc/locks").read_text().splitlines():
         _, kind, *_, pid, place, _, _ = line.split()
@@ -163,14 +163,15 @@ def _lock_holders() -> dict[tuple[int, int], int]:
 
 
 def _base(driver: V1 | V2) -> dict[str, str]:
-    """Below which directories the driver makes groups: a later agent may be in another cgroup itself."""
+    """Return the directories below which the driver makes groups: a later agent may be in another cgroup
+    itself."""
     if isinstance(driver, V2):
         return {_UNIFIED: str(driver.base)}
-    return {key: str(each) for key, each in driver.base.items()}
+    return {key: str(directory) for key, directory in driver.base.items()}
 
 
 def _json(driver: V1 | V2, origins: Iterable[Origin]) -> bytes:
-    return json.dumps({"base": _base(driver), "containers": [asdict(each) for each in origins]}).encode()
+    return json.dumps({"base": _base(driver), "containers": [asdict(origin) for origin in origins]}).encode()
 
 
 def _noted(folder: Path) -> dict[str, Any]:

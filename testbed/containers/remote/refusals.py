@@ -1,6 +1,6 @@
 """What was refused, counted by kind, with at most one log line per kind and second.
 
-For: datagrams, certificates and messages that do not belong. Not for: deciding what is refused.
+For: datagrams, certificates and messages that do not belong here. Not for: deciding what is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LOG_INTERVAL_S = 1.0
 
 
 class Refusals:
-    """counts: how often each kind was refused since the start. clock: seconds, monotonic."""
+    """Counts refusals. counts: by kind, since the start; clock: seconds, monotonic."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self.counts: Counter[str] = Counter()
@@ -23,7 +23,7 @@ class Refusals:
         self._logged: dict[str, tuple[float, int]] = {}
 
     def add(self, kind: str, detail: str, count: int = 1) -> None:
-        """Counts a refusal; `detail` is written to the log unless this kind was in the last second."""
+        """Count a refusal; write `detail` to the log unless this kind was logged within the last second."""
         self.counts[kind] += count
         now = self._clock()
         at, told = self._logged.get(kind, (-LOG_INTERVAL_S, 0))

@@ -1,7 +1,7 @@
-"""The reliable channel: one gRPC call per agent, open as long as the agent is, with mutual TLS.
+"""The reliable channel: one gRPC call per agent, open for as long as the agent is there, with mutual TLS.
 
 For: the call's name and messages, credentials and channel options of both sides. Not for: what is said
-(messages.proto), nor by whom (controller.py, agent.py). Why generic handlers and not generated stubs:
+(messages.proto), nor by whom (controller.py, agent.py). Why it has generic handlers and no generated stubs:
 docs/decisions/0013-one-stream-per-agent.md.
 """
 
@@ -18,10 +18,10 @@ from testbed.containers.remote.messages_pb2 import Order, Report
 
 PROTOCOL_VERSION = 2
 HEARTBEAT_S = 1.0
-"""Both sides say something at least this often."""
+"""Both sides say something at least this often, s."""
 
 SILENCE_S = 3.5
-"""Without a word for so long the other side counts as lost: three heartbeats, and one may be late."""
+"""A side that says nothing for so long counts as lost, s: three heartbeats, of which one may be late."""
 
 _SERVICE, _METHOD = "twinbed.Control", "Attend"
 _MAX_MESSAGE_BYTES = 1 << 20
@@ -32,7 +32,7 @@ _OPTIONS = (
 
 
 def _decoder(kind: Callable[[], Any]) -> Callable[[bytes], Any]:
-    """None for bytes that are no message: the other side is told so instead of seeing a failure of ours."""
+    """Return a decoder that gives None for bytes that are no message: the other side is told so."""
 
     def decode(data: bytes) -> Any:
         message = kind()
@@ -52,11 +52,9 @@ decode_order = _decoder(Order)
 def server(
     attend: Callable[[Any, Any], Any], identity: Callable[[], Identity], on_handshake: Callable[[], None]
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials]:
-    """A server that answers `attend(reports, context)`, and its credentials.
-
-    identity: read anew for each connection, so that a renewed certificate needs no restart. on_handshake is
-    called for each connection that begins TLS, from a thread of gRPC's: who fails it is never heard of again.
-    """
+    """Return a server that answers `attend(reports, context)`, and its credentials. identity: read anew for
+    each connection, so that a renewed certificate needs no restart; on_handshake: called, from a thread of
+    gRPC's, for each connection that begins TLS: one that fails is never heard of again."""
     handler = grpc.stream_stream_rpc_method_handler(attend, decode_report, Order.SerializeToString)
     made = grpc.aio.server(options=_OPTIONS)
     made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
@@ -77,16 +75,16 @@ def server(
 
 
 def channel(address: str, identity: Identity) -> grpc.aio.Channel:
-    """A connection to the controller at HOST:PORT; nothing is sent before the first call."""
+    """Return a connection to the controller at HOST:PORT. Nothing is sent before the first call."""
     credentials = grpc.ssl_channel_credentials(identity.authority, identity.key, identity.certificate)
     named = ("grpc.ssl_target_name_override", SERVER_NAME)
-    # Reconnecting is the agent's: it begins with a new call and a Hello, not with a new TCP connection alone.
+    # The agent itself reconnects: with a new call and a Hello, not with a new TCP connection alone.
     own = ("grpc.use_local_subchannel_pool", 1)
     return grpc.aio.secure_channel(address, credentials, options=(*_OPTIONS, named, own))
 
 
 def attend(connection: grpc.aio.Channel) -> Any:
-    """Opens the agent's call on a channel: reports are written to it, orders are read from it."""
+    """Open the agent's call on a channel: reports are written to it, orders are read from it."""
     call = connection.stream_stream(
         f"/{_SERVICE}/{_METHOD}",
         request_serializer=Report.SerializeToString,

@@ -1,17 +1,16 @@
-"""CPU demand made real: keeps CPUs busy until a thread has used the time that was asked for.
+"""CPU demand made real: keeps CPUs busy until a thread has used the CPU time that was asked for.
 
 For: the parts of a visit, of which many may be runnable at once. Not for: how long a part should be
-(visits.py). Runnable parts take turns of QUANTUM_S, which is processor sharing but for the length of a
-turn: k parts in a container of m threads each run at min(1, m/k) of a CPU, if the kernel gives that
-container m CPUs.
+(visits.py). Runnable parts take turns of QUANTUM_S. That is processor sharing, up to the length of a turn: k
+parts in a container of m threads each run at min(1, m/k) of a CPU, if the kernel gives that container m CPUs.
 
-The event loop's thread is the first of the m, so that a container with one thread never uses more than one
-CPU, and a part that runs alone needs no other thread (a hand-over costs some 50 µs); the further threads
-are woken when several parts are runnable. So the loop answers connections up to a turn late while it burns.
-m is at most the number of CPUs of this machine: more threads could not run at once.
+The event loop's thread is the first of the m. So a container with one thread never uses more than one CPU,
+and a part that runs alone needs no other thread (a hand-over costs some 50 µs); the further threads are woken
+when several parts are runnable. While it burns, the loop answers connections up to a turn late. m is at most
+the number of CPUs of this machine: more threads could not run at once.
 
-The work is PBKDF2, which releases the interpreter's lock for the whole call and needs no memory; it is
-measured by the thread's own CPU clock, so neither waiting, throttling nor stolen time count.
+The work is PBKDF2, which releases the interpreter's lock for the whole call and needs no memory. It is
+measured by the thread's own CPU clock, so waiting, throttling and stolen time do not count.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from hashlib import pbkdf2_hmac
 from math import ceil
 
 QUANTUM_S = 0.0005
-"""A turn of a part while others are runnable: well below what parts need that sharing matters for."""
+"""Length of a part's turn while others are runnable, s: well below the parts for which sharing matters."""
 
 _QUANTUM_NS = round(QUANTUM_S * 1e9)
 _CALL_NS = 5_000
-"""What a call of PBKDF2 costs besides its iterations, about; less than this much demand is not burnt."""
+"""Approximate cost of a call of PBKDF2 besides its iterations, ns. Less demand than this is not burnt."""
 
 
 class _Part:
@@ -40,10 +39,8 @@ class _Part:
 
 
 class Burner:
-    """The CPUs of one container. threads: how many it may keep busy at once, rounded up.
-
-    To be made and used in a running event loop.
-    """
+    """The CPUs of one container. To be made and used in a running event loop. threads: how many CPUs it may
+    keep busy at once, rounded up."""
 
     def __init__(self, threads: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -56,10 +53,8 @@ class Burner:
             threading.Thread(target=self._help, name=f"burner-{number}", daemon=True).start()
 
     def burn(self, demand_s: float) -> asyncio.Future[float]:
-        """Uses demand_s seconds of CPU, in its turn; the result is what it really used.
-
-        What a part used above or below its demand is settled with the next one.
-        """
+        """Use demand_s seconds of CPU, in turns; the result is what was really used, s. What a part used
+        above or below its demand is settled with the next part."""
         done: asyncio.Future[float] = self._loop.create_future()
         self._runnable.append(_Part(round(demand_s * 1e9) + self._owed_ns, done))
         self._owed_ns = 0
@@ -71,7 +66,7 @@ class Burner:
         return done
 
     def _turn(self) -> None:
-        """A turn of the loop's own thread; between two, the loop sees to its connections."""
+        """Take a turn in the loop's own thread. Between two turns the loop serves its connections."""
         part = self._take()
         if part is not None:
             if self._work(part):
@@ -83,12 +78,12 @@ class Burner:
             self._loop.call_soon(self._turn)
 
     def _help(self) -> None:
-        """The life of a further thread."""
+        """Live as a further thread."""
         awake = threading.Lock()
         awake.acquire()
         while True:
-            # The loop's thread sees to every part that is put in line while all others are asleep, so
-            # nothing is lost when one comes just before this thread says that it is.
+            # The loop's thread takes every part that arrives while all others are asleep, so nothing is lost
+            # when one arrives just before this thread says that it is asleep.
             self._asleep.append(awake)
             awake.acquire()
             while (part := self._take()) is not None:
@@ -109,7 +104,7 @@ class Burner:
             part.done.set_result(part.spent_ns * 1e-9)
 
     def _work(self, part: _Part) -> bool:
-        """One turn; whether the part is burnt."""
+        """Work for one turn; return whether the part is burnt."""
         began_ns = time.thread_time_ns()
         budget_ns = min(part.left_ns, _QUANTUM_NS)
         spent_ns = 0
@@ -127,7 +122,7 @@ class Burner:
 
 
 def _speed() -> float:
-    """Nanoseconds of an iteration: the least of a few measurements, as the first ones are cold."""
+    """Return the nanoseconds of an iteration: the least of a few measurements, as the first ones are cold."""
     count = 1000
     measured = []
     for _ in range(5):

@@ -1,11 +1,11 @@
 """A service graph laid out on this machine: which container listens where, and how it is started.
 
-For: the commands, ready-checks and client's addresses of a `ServiceApp`, for whoever starts containers
-(host/supervised.py). Not for: starting them.
+For: the commands, ready-checks and clients' addresses of a `ServiceApp`, for whoever starts containers
+(host/). Not for: starting them.
 
-Every deployment has a loopback address of its own in 127.64.0.0/10, which it holds by a socket for as long as
-it is open: the kernel lets go of it even when the process is killed. So ports can be the same in every
-deployment, runs side by side do not meet, and a container that is started again comes back where it was.
+Each deployment has a loopback address of its own in 127.64.0.0/10, held by a socket for as long as it is
+open; the kernel frees it even when the process is killed. So ports can be the same in every deployment, runs
+side by side do not meet, and a container that is started again has the same address.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from control.services import ServiceApp
 from testbed.containers.host.container import ContainerSpec
-from testbed.containers.services.model import ServiceApp
 from testbed.containers.services.serve import Config
 from testbed.containers.services.visits import READY_PATH
 from twinbed import BackendError
 
 FIRST_PORT = 9001
-"""Port of the first container; the others follow."""
+"""Port of the first container; the next ports are the others'."""
 
 _HELD_PORT = 9000
 _ATTEMPTS = 100
@@ -35,8 +35,8 @@ _CONNECT_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A container to be started. ready: whether it answers by now; it
-    does not wait, and is to be asked again."""
+    """A container to be started. ready: whether it answers by now; it does not wait, and is to be asked
+    again."""
 
     spec: ContainerSpec
     ready: Callable[[], bool]
@@ -44,15 +44,16 @@ class Placed:
 
 @dataclass(slots=True)
 class Deployment:
-    """containers: in the order of `ServiceApp.containers`; entries: per kind of request (in the app's order)
-    the URLs of the replicas that a client may ask, in turn. Close it when its containers have ended."""
+    """A graph that is laid out. Close it when its containers have ended. containers: in the order of
+    `ServiceApp.containers`; entries: for each kind of request (in the app's order) the URLs of the replicas
+    that a client may ask, in turn."""
 
     containers: tuple[Placed, ...]
     entries: tuple[tuple[str, ...], ...]
     _held: socket.socket = field(repr=False)
 
     def close(self) -> None:
-        """Lets go of the address. Idempotent."""
+        """Free the address. Idempotent."""
         self._held.close()
 
     def __enter__(self) -> Self:
@@ -63,11 +64,9 @@ class Deployment:
 
 
 def deploy(app: ServiceApp, folder: Path, *, seed: int = 0) -> Deployment:
-    """Lays the application out; writes CONFIG.json for its containers into the folder, which must be there.
-
-    seed: of the containers' draws. Raises BackendError when the file cannot be written or no loopback
-    address is free.
-    """
+    """Lay the application out, and write CONFIG.json for its containers into the folder, which must exist.
+    seed: of the containers' draws. Raises BackendError when the file cannot be written or no loopback address
+    is free."""
     host, held = loopback_address()
     try:
         return _laid_out(app, folder.resolve(), seed, host, held)
@@ -77,8 +76,9 @@ def deploy(app: ServiceApp, folder: Path, *, seed: int = 0) -> Deployment:
 
 
 def loopback_address() -> tuple[str, socket.socket]:
-    """A loopback address that no other deployment has, and the socket that holds it until it is closed."""
-    # Not of the run's seed: two runs of the same seed may well run side by side.
+    """Return a loopback address that no other deployment has, and the socket that holds it until it is
+    closed."""
+    # Not drawn from the run's seed: two runs of the same seed may run side by side.
     draws = random.SystemRandom()
     for _ in range(_ATTEMPTS):
         host = f"127.{draws.randrange(64, 128)}.{draws.randrange(256)}.{draws.randrange(1, 255)}"
@@ -125,15 +125,15 @@ def _laid_out(app: ServiceApp, folder: Path, seed: int, host: str, held: socket.
 
 
 class _Answers:
-    """Whether a container answers at its address. Asked again and again, it never waits: who asks has a
-    control loop to run."""
+    """Tells whether a container answers at its address. It never waits, because its caller has a control loop
+    to run."""
 
     def __init__(self, host: str, port: int) -> None:
         self._address = (host, port)
         self._asked: socket.socket | None = None
 
     def __call__(self) -> bool:
-        """Asks, or looks whether what was asked has been answered by now."""
+        """Ask, or look whether the last question was answered by now."""
         try:
             if self._asked is None:
                 self._asked = self._ask()

@@ -1,9 +1,9 @@
 """The memory of a container made real: its base, what visits hold, and caches that grow.
 
-For: pages that are really touched, so that the container's cgroup is charged for them and an OOM trap holds
-the process that touches one too many. Not for: what a limit is. What a visit gave back is kept for the
-visits to come for TRIM_S (touching fresh pages costs 0.6 µs per KiB in a virtual machine) and then returned
-to the kernel, as allocators do: so the charge follows the largest number of visits of the last TRIM_S.
+For: pages that are really touched, so that the container's cgroup is charged for them, and an OOM trap holds
+the process that touches one too many. Not for: limits. Memory that a visit gave back is kept for later visits
+for TRIM_S (touching fresh pages costs 0.6 µs per KiB in a virtual machine), and then returned to the kernel,
+as allocators do. So the charge follows the largest number of visits of the last TRIM_S.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import mmap
 import re
 from pathlib import Path
 
-from testbed.containers.services.model import Memory
+from control.services import Memory
 
 TRIM_S = 1.0
-"""How long memory that no visit needs is kept: long against the gaps between requests, short against the
+"""How long memory that no visit needs is kept, s: long against the gaps between requests, short against the
 seconds in which policies change memory limits."""
 
 _MAP_NORESERVE = 0x4000  # not in Python's mmap; <asm-generic/mman.h>
@@ -36,13 +36,13 @@ class Footprint:
         self._trimming = False
 
     def hold(self) -> mmap.mmap | None:
-        """What a visit holds from now on; None where that is nothing."""
+        """Return what a visit holds from now on; None where that is nothing."""
         self._held += 1
         self._most_held = max(self._most_held, self._held)
         return self._kept.pop() if self._kept else _touched(self._memory.request_bytes)
 
     def give_back(self, held: mmap.mmap | None) -> None:
-        """A visit ended: its memory is free, and the cache grows."""
+        """End a visit: its memory is free, and the cache grows."""
         self._held -= 1
         if held is not None:
             self._kept.append(held)
@@ -73,8 +73,8 @@ class Footprint:
 
 
 def _touched(size_bytes: int) -> mmap.mmap | None:
-    """Memory whose pages are there; None for nothing. Touched page by page, as populating it at the kernel's
-    hands would not be held at a limit but fail in silence."""
+    """Return memory whose pages are there; None for nothing. It is touched page by page: populated by the
+    kernel it would not be held at a limit, but fail in silence."""
     if size_bytes <= 0:
         return None
     memory = mmap.mmap(-1, size_bytes, flags=_PRIVATE)
@@ -84,7 +84,7 @@ def _touched(size_bytes: int) -> mmap.mmap | None:
 
 
 def _anonymous_bytes() -> int:
-    """What this process has of its own already; pages of files are shared and mostly charged to others."""
+    """Return this process's own memory. Pages of files are shared, and mostly charged to others."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     match = re.search(r"^RssAnon:\s+(\d+) kB$", status, re.MULTILINE)
     return int(match[1]) * 1024 if match else 0

@@ -1,9 +1,9 @@
 """HTTP/1.1 between the containers and their clients: requests without a body, answers that are a status.
 
-For: the server's and the client's end of a connection, kept open between requests. Not for: bodies, TLS, or
-several requests at once on one connection (a second one before the answer closes it; our clients never
-send it). Parsing is httptools (llhttp); on uvloop a request and its answer cost 28 µs of CPU for both ends
-together, against 234 µs with aiohttp's server and client, which would dwarf the demands of the graphs.
+For: both ends of a connection that stays open between requests. Not for: bodies, TLS, or several requests at
+once on one connection (a second one before the answer closes it; our clients never send it). Parsing is
+httptools (llhttp). On uvloop a request and its answer cost 28 µs of CPU for both ends together, against 234
+µs with aiohttp's server and client, which would dwarf the demands of the graphs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ import httptools
 Answer = Callable[[str], Awaitable[HTTPStatus]]
 
 BACKLOG = 4096
-"""Connections that may wait to be accepted: a burst's worth, as much as the kernel allows by default."""
+"""Connections that may wait to be accepted: enough for a burst, and as many as the kernel allows by default.
+"""
 
 _RESPONSES = {
     status: f"HTTP/1.1 {status.value} {status.phrase}\r\n{length}\r\n".encode("ascii")
@@ -36,22 +37,19 @@ _RESPONSES = {
 
 
 def allow_many_connections() -> None:
-    """Raises this process's limit of open files to what it may have."""
+    """Raise this process's limit of open files to the highest that it may have."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def request(host: str, path: str) -> bytes:
-    """The bytes of a request for `path`."""
+    """Return the bytes of a request for `path`."""
     return f"POST {path} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n".encode("ascii")
 
 
 class ServerConnection(asyncio.Protocol):
-    """The server's end. answer: path → status, run as a task of its own.
-
-    A client that goes away does not stop the task: what was asked for is done for nobody, as servers with a
-    thread per request do it.
-    """
+    """The server's end. answer: path → status, run as a task of its own. A client that goes away does not
+    stop the task: the work is done for nobody, as servers with a thread per request do."""
 
     _running: set[asyncio.Task[None]] = set()  # noqa: RUF012 - the loop itself keeps only weak references
 
@@ -62,15 +60,15 @@ class ServerConnection(asyncio.Protocol):
         self._busy, self._keep = False, True
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The port of asyncio."""
+        """See asyncio.Protocol."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
 
     def close(self) -> None:
-        """Closes it at once; what it asked for goes on."""
+        """Close it at once; the work that it asked for goes on."""
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
-        """The port of asyncio."""
+        """See asyncio.Protocol."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -78,15 +76,15 @@ class ServerConnection(asyncio.Protocol):
             self._transport.close()
 
     def on_message_begin(self) -> None:
-        """The port of httptools."""
+        """See httptools."""
         self._url = b""
 
     def on_url(self, url: bytes) -> None:
-        """The port of httptools; long paths come in pieces."""
+        """See httptools. Long paths come in pieces."""
         self._url += url
 
     def on_message_complete(self) -> None:
-        """The port of httptools."""
+        """See httptools."""
         if self._busy:
             self._transport.close()
             return
@@ -160,11 +158,9 @@ class Peer:
         self._idle: list[_Channel] = []
 
     async def ask(self, message: bytes) -> int:
-        """The answer's status code.
-
-        Raises ConnectionRefusedError where nobody listens, ConnectionError when the server goes away
-        meanwhile. Cancelled, it closes the connection, by which the server may know.
-        """
+        """Return the answer's status code. Raises ConnectionRefusedError where nobody listens,
+        ConnectionError when the server goes away meanwhile. Cancelled, it closes the connection, which tells
+        the server."""
         channel = await self._channel()
         try:
             status = await channel.ask(message)
@@ -184,20 +180,20 @@ class Peer:
         return (await loop.create_connection(_Channel, self._host, self._port))[1]
 
     def close(self) -> None:
-        """Closes the idle connections."""
+        """Close the idle connections."""
         while self._idle:
             self._idle.pop().close()
 
 
 class Replicas:
-    """The containers of a service as a client sees them: asked in turn, those that are down left out."""
+    """The containers of a service as a client sees them: asked in turn, without those that are down."""
 
     def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
         self._peers = [Peer(host, port) for host, port in addresses]
         self._turn = 0
 
     async def ask(self, message: bytes) -> int:
-        """As Peer's; ConnectionRefusedError when no replica listens."""
+        """See Peer.ask. Raises ConnectionRefusedError when no replica listens."""
         for left in reversed(range(len(self._peers))):
             peer = self._peers[self._turn]
             self._turn = (self._turn + 1) % len(self._peers)
@@ -209,6 +205,6 @@ class Replicas:
         raise ConnectionRefusedError("a service without containers")
 
     def close(self) -> None:
-        """Closes the idle connections."""
+        """Close the idle connections."""
         for peer in self._peers:
             peer.close()

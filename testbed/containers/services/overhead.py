@@ -1,9 +1,9 @@
 """What the service program costs by itself: CPU of a visit and of a call without any demand.
 
 For: calibration, and `python -m testbed.containers.services.overhead`, which prints one JSON line. Not for:
-the demands that a graph declares, which come on top. Measured on processes as they are deployed, by the
-scheduler's own account (/proc/PID/task/*/schedstat), with as many requests in flight as asked for: the
-busier a process, the more it does at each wake-up and the less a visit costs.
+the demands that a graph declares, which come on top. It is measured on processes as they are deployed, by the
+scheduler's own account (/proc/PID/task/*/schedstat), with as many requests in flight as asked for: the busier
+a process is, the more it does at each wake-up and the less a visit costs.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from urllib.parse import urlsplit
 
 import uvloop
 
+from control.services import Call, Handler, Service, ServiceApp
 from testbed.containers.services.deploy import Deployment, deploy
 from testbed.containers.services.http1 import Peer, request
-from testbed.containers.services.model import Call, Handler, Service, ServiceApp
 from twinbed import BackendError
 
 CALLS = 8
-"""Calls of the visits from which a call's cost is told."""
+"""Number of calls of the visits from which a call's cost is derived."""
 
 _START_S = 60.0
 _POLL_S = 0.01
@@ -36,10 +36,9 @@ _POLL_S = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """CPU seconds, medians over rounds. visit_s: a visit that makes no calls, in one part; call_s: each call
-    of a stage of its own, in its caller, with the part of the visit that follows; parallel_call_s: each call
-    of a stage of CALLS, in its caller; wait_s: wall time of the visit that makes no calls, seen by its
-    client."""
+    """CPU seconds, medians over rounds. visit_s: a visit that makes no calls, in one part; call_s: a call of
+    a stage of its own, in its caller, with the part of the visit that follows; parallel_call_s: a call of a
+    stage of CALLS, in its caller; wait_s: wall time of the visit that makes no calls, seen by its client."""
 
     visit_s: float
     call_s: float
@@ -48,14 +47,12 @@ class Overhead:
 
 
 def measure(requests: int = 500, rounds: int = 5, concurrency: int = 1) -> Overhead:
-    """Runs two containers for a few seconds; BackendError when they do not start.
-
-    requests: per round and kind of visit; concurrency: requests in flight.
-    """
-    one = (Call("leaf.visit"),)
+    """Run two containers for a few seconds and return their costs. Raises BackendError when they do not
+    start. requests: per round and kind of visit; concurrency: requests in flight."""
+    single = (Call("leaf.visit"),)
     caller = {
-        "sequence": Handler(0.0, stages=(one,) * CALLS),
-        "fan": Handler(0.0, stages=(one * CALLS,)),
+        "sequence": Handler(0.0, stages=(single,) * CALLS),
+        "fan": Handler(0.0, stages=(single * CALLS,)),
     }
     app = ServiceApp(
         "overhead",
@@ -76,18 +73,22 @@ def measure(requests: int = 500, rounds: int = 5, concurrency: int = 1) -> Overh
             )
             for _ in range(rounds + 1)
         ][1:]  # the first opens the connections
-    sequence_s, fan_s, visit_s, wait_s = (median(each) for each in zip(*seen, strict=True))
+    sequence_s, fan_s, visit_s, wait_s = (median(column) for column in zip(*seen, strict=True))
     return Overhead(visit_s, (sequence_s - visit_s) / CALLS, (fan_s - visit_s) / CALLS, wait_s)
 
 
 @contextmanager
 def _started(deployment: Deployment) -> Iterator[dict[str, int]]:
-    """Process ids of the containers, all answering."""
-    processes = {each.spec.name: subprocess.Popen(each.spec.command) for each in deployment.containers}
+    """Yield the process ids of the containers, once all answer."""
+    processes = {
+        container.spec.name: subprocess.Popen(container.spec.command) for container in deployment.containers
+    }
     try:
         deadline = time.monotonic() + _START_S
-        while not all(each.ready() for each in deployment.containers):
-            if time.monotonic() > deadline or any(each.poll() is not None for each in processes.values()):
+        while not all(container.ready() for container in deployment.containers):
+            if time.monotonic() > deadline or any(
+                process.poll() is not None for process in processes.values()
+            ):
                 raise BackendError("the service program does not start; see its messages")
             time.sleep(_POLL_S)
         yield {name: process.pid for name, process in processes.items()}
@@ -98,7 +99,7 @@ def _started(deployment: Deployment) -> Iterator[dict[str, int]]:
 
 
 def _cost(url: str, pid: int, requests: int, concurrency: int) -> tuple[float, float]:
-    """(CPU seconds that process `pid` used, wall seconds) per request to the URL."""
+    """Return (CPU seconds that process `pid` used, wall seconds) per request to the URL."""
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or 80
 
@@ -115,7 +116,7 @@ def _cost(url: str, pid: int, requests: int, concurrency: int) -> tuple[float, f
 
         waited_s = sum(await asyncio.gather(*(client() for _ in range(concurrency))))
         peer.close()
-        await asyncio.sleep(0)  # the loop closes in its next turn what is to be closed
+        await asyncio.sleep(0)  # the loop closes connections in its next turn
         return waited_s
 
     before_s = _cpu_s(pid)
@@ -124,9 +125,9 @@ def _cost(url: str, pid: int, requests: int, concurrency: int) -> tuple[float, f
 
 
 def _cpu_s(pid: int) -> float:
-    """CPU seconds of all threads of a process so far."""
+    """Return the CPU seconds of all threads of a process so far."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(each.read_text().split()[0]) for each in threads) * 1e-9
+    return sum(int(thread.read_text().split()[0]) for thread in threads) * 1e-9
 
 
 if __name__ == "__main__":

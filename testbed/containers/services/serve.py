@@ -1,7 +1,7 @@
 """One container of a service graph: `python -m testbed.containers.services.serve CONFIG.json CONTAINER`.
 
-For: being started in a cgroup by whoever deploys the graph (deploy.py wrote CONFIG.json). Not for: serving
-anything but this: no request's content is looked at. It needs no NumPy, to be small and quick to start.
+For: being started in a cgroup by whoever deploys the graph (deploy.py wrote CONFIG.json). Not for: any other
+server: it looks at no request's content. It needs no NumPy, so that it is small and starts quickly.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from pathlib import Path
 
 import uvloop
 
+from control.services import ServiceApp
+from testbed.containers.services.app_json import from_plain, to_plain
 from testbed.containers.services.http1 import BACKLOG, ServerConnection, allow_many_connections
-from testbed.containers.services.model import ServiceApp, from_plain
 from testbed.containers.services.visits import Visits
 from twinbed import BackendError, ScenarioError, TwinbedError
 
@@ -32,14 +33,12 @@ class Config:
     seed: int
 
     def to_json(self) -> str:
-        """The text of CONFIG.json."""
-        return json.dumps(
-            {"app": json.loads(self.app.to_json()), "addresses": self.addresses, "seed": self.seed}
-        )
+        """Return the text of CONFIG.json."""
+        return json.dumps({"app": to_plain(self.app), "addresses": self.addresses, "seed": self.seed})
 
 
 def read_config(path: Path) -> Config:
-    """The configuration in a file that deploy.py wrote; raises ScenarioError naming file and key."""
+    """Return the configuration in a file that deploy.py wrote. Raises ScenarioError naming file and key."""
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -56,7 +55,7 @@ def read_config(path: Path) -> Config:
 
 
 async def serve(config: Config, container: str) -> None:
-    """Serves as that container until it is ended; BackendError when its address is taken."""
+    """Serve as that container until it is ended. Raises BackendError when its address is taken."""
     containers = config.app.containers()
     if container not in containers:
         raise ScenarioError(f"{config.app.name}: no container is called {container!r}")
@@ -88,7 +87,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 def main() -> None:
-    """Serves until SIGTERM; exits 2 with one line for what is wrong."""
+    """Serve until SIGTERM; exit 2 with one line for what is wrong."""
     if len(sys.argv) != 3:
         sys.exit("usage: python -m testbed.containers.services.serve CONFIG.json CONTAINER")
     try:

@@ -1,11 +1,11 @@
 """What a container does with a request: a worker, its CPU demand in parts, and the calls between them.
 
 For: the rules of twin.containers.requests.model.ServiceGraph in a real process. Not for: connections
-(http1.py), CPU (burn.py) or memory (footprint.py), which it uses. What differs from the twin, because real
-containers are so: whom a replica is asked next is each caller's own turn; a caller learns that a replica is
-down when it refuses a connection, and goes on to the next; a pool of connections is shared out evenly over
-the calling service's replicas (rounded up); timeouts and backoffs have a resolution of 1 ms. As in the twin
-a visit whose caller gave up goes on for nobody and keeps its worker till its end.
+(http1.py), CPU (burn.py) or memory (footprint.py), which it uses. Real containers differ from the twin in
+four ways: each caller takes replicas in its own turn; a caller learns that a replica is down when it refuses
+a connection, and goes on to the next; a pool of connections is shared out evenly over the calling service's
+replicas (rounded up); timeouts and backoffs have a resolution of 1 ms. As in the twin, a visit whose caller
+gave up goes on for nobody, and keeps its worker till its end.
 """
 
 from __future__ import annotations
@@ -18,34 +18,28 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from http import HTTPStatus
 
+from control.services import Call, Draw, Handler, Service
 from testbed.containers.services.burn import Burner
 from testbed.containers.services.footprint import Footprint
 from testbed.containers.services.http1 import Replicas, request
-from testbed.containers.services.model import Call, Handler, Service
 
 READY_PATH = "/-/ready"
-"""Answered at once with 204, so that a deployment can see whether the container serves; no handler's name."""
+"""Path that is answered at once with 204, so that a deployment sees whether the container serves. No handler
+has this name."""
 
 Addresses = Mapping[str, Sequence[tuple[str, int]]]
 
 
 class Visits:
-    """One container of a service. addresses: of every service's replicas; seed: of the draws.
-
-    To be made in a running event loop.
-    """
+    """One container of a service. To be made in a running event loop. addresses: of every service's replicas;
+    seed: of the draws."""
 
     def __init__(self, service: Service, addresses: Addresses, seed: str) -> None:
         self._handlers = {f"/{name}": handler for name, handler in service.handlers.items()}
         self._free, self._queue_limit = service.workers, service.queue
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._draws = {f"/{name}": random.Random(f"{seed}/{name}") for name in service.handlers}
-        callees = {
-            call.handler.partition(".")[0]
-            for handler in service.handlers.values()
-            for stage in handler.stages
-            for call in stage
-        }
+        callees = {call.service for handler in service.handlers.values() for call in handler.calls()}
         self._replicas = {name: Replicas(addresses[name]) for name in callees}
         self._hosts = {name: addresses[name][0][0] for name in callees}
         self._messages: dict[str, bytes] = {}
@@ -57,7 +51,7 @@ class Visits:
         self._footprint = Footprint(service.memory)
 
     async def answer(self, path: str) -> HTTPStatus:
-        """Serves one request: 200, 500 when a call failed, 503 when the queue is full, 404."""
+        """Serve one request: 200, 500 when a call failed, 503 when the queue is full, 404."""
         handler = self._handlers.get(path)
         if handler is None:
             return HTTPStatus.NO_CONTENT if path == READY_PATH else HTTPStatus.NOT_FOUND
@@ -87,7 +81,7 @@ class Visits:
         part_s = _drawn(handler, draws) / (len(handler.stages) + 1)
         await self._burner.burn(part_s)
         for stage in handler.stages:
-            calls = [each for each in stage if each.probability >= 1 or draws.random() < each.probability]
+            calls = [call for call in stage if call.probability >= 1 or draws.random() < call.probability]
             if len(calls) == 1:
                 good = await self._call(calls[0])
             else:
@@ -98,7 +92,7 @@ class Visits:
         return True
 
     async def _call(self, call: Call) -> bool:
-        """Makes the call until an attempt succeeds or none is left; whether one did."""
+        """Make the call until an attempt succeeds or none is left; return whether one did."""
         for attempt in range(1 + call.retries):
             if attempt and call.backoff_s:
                 await asyncio.sleep(call.backoff_s)
@@ -125,10 +119,10 @@ class Visits:
 
 
 def _drawn(handler: Handler, draws: random.Random) -> float:
-    """CPU seconds of a visit."""
-    if handler.draw == "exponential":
+    """Return the CPU seconds of a visit."""
+    if handler.draw == Draw.EXPONENTIAL:
         return draws.expovariate(1.0) * handler.mean_s
-    if handler.draw == "lognormal" and handler.mean_s > 0:
+    if handler.draw == Draw.LOGNORMAL and handler.mean_s > 0:
         variance = math.log1p(handler.cv**2)
         return draws.lognormvariate(math.log(handler.mean_s) - variance / 2, math.sqrt(variance))
     return handler.mean_s

@@ -1,1 +1,1 @@
-"""Unmodified applications on the fabric's endpoints, through faults; and the packets on the wire."""
+"""Unmodified applications on the fabric's endpoints during faults, and their packets on the wire."""

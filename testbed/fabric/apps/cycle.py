@@ -1,7 +1,7 @@
-"""Faults one after another while an application runs: down, up, the next one.
+"""Inject faults one after another while an application runs: down, up, and the next one.
 
-For: `with Cycle(...)` around an application. Not for: what a fault is (faults.py). Nothing is broken before
-the first up_s are over, and on leaving nothing is broken any more.
+For: `with Cycle(...)` around an application. Not for: what a fault is (faults.py). Source: our design.
+Nothing is broken before the first up_s are over, and nothing is broken after the block.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+from control.fabric import Fault, FaultKind
 from testbed.fabric import faults
-from testbed.fabric.apps.carried import Carried, carried
-from testbed.fabric.model import Fabric, Fault, FaultKind
+from testbed.fabric.apps.paths import Carried, carried
+from testbed.fabric.model import Fabric
 
 _LOOK_EVERY_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """A fault that was: in force from at_ns to cleared_ns, CLOCK_MONOTONIC. before: what its path carried
-    just then, of a fault of one uplink (None: of several)."""
+    """A fault that is over.
+
+    at_ns, cleared_ns: beginning and end (CLOCK_MONOTONIC, ns); before: what its uplink
+    carried just before (None if the fault had several uplinks).
+    """
 
     fault: Fault
     at_ns: int
@@ -31,7 +35,7 @@ class Struck:
 
 
 def round_robin(fabric: Fabric) -> list[Fault]:
-    """A silent fault of each port of a ToR to a host, host by host."""
+    """Return a silent fault of every ToR port that leads to a host, host by host."""
     return [
         Fault(FaultKind.PORT, host.index, uplink)
         for host in fabric.hosts
@@ -40,8 +44,11 @@ def round_robin(fabric: Fabric) -> list[Fault]:
 
 
 class Cycle(AbstractContextManager["Cycle"]):
-    """`order`, again and again: each fault is there for down_s; then all is up for up_s and, where healed is
-    given, until it says so: BGP needs seconds for a restored link, and a fault within them counts double."""
+    """Inject the faults of `order` again and again.
+
+    A fault lasts down_s. Then everything is up for up_s and, if `healed` is given, until it returns True: BGP
+    needs seconds for a restored link, and a fault during that time would be a double fault.
+    """
 
     def __init__(
         self,
@@ -81,7 +88,7 @@ class Cycle(AbstractContextManager["Cycle"]):
                 finally:
                     cleared_ns = faults.clear(self._fabric, fault)
                 self.struck.append(Struck(fault, injected.at_ns, cleared_ns, before))
-        except Exception as error:  # raised again by who waits for this thread
+        except Exception as error:  # raised again when this thread is joined
             self._error = error
 
     def _carried(self, fault: Fault) -> Carried | None:

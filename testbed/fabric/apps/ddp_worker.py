@@ -1,10 +1,11 @@
-"""One process of a data-parallel training, PyTorch DDP over gloo: `python -m ….ddp_worker SPEC`.
+"""Run one process of a data-parallel training, PyTorch DDP over gloo: `python -m ….ddp_worker JOB.json`.
 
-For: being started by training.py, one in each application's namespace. Not for: a good model. Batches are
-made from (seed, rank, iteration) alone and one thread computes them, so that a job computes the same to the
-bit whenever it runs, also from a checkpoint on. Exit codes: 0 all iterations done, 3 the group failed.
+For: training.py, which starts one in every application's namespace. Not for: a good model. Source: PyTorch's
+DistributedDataParallel. Batches follow from (seed, rank, iteration) alone and one thread computes, so a job
+computes the same to the bit whenever it runs, also from a checkpoint on. Exit codes: 0 all iterations done, 3
+the group failed.
 
-SPEC is a JSON file of training.py's; each iteration is a line of the record, written as it ends.
+JOB.json is written by training.py. Every iteration writes a line of the record when it ends.
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ from torch.nn.parallel import DistributedDataParallel
 CLASSES = 10
 SIDE = 32
 GROUP_FAILED = 3
-"""Exit code: a peer is gone, or silent for longer than the group waits."""
+"""Exit code if a peer is gone, or silent for longer than the group waits."""
 
 _NOISE = 4.0
-"""Standard deviation of what hides a pattern, whose own is 1."""
+"""Standard deviation of the noise that hides a pattern; the pattern's own is 1."""
 
 
 class Net(nn.Module):
-    """A convolutional network of about 270 thousand parameters: 1.1 MB of gradients per iteration."""
+    """A convolutional network of about 270,000 parameters, with 1.1 MB of gradients per iteration."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class Net(nn.Module):
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits, float[batch, CLASSES], of images float[batch, 3, SIDE, SIDE]."""
+        """Return logits, float[batch, CLASSES], of images, float[batch, 3, SIDE, SIDE]."""
         logits: Tensor = self.layers(images)
         return logits
 
@@ -65,7 +66,7 @@ class Batches:
         self._first, self._world, self._size = (seed << 32) + 1 + rank, world, size
 
     def batch(self, iteration: int) -> tuple[Tensor, Tensor]:
-        """Images float[size, 3, SIDE, SIDE] and labels int64[size]."""
+        """Return images, float[size, 3, SIDE, SIDE], and labels, int64[size]."""
         generator = torch.Generator().manual_seed(self._first + iteration * self._world)
         labels = torch.randint(CLASSES, (self._size,), generator=generator)
         noise = torch.randn(self._size, 3, SIDE, SIDE, generator=generator)
@@ -73,7 +74,7 @@ class Batches:
 
 
 def train(spec: dict[str, Any], record: TextIO) -> None:
-    """Every iteration that the spec leaves to do. Raises RuntimeError as torch does when the group fails."""
+    """Run every iteration that is left to do. Raises RuntimeError, as torch does, if the group fails."""
     torch.manual_seed(spec["seed"])
     model = DistributedDataParallel(Net())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.02, momentum=0.9)
@@ -93,13 +94,13 @@ def train(spec: dict[str, Any], record: TextIO) -> None:
         if spec["save_every"] and (iteration + 1) % spec["save_every"] == 0 and spec["rank"] == 0:
             _save(saved, iteration + 1, model, optimizer)
             _say(record, saved=iteration + 1, save_ns=time.monotonic_ns() - ended_ns)
-    # Nobody leaves while another still needs what it sent last.
+    # No process leaves while another still needs what it sent last.
     dist.barrier()
     _say(record, digest=_digest(model))
 
 
 def _resume(saved: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """The first iteration to do, everything set to what it was before that."""
+    """Restore the checkpoint, if there is one, and return the first iteration to do."""
     if not saved.exists():
         return 0
     state = torch.load(saved, weights_only=True)
@@ -109,7 +110,7 @@ def _resume(saved: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> 
 
 
 def _save(saved: Path, done: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Whole or not at all, though the process may be ended while it writes."""
+    """Write a checkpoint completely or not at all, even if the process is ended meanwhile."""
     unfinished = saved.with_suffix(".unfinished")
     state = {"done": done, "model": model.state_dict(), "optimizer": optimizer.state_dict()}
     torch.save(state, unfinished)
@@ -128,16 +129,16 @@ def _say(record: TextIO, **line: object) -> None:
     record.flush()
 
 
-def _end_with_who_started_it() -> None:
-    """Nothing is ever said on the input: it ends when who started this is no more."""
+def _end_with_the_starter() -> None:
+    """End this process when its standard input ends, which happens when the process that started it ends."""
     sys.stdin.read()
     os._exit(1)
 
 
 def main() -> None:
-    """Exits as the module says."""
+    """Run the process. The module describes its exit codes."""
     spec = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    threading.Thread(target=_end_with_who_started_it, daemon=True).start()
+    threading.Thread(target=_end_with_the_starter, daemon=True).start()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     code = 0
@@ -155,7 +156,7 @@ def main() -> None:
         except RuntimeError as error:
             _say(record, failed_ns=time.monotonic_ns(), error=str(error).splitlines()[0])
             code = GROUP_FAILED
-    # A group that has failed may hold its threads for ever.
+    # A failed group may keep its threads for ever.
     os._exit(code)
 
 

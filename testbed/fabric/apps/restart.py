@@ -1,9 +1,9 @@
-"""Checkpoint and restart: the job that dies with its path, and starts again from its last save.
+"""Run a job with checkpoint and restart: it dies with its path and starts again from its last checkpoint.
 
-For: what a training without redundancy loses, measured; the counterpart of twin.fabric.checkpoints. Not for:
-the job itself (training.py, ddp_worker.py): saving and loading are torch's own.
+For: measuring what a training without redundancy loses; the counterpart of twin.fabric.checkpoints. Not for:
+the job itself (training.py, ddp_worker.py); saving and loading are torch's own. Source: our design.
 
-The supervisor knows what one in production knows: a process that ended with an error. It ends the others,
+The supervisor knows what one in production knows: that a process ended with an error. It ends the others,
 waits until the path is back, and starts all of them again.
 """
 
@@ -26,8 +26,11 @@ _LOOK_EVERY_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One start of a job until its end. started_ns: its processes; noticed_ns: one had ended, with an error
-    or because all was done; back_ns: all processes were gone and the path was back (0: was not asked)."""
+    """One start of a job until its end. Times are CLOCK_MONOTONIC, ns.
+
+    started_ns: its processes started; noticed_ns: the supervisor noticed the end;
+    back_ns: all processes were gone and the path was back (0: not asked); trained: what it recorded.
+    """
 
     started_ns: int
     noticed_ns: int
@@ -37,9 +40,11 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """Of each death, float64[n] seconds. detect_s: from the last iteration's end until it was noticed;
-    path_s: from then until the path was back; start_s: until the processes computed again; redo_s: until what
-    had been done once was done again."""
+    """What every death of a job cost, float64[n], s.
+
+    detect_s: from the last iteration's end until the death was noticed; path_s: from then until the path was
+    back; start_s: from then until the processes computed again; redo_s: until lost iterations were redone.
+    """
 
     detect_s: Floats
     path_s: Floats
@@ -48,7 +53,7 @@ class Losses:
 
     @property
     def total_s(self) -> Floats:
-        """float64[n]: in which the job came no further than it had been."""
+        """Total time in which the job made no progress, float64[n], s."""
         return self.detect_s + self.path_s + self.start_s + self.redo_s
 
 
@@ -60,7 +65,7 @@ def run_to_end(
     path_is_back: Callable[[], bool],
     within_s: float,
 ) -> list[Life]:
-    """The job's lives, the last of which did all the work. Raises BackendError if within_s do not suffice."""
+    """Run a job to its end. Returns its lives; the last one finished. Raises BackendError after within_s."""
     until = time.monotonic() + within_s
     lives: list[Life] = []
     while True:
@@ -79,13 +84,13 @@ def run_to_end(
 
 
 def losses(lives: Sequence[Life]) -> Losses:
-    """What each death cost. Of a job that died again before it had done all again, the rest counts there."""
+    """Return what every death cost. If a job died again while redoing, the rest counts for that death."""
     rows = []
     reached = 0
     for life, following in itertools.pairwise(lives):
         before, after = life.trained, following.trained
         reached = max(reached, before.reached)
-        # One that never computed has spent all of its time on starting.
+        # A life that never computed spent all its time on starting.
         last_ns = int(before.ended_ns[-1]) if len(before.ended_ns) else before.ready_ns or life.noticed_ns
         ready_ns = after.ready_ns or following.noticed_ns
         again = min(reached - after.first, len(after.ended_ns))
@@ -96,13 +101,11 @@ def losses(lives: Sequence[Life]) -> Losses:
 
 
 def curve(lives: Sequence[Life]) -> Floats:
-    """float64[ranks, iterations]: the loss of each iteration as it was computed last."""
-    most = lives[-1].trained.reached
-    found = np.full((len(lives[-1].trained.loss), most), np.nan)
+    """Return float64[ranks, iterations]: the loss of every iteration, as it was computed last."""
+    loss = np.full((len(lives[-1].trained.loss), lives[-1].trained.reached), np.nan)
     for life in lives:
-        done = life.trained
-        found[:, done.first : done.reached] = done.loss
-    return found
+        loss[:, life.trained.first : life.trained.reached] = life.trained.loss
+    return loss
 
 
 def _wait(path_is_back: Callable[[], bool], until: float, folder: Path) -> None:

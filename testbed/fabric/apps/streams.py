@@ -1,7 +1,7 @@
-"""iperf3 between two endpoints, unmodified: how its throughput dips while the fabric has faults.
+"""Run unmodified iperf3 between two endpoints, to see how its throughput dips while the fabric has faults.
 
-For: TCP streams that send all they may, or at a rate. Not for: gaps to the millisecond (the probe's work):
-iperf3 reports no shorter intervals than 100 ms. Source: iperf3(1), `--json`.
+For: TCP streams that send as fast as they can, or at a rate. Not for: gaps to the millisecond (probe.py):
+iperf3's shortest interval is 100 ms. Source: iperf3(1), `--json`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from testbed.fabric import links
-from testbed.fabric.apps.training import Floats, end
+from testbed.fabric.apps.training import Floats
 from testbed.fabric.model import Endpoint
 from twinbed import BackendError
 
@@ -22,13 +22,16 @@ INTERVAL_S = 0.1
 _LISTENS = b"Server listening"
 _PATIENCE_S = 30.0
 _STALLED = 0.05
-"""Of the median rate: an interval with less stands still, but for what was in the buffers."""
+"""Share of the median rate below which an interval counts as stalled; buffers still deliver a little."""
 
 
 @dataclass(frozen=True, slots=True)
 class Streams:
-    """What iperf3 reports. begin_s, rate_bps: float64[n], of each interval of about INTERVAL_S, the former
-    from its own start; retransmits: segments sent again; error: its own words, empty where there is none."""
+    """iperf3's report of n intervals of about INTERVAL_S.
+
+    begin_s: beginning of each interval since iperf3's start, float64[n], s; rate_bps: float64[n];
+    retransmits: segments sent again; error: iperf3's message, empty if there is none.
+    """
 
     begin_s: Floats
     rate_bps: Floats
@@ -37,12 +40,12 @@ class Streams:
 
     @property
     def median_bps(self) -> float:
-        """Of all intervals."""
+        """Median rate of all intervals, bits per second."""
         return float(np.median(self.rate_bps))
 
     @property
     def longest_stall_s(self) -> float:
-        """The longest time, in whole intervals, in which next to nothing was sent."""
+        """Longest time, in whole intervals, in which almost nothing was sent, s."""
         longest = run = 0
         for stalled in self.rate_bps < _STALLED * self.median_bps:
             run = run + 1 if stalled else 0
@@ -53,9 +56,9 @@ class Streams:
 def measure(
     source: Endpoint, destination: Endpoint, *, seconds: int, streams: int = 1, rate_bps: float | None = None
 ) -> Streams:
-    """Sends for so long. rate_bps: of each stream (None: as fast as it goes).
+    """Send for `seconds`. rate_bps: of every stream (None: as fast as possible).
 
-    Raises BackendError where iperf3 is not installed or says nothing that can be read.
+    Raises BackendError if iperf3 is not installed or its report cannot be read.
     """
     serve = ["iperf3", "--server", "--one-off", "--forceflush", "--bind", destination.address]
     server = links.popen_in(destination.namespace, serve, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -67,7 +70,7 @@ def measure(
             send += ["--bitrate", f"{rate_bps:.0f}"]
         done = links.run_in(source.namespace, send, timeout_s=seconds + _PATIENCE_S)
     finally:
-        end(server)
+        links.end(server)
     try:
         return _read(json.loads(done.stdout))
     except (ValueError, KeyError) as error:
@@ -77,20 +80,20 @@ def measure(
 def _wait_listening(server: subprocess.Popen[bytes]) -> None:
     if server.stdout is None:
         return
-    said = b""
+    output = b""
     for line in server.stdout:
         if _LISTENS in line:
             return
-        said += line
-    raise BackendError(f"iperf3 --server: {said.decode(errors='replace').strip() or 'ended at once'}")
+        output += line
+    raise BackendError(f"iperf3 --server: {output.decode(errors='replace').strip() or 'ended at once'}")
 
 
 def _read(report: dict[str, Any]) -> Streams:
-    sums = [each["sum"] for each in report["intervals"]]
+    sums = [interval["sum"] for interval in report["intervals"]]
     sent = report["end"].get("sum_sent", {})
     return Streams(
-        begin_s=np.array([each["start"] for each in sums], np.float64),
-        rate_bps=np.array([each["bits_per_second"] for each in sums], np.float64),
+        begin_s=np.array([interval["start"] for interval in sums], np.float64),
+        rate_bps=np.array([interval["bits_per_second"] for interval in sums], np.float64),
         retransmits=int(sent.get("retransmits", 0)),
         error=str(report.get("error", "")),
     )

@@ -1,8 +1,8 @@
-"""A data-parallel training on the fabric's endpoints: one process in each, started, watched and read.
+"""Start, watch and read a data-parallel training on the fabric's endpoints, one process in each.
 
-For: the same job again and again, with and without faults, its iterations' times and losses. Not for: what a
-process of it computes (ddp_worker.py), nor for starting it again after it died (restart.py). All times are
-CLOCK_MONOTONIC's, so that they compare with those of faults.
+For: running the same job with and without faults, and its iterations' times and losses. Not for: what a
+process computes (ddp_worker.py), or starting a job again after it died (restart.py). Source: our design. All
+times are CLOCK_MONOTONIC, so they can be compared with those of faults.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from twinbed import BackendError, ScenarioError
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 
-_END_WITHIN_S = 5.0
 _LOOK_EVERY_S = 0.05
 _WORKER = "testbed.fabric.apps.ddp_worker"
 _CHECKPOINT = "checkpoint.pt"
@@ -38,10 +37,11 @@ _CHECKPOINT = "checkpoint.pt"
 
 @dataclass(frozen=True, slots=True)
 class Training:
-    """A job. batch: images per process and iteration; timeout_s: how long gloo waits for a silent peer before
-    the job fails (torch's default is 1,800 s); save_every: iterations between two checkpoints (0: none).
+    """A training job. Raises ScenarioError for an impossible value.
 
-    port: of the first process's rendezvous, in its namespace. Raises ScenarioError.
+    iterations: their number; batch: images per process and iteration; seed: of all chance; timeout_s: how
+    long gloo waits for a silent peer before the job fails (torch's default is 1,800 s); save_every:
+    iterations between two checkpoints (0: none); port: of the first process's rendezvous, in its namespace.
     """
 
     iterations: int = 200
@@ -61,11 +61,11 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """What a job's processes recorded, n iterations from `first` on.
+    """What a job's processes recorded: n iterations from `first` on.
 
-    ended_ns: int64[n], when the last process had finished each; loss: float64[ranks, n]; ready_ns: when all
-    processes could begin (0: never); save_s: float64[k], of each checkpoint; digests: of each rank's model at
-    the end, () where the job did not come to its end; errors: a line of each rank that failed.
+    ready_ns: when all processes could begin (0: never); ended_ns: when the last process finished each
+    iteration, int64[n]; loss: float64[ranks, n]; save_s: time of each checkpoint, float64[k]; digests: hash
+    of every rank's final model, () if the job did not finish; errors: a line of every rank that failed.
     """
 
     first: int
@@ -78,17 +78,17 @@ class Trained:
 
     @property
     def iteration_s(self) -> Floats:
-        """float64[n]: from the end of the one before (of the first: from ready_ns) to its own."""
+        """Time from the previous iteration's end (or ready_ns) to each iteration's end, float64[n], s."""
         return np.diff(self.ended_ns, prepend=self.ready_ns) * 1e-9
 
     @property
     def reached(self) -> int:
-        """Iterations done since the beginning of the job."""
+        """Number of iterations done since the beginning of the job."""
         return self.first + len(self.ended_ns)
 
 
 class Job(AbstractContextManager["Job"]):
-    """A job's processes; leaving the context ends those that still run."""
+    """A job's processes. Leaving the context ends those that still run."""
 
     def __init__(self, processes: Sequence[subprocess.Popen[bytes]], folder: Path, attempt: int) -> None:
         self._processes = tuple(processes)
@@ -96,15 +96,17 @@ class Job(AbstractContextManager["Job"]):
         self.folder = folder
 
     def wait(self, within_s: float) -> bool:
-        """Whether all ended well; False as soon as one did not. Raises BackendError if neither happens."""
+        """Wait until all ended well (True) or one failed (False). Raises BackendError after within_s."""
         until = time.monotonic() + within_s
         poll = select.poll()
-        pidfds = {os.pidfd_open(each.pid): each for each in self._processes if each.poll() is None}
+        pidfds = {
+            os.pidfd_open(process.pid): process for process in self._processes if process.poll() is None
+        }
         try:
             for pidfd in pidfds:
                 poll.register(pidfd, select.POLLIN)
             left = len(pidfds)
-            while left and not any(each.returncode for each in self._processes):
+            while left and not any(process.returncode for process in self._processes):
                 ended = poll.poll(max(until - time.monotonic(), 0.0) * 1e3)
                 if not ended:
                     raise BackendError(f"{self.folder}: the job has not ended within {within_s:g} s")
@@ -115,13 +117,13 @@ class Job(AbstractContextManager["Job"]):
         finally:
             for pidfd in pidfds:
                 os.close(pidfd)
-        return not any(each.returncode for each in self._processes)
+        return not any(process.returncode for process in self._processes)
 
     def wait_computing(self, within_s: float) -> None:
-        """Returns when an iteration is done or the job has ended. Raises BackendError after within_s."""
+        """Return when an iteration is done or the job has ended. Raises BackendError after within_s."""
         until = time.monotonic() + within_s
         record = self.folder / f"{_stem(self._attempt, 0)}.jsonl"
-        while all(each.poll() is None for each in self._processes):
+        while all(process.poll() is None for process in self._processes):
             if any("iteration" in line for line in _lines(record)):
                 return
             if time.monotonic() > until:
@@ -129,29 +131,14 @@ class Job(AbstractContextManager["Job"]):
             time.sleep(_LOOK_EVERY_S)
 
     def __exit__(self, *_: object) -> None:
-        for each in self._processes:
-            end(each)
-
-
-def end(process: subprocess.Popen[Any]) -> None:
-    """Ends a process of ours, kindly first; one that has ended stays so."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_END_WITHIN_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    process.wait()
-    for stream in (process.stdin, process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
+        links.end(*self._processes)
 
 
 def start(training: Training, places: Sequence[Endpoint], folder: Path, *, attempt: int = 0) -> Job:
-    """Starts a process in each place; it goes on from the folder's checkpoint, if there is one.
+    """Start a process at every endpoint. The job continues from the folder's checkpoint, if there is one.
 
-    attempt: the how manieth start in this folder; each has records of its own (`read`). Raises BackendError
-    where PyTorch is not installed.
+    attempt: number of the start in this folder, from 0; every start has its own records (`read`). Raises
+    BackendError if PyTorch is not installed.
     """
     _check_torch()
     folder.mkdir(parents=True, exist_ok=True)
@@ -161,14 +148,13 @@ def start(training: Training, places: Sequence[Endpoint], folder: Path, *, attem
             spec = _spec(training, places, folder, rank, attempt)
             processes.append(_start_one(spec, place, folder / f"{_stem(attempt, rank)}.json"))
     except BaseException:
-        for each in processes:
-            end(each)
+        links.end(*processes)
         raise
     return Job(processes, folder, attempt)
 
 
 def run(training: Training, places: Sequence[Endpoint], folder: Path, *, within_s: float) -> Trained:
-    """The job from its beginning to its end. Raises BackendError if it fails or takes longer."""
+    """Run a job from beginning to end. Raises BackendError if it fails or takes longer than within_s."""
     with start(training, places, folder) as job:
         well = job.wait(within_s)
     trained = read(folder, len(places))
@@ -178,22 +164,23 @@ def run(training: Training, places: Sequence[Endpoint], folder: Path, *, within_
 
 
 def read(folder: Path, ranks: int, *, attempt: int = 0) -> Trained:
-    """What a job that has ended recorded; of one that died, the iterations that all ranks finished."""
-    lines = [_lines(folder / f"{_stem(attempt, rank)}.jsonl") for rank in range(ranks)]
-    steps = [[line for line in each if "iteration" in line] for each in lines]
+    """Return an ended job's record. If it died, this has the iterations that all ranks finished."""
+    records = [_lines(folder / f"{_stem(attempt, rank)}.jsonl") for rank in range(ranks)]
+    steps = [[line for line in record if "iteration" in line] for record in records]
     done = min(map(len, steps))
-    ready = [line for each in lines for line in each if "ready_ns" in line]
-    digests = tuple(line["digest"] for each in lines for line in each if "digest" in line)
+    lines = [line for record in records for line in record]
+    ready = [line for line in lines if "ready_ns" in line]
+    digests = tuple(line["digest"] for line in lines if "digest" in line)
     return Trained(
         first=max((line["first"] for line in ready), default=0),
         ready_ns=max((line["ready_ns"] for line in ready), default=0) if len(ready) == ranks else 0,
-        ended_ns=np.array([[step["ended_ns"] for step in each[:done]] for each in steps], np.int64).max(
+        ended_ns=np.array([[step["ended_ns"] for step in rank[:done]] for rank in steps], np.int64).max(
             axis=0
         ),
-        loss=np.array([[step["loss"] for step in each[:done]] for each in steps], np.float64),
-        save_s=np.array([line["save_ns"] for line in lines[0] if "save_ns" in line], np.float64) * 1e-9,
+        loss=np.array([[step["loss"] for step in rank[:done]] for rank in steps], np.float64),
+        save_s=np.array([line["save_ns"] for line in records[0] if "save_ns" in line], np.float64) * 1e-9,
         digests=digests if len(digests) == ranks else (),
-        errors=tuple(line["error"] for each in lines for line in each if "error" in line),
+        errors=tuple(line["error"] for line in lines if "error" in line),
     )
 
 
@@ -229,7 +216,7 @@ def _start_one(spec: dict[str, Any], place: Endpoint, path: Path) -> subprocess.
 
 
 def _check_torch() -> None:
-    # Importing it takes seconds, and its processes do that themselves.
+    # torch is not imported here, because that takes seconds; the job's processes import it.
     if find_spec("torch") is None:
         raise BackendError("training needs PyTorch, which is not installed: pip install 'twinbed[cloud]'")
 
@@ -237,7 +224,7 @@ def _check_torch() -> None:
 def _lines(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    # A process that was ended may have been writing: only whole lines count.
+    # A process may have been ended while it wrote, so an incomplete last line is left out.
     whole = path.read_text(encoding="utf-8").rpartition("\n")[0]
     return [json.loads(line) for line in whole.splitlines()]
 

@@ -1,8 +1,8 @@
-"""HTTP between two endpoints: Python's own server, unmodified, and clients that ask it again and again.
+"""Run HTTP between two endpoints: Python's own unmodified server, and clients that ask it again and again.
 
-For: what faults do to requests: errors, and the longest that one waits. Not for: load
-(testbed.containers.load). A client asks, waits for the answer, pauses, and asks again; over one connection,
-or over a new one each time.
+For: what faults do to requests: errors, and the longest wait. Not for: load (testbed.containers.load).
+Source: Python's http.server. A client sends a request, waits for the answer, pauses, and sends the next, over
+one connection or over a new one each time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from testbed.fabric import links
-from testbed.fabric.apps.training import Floats, Whole, end
+from testbed.fabric.apps.training import Floats, Whole
 from testbed.fabric.model import Endpoint
 from twinbed import BackendError
 
@@ -31,7 +31,7 @@ _UP_WITHIN_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Requests:
-    """began_ns: int64[n], CLOCK_MONOTONIC; took_s: float64[n]; errors: instead of an answer."""
+    """Ended requests. began_ns: int64[n], CLOCK_MONOTONIC; took_s: float64[n]; errors: of failed ones."""
 
     began_ns: Whole
     took_s: Floats
@@ -39,16 +39,13 @@ class Requests:
 
     @property
     def longest_s(self) -> float:
-        """Of all answers."""
+        """Longest time until an answer, s."""
         return float(self.took_s.max(initial=0.0))
 
 
 @contextmanager
 def server(place: Endpoint, folder: Path, *, page_bytes: int = 16_384) -> Iterator[None]:
-    """`python -m http.server` with one page, listening; it is ended with the block.
-
-    Raises BackendError if it does not come up.
-    """
+    """Run `python -m http.server` with one page during the block. Raises BackendError if it fails."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PAGE).write_bytes(bytes(page_bytes))
     serve = [sys.executable, "-m", "http.server", str(PORT), "--bind", place.address]
@@ -59,14 +56,14 @@ def server(place: Endpoint, folder: Path, *, page_bytes: int = 16_384) -> Iterat
         _wait_answer(place, process)
         yield
     finally:
-        end(process)
+        links.end(process)
 
 
 class Clients(AbstractContextManager["Clients"]):
-    """So many clients at a place, asking from the block's beginning to its end; `requests` is theirs.
+    """Clients at an endpoint that send requests while the block runs.
 
-    pause_s: between an answer and the next question; keep: one connection for all; patience_s: without a byte
-    for so long, a request has failed.
+    address: the server's; clients: their number; pause_s: between an answer and the next request; keep: one
+    connection for all requests of a client; patience_s: a request fails after this time without a byte.
     """
 
     def __init__(
@@ -90,17 +87,17 @@ class Clients(AbstractContextManager["Clients"]):
         self._errors: list[str] = []
 
     def __enter__(self) -> Clients:
-        for each in self._threads:
-            each.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
-        for each in self._threads:
-            each.join()
+        for thread in self._threads:
+            thread.join()
 
     def requests(self) -> Requests:
-        """Those that have ended so far, in the order of their beginnings."""
+        """Return the requests that have ended so far, in the order of their beginnings."""
         spans = np.array(sorted(self._answers), np.int64).reshape(-1, 2)
         return Requests(spans[:, 0], np.diff(spans)[:, 0] * 1e-9, tuple(self._errors))
 

@@ -1,7 +1,8 @@
-"""The packets of the overlay as they are on the wire, taken at a host's uplink and read by Scapy.
+"""Check the overlay's packets on the wire, captured at a host's uplink and decoded by Scapy.
 
-For: whether they are what VXLAN's and the host's rules say. Not for: rates or gaps: taking packets costs too
-much. Sources: RFC 7348 (VXLAN), RFC 791 (IPv4), RFC 768 (a checksum of 0 is none).
+For: whether they are what VXLAN and the host's rules require. Not for: rates or gaps, because capturing costs
+too much; people's captures are capture.py's. Source: RFC 7348 (VXLAN), RFC 791 (IPv4), RFC 768 (a checksum of
+0 means none).
 """
 
 from __future__ import annotations
@@ -21,23 +22,21 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, bind_layers
 
 from testbed.fabric import links
-from testbed.fabric.model import Endpoint, Fabric, Host, Uplink
+from testbed.fabric.model import VXLAN_PORT, Endpoint, Fabric, Host, Uplink
 from twinbed import BackendError
 
-VXLAN_PORT = 4789
 ETH_P_ALL = 3
 HEADERS_BYTES = 14 + 20 + 8 + 8
-"""What the overlay adds to an inner frame: Ethernet, IPv4, UDP, VXLAN."""
+"""Bytes that the overlay adds to an inner frame: Ethernet, IPv4, UDP, VXLAN."""
 
 _FRAME_BYTES = 65_536
 _NOBODY_LISTENS = 9
 _LOOK_EVERY_S = 0.02
 _INSTANCE = 0x08
-"""VXLAN's I flag: the VNI is valid."""
+"""VXLAN's flag I: the VNI is valid."""
 
 _SOURCE_PORTS = (32_768, 60_999)
-"""Where Linux takes source ports from by default (net.ipv4.ip_local_port_range); RFC 7348 recommends the
-dynamic ports, 49,152-65,535, and asks for no more."""
+"""Linux's default source ports (net.ipv4.ip_local_port_range); RFC 7348 recommends 49,152-65,535."""
 
 Flow = tuple[str, str, int, int, int]
 """Inner source and destination address, protocol, source and destination port."""
@@ -45,7 +44,11 @@ Flow = tuple[str, str, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a packet from one host to another at this uplink has to be. next_hop_mac: of the ToR's port."""
+    """What a packet from one host to another must look like at an uplink.
+
+    uplink_mac: of the uplink; next_hop_mac: of the ToR's port; source, destination: the hosts; source_end,
+    destination_end: their endpoints; vni, port: of the tunnel.
+    """
 
     uplink_mac: str
     next_hop_mac: str
@@ -58,11 +61,11 @@ class Expected:
 
 
 @dataclass(slots=True)
-class Seen:
-    """What was found in packets of a tunnel. wrong: what is not as it has to be, each thing once.
+class WireCheck:
+    """Result of checking a tunnel's packets.
 
-    source_ports: the outer ones of each inner flow; payloads: of the inner UDP datagrams; ttls: the outer
-    ones; fragments_refused: outer packets with DF set.
+    packets: their number; wrong: every kind of error once; source_ports: outer UDP ports of every inner flow;
+    payloads: of the inner UDP datagrams; ttls: outer TTLs; fragments_refused: outer packets with DF set.
     """
 
     packets: int = 0
@@ -75,7 +78,7 @@ class Seen:
 
 @contextmanager
 def taken(host: Host, uplink: Uplink) -> Iterator[list[bytes]]:
-    """Every frame that crosses a host's uplink during the block, both ways; the list grows meanwhile."""
+    """Yield a list that gets every frame that crosses a host's uplink, both ways, during the block."""
     frames: list[bytes] = []
     over = threading.Event()
     with links.in_namespace(host.namespace):
@@ -92,10 +95,10 @@ def taken(host: Host, uplink: Uplink) -> Iterator[list[bytes]]:
             thread.join()
 
 
-def send(source: Endpoint, destination: Endpoint, *, flows: int, each: int) -> list[bytes]:
-    """Sends datagrams, `each` from so many source ports to one port where nobody listens; their payloads."""
+def send(source: Endpoint, destination: Endpoint, *, flows: int, count: int) -> list[bytes]:
+    """Send `count` datagrams from each of `flows` source ports to a closed port. Return their payloads."""
     payloads = [
-        f"flow {flow:4} datagram {index:4}".encode() for index in range(each) for flow in range(flows)
+        f"flow {flow:4} datagram {index:4}".encode() for index in range(count) for flow in range(flows)
     ]
     with links.in_namespace(source.namespace), ExitStack() as opened:
         sockets = [opened.enter_context(socket.socket(type=socket.SOCK_DGRAM)) for _ in range(flows)]
@@ -105,7 +108,7 @@ def send(source: Endpoint, destination: Endpoint, *, flows: int, each: int) -> l
 
 
 def wait_for(taken: Sequence[Sequence[bytes]], payloads: Sequence[bytes], within_s: float) -> bool:
-    """Whether all datagrams with these payloads were taken in time, at all places together."""
+    """Return whether all payloads were captured within within_s, at all places together."""
     until = time.monotonic() + within_s
     while lacking := set(payloads) - {frame[-len(payloads[-1]) :] for frames in taken for frame in frames}:
         if time.monotonic() > until:
@@ -115,7 +118,7 @@ def wait_for(taken: Sequence[Sequence[bytes]], payloads: Sequence[bytes], within
 
 
 def expected(fabric: Fabric, source: Host, uplink: Uplink, destination: Host) -> Expected:
-    """Of packets between the first endpoints of two hosts."""
+    """Return what packets between the first endpoints of two hosts must look like."""
     return Expected(
         _mac(source.namespace, uplink.device),
         _mac(fabric.tors[uplink.tor].namespace, uplink.tor_device),
@@ -127,10 +130,10 @@ def expected(fabric: Fabric, source: Host, uplink: Uplink, destination: Host) ->
     )
 
 
-def read(frames: Sequence[bytes], expected: Expected) -> Seen:
-    """Checks all packets of the tunnel from expected's source to its destination, layer by layer."""
+def read(frames: Sequence[bytes], expected: Expected) -> WireCheck:
+    """Check all packets of the tunnel from expected's source to its destination, layer by layer."""
     bind_layers(UDP, VXLAN, dport=expected.port)
-    seen = Seen()
+    seen = WireCheck()
     for frame in frames:
         packet = Ether(frame)
         if IP in packet and UDP in packet and packet[UDP].dport == expected.port:
@@ -140,7 +143,7 @@ def read(frames: Sequence[bytes], expected: Expected) -> Seen:
     return seen
 
 
-def _check(packet: Packet, length: int, expected: Expected, seen: Seen) -> None:
+def _check(packet: Packet, length: int, expected: Expected, seen: WireCheck) -> None:
     seen.packets += 1
     outer, udp = packet[IP], packet[UDP]
     if VXLAN not in packet or Ether not in packet[VXLAN]:
@@ -168,9 +171,9 @@ def _check(packet: Packet, length: int, expected: Expected, seen: Seen) -> None:
         seen.source_ports[_flow(inner[IP])].add(udp.sport)
         if UDP in inner[IP]:
             seen.payloads.append(bytes(inner[IP][UDP].payload))
-    for name, (found, right) in rules.items():
-        if found != right:
-            _wrong(seen, f"{name}: {found}, expected {right}")
+    for name, (value, right) in rules.items():
+        if value != right:
+            _wrong(seen, f"{name}: {value}, expected {right}")
     if not _SOURCE_PORTS[0] <= udp.sport <= _SOURCE_PORTS[1]:
         _wrong(seen, f"UDP source port {udp.sport} is not one of {_SOURCE_PORTS[0]}-{_SOURCE_PORTS[1]}")
     seen.ttls.add(outer.ttl)
@@ -190,7 +193,7 @@ def _flow(ip: Packet) -> Flow:
 
 
 def _checksum(ip: Packet) -> int:
-    """What Scapy itself would write."""
+    """Return the header checksum that Scapy computes."""
     again = ip.copy()
     again.remove_payload()
     del again.chksum
@@ -198,8 +201,11 @@ def _checksum(ip: Packet) -> int:
 
 
 def _udp_checksum(ip: Packet) -> int:
-    """The same. The inner packet's own may be left to the adapter; the outer one takes it as done already
-    (Documentation/networking/checksum-offloads.rst, "LCO")."""
+    """Return the UDP checksum that Scapy computes.
+
+    The inner checksum may be left to the adapter; the outer one counts it as done
+    (Documentation/networking/checksum-offloads.rst, "LCO").
+    """
     again = ip.copy()
     del again[UDP].chksum
     if IP in again[VXLAN] and UDP in again[VXLAN]:
@@ -207,9 +213,9 @@ def _udp_checksum(ip: Packet) -> int:
     return int(IP(bytes(again))[UDP].chksum)
 
 
-def _wrong(seen: Seen, what: str) -> None:
-    if what not in seen.wrong:
-        seen.wrong.append(what)
+def _wrong(seen: WireCheck, problem: str) -> None:
+    if problem not in seen.wrong:
+        seen.wrong.append(problem)
 
 
 def _take(wire: socket.socket, frames: list[bytes], over: threading.Event) -> None:

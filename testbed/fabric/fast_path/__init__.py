@@ -1,1 +1,1 @@
-"""The fast path for real: hears BFD on each uplink, steers by a table of its own, tells the other hosts."""
+"""The fast path on real hosts: it listens to BFD, steers by its own routing table, and reports to hosts."""

@@ -1,8 +1,8 @@
-"""One host's fast path as a process: `python -m testbed.fabric.fast_path.daemon CONFIG.json`.
+"""Run one host's fast path as a process: `python -m testbed.fabric.fast_path.daemon CONFIG.json`.
 
-For: the loop that hands over what was heard and carries out what is decided. Not for: the decisions
-(control.fast_path), nor starting it (processes.py). A second process waits for the first one's end and then
-empties the table, so that no route of ours outlives who looks after it.
+For: the loop that hands over events and carries out decisions. Not for: the decisions (control.fast_path), or
+starting the process (processes.py). Source: our design. A second process waits for the first one's end and
+then empties the routing table, so that no route of ours stays without a process that looks after it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ import socket
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address
 from pathlib import Path
 from typing import IO, Any
 
-from control.fast_path.bfd import State
+from control.fabric import BfdState
 from control.fast_path.fast_path import FastPath
 from control.fast_path.message import Opener, Sealer
 from control.fast_path.ports import (
@@ -44,21 +44,25 @@ from testbed.fabric.fast_path.steering import Hop, Steering
 from twinbed import BackendError, TwinbedError
 
 PORT = 7462
-"""Where hosts tell each other, on their loopbacks."""
+"""UDP port for reports between hosts, on their loopbacks."""
 WINDOW_S = 5.0
-"""How far hosts' clocks may be apart."""
+"""Largest difference between hosts' clocks, s."""
 
 _PRIORITY = 10
 _MCL_CURRENT = 1
 _LATE_S, _GRACE_S = 0.005, 0.002
-"""A timer that is served so late was held up with the whole machine; packets that were sent meanwhile may
-wait in the kernel behind it, and are given so long to come up."""
+"""A timer served later than _LATE_S was held up with the whole machine. Packets may then still wait in the
+kernel, so they get _GRACE_S to arrive. Both in s."""
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """A host's fast path. uplinks: (device, gateway, ToR) each; others: loopbacks; journal: where decisions
-    are written, a line of JSON each; real_time: before everything that is not (SCHED_FIFO)."""
+    """Configuration of a host's fast path.
+
+    loopback: the host's; uplinks: (device, gateway, ToR) of each; others: the other hosts' loopbacks;
+    key_file: the fabric's key; journal: file for decisions, a line of JSON each; least_interval_s: of BFD, s;
+    real_time: run with real-time priority (SCHED_FIFO).
+    """
 
     loopback: str
     uplinks: tuple[tuple[str, str, int], ...]
@@ -70,21 +74,21 @@ class Config:
 
     @classmethod
     def read(cls, path: Path) -> Config:
-        """From a file of `processes.start`."""
+        """Read a file that `processes.start` wrote."""
         table = json.loads(path.read_text())
         uplinks = tuple((device, gateway, tor) for device, gateway, tor in table.pop("uplinks"))
         return cls(uplinks=uplinks, others=tuple(table.pop("others")), **table)
 
 
 class Daemon:
-    """The loop. Everything is in the namespace of this process."""
+    """The process's event loop. Everything happens in this process's namespace."""
 
     def __init__(self, config: Config, journal: IO[str]) -> None:
         key = Path(config.key_file).read_bytes()
         indices = [socket.if_nametoindex(device) for device, _, _ in config.uplinks]
         gateways = [int(IPv4Address(gateway)) for _, gateway, _ in config.uplinks]
-        others = [int(IPv4Address(each)) for each in config.others]
-        self._steering = Steering([Hop(*each) for each in zip(indices, gateways, strict=True)])
+        others = [int(IPv4Address(other)) for other in config.others]
+        self._steering = Steering(list(map(Hop, indices, gateways)))
         ears = [
             Ear(device, index, gateway)
             for (device, _, _), index, gateway in zip(config.uplinks, indices, gateways, strict=True)
@@ -92,7 +96,7 @@ class Daemon:
         self._opener = Opener(key, others, WINDOW_S)
         self._sealer = Sealer(key)
         self._hearing = Hearing(ears, config.loopback, PORT, self._opener)
-        self._others = [(each, PORT) for each in config.others]
+        self._others = [(other, PORT) for other in config.others]
         self._policy = FastPath(
             int(IPv4Address(config.loopback)),
             [tor for _, _, tor in config.uplinks],
@@ -106,7 +110,7 @@ class Daemon:
         self.ended = False
 
     def run(self) -> None:
-        """Until `ended`; then nothing of ours is left."""
+        """Run until `ended`, then remove all our routes."""
         self._steering.open()
         self._hand(Started(self._now(time.monotonic())))
         sockets = self._hearing.sockets()
@@ -127,27 +131,27 @@ class Daemon:
 
     def _hand(self, event: Event, at_s: float | None = None) -> None:
         if at_s is not None and at_s != event.at_s:
-            event = type(event)(**{**_fields(event), "at_s": at_s})
+            event = replace(event, at_s=at_s)
         self._at_s = event.at_s
         self._carry_out(event, self._policy.handle(event))
 
     def _carry_out(self, event: Event, instructions: list[Instruction]) -> None:
-        steered = {one.host: one.uplinks for one in instructions if isinstance(one, Steer)}
-        released = [one.host for one in instructions if isinstance(one, Release)]
+        steered = {step.host: step.uplinks for step in instructions if isinstance(step, Steer)}
+        released = [step.host for step in instructions if isinstance(step, Release)]
         if steered or released:
             try:
                 self._steering.steer(steered, released)
             except BackendError as error:
-                # An uplink may be down and not have said so; the next reading of the routes mends it.
+                # An uplink may be down without a message yet; the next reading of the routes mends it.
                 refused = {"what": "refused", "at_ns": round(event.at_s * 1e9), "why": str(error)}
                 self._journal.write(json.dumps(refused) + "\n")
         read = False
-        for one in instructions:
-            match one:
+        for step in instructions:
+            match step:
                 case Tell():
-                    self._tell(self._sealer.seal(one.report, time.time_ns()))
+                    self._tell(self._sealer.seal(step.report, time.time_ns()))
                 case ArmTimer():
-                    self._due_s = one.at_s
+                    self._due_s = step.at_s
                 case ReadRoutes():
                     read = True
         self._write(event, instructions)
@@ -156,41 +160,45 @@ class Daemon:
             self._hand(Routes(self._now(time.monotonic()), main, ours))
 
     def _tell(self, datagram: bytes) -> None:
-        for where in self._others:
-            # One that cannot be told now is told again, or learns it from BGP.
+        for address in self._others:
+            # A host that cannot be reached now gets the report again, or learns it from BGP.
             with suppress(OSError):
-                self._hearing.reports.sendto(datagram, where)
+                self._hearing.reports.sendto(datagram, address)
 
     def _write(self, event: Event, instructions: list[Instruction]) -> None:
-        """What was decided, when it happened and when it was in force; and each session once it is heard, for
-        a fault before that is not noticed here."""
+        """Write decisions with the times of the event and of their effect, and every session's first packet.
+
+        The fast path does not notice a fault before that packet.
+        """
         done_ns = time.monotonic_ns()
-        if isinstance(event, Heard) and event.control.state is State.UP and event.uplink not in self._heard:
+        if (
+            isinstance(event, Heard)
+            and event.control.state is BfdState.UP
+            and event.uplink not in self._heard
+        ):
             self._heard.add(event.uplink)
             heard = {"what": "heard", "at_ns": round(event.at_s * 1e9), "uplink": event.uplink}
             self._journal.write(json.dumps(heard) + "\n")
-        for one in instructions:
-            if isinstance(one, Steer | Release | Tell):
+        for step in instructions:
+            if isinstance(step, Steer | Release | Tell):
                 row: dict[str, Any] = {
-                    "what": type(one).__name__.lower(),
+                    "what": type(step).__name__.lower(),
                     "on": type(event).__name__,
                     "at_ns": round(event.at_s * 1e9),
                     "done_ns": done_ns,
-                    "why": one.reason.name.lower(),
+                    "why": step.reason.name.lower(),
                 }
-                if isinstance(one, Steer):
-                    row["uplinks"] = sorted(one.uplinks)
-                row["host"] = str(IPv4Address(one.report.sender if isinstance(one, Tell) else one.host))
+                if isinstance(step, Steer):
+                    row["uplinks"] = sorted(step.uplinks)
+                row["host"] = str(IPv4Address(step.report.sender if isinstance(step, Tell) else step.host))
                 self._journal.write(json.dumps(row) + "\n")
 
 
-def _fields(event: Event) -> dict[str, Any]:
-    return {name: getattr(event, name) for name in event.__slots__}
-
-
 def _guard(hops: list[Hop]) -> int:
-    """Starts the process that empties the table when this one has ended, however; returns the pipe's end that
-    keeps it waiting."""
+    """Start the process that empties the routing table once this one has ended, however that happens.
+
+    Returns the pipe's end whose closing lets it go on.
+    """
     reading, writing = os.pipe()
     if os.fork():
         os.close(reading)
@@ -205,31 +213,31 @@ def _guard(hops: list[Hop]) -> int:
     os._exit(0)
 
 
-def _before_everything() -> None:
-    """Real-time and in memory, as far as this process may; without it only the delays are longer."""
+def _take_priority() -> None:
+    """Run with real-time priority and locked memory if permitted. Without it only the delays are longer."""
     with suppress(OSError):
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(_PRIORITY))
     ctypes.CDLL(None).mlockall(_MCL_CURRENT)
 
 
 def main(path: Path) -> int:
-    """Runs until SIGTERM; exit code 2 with one line where it cannot."""
+    """Run until SIGTERM. Returns exit code 2, after one line of error, if it cannot run."""
     try:
         config = Config.read(path)
         hops = [
             Hop(socket.if_nametoindex(device), int(IPv4Address(gateway)))
             for device, gateway, _ in config.uplinks
         ]
-        held = _guard(hops)
+        pipe = _guard(hops)
         with Path(config.journal).open("a", buffering=1) as journal:
             daemon = Daemon(config, journal)
             signal.signal(signal.SIGTERM, lambda *_: setattr(daemon, "ended", True))
             if config.real_time:
-                _before_everything()
+                _take_priority()
             gc.collect()
             gc.freeze()
             daemon.run()
-        os.close(held)
+        os.close(pipe)
     except (BackendError, OSError) as error:
         sys.stderr.write(f"fast path: {error}\n")
         return 2

@@ -1,9 +1,8 @@
-"""What a host hears without saying anything: BFD on its uplinks, its links, its routes, the other hosts.
+"""Listen to BFD on a host's uplinks, to its links and routes, and to the other hosts' reports.
 
-For: the sockets of the fast path, in the namespace of the process, as events with the time at which they
-happened. Not for: what follows (control.fast_path). BFD's packets are copied to us by a packet socket with a
-filter in the kernel; bfdd goes on as if nobody listened. Source: packet(7), socket(7) (SO_TIMESTAMPNS),
-rtnetlink(7).
+For: the fast path's sockets, in the process's namespace, as events with the time at which they happened. Not
+for: the decisions (control.fast_path). Source: packet(7), socket(7) (SO_TIMESTAMPNS), rtnetlink(7). A packet
+socket with a filter in the kernel copies BFD's packets to us; bfdd does not notice.
 """
 
 from __future__ import annotations
@@ -31,12 +30,13 @@ _LINK, _ROUTE_TABLE = struct.Struct("=BBHiII"), 4
 _TIMESPEC = struct.Struct("=qq")
 _LONGEST_BYTES, _NETLINK_BYTES = 2048, 1 << 18
 _MOST_AT_ONCE = 256
-"""Datagrams of a socket that are read before the others are looked at."""
+"""Most datagrams of one socket that are read before the other sockets are read."""
 _NETWORK_CONTROL = 0xC0
-"""The class of BFD and BGP themselves (DSCP CS6)."""
+"""TOS byte of reports, the same class as BFD and BGP (DSCP CS6)."""
 
 BFD = (
-    # ldb [9]; is it UDP?; ldx the header's length; ldh its destination port; is it BFD's?; all, or nothing.
+    # ldb [9]; is it UDP?; ldx the header's length; ldh its destination port; is it BFD's?; accept all, or
+    # nothing.
     (0x30, 0, 0, 9),
     (0x15, 0, 4, 17),
     (0xB1, 0, 0, 0),
@@ -45,12 +45,12 @@ BFD = (
     (0x06, 0, 0, _LONGEST_BYTES),
     (0x06, 0, 0, 0),
 )
-"""A filter (classic BPF, behind the link's header) for packet_socket."""
+"""A filter for packet_socket that accepts BFD (classic BPF; offsets begin after the link's header)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ear:
-    """An uplink to listen on. gateway: IPv4, the only one that is believed there."""
+    """An uplink to listen on. index: its device's ifindex; gateway: IPv4 of the only accepted sender."""
 
     device: str
     index: int
@@ -58,7 +58,7 @@ class Ear:
 
 
 class Hearing:
-    """The sockets. address, port: where the other hosts' reports come in."""
+    """The fast path's sockets. address, port: where the other hosts' reports arrive."""
 
     def __init__(self, ears: Sequence[Ear], address: str, port: int, opener: Opener) -> None:
         self._ears = tuple(ears)
@@ -75,11 +75,11 @@ class Hearing:
         self.reports.setblocking(False)
 
     def sockets(self) -> list[socket.socket]:
-        """All that may have something to say."""
+        """Return all sockets to wait for."""
         return [*self._packets, self._monitor, self.reports]
 
     def heard(self) -> list[Event]:
-        """Everything that waits, in the order in which it happened; at_s on CLOCK_MONOTONIC."""
+        """Return the events that wait, in the order in which they happened. at_s: CLOCK_MONOTONIC, s."""
         offset_ns = time.clock_gettime_ns(time.CLOCK_REALTIME) - time.monotonic_ns()
         events: list[Event] = []
         for uplink, ear in enumerate(self._ears):
@@ -95,7 +95,7 @@ class Hearing:
         return sorted(events, key=lambda event: event.at_s)
 
     def _announced(self) -> Iterator[Event]:
-        """What the kernel said of links and routes; many changes of routes are one."""
+        """Yield the kernel's messages about links and routes. Many changes of routes are one event."""
         changed = False
         for _ in range(_MOST_AT_ONCE):
             try:
@@ -121,30 +121,28 @@ class Hearing:
 Filter = Sequence[tuple[int, int, int, int]]
 
 
-def packet_socket(device: str, chosen: Filter) -> socket.socket:
-    """Copies of the IPv4 packets that come in on a device of this namespace and pass a filter."""
-    made = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
-    program = b"".join(struct.pack("=HBBI", *each) for each in chosen)
-    held = ctypes.create_string_buffer(program)
-    made.setsockopt(
-        socket.SOL_SOCKET, _SO_ATTACH_FILTER, struct.pack("HP", len(chosen), ctypes.addressof(held))
-    )
-    made.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-    # The filter is there before the first packet is.
-    made.bind((device, _ETH_P_IP))
-    made.setblocking(False)
-    return made
+def packet_socket(device: str, steps: Filter) -> socket.socket:
+    """Return a socket that gets copies of the IPv4 packets that arrive at a device and pass a filter."""
+    packets = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, 0)
+    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
+    program_of = struct.pack("HP", len(steps), ctypes.addressof(program))
+    packets.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program_of)
+    packets.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+    # The socket is bound last, so that the filter sees the first packet too.
+    packets.bind((device, _ETH_P_IP))
+    packets.setblocking(False)
+    return packets
 
 
 def waiting(source: socket.socket) -> Iterator[tuple[int, bytes]]:
-    """(arrival on CLOCK_REALTIME in ns, datagram) of each that waits."""
+    """Yield (arrival on CLOCK_REALTIME in ns, datagram) of every datagram that waits."""
     for _ in range(_MOST_AT_ONCE):
         try:
             datagram, ancillary, _, _ = source.recvmsg(_LONGEST_BYTES, socket.CMSG_SPACE(_TIMESPEC.size))
         except BlockingIOError:
             return
         except OSError as error:
-            # A device that goes down says so once, and a host that is not there sends ICMP.
+            # A device that goes down reports an error once, and an absent host sends ICMP.
             if error.errno not in (errno.ENETDOWN, errno.ECONNREFUSED, errno.EHOSTUNREACH):
                 raise
             continue

@@ -1,8 +1,9 @@
-"""Routes in a table of our own, which is asked before the main one; and what both tables say.
+"""Write routes into our own routing table, which the kernel asks before the main one, and read both tables.
 
-For: carrying out the fast path's Steer, Release and ReadRoutes in the namespace of the process. Not for: when
-(control.fast_path). Spoken over a plain netlink socket, because a route must be in force within a fraction of
-a millisecond, however many. Source: rtnetlink(7), linux/rtnetlink.h, linux/fib_rules.h.
+For: the fast path's Steer, Release and ReadRoutes in the process's namespace. Not for: deciding when
+(control.fast_path).
+Source: rtnetlink(7), linux/rtnetlink.h, linux/fib_rules.h. It uses a plain netlink socket, because routes
+must be in force within a fraction of a millisecond, however many there are.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from control.fast_path.ports import NextHops
 from twinbed import BackendError
 
 TABLE = 0x7462
-"""Our routes' table (the bytes say tb)."""
+"""Number of our routing table (its bytes read tb)."""
 RULE_PRIORITY = 1000
-"""Of the rule that asks it: after the addresses of this host (0), before the main table (32766)."""
+"""Priority of the rule for our table: after the host's own addresses (0), before the main table (32766)."""
 PROTOCOL = 0x74
-"""Who made our routes and the rule, for those who list them."""
+"""Protocol number of our routes and the rule, which shows who made them when they are listed."""
 
 MAIN = 254
 _UNSPECIFIED_TABLE = 0
@@ -37,21 +38,21 @@ _ATTRIBUTE, _NEXT_HOP, _WORD = struct.Struct("=HH"), struct.Struct("=HBBi"), str
 _RECEIVE_BYTES = 1 << 20
 _ANSWER_S = 2.0
 _BATCH = 100
-"""Routes in a message to the kernel: their answers must fit the socket's buffer."""
+"""Most routes in one message to the kernel, because their answers must fit the socket's buffer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """An uplink as routes name it. index: of its device; gateway: IPv4."""
+    """An uplink in a route. index: its device's ifindex; gateway: IPv4."""
 
     index: int
     gateway: int
 
 
 class Steering:
-    """Our table in the namespace that this thread is in. hops: by uplink.
+    """Our routing table in this thread's namespace. hops: the uplinks, in order.
 
-    Raises BackendError for what the kernel refuses, naming the cure.
+    Raises BackendError with the cure for what the kernel refuses.
     """
 
     def __init__(self, hops: Sequence[Hop]) -> None:
@@ -62,29 +63,31 @@ class Steering:
         self._codes: list[int] = []
 
     def open(self) -> None:
-        """Our table is asked from now on; one that is asked already is no failure."""
+        """Make the kernel ask our table. It is no failure if it does so already."""
         self._ask([(_NEW_RULE, _CREATE | _EXCLUDE, _rule())], {errno.EEXIST})
 
     def close(self) -> None:
-        """Nothing of ours is left; once more is no failure."""
+        """Remove our routes and the rule, and close the socket. It is no failure if they are gone already."""
         self.steer({}, self.read()[1])
         self._ask([(_DELETE_RULE, 0, _rule())], {errno.ENOENT, errno.EAFNOSUPPORT})
         self.shut()
 
     def shut(self) -> None:
-        """Closes the socket and leaves everything as it is."""
+        """Close the socket and leave the routes as they are."""
         self._socket.close()
 
     def steer(self, steered: Mapping[int, Iterable[int]], released: Iterable[int]) -> None:
-        """Reaches hosts by the given uplinks (host → uplinks), and others as the main table says."""
-        made = [(_NEW_ROUTE, _CREATE | _REPLACE, self._route(host, hops)) for host, hops in steered.items()]
-        made += [(_DELETE_ROUTE, 0, self._route(host, ())) for host in released]
-        for begin in range(0, len(made), _BATCH):
-            # A route that is gone already is what was wanted.
-            self._ask(made[begin : begin + _BATCH], {errno.ESRCH})
+        """Reach hosts over the given uplinks (host → uplinks), and the released as the main table says."""
+        changes = [
+            (_NEW_ROUTE, _CREATE | _REPLACE, self._route(host, hops)) for host, hops in steered.items()
+        ]
+        changes += [(_DELETE_ROUTE, 0, self._route(host, ())) for host in released]
+        for begin in range(0, len(changes), _BATCH):
+            # A route that is already gone is no failure.
+            self._ask(changes[begin : begin + _BATCH], {errno.ESRCH})
 
     def read(self) -> tuple[NextHops, NextHops]:
-        """(main, ours): by which uplinks hosts are reached, by the main table and by ours."""
+        """Return (main, ours): the uplinks over which hosts are reached, in the main table and in ours."""
         main: dict[int, frozenset[int]] = {}
         ours: dict[int, frozenset[int]] = {}
         self._sequence += 1
@@ -111,23 +114,23 @@ class Steering:
             hops += _NEXT_HOP.pack(_NEXT_HOP.size + len(gateway), 0, 0, hop.index) + gateway
         return body + _attribute(_MULTIPATH, hops)
 
-    def _ask(self, asked: Sequence[tuple[int, int, bytes]], allowed: set[int]) -> None:
-        """Everything in one message to the kernel, and an answer to each; BackendError for a refusal."""
+    def _ask(self, requests: Sequence[tuple[int, int, bytes]], allowed: set[int]) -> None:
+        """Send all requests in one message and read their answers. Raises BackendError for a refusal."""
         whole = b""
-        for kind, flags, body in asked:
+        for kind, flags, body in requests:
             self._sequence += 1
             whole += _message(kind, flags | _ACK, self._sequence, body)
         if whole:
             self._socket.send(whole)
         refused = 0
-        for _ in asked:
+        for _ in requests:
             code = self._answer()
             refused = code if code and code not in allowed else refused
         if refused:
             raise BackendError(f"fast path: routes: {os.strerror(refused)}; run as root")
 
     def _answer(self) -> int:
-        """The next acknowledgement's error number, 0 for success."""
+        """Return the error number of the next answer; 0 for success."""
         while not self._codes:
             self._codes = [
                 -struct.unpack_from("=i", body)[0]
@@ -149,12 +152,12 @@ class Steering:
         try:
             return self._socket.recv(_RECEIVE_BYTES)
         except TimeoutError as error:
-            raise BackendError("fast path: the kernel does not answer about routes; start it anew") from error
+            raise BackendError("fast path: the kernel does not answer about routes; restart it") from error
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route to one host (IPv4). devices: indices, of its next hops."""
+    """A route to one host. table: its routing table; host: IPv4; devices: ifindex of every next hop."""
 
     table: int
     host: int
@@ -162,19 +165,19 @@ class Route:
 
 
 def route_of(body: bytes) -> Route | None:
-    """What a message of rtnetlink about a route says; None for a route to anything but one host."""
+    """Return the route in a message of rtnetlink; None if it does not lead to a single host."""
     _, bits, _, _, table, _, _, kind, _ = _ROUTE.unpack_from(body)
-    found = dict(_attributes(body[_ROUTE.size :]))
-    if kind != _UNICAST or bits != _HOST_BITS or _DESTINATION not in found:
+    attributes = dict(_attributes(body[_ROUTE.size :]))
+    if kind != _UNICAST or bits != _HOST_BITS or _DESTINATION not in attributes:
         return None
-    table = _WORD.unpack(found[_TABLE])[0] if _TABLE in found else table
-    return Route(table, int.from_bytes(found[_DESTINATION], "big"), tuple(_devices(found)))
+    table = _WORD.unpack(attributes[_TABLE])[0] if _TABLE in attributes else table
+    return Route(table, int.from_bytes(attributes[_DESTINATION], "big"), tuple(_devices(attributes)))
 
 
-def _devices(found: Mapping[int, bytes]) -> Iterator[int]:
-    if _OUT in found:
-        yield struct.unpack("=i", found[_OUT])[0]
-    hops = found.get(_MULTIPATH, b"")
+def _devices(attributes: Mapping[int, bytes]) -> Iterator[int]:
+    if _OUT in attributes:
+        yield struct.unpack("=i", attributes[_OUT])[0]
+    hops = attributes.get(_MULTIPATH, b"")
     while len(hops) >= _NEXT_HOP.size:
         length, _, _, index = _NEXT_HOP.unpack_from(hops)
         yield index
@@ -182,10 +185,10 @@ def _devices(found: Mapping[int, bytes]) -> Iterator[int]:
 
 
 def _netlink() -> socket.socket:
-    made = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
-    made.bind((0, 0))
-    made.settimeout(_ANSWER_S)
-    return made
+    netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE)
+    netlink.bind((0, 0))
+    netlink.settimeout(_ANSWER_S)
+    return netlink
 
 
 def _rule() -> bytes:
@@ -204,7 +207,7 @@ def _attribute(kind: int, value: bytes) -> bytes:
 
 
 def messages(received: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """(kind, sequence number, body) of each message in a datagram of netlink's."""
+    """Yield (kind, sequence number, body) of every message in a netlink datagram."""
     while len(received) >= _HEADER.size:
         length, kind, _, sequence, _ = _HEADER.unpack_from(received)
         if length < _HEADER.size:

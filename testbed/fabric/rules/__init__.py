@@ -1,1 +1,1 @@
-"""Tunnel rules in the kernel: two ways to carry out what a controller asks for, behind one port."""
+"""Tunnel rules in the kernel: two ways to carry out a controller's rule changes, behind one port."""

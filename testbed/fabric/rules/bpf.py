@@ -1,10 +1,12 @@
-"""Tunnel rules as entries of a BPF map, which a tc program on every representor looks frames up in.
+"""Keep tunnel rules as entries of a BPF map, in which a tc program on every representor looks frames up.
 
-For: kernels without flower or tunnel_key. Not for: adapters that take rules themselves (flower.py).
-Implements port.Applier. Each owner has a map and a program of its own, told by the filter's name, so that
-nobody's rules are in another's way; a successor finds its predecessor's through the filters. A rule's handle
-is a number that is given when it is added. The shared action of the port is a column here: two look-ups would
-not be one change.
+For: kernels without flower or tunnel_key. Not for: adapters that take rules over themselves (flower.py).
+Source: kernel/tunnel.bpf.c, tc(8). Implements port.Applier.
+
+Every owner has its own map and program, recognised by the filter's name, so that owners do not disturb each
+other. A successor finds its predecessor's map through the filters. A rule's handle is a number that is given
+when the rule is added. The port's shared action is a column of the map, because two look-ups would not be one
+atomic change.
 """
 
 from __future__ import annotations
@@ -12,11 +14,11 @@ from __future__ import annotations
 import errno
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
-from control.reconciler.model import NO_RULES, Rules, Whole
+from control.reconciler.model import Rules, Whole
 from control.reconciler.ports import Add, Delete, RuleChange
 from kernel.tunnel import KEY, RULE, Keys, Tunnel
 from testbed.fabric.netlink import Inside, Path, Socket, alike, attribute, name_of, request
@@ -38,11 +40,11 @@ from testbed.fabric.rules.port import FoundRules, Refused
 from twinbed import BackendError
 
 ROOM = 1 << 17
-"""Rules that a map takes unless more are asked for: its buckets are there from the start, 16 bytes each."""
+"""Default room of a map, rules. Its buckets are allocated from the start, 16 bytes each."""
 
 _PREFERENCE = 0x7462
 _ALL_PROTOCOLS = 0x0300
-"""ETH_P_ALL in the network's byte order."""
+"""ETH_P_ALL in network byte order."""
 
 _FD, _NAME, _FLAGS, _ID = 6, 7, 8, 11
 _DIRECT_ACTION = 1
@@ -51,7 +53,7 @@ _IN_FILTERS: dict[Path, Inside] = {(OPTIONS,): Inside.ATTRIBUTES}
 
 @dataclass(frozen=True, slots=True)
 class _Filter:
-    """One at a device's ingress: its name, its number and its program's."""
+    """A BPF filter at a device's ingress. device: ifindex; handle: its number; program: its program's id."""
 
     device: int
     name: str
@@ -60,10 +62,10 @@ class _Filter:
 
 
 class BpfRules:
-    """The rules of one owner on these representors (ifindex), and a view of everyone else's.
+    """The rules of one owner on these representors (ifindex), and a view of all other owners'.
 
-    local: this host's VTEP address, a whole number; room: rules that it has room for at least. Raises
-    BackendError where the kernel, the compiler or nft refuses.
+    local: this host's VTEP address (IPv4 as an integer); room: smallest number of rules to have room for.
+    Raises BackendError if the kernel, the compiler or nft refuses.
     """
 
     def __init__(self, owner: int, devices: Sequence[int], local: int, *, room: int = ROOM) -> None:
@@ -87,27 +89,27 @@ class BpfRules:
 
     @property
     def tunnel(self) -> Tunnel:
-        """The program and its maps: how many frames it sent, and how many it left to the bridge."""
+        """The program and its maps."""
         assert self._tunnel is not None
         return self._tunnel
 
     def measures(self) -> dict[str, int]:
-        """Frames that a rule sent and frames left to the bridge, since the program was loaded."""
+        """Return the frames that a rule sent and those left to the bridge, since the program was loaded."""
         sent, left = self.tunnel.frames()
         return {"frames_sent": sent, "frames_left": left, "room": self.tunnel.room}
 
     def close(self) -> None:
-        """See `port.Applier`: the program works on."""
-        for each in (self._tunnel, *self._others.values()):
-            if each is not None:
-                each.close()
+        """See `port.Applier`. The program goes on working."""
+        for tunnel in (self._tunnel, *self._others.values()):
+            if tunnel is not None:
+                tunnel.close()
         self._others.clear()
         self._netlink.close()
 
     def make_room(self, room: int) -> None:
-        """Goes over to a map with room for so many rules, without a moment without them.
+        """Switch to a map with this room, without a moment in which rules are missing.
 
-        Raises BackendError, and all is as it was, where there are more rules than that.
+        Raises BackendError if there are more rules than that; nothing is changed then.
         """
         fresh = Tunnel.load(room)
         keys, rules = self.tunnel.read()
@@ -120,20 +122,21 @@ class BpfRules:
 
     def read(self) -> FoundRules:
         """See `port.Applier`."""
-        found = _filters(self._netlink, self._devices)
-        attached = [each.device for each in found if self._is_ours(each)]
-        parts = [_rules(*self.tunnel.read(), attached)]
-        theirs = [each for each in found if each.name != self._name]
-        self._look_at({each.program for each in theirs})
-        parts += [
-            _rules(*other.read(), [each.device])
-            for each in theirs
-            if (other := self._others[each.program]) is not None
+        attached = _filters(self._netlink, self._devices)
+        parts = [
+            _rules(*self.tunnel.read(), [filter_.device for filter_ in attached if self._is_ours(filter_)])
         ]
-        return FoundRules(_in_order(parts))
+        theirs = [filter_ for filter_ in attached if filter_.name != self._name]
+        self._look_at({filter_.program for filter_ in theirs})
+        parts += [
+            _rules(*tunnel.read(), [filter_.device])
+            for filter_ in theirs
+            if (tunnel := self._others[filter_.program]) is not None
+        ]
+        return FoundRules(Rules.joined(parts))
 
     def carry_out(self, change: RuleChange) -> Refused | None:
-        """See `port.Applier`. A filter that somebody removed is put back when a rule is written."""
+        """See `port.Applier`. If somebody removed a filter, it is put back when a rule is written."""
         rules = change.rules
         every = np.arange(len(rules.mac))
         keys = _keys(rules)
@@ -172,14 +175,10 @@ class BpfRules:
         return np.arange(first, first + count)
 
     def _handles(self, rules: Rules) -> Whole:
-        """The handles that the rules have, and where they name none, what the map says, else new ones."""
+        """Return the rules' handles. If they have none, it is the handle in the map, else a new one."""
         if rules.handle.all():
             return rules.handle
-        found = _rules(*self.tunnel.read(), self._devices)
-        rows = zip(found.device.tolist(), found.mac.tolist(), found.handle.tolist(), strict=True)
-        known = {(device, mac): handle for device, mac, handle in rows}
-        own = zip(rules.device.tolist(), rules.mac.tolist(), strict=True)
-        handles = np.array([known.get(each, 0) for each in own], np.int64)
+        handles = _rules(*self.tunnel.read(), self._devices).handles_for(rules)
         missing = handles == 0
         handles[missing] = self._new_handles(int(missing.sum()))
         return handles
@@ -187,9 +186,9 @@ class BpfRules:
     # --- the program ---------------------------------------------------------------------------------
 
     def _adopt_or_load(self, room: int) -> None:
-        for each in _filters(self._netlink, self._devices):
-            if each.name == self._name and (found := Tunnel.adopt(each.program)) is not None:
-                self._tunnel = found
+        for filter_ in _filters(self._netlink, self._devices):
+            if filter_.name == self._name and (tunnel := Tunnel.adopt(filter_.program)) is not None:
+                self._tunnel = tunnel
                 break
         self._take(self._tunnel or Tunnel.load(room))
         self._last_handle = int(self.tunnel.read()[1]["handle"].max(initial=0))
@@ -202,11 +201,14 @@ class BpfRules:
         self._attach(self._devices)
 
     def _attach(self, devices: Sequence[int], *, afresh: bool = False) -> None:
-        """Puts the program where it is not. afresh: without the rules that were there before, which no dump
-        showed while it was away. Raises BackendError."""
-        there = {each.device: each for each in _filters(self._netlink, devices) if each.name == self._name}
+        """Attach the program to devices that lack it. Raises BackendError.
+
+        afresh: remove the device's old rules first, which no dump showed while it was detached.
+        """
+        named = [filter_ for filter_ in _filters(self._netlink, devices) if filter_.name == self._name]
+        attached = {filter_.device: filter_ for filter_ in named}
         for device in devices:
-            old = there.get(device)
+            old = attached.get(device)
             if old is not None and self._is_ours(old):
                 continue
             if afresh:
@@ -225,11 +227,11 @@ class BpfRules:
                     f"tc program on device {device}: refused ({name_of(number)}); needs root and cls_bpf"
                 )
 
-    def _is_ours(self, found: _Filter) -> bool:
-        return found.name == self._name and found.program == self.tunnel.program_id
+    def _is_ours(self, attached: _Filter) -> bool:
+        return attached.name == self._name and attached.program == self.tunnel.program_id
 
     def _look_at(self, programs: set[int]) -> None:
-        """Holds these programs of others open, and no longer those that are not attached any more."""
+        """Keep these programs of other owners open, and close those that are no longer attached."""
         for program in self._others.keys() - programs:
             gone = self._others.pop(program)
             if gone is not None:
@@ -239,24 +241,24 @@ class BpfRules:
 
 
 def installed(netlink: Socket, devices: Sequence[int]) -> Rules:
-    """Everyone's rules on these devices, for a reader who has none. Raises OSError or BackendError."""
-    parts = [NO_RULES]
-    for each in _filters(netlink, devices):
-        if (found := Tunnel.adopt(each.program)) is not None:
-            with found:
-                parts.append(_rules(*found.read(), [each.device]))
-    return _in_order(parts)
+    """Return all owners' rules on these devices. Raises OSError or BackendError."""
+    parts = []
+    for filter_ in _filters(netlink, devices):
+        if (tunnel := Tunnel.adopt(filter_.program)) is not None:
+            with tunnel:
+                parts.append(_rules(*tunnel.read(), [filter_.device]))
+    return Rules.joined(parts)
 
 
 def _filters(netlink: Socket, devices: Sequence[int]) -> list[_Filter]:
-    """BPF filters at the ingress of these devices."""
+    """Return the BPF filters at the ingress of these devices."""
     result = []
     for device in devices:
-        for each in alike(filters(netlink, device), TC_WORDS, _IN_FILTERS):
-            if (OPTIONS, _ID) in each:
-                rows = zip(each.header(2).tolist(), each.word(OPTIONS, _ID).tolist(), strict=True)
+        for group in alike(filters(netlink, device), TC_WORDS, _IN_FILTERS):
+            if (OPTIONS, _ID) in group:
+                rows = zip(group.header(2).tolist(), group.word(OPTIONS, _ID).tolist(), strict=True)
                 result += [
-                    _Filter(device, each.text(row, OPTIONS, _NAME), handle, program)
+                    _Filter(device, group.text(row, OPTIONS, _NAME), handle, program)
                     for row, (handle, program) in enumerate(rows)
                 ]
     return result
@@ -270,9 +272,9 @@ def _keys(rules: Rules) -> Keys:
 
 
 def _rules(keys: Keys, values: Keys, devices: Sequence[int]) -> Rules:
-    """What a map says of these devices."""
-    here = np.isin(keys["device"], list(devices))
-    keys, values = keys[here], values[here]
+    """Return a map's rules for these devices."""
+    wanted = np.isin(keys["device"], list(devices))
+    keys, values = keys[wanted], values[wanted]
     mac = np.zeros((len(keys), 8), np.uint8)
     mac[:, 2:] = keys["mac"]
     return Rules(
@@ -280,9 +282,3 @@ def _rules(keys: Keys, values: Keys, devices: Sequence[int]) -> Rules:
         mac.view(">u8").ravel().astype(np.int64),
         *(values[name].astype(np.int64) for name in ("vni", "remote", "action", "handle", "cookie")),
     )
-
-
-def _in_order(parts: list[Rules]) -> Rules:
-    columns = [np.concatenate([getattr(each, spec.name) for each in parts]) for spec in fields(Rules)]
-    rules = Rules(*columns)
-    return rules.take(np.lexsort((rules.mac, rules.device)))

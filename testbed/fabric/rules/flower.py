@@ -1,13 +1,12 @@
-"""Tunnel rules as tc flower rules: tunnel_key and a redirection to the way out, as adapters can take them
-over.
+"""Keep tunnel rules as tc flower rules (tunnel_key and a redirection), which adapters can take over.
 
-For: kernels with cls_flower, act_tunnel_key and act_mirred. Not for: those without (bpf.py). Implements
-port.Applier. Both actions are shared by their index: one tunnel_key for each VNI and VTEP, which the first
-rule brings along and the last takes away, and one mirred for the host. The owner's mark is the cookie of
-tunnel_key. A rule's handle here is tc's with the preference above it, which tells it from every other's.
+For: kernels with cls_flower, act_tunnel_key and act_mirred. Not for: other kernels (bpf.py). Source:
+tc-flower(8), tc-tunnel_key(8), tc-mirred(8). Implements port.Applier.
 
-One message is encoded by pyroute2's classes; the rest are its copies with other columns
-(docs/decisions/0021).
+Both actions are shared by their index. There is one tunnel_key for every VNI and VTEP, which comes with its
+first rule and goes with its last, and one mirred for the host. The owner's mark is the cookie of tunnel_key.
+A rule's handle is tc's handle with the preference above it, which makes it unique. pyroute2's classes encode
+one message; the others are copies of it with other columns (docs/decisions/0021).
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from control.reconciler.model import NO_RULES, Rules, Whole
+from control.reconciler.model import Rules, Whole
 from control.reconciler.ports import Add, Cause, Delete, Reason, RuleChange
+from testbed.fabric.model import VXLAN_PORT
 from testbed.fabric.netlink import (
     ACK,
     FIRST_HEADER_WORD,
@@ -48,7 +48,6 @@ from testbed.fabric.rules.ingress import (
     OPTIONS,
     TC_HEADER,
     TC_WORDS,
-    VXLAN_PORT,
     ensure_clsact,
     ensure_way_out,
     filters,
@@ -60,11 +59,11 @@ _PREFERENCE = 0x7462
 _ALL_PROTOCOLS = 0x0300
 _PLACE = (_PREFERENCE << 16) | _ALL_PROTOCOLS
 _FIRST_REDIRECTION = 0x7400_0000
-"""Index of mirred: the way out's ifindex is added. Everyone's redirections to it are the same."""
+"""Lowest index of mirred; the way out's ifindex is added. All owners share the redirection to it."""
 
 _HANDLE_BITS = 32
 _AT_ONCE = 256
-"""Messages of one send: some 60 KiB, less than a socket's smallest buffer."""
+"""Most messages of one send: about 60 KiB, less than a socket's smallest buffer."""
 
 _HANDLE_WORD, _DEVICE_WORD, _PLACE_WORD = 2, 1, 4
 _MAC, _FLAGS = (OPTIONS, 4), (OPTIONS, 22)
@@ -76,19 +75,19 @@ _COOKIE = (*_FIRST, _ACT_COOKIE)
 INSIDE: dict[Path, Inside] = dict.fromkeys(
     ((OPTIONS,), (OPTIONS, 3), _FIRST, _SECOND, _TUNNEL, _REDIRECT), Inside.ATTRIBUTES
 )
-"""Attributes of a filter that have attributes."""
+"""Attributes of a filter that contain attributes."""
 
 _COOKIE_BYTES = 8
 _NO_OWNER = -1
-"""Of a rule without a cookie, or with one of a length that none of ours has."""
+"""Owner of a rule without a cookie, or with a cookie of another length than ours."""
 
 _CLONE_NEWNET = 0x4000_0000
 
 
 class FlowerRules:
-    """The rules of one owner on these representors (ifindex), and a view of everyone else's.
+    """The rules of one owner on these representors (ifindex), and a view of all other owners'.
 
-    local: this host's VTEP address, a whole number. Raises BackendError where the kernel refuses.
+    local: this host's VTEP address (IPv4 as an integer). Raises BackendError if the kernel refuses.
     """
 
     def __init__(self, owner: int, devices: Sequence[int], local: int) -> None:
@@ -105,12 +104,12 @@ class FlowerRules:
 
     @staticmethod
     def works() -> bool:
-        """Whether this kernel takes such a rule: tried in a namespace that is gone with the trial."""
-        found: list[bool] = []
-        trial = threading.Thread(target=lambda: found.append(_trial()))
+        """Return whether this kernel takes such a rule, tried in a namespace that ends with the trial."""
+        results: list[bool] = []
+        trial = threading.Thread(target=lambda: results.append(_trial()))
         trial.start()
         trial.join()
-        return found == [True]
+        return results == [True]
 
     @property
     def ports(self) -> frozenset[int]:
@@ -118,8 +117,7 @@ class FlowerRules:
         return frozenset({self._netlink.port})
 
     def measures(self) -> dict[str, int]:
-        """Rules that an adapter has taken over (in_hw), and those that only it carries out (skip_sw), as of
-        the last reading."""
+        """Return the numbers of rules in an adapter (in_hw), and only there (skip_sw), as last read."""
         in_hardware, hardware_only = self._counts
         return {"in_hw": in_hardware, "skip_sw": hardware_only}
 
@@ -129,8 +127,8 @@ class FlowerRules:
 
     def read(self) -> FoundRules:
         """See `port.Applier`."""
-        found, self._counts = _read(self._netlink, self._devices)
-        return found
+        installed, self._counts = _read(self._netlink, self._devices)
+        return installed
 
     def carry_out(self, change: RuleChange) -> Refused | None:
         """See `port.Applier`."""
@@ -141,10 +139,10 @@ class FlowerRules:
             else:
                 handles = rules.handle if rules.handle.all() else self._handles(rules)
                 if isinstance(change, Delete):
-                    # Handle 0 would be every rule of the preference.
-                    there = np.flatnonzero(handles)
-                    refused = self._send(_removals(rules.take(there), handles[there]), 0)
-                    refused = [(int(there[row]), number) for row, number in refused if number != errno.ENOENT]
+                    # Handle 0 would mean all rules of the preference.
+                    rows = np.flatnonzero(handles)
+                    refused = self._send(_removals(rules.take(rows), handles[rows]), 0)
+                    refused = [(int(rows[row]), number) for row, number in refused if number != errno.ENOENT]
                 else:
                     refused = self._send(self._written(rules, handles), CREATE)
         except OSError as error:
@@ -155,7 +153,7 @@ class FlowerRules:
         return Refused(np.array([row for row, _ in refused], np.int64), name_of(refused[0][1]), full)
 
     def _send(self, requests: Words, flags: int) -> list[tuple[int, int]]:
-        """requests: uint32[n, words], one message each. (row, errno) of those that were refused."""
+        """Send uint32[n, words], one message per row. Return (row, errno) of the refused ones."""
         refused: list[tuple[int, int]] = []
         for first in range(0, len(requests), _AT_ONCE):
             part = requests[first : first + _AT_ONCE]
@@ -168,7 +166,7 @@ class FlowerRules:
         return refused
 
     def _written(self, rules: Rules, handles: Whole) -> Words:
-        """A message for each rule."""
+        """Return a message for every rule."""
         words, place = self._template
         requests = np.tile(words, (len(rules.mac), 1))
         network = requests.view(words.dtype.newbyteorder(">"))
@@ -182,68 +180,58 @@ class FlowerRules:
         return requests
 
     def _handles(self, rules: Rules) -> Whole:
-        """Those of our rules for the same devices and addresses, 0 where there is none."""
-        found = self.read().rules
-        found = found.take(found.cookie == self._owner)
-        rows = zip(found.device.tolist(), found.mac.tolist(), found.handle.tolist(), strict=True)
-        known = {(device, mac): handle for device, mac, handle in rows}
-        wanted = zip(rules.device.tolist(), rules.mac.tolist(), strict=True)
-        return np.array([known.get(each, 0) for each in wanted], np.int64)
+        """Return the handles of our rules for the same devices and addresses; 0 if there is none."""
+        installed = self.read().rules
+        return installed.take(installed.cookie == self._owner).handles_for(rules)
 
 
 def installed(netlink: Socket, devices: Sequence[int]) -> Rules:
-    """Everyone's rules on these devices, for a reader who has none. Raises OSError."""
+    """Return all owners' rules on these devices, for a reader without rules. Raises OSError."""
     return _read(netlink, devices)[0].rules
 
 
 def _read(netlink: Socket, devices: Sequence[int]) -> tuple[FoundRules, tuple[int, int]]:
-    """The rules, and how many of them are in an adapter, and only there."""
-    parts = [NO_RULES]
+    """Return the rules, and how many of them are in an adapter, and how many only there."""
+    parts = []
     interrupted = in_parts = False
     in_hardware = hardware_only = 0
     for device in devices:
-        found = filters(netlink, device)
-        interrupted |= found.interrupted
-        in_parts |= found.parts > 1
-        for each in alike(found, TC_WORDS, INSIDE):
-            if (rules := rules_of(each)) is not None:
+        messages = filters(netlink, device)
+        interrupted |= messages.interrupted
+        in_parts |= messages.parts > 1
+        for group in alike(messages, TC_WORDS, INSIDE):
+            if (rules := rules_of(group)) is not None:
                 parts.append(rules)
-                flags = each.word(*_FLAGS)
+                flags = group.word(*_FLAGS)
                 in_hardware += int(((flags & IN_HW) != 0).sum())
                 hardware_only += int(((flags & SKIP_SW) != 0).sum())
-    rules = Rules(*(np.concatenate(column) for column in zip(*map(_columns, parts), strict=True)))
-    rules = rules.take(np.lexsort((rules.mac, rules.device)))
-    return FoundRules(rules, interrupted, in_parts), (in_hardware, hardware_only)
+    return FoundRules(Rules.joined(parts), interrupted, in_parts), (in_hardware, hardware_only)
 
 
-def rules_of(each: Alike) -> Rules | None:
-    """Whoever's tunnel rules, of messages with one layout; None where they are no such rules."""
-    if any(path not in each for path in (_MAC, _ACTION, _REMOTE, _VNI, (*_REDIRECT, 2))):
+def rules_of(group: Alike) -> Rules | None:
+    """Return the tunnel rules of all owners in messages with one layout; None if they are no such rules."""
+    if any(path not in group for path in (_MAC, _ACTION, _REMOTE, _VNI, (*_REDIRECT, 2))):
         return None
-    kinds = each.text(0, KIND), each.text(0, *_FIRST, _ACT_KIND), each.text(0, *_SECOND, _ACT_KIND)
+    kinds = group.text(0, KIND), group.text(0, *_FIRST, _ACT_KIND), group.text(0, *_SECOND, _ACT_KIND)
     if kinds != ("flower", "tunnel_key", "mirred"):
         return None
-    if each.size_bytes(*_COOKIE) == _COOKIE_BYTES:
-        cookie = (each.network_word(*_COOKIE) << 32) | each.network_word(*_COOKIE, at=1)
+    if group.size_bytes(*_COOKIE) == _COOKIE_BYTES:
+        cookie = (group.network_word(*_COOKIE) << 32) | group.network_word(*_COOKIE, at=1)
     else:
-        cookie = np.full(each.count, _NO_OWNER, np.int64)
+        cookie = np.full(group.count, _NO_OWNER, np.int64)
     return Rules(
-        device=each.header(_DEVICE_WORD),
-        mac=each.mac(*_MAC),
-        vni=each.network_word(*_VNI),
-        remote=each.network_word(*_REMOTE),
-        action=each.word(*_ACTION),
-        handle=((each.header(_PLACE_WORD) >> 16) << _HANDLE_BITS) | each.header(_HANDLE_WORD),
+        device=group.header(_DEVICE_WORD),
+        mac=group.mac(*_MAC),
+        vni=group.network_word(*_VNI),
+        remote=group.network_word(*_REMOTE),
+        action=group.word(*_ACTION),
+        handle=((group.header(_PLACE_WORD) >> 16) << _HANDLE_BITS) | group.header(_HANDLE_WORD),
         cookie=cookie,
     )
 
 
-def _columns(rules: Rules) -> tuple[Whole, ...]:
-    return tuple(getattr(rules, name) for name in Rules.__slots__)
-
-
 def _template(owner: int, local: int, way_out: int) -> tuple[Words, dict[Path, int]]:
-    """A message, and at which words its columns are."""
+    """Return a message, and the words in which its columns are."""
     message = filter_message()
     message["parent"], message["info"] = INGRESS, _PLACE
     message["header"]["type"] = NEW_FILTER
@@ -268,7 +256,7 @@ def _template(owner: int, local: int, way_out: int) -> tuple[Words, dict[Path, i
 
 
 def _removals(rules: Rules, handles: Whole) -> Words:
-    """A message for each rule. handles: with the preference above."""
+    """Return a message for every rule. handles: tc's, with the preference above."""
     body = TC_HEADER.pack(0, 0, 0, INGRESS, _ALL_PROTOCOLS) + attribute(KIND, b"flower\0")
     message = HEADER.pack(HEADER.size + len(body), DELETE_FILTER, 0, 0, 0) + body
     requests: NDArray[np.uint32] = np.tile(np.frombuffer(message, np.uint32), (len(handles), 1))
@@ -279,16 +267,16 @@ def _removals(rules: Rules, handles: Whole) -> Words:
 
 
 def _trial() -> bool:
-    """Puts a rule on the loopback device of a new namespace, which this thread alone is in."""
+    """Return whether a rule can be put on the loopback device of a new namespace of this thread."""
     if ctypes.CDLL(None).unshare(_CLONE_NEWNET):
-        return False  # who may not make a namespace may not make a rule
-    loopback, one = 1, np.ones(1, np.int64)
+        return False  # a process that may not make a namespace may not make a rule
+    loopback, ones = 1, np.ones(1, np.int64)
     try:
         rules = FlowerRules(1, [loopback], 0x7F00_0001)
     except BackendError:
         return False
     try:
-        row = Rules(loopback * one, one, one, one, one, 0 * one, one)
-        return rules.carry_out(Add(1, row, one.astype(np.uint8), Cause(Reason.STARTED, 0.0))) is None
+        row = Rules(loopback * ones, ones, ones, ones, ones, 0 * ones, ones)
+        return rules.carry_out(Add(1, row, ones.astype(np.uint8), Cause(Reason.STARTED, 0.0))) is None
     finally:
         rules.close()

@@ -1,10 +1,10 @@
-"""Netlink's words for flower rules: a match on Ethernet, tunnel_key's and mirred's actions, as pyroute2
-classes.
+"""pyroute2 classes for flower rules: a match on Ethernet, and the actions tunnel_key and mirred.
 
-For: encoding and decoding one message, field by field, where pyroute2 has no classes (0.9 knows neither
-cls_flower nor act_tunnel_key). Not for: thousands of rules (flower.py makes one message by these classes and
-copies it). Names are pyroute2's way: the kernel's own. Attributes that are not listed are decoded as raw
-data. Sources: linux/pkt_cls.h, linux/tc_act/tc_tunnel_key.h, linux/tc_act/tc_mirred.h.
+For: encoding and decoding one message field by field, because pyroute2 0.9 knows neither cls_flower nor
+act_tunnel_key.
+Not for: thousands of rules (flower.py makes one message with these classes and copies it). Source:
+linux/pkt_cls.h, linux/tc_act/tc_tunnel_key.h, linux/tc_act/tc_mirred.h. Names are the kernel's, as is usual
+in pyroute2. Attributes that are not listed are decoded as raw data.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class action(nla):  # type: ignore[misc]  # noqa: N801
 
     @staticmethod
     def by_kind(self: nla, *_: Any, **__: Any) -> type[nla]:  # as pyroute2 calls it
-        """The class of the options."""
+        """Return the class of the options."""
         known: type[nla] = _ACTIONS.get(self.get_attr("TCA_ACT_KIND"), nla.hex)
         return known
 
@@ -114,7 +114,7 @@ class flower(nla):  # type: ignore[misc]  # noqa: N801
     )
 
     class actions(nla):  # type: ignore[misc]  # noqa: N801
-        """In the order in which they are done."""
+        """The filter's actions, in the order of execution."""
 
         nla_flags = NLA_F_NESTED
         nla_map = tuple(
@@ -146,9 +146,11 @@ class filter_message(nlmsg):  # type: ignore[misc]  # noqa: N801
 
 @dataclass(frozen=True, slots=True)
 class Tunnelling:
-    """One rule in words: frames for `mac` go to `remote` (dotted) in `vni`, from `local`, by the device
-    `way_out`. action, redirection: indices of the two shared actions; cookie: the owner's mark, at most 16
-    bytes."""
+    """One rule: frames for `mac` go from `local` to `remote` (dotted IPv4) in `vni`, over `way_out`.
+
+    port: UDP port of the tunnel; way_out: ifindex; action, redirection: indices of the two shared actions;
+    cookie: the owner's mark, at most 16 bytes.
+    """
 
     mac: str
     vni: int
@@ -161,7 +163,7 @@ class Tunnelling:
     cookie: bytes
 
     def options(self) -> dict[str, Any]:
-        """The rule as `flower` encodes it."""
+        """Return the rule in the form that `flower` encodes."""
         tunnel = {"index": self.action, "action": TC_ACT_PIPE, "t_action": TUNNEL_KEY_SET}
         redirect = {
             "index": self.redirection,

@@ -1,8 +1,9 @@
-"""What an agent asks of whoever puts tunnel rules into the kernel.
+"""The port between an agent and the code that puts tunnel rules into the kernel.
 
-For: agent.py, over bpf.py and flower.py. Not for: when and why (control.reconciler). Both make rules on the
-ingress of representors that send a frame with a rule's destination MAC address to its VTEP; a frame without a
-rule goes on to the bridge. What a rule's columns mean stands in control.reconciler.model.
+For: agent.py, implemented by bpf.py and flower.py. Not for: deciding when and why (control.reconciler).
+Source: our design. Both implementations make rules on the ingress of representors that send a frame with a
+rule's destination MAC address to its VTEP. A frame without a rule goes to the bridge.
+control.reconciler.model describes a rule's columns.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ from control.reconciler.ports import RuleChange
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """rows: int64[k], positions of the change's rules that are not in force. why: the system's word for the
-    first; full: the kernel takes no more rules."""
+    """The kernel refused a part of a change.
+
+    rows: positions of the change's rules that are not in force, int64[k]; why: the system's error for the
+    first; full: the kernel takes no more rules.
+    """
 
     rows: Whole
     why: str
@@ -26,8 +30,11 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class FoundRules:
-    """All rules on the representors, whoever's. interrupted: the kernel says that they changed meanwhile;
-    in_parts: they came in several datagrams, so that a change between two may have hidden one."""
+    """All owners' rules on the representors.
+
+    interrupted: they changed meanwhile, as the kernel says; in_parts: they came in several datagrams, so that
+    a change between two of them may have hidden a rule.
+    """
 
     rules: Rules
     interrupted: bool = False
@@ -35,25 +42,25 @@ class FoundRules:
 
 
 class Applier(Protocol):
-    """Carries out changes of rules; what it installed stays when it is closed or its process is killed."""
+    """Carry out rule changes. Installed rules stay when the applier is closed or its process is killed."""
 
     @property
     def ports(self) -> frozenset[int]:
-        """Netlink ports that its requests come from."""
+        """Netlink ports from which its requests come."""
         ...
 
     def read(self) -> FoundRules:
-        """The rules now. Raises OSError or BackendError with the kernel's reason."""
+        """Return the present rules. Raises OSError or BackendError with the kernel's reason."""
         ...
 
     def carry_out(self, change: RuleChange) -> Refused | None:
-        """Makes the change, in the order of its rows; None: all of it is in force."""
+        """Make the change in the order of its rows. Returns None if all of it is in force."""
         ...
 
     def measures(self) -> dict[str, int]:
-        """What it counts, by name; for reports."""
+        """Return its counts by name, for reports."""
         ...
 
     def close(self) -> None:
-        """Lets go of sockets and maps. Idempotent."""
+        """Close sockets and maps. Idempotent."""
         ...

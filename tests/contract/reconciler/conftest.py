@@ -17,7 +17,7 @@ from tests.contract.reconciler.reconciler_linux import LinuxBpf, LinuxFlower, na
 from twinbed import BackendError
 
 BACKENDS = {"linux-bpf": (LinuxBpf, 0.1), "linux-flower": (LinuxFlower, 0.3)}
-"""Each with its pace: flower is tried under emulation."""
+"""Class and pace of every backend. flower is tested under emulation, so it is slower."""
 
 
 _REAL = (pytest.mark.root, pytest.mark.slow)
@@ -28,7 +28,7 @@ CANNOT = {
         "test_a_kernel_that_takes_fewer_is_asked_for_one_more_at_a_time",
     ): "tc's flower has no limit of its own; an adapter's would come as ENOSPC",
 }
-"""(backend, case) → why that backend cannot do it."""
+"""(backend, case) → why the backend cannot do it."""
 
 
 @pytest.fixture(
@@ -54,7 +54,7 @@ def kernel(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 @cache
 def _missing(backend: str) -> str:
-    """What this machine lacks for a backend."""
+    """Return what this machine lacks for a backend; empty if nothing."""
     if backend == "linux-flower":
         lacks = "this kernel has no cls_flower or no act_tunnel_key; see make test-vm"
         return "" if FlowerRules.works() else lacks
@@ -67,7 +67,7 @@ def _missing(backend: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _declared_here(request: pytest.FixtureRequest) -> None:
-    """What a backend is declared not to do must fail there."""
+    """Mark cases that a backend cannot do, as CANNOT says, as expected failures."""
     callspec = getattr(request.node, "callspec", None)
     name = None if callspec is None else callspec.params.get("kernel")
     reason = CANNOT.get((name, request.node.originalname))

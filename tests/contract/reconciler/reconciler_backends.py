@@ -1,8 +1,8 @@
 """The backends of the reconciler's contract: a kernel whose tables a case writes, and an agent in front of
 it.
 
-A case speaks of addresses 1, 2, … and hosts 1, 2, …; a backend knows what they are. The twin is one; real
-kernels are in reconciler_linux.py. What one cannot do is declared in CANNOT (conftest.py).
+A case uses addresses 1, 2, … and hosts 1, 2, …; a backend translates them. The twin is one backend; real
+kernels are in reconciler_linux.py. What a backend cannot do is declared in CANNOT (conftest.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def gateway(uplink: int) -> int:
 
 
 class Backend(Protocol):
-    """dumps: asked for by the agent so far; rule_changes: that it asked for."""
+    """What a case may do. dumps, rule_changes: numbers that the agent has requested so far."""
 
     dumps: int
     rule_changes: int
@@ -58,47 +58,49 @@ class Backend(Protocol):
     def crash(self) -> None: ...
 
     def learn(self, address: int, host: int) -> None:
-        """Routing installs the entry, in place of another host's."""
+        """Routing installs the entry in place of another host's."""
 
     def withdraw(self, address: int, host: int) -> None: ...
 
-    def route(self, host: int, *, there: bool = True) -> None: ...
+    def route(self, host: int, *, present: bool = True) -> None: ...
 
     def uplink(self, uplink: int, *, alive: bool) -> None:
-        """The gateway at one of UPLINKS does or does not answer."""
+        """The gateway at one of UPLINKS answers or does not."""
 
-    def local(self, address: int, *, there: bool = True) -> None:
+    def local(self, address: int, *, present: bool = True) -> None:
         """The address is seen at the representor of this host."""
 
     def strangers_rule(self, address: int, host: int) -> None:
-        """Somebody else installs a rule."""
+        """Another program installs a rule."""
 
     def lose_our_rule(self, address: int) -> None:
-        """Somebody else removes a rule of ours."""
+        """Another program removes a rule of ours."""
 
     def take_only(self, rules: int) -> None:
-        """From now on the kernel refuses more rules than that."""
+        """The kernel refuses more than this number of rules from now on."""
 
     def lose_messages(self, lost: bool) -> None:
-        """From now on no notification arrives, or all do."""
+        """Lose all notifications from now on, or none."""
 
     def rules(self) -> dict[int, int]:
-        """address → host of our rules."""
+        """Return address → host of our rules."""
 
     def handles(self) -> dict[int, int]:
-        """address → the kernel's handle of our rules."""
+        """Return address → the kernel's handle of our rules."""
 
     def strangers(self) -> set[Row]:
-        """Rules that are not ours, as they are."""
+        """Return the rules that are not ours."""
 
     def until(self, condition: Callable[[], bool], within_s: float) -> float:
-        """Lets time pass until the condition holds: seconds it took. Fails the case after within_s."""
+        """Let time pass until the condition holds. Returns the time it took, s; fails the case after
+        within_s.
+        """
 
     def pass_time(self, seconds: float) -> None: ...
 
 
 class Twin:
-    """In virtual time."""
+    """The twin, in virtual time."""
 
     def __init__(self, netlink: Netlink = QUIET, *, seed: int = 1) -> None:
         self.env = simpy.Environment()
@@ -131,15 +133,15 @@ class Twin:
         self.also_at(address, host)
 
     def also_at(self, address: int, host: int) -> None:
-        """A duplicate: the entry, whatever others there are."""
+        """Install the entry beside others of the same address."""
         self.tables.put(Table.EVPN_FDB, mac(address), vtep(host), VNI, TUNNEL)
 
     def withdraw(self, address: int, host: int) -> None:
         self.tables.remove(Table.EVPN_FDB, mac(address), VNI, vtep(host))
 
-    def route(self, host: int, *, there: bool = True) -> None:
+    def route(self, host: int, *, present: bool = True) -> None:
         for link in UPLINKS:
-            if there:
+            if present:
                 self.tables.put(Table.ROUTES, vtep(host), 32, gateway(link), link)
             else:
                 self.tables.remove(Table.ROUTES, vtep(host), 32, gateway(link), link)
@@ -147,8 +149,8 @@ class Twin:
     def uplink(self, uplink: int, *, alive: bool) -> None:
         self.tables.put(Table.NEIGHBOURS, gateway(uplink), mac(900 + uplink), uplink, int(alive))
 
-    def local(self, address: int, *, there: bool = True) -> None:
-        if there:
+    def local(self, address: int, *, present: bool = True) -> None:
+        if present:
             self.tables.put(Table.BRIDGE_FDB, mac(address), REPRESENTOR, 0, 0)
         else:
             self.tables.remove(Table.BRIDGE_FDB, mac(address), 0)
@@ -166,7 +168,7 @@ class Twin:
         self.host.netlink = replace(self.host.netlink, loss=1.0 if lost else 0.0)
 
     def entries(self) -> list[Row]:
-        """mac, remote, vni, ifindex of the VXLAN forwarding entries."""
+        """Return mac, remote, vni and ifindex of the VXLAN forwarding entries."""
         dump = self.tables.dump(Table.EVPN_FDB)
         return list(zip(*(getattr(dump, name).tolist() for name in dump.__slots__), strict=True))
 

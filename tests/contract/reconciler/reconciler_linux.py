@@ -1,6 +1,6 @@
-"""A real kernel as a backend of the reconciler's contract: a namespace of its own, an agent in this process.
+"""A real kernel as a backend of the reconciler's contract: its own namespace, and an agent in this process.
 
-A case's seconds are `pace` real ones, and what is waited for may come late: timings decide nothing here.
+One second of a case is `pace` real seconds. Events may come late, so timings decide nothing here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pyroute2.netlink.exceptions import NetlinkError
 from control.reconciler.model import Rules
 from control.reconciler.ports import Add, Cause, Delete, Dump, Event, Instruction, Reason, RuleController
 from testbed.fabric.agent import Agent
+from testbed.fabric.devices import NTF_MASTER, NUD_NOARP
 from testbed.fabric.links import in_namespace
 from testbed.fabric.rules.bpf import ROOM, BpfRules
 from testbed.fabric.rules.flower import FlowerRules
@@ -41,7 +42,7 @@ HERE = (10 << 24) | 0xFFFF00
 """This host's VTEP address."""
 
 LATE_S = 8.0
-"""What is waited for may come so much later than in a case's own time; less than a case's long timeout."""
+"""Additional time to wait for an event, s; less than a case's long timeout."""
 
 _BRIDGE = 20
 _SETUP = f"""
@@ -66,7 +67,7 @@ def colons(address: int) -> str:
 
 @contextmanager
 def namespace() -> Iterator[None]:
-    """A host with a tunnel, a representor and uplinks, numbered as in the twin; this thread is in it."""
+    """Enter a namespace with a tunnel, a representor and uplinks, numbered as in the twin."""
     name = f"tb-contract{os.getpid()}-h0"
     lines = _SETUP.format(here=dotted(HERE)).splitlines()
     for link in UPLINKS:
@@ -86,7 +87,7 @@ def namespace() -> Iterator[None]:
 
 
 class Linux:
-    """To be used in `namespace`. pace: real seconds to one of a case."""
+    """A real kernel, used inside `namespace`. pace: real seconds per second of a case."""
 
     def __init__(self, pace: float) -> None:
         self.pace = pace
@@ -127,7 +128,7 @@ class Linux:
     def crash(self) -> None:
         if self._agent is not None:
             self._agent.close()
-            # As a successor finds what the dead one left.
+            # A successor opens what the dead agent left.
             self._ours = self.applier(OWNER)
         self._agent = None
 
@@ -166,10 +167,10 @@ class Linux:
         with suppress(NetlinkError):
             self._ip.fdb(command, ifindex=TUNNEL, lladdr=colons(mac(address)), dst=dotted(vtep(host)))
 
-    def route(self, host: int, *, there: bool = True) -> None:
+    def route(self, host: int, *, present: bool = True) -> None:
         hops = [{"gateway": dotted(gateway(link)), "oif": link, "flags": ["onlink"]} for link in UPLINKS]
-        command = "replace" if there else "del"
-        self._ip.route(command, dst=f"{dotted(vtep(host))}/32", multipath=hops if there else None)
+        command = "replace" if present else "del"
+        self._ip.route(command, dst=f"{dotted(vtep(host))}/32", multipath=hops if present else None)
 
     def uplink(self, uplink: int, *, alive: bool) -> None:
         self._ip.neigh(
@@ -180,13 +181,13 @@ class Linux:
             state="permanent" if alive else "failed",
         )
 
-    def local(self, address: int, *, there: bool = True) -> None:
+    def local(self, address: int, *, present: bool = True) -> None:
         self._ip.fdb(
-            "add" if there else "del",
+            "add" if present else "del",
             ifindex=REPRESENTOR,
             lladdr=colons(mac(address)),
-            flags=_NTF_MASTER,
-            state=_NUD_NOARP,
+            flags=NTF_MASTER,
+            state=NUD_NOARP,
         )
 
     # --- rules ---------------------------------------------------------------------------------------
@@ -236,7 +237,7 @@ class LinuxFlower(Linux):
         return FlowerRules(owner, [REPRESENTOR], HERE)
 
     def strangers_rule(self, address: int, host: int) -> None:
-        # Of another program, so at a preference of its own: one preference takes an address once.
+        # Another program's rule needs another preference, because one preference takes an address only once.
         words = (
             f"filter add dev vf0 ingress protocol all pref 9 flower dst_mac {colons(mac(address))} action "
             f"tunnel_key set src_ip {dotted(HERE)} dst_ip {dotted(vtep(host))} id {VNI} dst_port 4789 pipe "
@@ -248,7 +249,6 @@ class LinuxFlower(Linux):
         raise BackendError(f"flower: no kernel stops at {rules} rules")
 
 
-_NTF_MASTER, _NUD_NOARP = 0x04, 0x40
 _WHY = np.array([Reason.NEW_ENTRY], np.uint8)
 _CAUSE = Cause(Reason.NEW_ENTRY, 0.0)
 

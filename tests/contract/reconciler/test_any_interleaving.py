@@ -1,7 +1,8 @@
 """Any interleaving of changes, lost, doubled and late messages, failed rule changes, crashes and restarts.
 
-At every step: others' rules are as they were, no right rule is deleted, and in step the rules lead where the
-last dump showed. And whatever happened, within the timeout of the last change rules and tables agree.
+At every step: other owners' rules are unchanged, no right rule is deleted, and when the reconciler is in
+step, the rules lead where the last dump showed. Within the timeout after the last change, rules and tables
+agree.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from tests.contract.reconciler.reconciler_backends import (
 )
 
 TIMEOUT_S, DUMP_AND_RULES_S = 1.0, 0.1
-"""The promise, and what a few dumps and rules take on top of it."""
+"""The promised time, and the additional time for a few dumps and rules, s."""
 
 pytestmark = pytest.mark.slow
 
@@ -44,8 +45,8 @@ failures = st.sampled_from([0.0, 0.3, 1.0])
 
 
 def places(state: ForwardingState, *, with_route: bool) -> dict[int, set[int]]:
-    """mac → VTEPs that its entries name, of those that are not on this host."""
-    here = set(state.bridge.mac.tolist())
+    """Return mac → VTEPs in its entries, without addresses on this host."""
+    local = set(state.bridge.mac.tolist())
     dead = {
         link
         for link, usable in zip(
@@ -60,7 +61,7 @@ def places(state: ForwardingState, *, with_route: bool) -> dict[int, set[int]]:
     }
     named: dict[int, set[int]] = {}
     for address, remote in zip(state.evpn.mac.tolist(), state.evpn.remote.tolist(), strict=True):
-        if address not in here and (remote in routed or not with_route):
+        if address not in local and (remote in routed or not with_route):
             named.setdefault(address, set()).add(remote)
     return named
 
@@ -68,7 +69,7 @@ def places(state: ForwardingState, *, with_route: bool) -> dict[int, set[int]]:
 class AnyInterleaving(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 1000), loss=shares, failure=failures)
     def a_host(self, seed, loss, failure):
-        # Slow dumps and rules, so that things happen in their midst.
+        # Dumps and rules are slow, so that things happen meanwhile.
         slow = replace(
             QUIET, buffer_messages=3, dump_s=5e-3, dump_entry_s=1e-3, rule_s=2e-3, overtaken_s=0.05
         )
@@ -98,17 +99,17 @@ class AnyInterleaving(RuleBasedStateMachine):
     def withdraw(self, address, host):
         self.kernel.withdraw(address, host)
 
-    @rule(host=hosts, there=st.booleans())
-    def route(self, host, there):
-        self.kernel.route(host, there=there)
+    @rule(host=hosts, present=st.booleans())
+    def route(self, host, present):
+        self.kernel.route(host, present=present)
 
     @rule(uplink=st.sampled_from(UPLINKS), alive=st.booleans())
     def uplink(self, uplink, alive):
         self.kernel.uplink(uplink, alive=alive)
 
-    @rule(address=addresses, there=st.booleans())
-    def local(self, address, there):
-        self.kernel.local(address, there=there)
+    @rule(address=addresses, present=st.booleans())
+    def local(self, address, present):
+        self.kernel.local(address, present=present)
 
     @rule(address=addresses, host=hosts)
     def a_stranger_adds(self, address, host):
@@ -122,7 +123,7 @@ class AnyInterleaving(RuleBasedStateMachine):
 
     @rule(address=addresses, host=hosts)
     def a_second_rule_of_ours(self, address, host):
-        """As a predecessor may have left one."""
+        """A predecessor may have left a second rule."""
         self.tampered = True
         self.kernel.tables.add_rule((REPRESENTOR, mac(address), VNI, vtep(host), 7000 + host, 0, OWNER))
 
@@ -154,7 +155,7 @@ class AnyInterleaving(RuleBasedStateMachine):
     @precondition(lambda self: self.reconciler is not None)
     @rule()
     def settle(self):
-        """No message arrives any more, and rule changes succeed: the timeout alone must do."""
+        """Lose all messages and let rule changes succeed, so that the timeout alone must suffice."""
         self.trouble(1.0, 0.0, 0.0, 0.0)
         self.kernel.pass_time(TIMEOUT_S + DUMP_AND_RULES_S)
         state = ForwardingState(
@@ -174,13 +175,13 @@ class AnyInterleaving(RuleBasedStateMachine):
     # --- what must hold ------------------------------------------------------------------------------
 
     def ours(self) -> dict[int, int]:
-        """mac → VTEP; there must be one rule for each unless somebody put a second one there."""
+        """Return mac → VTEP. There must be one rule per address unless a second was added from outside."""
         rows = [row for row in self.kernel.tables.rules() if row[6] == OWNER]
         assert self.tampered or len(rows) == len({row[1] for row in rows})
         return {row[1]: row[3] for row in rows}
 
     def look(self, event, instructions):
-        """Called at each event, before the instructions are carried out."""
+        """Check the instructions for an event before they are carried out."""
         if isinstance(event, Dumped):
             self.shown, self.tampered, self.interrupted = event.state, False, bool(event.incomplete)
         for instruction in instructions:

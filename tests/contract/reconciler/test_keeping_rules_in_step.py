@@ -1,7 +1,7 @@
-"""What a reconciler and a backend do together, whatever the backend is made of.
+"""What a reconciler and any backend do together.
 
-A message is acted upon well before the timeout; what no message told, within it. SOON_S is what a kernel and
-an agent may take for a dump and some rules.
+A change is followed well before the timeout if its message arrived, and within the timeout otherwise. SOON_S
+is the time that a kernel and an agent may take for a dump and some rules.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Make = Callable[..., Reconciler]
 
 
 def learned(kernel: Backend, addresses: int, hosts: int = 3) -> dict[int, int]:
-    """That many addresses behind hosts that have routes."""
+    """Make entries for this number of addresses, behind hosts that have routes."""
     places = {address: 1 + address % hosts for address in range(1, addresses + 1)}
     for host in range(1, hosts + 1):
         kernel.route(host)
@@ -92,7 +92,7 @@ def test_a_failover_changes_no_rule(kernel: Backend, reconciler: Make) -> None:
 
     kernel.uplink(2, alive=False)
     kernel.pass_time(SOON_S)
-    kernel.route(1, there=False)
+    kernel.route(1, present=False)
     kernel.pass_time(2 * TIMEOUT_S)
     kernel.route(1)
     kernel.uplink(2, alive=True)

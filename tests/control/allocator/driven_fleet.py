@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from control.allocator.model import Application, Decision, Join, OomEvents, PeriodStats
+from control.allocator.model import Application, Decision, Join, PeriodStats
 from control.allocator.ports import Allocator
+from tests.control.allocator.fleets import join, oom
 
 Demand = Callable[[float], tuple[float, int]]
 """Seconds → (cores, bytes) that a container would use."""
@@ -38,8 +39,7 @@ class DrivenFleet:
         self.bytes: dict[int, int] = {}
         self.restarts: list[tuple[float, int]] = []
         self.decisions: list[tuple[float, Decision]] = []
-        join = self._join(apps, peaks)
-        self.ids = self._admit(apps, allocator.start(applications, join))
+        self.ids = self._admit(apps, allocator.start(applications, self._join(apps, peaks)))
 
     def join(self, apps: list[int], peaks: tuple[list[float], list[int]] | None = None) -> list[int]:
         ids = self._admit(apps, self.allocator.on_join(self._join(apps, peaks)))
@@ -47,10 +47,10 @@ class DrivenFleet:
         return ids
 
     def leave(self, ids: list[int]) -> None:
-        for one in ids:
+        for container in ids:
             for table in (self.app, self.cores, self.bytes):
-                table.pop(one)
-            self.ids.remove(one)
+                table.pop(container)
+            self.ids.remove(container)
         self.carry_out(self.allocator.on_leave(np.array(ids, np.int64)))
 
     def period(self, usage: Mapping[int, tuple[float, int]]) -> Decision:
@@ -65,23 +65,23 @@ class DrivenFleet:
         decisions = []
         for group in range(groups):
             self.at_s = start_s + self.period_s * (group + 1) / groups
-            together = {one: usage[one] for one in self.ids[group::groups] if one in usage}
+            together = {id_: usage[id_] for id_ in self.ids[group::groups] if id_ in usage}
             decisions.append(self.report(together))
         return decisions
 
     def report(self, usage: Mapping[int, tuple[float, int]]) -> Decision:
         """A period of these containers that ends now."""
         ids = list(usage)
-        quota = np.array([self.cores.get(one, 1.0) for one in ids])
-        used = np.minimum([usage[one][0] for one in ids], quota)
+        quota = np.array([self.cores.get(id_, 1.0) for id_ in ids])
+        used = np.minimum([usage[id_][0] for id_ in ids], quota)
         decision = self.allocator.on_period(
             PeriodStats(
                 ids=np.array(ids, np.int64),
                 quota_cores=quota,
                 unused_cores=quota - used,
-                throttled=np.array([usage[one][0] for one in ids]) > quota,
+                throttled=np.array([usage[id_][0] for id_ in ids]) > quota,
                 usage_cores=used.astype(np.float64),
-                memory_bytes=np.array([usage[one][1] for one in ids], np.int64),
+                memory_bytes=np.array([usage[id_][1] for id_ in ids], np.int64),
                 period_s=self.period_s,
                 at_s=self.at_s,
             )
@@ -96,42 +96,36 @@ class DrivenFleet:
             self.period(dict.fromkeys(self.ids, now))
 
     def oom(self, ids: list[int], needed_bytes: int = 4096) -> Decision:
-        event = OomEvents(np.array(ids, np.int64), np.full(len(ids), needed_bytes, np.int64), self.at_s)
-        decision = self.allocator.on_oom(event)
+        decision = self.allocator.on_oom(oom(ids, [needed_bytes] * len(ids), self.at_s))
         self.carry_out(decision)
         return decision
 
     def carry_out(self, decision: Decision) -> None:
         self.decisions.append((self.at_s, decision))
-        for one, cores in zip(decision.cpu.ids.tolist(), decision.cpu.quota_cores.tolist(), strict=True):
-            assert one in self.app, "a limit for a container that is not there"
-            self.cores[one] = cores
-        for one, size in zip(decision.memory.ids.tolist(), decision.memory.limit_bytes.tolist(), strict=True):
-            assert one in self.app, "a limit for a container that is not there"
-            self.bytes[one] = size
-        for one in decision.restart.tolist():
-            assert one in self.app, "a restart of a container that is not there"
-            self.restarts.append((self.at_s, one))
+        for id_, cores in zip(decision.cpu.ids.tolist(), decision.cpu.quota_cores.tolist(), strict=True):
+            assert id_ in self.app, "a limit for a container that is not there"
+            self.cores[id_] = cores
+        for id_, size in zip(decision.memory.ids.tolist(), decision.memory.limit_bytes.tolist(), strict=True):
+            assert id_ in self.app, "a limit for a container that is not there"
+            self.bytes[id_] = size
+        for id_ in decision.restart.tolist():
+            assert id_ in self.app, "a restart of a container that is not there"
+            self.restarts.append((self.at_s, id_))
         self.check()
 
     def check(self) -> None:
         least = 0.001 / self.period_s
-        for one, cores in self.cores.items():
-            assert least - 1e-12 <= cores <= self.host_cores, (one, cores)
-            assert self.bytes[one] >= 4096
+        for id_, cores in self.cores.items():
+            assert least - 1e-12 <= cores <= self.host_cores, (id_, cores)
+            assert self.bytes[id_] >= 4096
         for index, application in enumerate(self.applications):
-            members = [one for one in self.app if self.app[one] == index]
-            total = sum(self.cores[one] for one in members)
+            members = [id_ for id_ in self.app if self.app[id_] == index]
+            total = sum(self.cores[id_] for id_ in members)
             assert total <= application.cpu_limit_cores * (1 + 1e-9), (index, total)
-            assert sum(self.bytes[one] for one in members) <= application.memory_limit_bytes
+            assert sum(self.bytes[id_] for id_ in members) <= application.memory_limit_bytes
 
     def _join(self, apps: list[int], peaks: tuple[list[float], list[int]] | None) -> Join:
-        return Join(
-            app=np.array(apps, np.int64),
-            host_cores=np.full(len(apps), self.host_cores),
-            peak_cores=None if peaks is None else np.array(peaks[0], np.float64),
-            peak_bytes=None if peaks is None else np.array(peaks[1], np.int64),
-        )
+        return join(apps, self.host_cores, *(peaks or ()))
 
     def _admit(self, apps: list[int], decision: Decision) -> list[int]:
         count = len(apps)

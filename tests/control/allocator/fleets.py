@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from control.allocator.model import Application, Ids, Join, OomEvents, PeriodStats, Shrunk
+from control.allocator.histogram import Buckets
+from control.allocator.model import Application, Ids, Join, OomEvents, PeriodStats, ServiceStats, Shrunk
 
 MIB = 1 << 20
 PERIOD_S = 0.1
-LEAST_CORES = 0.01
-"""1 ms per 100 ms."""
+LEAST_CORES = 0.01  # 1 ms per 100 ms
 
 
 def application(cores: float = 10.0, memory_bytes: int = 1000 * MIB, name: str = "shop") -> Application:
@@ -52,8 +52,16 @@ def period(
     )
 
 
-def oom(ids: Ids | Sequence[int], needed: Sequence[int]) -> OomEvents:
-    return OomEvents(np.array(ids, np.int64), np.array(needed, np.int64), 0.0)
+def oom(ids: Ids | Sequence[int], needed: Sequence[int], at_s: float = 0.0) -> OomEvents:
+    return OomEvents(np.array(ids, np.int64), np.array(needed, np.int64), at_s)
+
+
+def served(rate: Sequence[float], latency: Sequence[float], at_s: float = 60.0) -> ServiceStats:
+    return ServiceStats(np.array(rate, np.float64), np.array(latency, np.float64), at_s)
+
+
+def bucket_end(buckets: Buckets, value: float) -> float:
+    return float(buckets.ends[buckets.find(np.array([value]))[0]])
 
 
 def shrunk(apps: Sequence[int], ids: Ids | Sequence[int] = (), limits: Sequence[int] = ()) -> Shrunk:

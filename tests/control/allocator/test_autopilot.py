@@ -8,29 +8,19 @@ from hypothesis import strategies as st
 from control.allocator import make
 from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.autopilot_ml import Ensemble, EnsembleRecommender
-from control.allocator.autopilot_window import (
-    Average,
-    Peak,
-    Percentile,
-    SlidingMax,
-    WindowRecommender,
-)
+from control.allocator.autopilot_window import Average, Peak, Percentile, SlidingMax, WindowRecommender
 from control.allocator.histogram import Buckets, exponential
 from control.allocator.model import Application, Join, Reason
 from control.allocator.roster import Roster
 from tests.control.allocator.driven_fleet import DrivenFleet
+from tests.control.allocator.fleets import MIB, bucket_end
 from twinbed import ScenarioError
 
-MIB = 1 << 20
 CPU = exponential(0.01, 1.05, 1000.0)
 MEMORY = exponential(1e6, 1.05, 1e12)
 SHOP = Application("shop", 16.0, 16 << 30)
 FIRST = np.array([0])
 BOTH = pytest.mark.parametrize("recommender", ["ml", "moving_window"])
-
-
-def bucket_end(buckets, value):
-    return float(buckets.ends[buckets.find(np.array([value]))[0]])
 
 
 def one_slot():
@@ -207,9 +197,9 @@ def test_a_constant_load_converges_to_its_bucket_plus_the_smallest_margin(recomm
         peaks=([4.0], [1 << 30]), recommender=recommender, update_interval_s=10.0, margin=0.1, hold_s=0.0
     )
     fleet.run(31, lambda _: (1.3, 200 * MIB))
-    (one,) = fleet.ids
-    assert fleet.cores[one] == pytest.approx(bucket_end(CPU, 1.3) * 1.1)
-    assert fleet.bytes[one] == pytest.approx(bucket_end(MEMORY, 200 * MIB) * 1.1, abs=4096)
+    (container,) = fleet.ids
+    assert fleet.cores[container] == pytest.approx(bucket_end(CPU, 1.3) * 1.1)
+    assert fleet.bytes[container] == pytest.approx(bucket_end(MEMORY, 200 * MIB) * 1.1, abs=4096)
     changes = [d for _, d in fleet.decisions if not d.empty]
     assert len(changes) == 2  # the initial limits, and one update: then nothing moves
     assert changes[1].cpu.reason.tolist() == [Reason.RECOMMENDED]
@@ -319,56 +309,3 @@ def test_a_reused_slot_starts_without_its_predecessors_history(recommender):
 def test_a_wrong_setting_is_named(parameters, message):
     with pytest.raises(ScenarioError, match=message):
         make("autopilot", parameters)
-
-
-EAGER = {"sample_interval_s": 0.2, "update_interval_s": 0.4}
-
-
-@BOTH
-@settings(max_examples=30, deadline=None)
-@given(data=st.data(), seed=st.integers(0, 2**32))
-def test_promises_hold_whatever_comes_and_goes(recommender, data, seed):
-    random = np.random.default_rng(seed)
-    applications = [Application("a", 3.0, 2 << 30), Application("b", 40.0, 300 * MIB)]
-    allocator = Autopilot(AutopilotSettings(recommender=recommender, **EAGER))
-    period_s = data.draw(st.sampled_from([0.05, 0.1, 0.2]))
-    fleet = DrivenFleet(allocator, applications, random.integers(0, 2, 5).tolist(), period_s=period_s)
-    ghosts: list[int] = []
-    for step in data.draw(st.lists(st.sampled_from(["run", "run", "oom", "join", "leave"]), max_size=15)):
-        some = [one for one in fleet.ids if random.random() < 0.6]
-        if step == "run":
-            for _ in range(5):
-                seen = some + ghosts
-                fleet.period({one: (random.gamma(0.5, 3.0), int(random.gamma(0.5, 2e8))) for one in seen})
-        elif step == "oom":
-            fleet.oom(some + ghosts)
-        elif step == "join":
-            fleet.join(random.integers(0, 2, 2).tolist())
-        else:
-            ghosts += some[:2]
-            fleet.leave(some[:2])
-    assert fleet.restarts == []
-
-
-@pytest.mark.slow
-@BOTH
-@settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**32))
-def test_the_containers_order_does_not_matter(recommender, seed):
-    random = np.random.default_rng(seed)
-    order = random.permutation(6)
-    scale, app = random.gamma(1.0, 1.0, 6), random.integers(0, 2, 6)
-    applications = [Application("a", 5.0, 2 << 30), Application("b", 9.0, 4 << 30)]
-    results = []
-    for places in (np.arange(6), order):
-        allocator = Autopilot(AutopilotSettings(recommender=recommender, **EAGER))
-        fleet = DrivenFleet(allocator, applications, app[places].tolist())
-        for t in range(60):
-            usage = {
-                one: (scale[place] * (t % 7), int(3e8 * scale[place]))
-                for one, place in zip(fleet.ids, places, strict=True)
-            }
-            fleet.period(dict(reversed(usage.items())) if places is order else usage)
-        by_place = {place: one for one, place in zip(fleet.ids, places, strict=True)}
-        results.append([(fleet.cores[by_place[p]], fleet.bytes[by_place[p]]) for p in range(6)])
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-9)

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 
 from control.allocator import make
 from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
-from control.allocator.model import Application, PeriodStats, Reason, ServiceStats
+from control.allocator.model import Application, PeriodStats, Reason
 from control.allocator.ports import ServiceAware
 from tests.control.allocator.driven_fleet import DrivenFleet
-from tests.control.allocator.fleets import MIB, application, join, oom, shrunk
+from tests.control.allocator.fleets import MIB, application, join, oom, served, shrunk
 from twinbed import ScenarioError
 
 SHOP = Application("shop", 16.0, 16 << 30)
@@ -23,10 +21,6 @@ def driven(containers=1, *, application=SHOP, peaks=None, **parameters):
 
 def usage(fleet, cores, memory=100 * MIB):
     return dict.fromkeys(fleet.ids, (cores, memory))
-
-
-def served(rate, latency, at_s=60.0):
-    return ServiceStats(np.array(rate, np.float64), np.array(latency, np.float64), at_s)
 
 
 def test_profiled_containers_start_at_their_peak_with_half_as_much_memory_again():
@@ -91,7 +85,7 @@ def test_lost_reports_put_a_containers_decision_off_and_nobody_elses():
     fleet = driven(2, peaks=([1.0, 1.0], [MIB, MIB]))
     first, second = fleet.ids
     for row in range(10):
-        fleet.period({one: (0.2, MIB) for one in fleet.ids if one == first or row % 2})
+        fleet.period({id_: (0.2, MIB) for id_ in fleet.ids if id_ == first or row % 2})
     assert fleet.cores == {first: 0.5, second: 1.0}
     for _ in range(5):
         fleet.period(usage(fleet, 0.2))
@@ -118,7 +112,7 @@ def test_busy_and_idle_containers_hold_targets_of_their_own_once_they_are_told_a
     before = dict(fleet.cores)
     # One period in ten throttled: 0.1 ≤ 3 · 0.3 for the busy one, above 3 · 0 for the idle ones.
     for row in range(10):
-        fleet.period({one: (9.0, MIB) if row == 0 else now for one, now in steady.items()})
+        fleet.period({id_: (9.0, MIB) if row == 0 else now for id_, now in steady.items()})
     assert fleet.cores[busy] == before[busy]
     assert fleet.cores[idle] == pytest.approx(before[idle] * 1.1)
 
@@ -153,11 +147,11 @@ def test_the_tower_is_told_the_mean_allocation_of_each_application():
     quota = {first: 2.0, second: 1.0, third: 4.0}
     for row in range(4):
         # The third is heard of in every other period only, and its quota doubles half way.
-        there = [one for one in fleet.ids if one != third or row % 2]
+        there = [id_ for id_ in fleet.ids if id_ != third or row % 2]
         allocator.on_period(
             PeriodStats(
                 np.array(there),
-                np.array([quota[one] * (2 if one == third and row > 1 else 1) for one in there]),
+                np.array([quota[id_] * (2 if id_ == third and row > 1 else 1) for id_ in there]),
                 np.zeros(len(there)),
                 np.zeros(len(there), np.bool_),
                 np.ones(len(there)),
@@ -187,68 +181,10 @@ def test_a_setting_out_of_range_is_named(parameters, message):
 def test_a_shorter_period_lifts_quotas_below_the_kernels_new_minimum():
     allocator = Autothrottle(AutothrottleSettings())
     ids = allocator.start([application()], join([0, 0], peak_cores=[0.0, 1.0], peak_bytes=[MIB, MIB])).cpu.ids
-    one = np.ones(2)
+    ones = np.ones(2)
     decision = allocator.on_period(
-        PeriodStats(ids, one, one, one > 2, one * 0.0, np.ones(2, np.int64), 0.01, 0.01)
+        PeriodStats(ids, ones, ones, ones > 2, ones * 0.0, np.ones(2, np.int64), 0.01, 0.01)
     )
     # 1 ms of 10 ms
     assert dict(zip(decision.cpu.ids.tolist(), decision.cpu.quota_cores.tolist(), strict=True)) == {0: 0.1}
     assert allocator.on_oom(oom(ids, [1, 1])).empty
-
-
-EAGER = {"window": 3, "history": 6, "tower_interval_s": 1.0, "slo_p99_s": 0.1}
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), seed=st.integers(0, 2**32))
-def test_promises_hold_whatever_comes_and_goes(data, seed):
-    random = np.random.default_rng(seed)
-    applications = [Application("a", 3.0, 2 << 30), Application("b", 40.0, 300 * MIB)]
-    allocator = Autothrottle(AutothrottleSettings(**EAGER))
-    fleet = DrivenFleet(allocator, applications, random.integers(0, 2, 5).tolist())
-    ghosts: list[int] = []
-    steps = ["run", "run", "groups", "serve", "oom", "join", "leave"]
-    for step in data.draw(st.lists(st.sampled_from(steps), max_size=20)):
-        some = [one for one in fleet.ids if random.random() < 0.6]
-        demand = {one: (random.gamma(0.5, 3.0), int(random.gamma(0.5, 2e8))) for one in some + ghosts}
-        if step == "run":
-            for _ in range(5):
-                fleet.period(demand)
-        elif step == "groups":
-            fleet.staggered(demand, 3)
-        elif step == "serve":
-            fleet.carry_out(allocator.on_service(served(random.gamma(1, 50, 2), random.gamma(1, 0.1, 2))))
-        elif step == "oom":
-            fleet.oom(some + ghosts)
-        elif step == "join":
-            fleet.join(random.integers(0, 2, 2).tolist())
-        else:
-            ghosts += some[:2]
-            fleet.leave(some[:2])
-    assert fleet.restarts == []
-
-
-@pytest.mark.slow
-@settings(max_examples=25, deadline=None)
-@given(seed=st.integers(0, 2**32))
-@example(seed=1031)  # all of Ω in every interval, but for the last bit
-def test_the_containers_order_does_not_matter(seed):
-    random = np.random.default_rng(seed)
-    order = random.permutation(6)
-    scale, app = random.gamma(1.0, 1.0, 6), random.integers(0, 2, 6)
-    applications = [Application("a", 5.0, 2 << 30), Application("b", 9.0, 4 << 30)]
-    results = []
-    for places in (np.arange(6), order):
-        allocator = Autothrottle(AutothrottleSettings(**EAGER))
-        fleet = DrivenFleet(allocator, applications, app[places].tolist())
-        for t in range(60):
-            demand = {
-                one: (scale[place] * (t % 7), int(3e8 * scale[place]))
-                for one, place in zip(fleet.ids, places, strict=True)
-            }
-            fleet.period(dict(reversed(demand.items())) if places is order else demand)
-            if t % 10 == 9:
-                allocator.on_service(served([20.0, 50.0], [0.05, 0.2], fleet.at_s))
-        by_place = {place: one for one, place in zip(fleet.ids, places, strict=True)}
-        results.append([fleet.cores[by_place[p]] for p in range(6)])
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-9, atol=0)

@@ -49,29 +49,29 @@ def test_the_first_pair_is_the_nearest_on_the_ladder(target, step):
 
 
 def test_the_first_interval_teaches_nothing_because_nothing_was_chosen_for_it():
-    one = tower()
-    one.learn(100.0, 5.0, 3.0)
-    assert one.targets == (0.06, 0.06)
+    bandit = tower()
+    bandit.learn(100.0, 5.0, 3.0)
+    assert bandit.targets == (0.06, 0.06)
 
 
 def test_an_interval_without_requests_teaches_nothing():
-    one = tower()
+    bandit = tower()
     for _ in range(10):
-        one.learn(0.0, nan, 3.0)
-    assert one.targets == (0.06, 0.06)
+        bandit.learn(0.0, nan, 3.0)
+    assert bandit.targets == (0.06, 0.06)
 
 
 def test_what_is_tried_is_a_neighbour_of_what_was_tried_before():
-    one = tower(exploration=1.0)
+    bandit = tower(exploration=1.0)
     rng = np.random.default_rng(5)
-    seen = {one.targets}
+    seen = {bandit.targets}
     for _ in range(60):
-        one.learn(100.0, 0.1 + 0.2 * rng.random(), 3.0 + rng.random())
-        places = [LADDER.index(target) for target in one.targets]
+        bandit.learn(100.0, 0.1 + 0.2 * rng.random(), 3.0 + rng.random())
+        places = [LADDER.index(target) for target in bandit.targets]
         assert any(
             sum(abs(a - LADDER.index(b)) for a, b in zip(places, old, strict=True)) <= 1 for old in seen
         )
-        seen.add(one.targets)
+        seen.add(bandit.targets)
     assert len(seen) > 10
 
 
@@ -82,12 +82,12 @@ def respond(targets):
 
 
 def test_it_finds_a_pair_that_meets_the_slo_and_is_cheaper_than_the_first():
-    one = tower(busy=0.0, idle=0.0)
+    bandit = tower(busy=0.0, idle=0.0)
     chosen = []
     for _ in range(240):
-        latency, cores = respond(one.targets)
-        one.learn(100.0, latency, cores)
-        chosen.append(one.targets)
+        latency, cores = respond(bandit.targets)
+        bandit.learn(100.0, latency, cores)
+        chosen.append(bandit.targets)
     # Met up to busy + 0.4 · idle = 0.15. In the last hour nearly all are met, at well below the first's 10.
     met = [respond(targets)[0] <= SLO_S for targets in chosen[-60:]]
     cores = [respond(targets)[1] for targets in chosen[-60:]]
@@ -96,43 +96,43 @@ def test_it_finds_a_pair_that_meets_the_slo_and_is_cheaper_than_the_first():
 
 
 def test_a_violated_slo_leads_to_less_throttling():
-    one = tower(busy=0.30, idle=0.30)
+    bandit = tower(busy=0.30, idle=0.30)
     for _ in range(60):
-        latency, cores = respond(one.targets)
-        one.learn(100.0, latency, cores)
-    assert respond(one.targets)[0] <= SLO_S
+        latency, cores = respond(bandit.targets)
+        bandit.learn(100.0, latency, cores)
+    assert respond(bandit.targets)[0] <= SLO_S
 
 
 def test_a_minute_in_which_nobody_was_answered_costs_most_and_leads_to_less_throttling():
-    one = tower()
-    one.learn(100.0, 0.1, 5.0)
-    one.learn(100.0, nan, 5.0)
-    assert costs(one._samples, SLO_S).tolist() == [3.0]
-    assert sum(one.targets) < 0.12
+    bandit = tower()
+    bandit.learn(100.0, 0.1, 5.0)
+    bandit.learn(100.0, nan, 5.0)
+    assert costs(bandit._samples, SLO_S).tolist() == [3.0]
+    assert sum(bandit.targets) < 0.12
 
 
 def test_without_exploration_the_best_of_what_was_tried_stays():
-    one = tower(exploration=0.0)
+    bandit = tower(exploration=0.0)
     for _ in range(20):
-        one.learn(100.0, 0.1, 5.0)
-    assert one.targets == (0.06, 0.06)
+        bandit.learn(100.0, 0.1, 5.0)
+    assert bandit.targets == (0.06, 0.06)
 
 
 def test_what_was_learnt_at_another_rate_counts_for_less():
     """At 100/s the SLO holds everywhere, at 1000/s only without throttling."""
-    one = tower(busy=0.0, idle=0.0)
+    bandit = tower(busy=0.0, idle=0.0)
     for step in range(400):
         rate = 100.0 if step // 20 % 2 == 0 else 1000.0
-        busy, idle = one.targets
+        busy, idle = bandit.targets
         latency = 0.1 if rate == 100.0 else 0.1 + 5.0 * (busy + idle)
-        one.learn(rate, latency, 10.0 - 10.0 * busy - 10.0 * idle)
-    sums = {rate: sum(targets_after(one, rate)) for rate in (100.0, 1000.0)}
+        bandit.learn(rate, latency, 10.0 - 10.0 * busy - 10.0 * idle)
+    sums = {rate: sum(targets_after(bandit, rate)) for rate in (100.0, 1000.0)}
     assert sums[1000.0] <= 0.04
     assert sums[100.0] > sums[1000.0]
 
 
-def targets_after(one, rate):
-    pair = one._choose(log(rate))
+def targets_after(bandit, rate):
+    pair = bandit._choose(log(rate))
     return LADDER[pair.busy], LADDER[pair.idle]
 
 
@@ -140,10 +140,10 @@ def test_the_same_story_leads_to_the_same_targets():
     stories = []
     for _ in range(2):
         rng = np.random.default_rng(7)
-        one, seen = tower(), []
+        bandit, seen = tower(), []
         for _ in range(50):
-            one.learn(rng.uniform(10, 500), rng.uniform(0.05, 0.4), rng.uniform(2, 9))
-            seen.append(one.targets)
+            bandit.learn(rng.uniform(10, 500), rng.uniform(0.05, 0.4), rng.uniform(2, 9))
+            seen.append(bandit.targets)
         stories.append(seen)
     assert stories[0] == stories[1]
 

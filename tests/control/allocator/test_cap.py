@@ -177,7 +177,7 @@ def test_no_sequence_of_changes_and_joins_exceeds_the_limits(data):
 def test_sharing_does_not_depend_on_the_order_of_requests(seed):
     random = np.random.default_rng(seed)
     wanted, order = random.gamma(0.5, 3.0, 8), random.permutation(8)
-    one, other = fleet(8), fleet(8)
-    one.cpu.change(np.arange(8), wanted)
+    first, other = fleet(8), fleet(8)
+    first.cpu.change(np.arange(8), wanted)
     other.cpu.change(order, wanted[order])
-    np.testing.assert_allclose(one.cpu.values, other.cpu.values, rtol=1e-12)
+    np.testing.assert_allclose(first.cpu.values, other.cpu.values, rtol=1e-12)

@@ -1,4 +1,4 @@
-"""Escra's promises, kept whatever comes in whatever order (SPEC.md §1)."""
+"""Escra's promises, kept whatever comes in whatever order (ICDCS 2022)."""
 
 from collections import deque
 
@@ -189,18 +189,18 @@ TestFleet.settings = settings(max_examples=120, stateful_step_count=25, deadline
 def test_the_order_of_telemetry_does_not_change_any_decision(seed, containers, apps):
     rng = np.random.default_rng(seed)
     fleet = join(rng.integers(0, apps, containers).tolist(), rng.choice(HOSTS, containers).tolist())
-    one, other = Escra(EscraSettings()), Escra(EscraSettings())
+    first, other = Escra(EscraSettings()), Escra(EscraSettings())
     specs = [application(cores=containers * 0.7, name=f"a{i}") for i in range(apps)]
-    ids = one.start(specs, fleet).cpu.ids
+    ids = first.start(specs, fleet).cpu.ids
     other.start(specs, fleet)
     for _ in range(8):
-        quota = one.cpu.allocated_cores
+        quota = first.cpu.allocated_cores
         unused = quota * rng.random(containers) * (rng.random(containers) < 0.5)
         throttled = rng.random(containers) < 0.4
         order = rng.permutation(containers)
         decisions = [
             escra.on_period(period(ids[o], quota[o], unused[o], throttled[o]))
-            for escra, o in ((one, np.arange(containers)), (other, order))
+            for escra, o in ((first, np.arange(containers)), (other, order))
         ]
         assert by_id(decisions[0]) == by_id(decisions[1])
 
@@ -234,7 +234,7 @@ def test_the_order_of_memory_events_does_not_change_any_decision(seed):
 
 
 def by_the_book(quota, unused, throttled, past, allocated, omega, host):
-    """SPEC.md §1 for one container at a time, in plain Python; returns the quotas decided (None: none)."""
+    """Escra's CPU rule (ICDCS 2022) for one container at a time; returns the quotas decided (None: none)."""
     pool = omega - sum(allocated)
     wanted = []
     for q, left, th, window in zip(quota, unused, throttled, past, strict=True):
@@ -335,8 +335,8 @@ def test_telemetry_that_is_no_number_is_refused_however_many_report(monkeypatch,
     monkeypatch.setattr(escra_cpu, "FEW", few)
     escra = Escra(EscraSettings())
     ids = escra.start([application()], join([0] * 4)).cpu.ids
-    one, nobody = np.ones(2), np.zeros(2, np.bool_)
-    escra.on_period(period(ids[:2], one, one * wrong.get("unused", 0.0), nobody))
+    ones, nobody = np.ones(2), np.zeros(2, np.bool_)
+    escra.on_period(period(ids[:2], ones, ones * wrong.get("unused", 0.0), nobody))
     # An unused runtime that is none shows in the next period's mean.
     with pytest.raises(InvariantError, match="not a number"):
-        escra.on_period(period(ids[:2], one * wrong.get("quota", 1.0), one * 0.9, nobody))
+        escra.on_period(period(ids[:2], ones * wrong.get("quota", 1.0), ones * 0.9, nobody))

@@ -5,7 +5,7 @@ import pytest
 
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import PAGE_BYTES, Reason
-from control.allocator.reclaim import shrink
+from control.allocator.ports import shrink
 from tests.control.allocator.fleets import MIB, application, join, oom, shrunk
 from twinbed import ScenarioError
 

@@ -28,14 +28,14 @@ def test_every_reason_has_words_and_fits_a_byte(reason):
 
 
 def test_a_decision_is_empty_until_any_part_is_not():
-    one = np.array([0], np.int64)
+    first = np.array([0], np.int64)
     why = np.array([Reason.UNUSED], np.uint8)
     assert NOTHING.empty
-    assert not Decision(cpu=CpuLimits(one, np.array([1.0]), why)).empty
-    assert not Decision(memory=MemoryLimits(one, one, why)).empty
-    assert not Decision(restart=one).empty
-    assert not Decision(kill=one).empty
-    assert not Decision(reclaim=one).empty
+    assert not Decision(cpu=CpuLimits(first, np.array([1.0]), why)).empty
+    assert not Decision(memory=MemoryLimits(first, first, why)).empty
+    assert not Decision(restart=first).empty
+    assert not Decision(kill=first).empty
+    assert not Decision(reclaim=first).empty
 
 
 def test_the_shared_empty_parts_cannot_be_written_to():

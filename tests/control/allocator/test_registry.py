@@ -27,9 +27,9 @@ def test_the_policies_of_the_comparison_are_there():
     ("name", "parameters", "message"),
     [
         ("esca", {}, "no policy 'esca'; close: escra"),
-        ("firm", {}, "no policy 'firm'; there is escra"),
+        ("firm", {}, "no policy 'firm'; known: escra"),
         ("escra", {"upsilom": 1}, "policy 'escra' has no parameter 'upsilom'; close: upsilon"),
-        ("static", {"zzz": 1}, "has no parameter 'zzz'; there is factor"),
+        ("static", {"zzz": 1}, "has no parameter 'zzz'; known: factor"),
         ("static", {"factor": "much"}, "static.factor: 'much' is not a number"),
         ("static", {"factor": True}, "static.factor: True is not a number"),
         ("static", {"factor": None}, "static.factor: None is not a number"),

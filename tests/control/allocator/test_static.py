@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from control.allocator.model import PAGE_BYTES, Reason
-from control.allocator.static import Static, StaticSettings
+from control.allocator.static import NO_LIMIT_BYTES, Static, StaticSettings, Unlimited, UnlimitedSettings
 from tests.control.allocator.fleets import MIB, application, join, oom, period, shrunk
 from twinbed import ScenarioError
 
@@ -29,14 +29,15 @@ def test_quotas_stay_between_the_kernels_minimum_and_the_host():
     assert decision.memory.limit_bytes.tolist() == [PAGE_BYTES] * 2
 
 
-def test_nothing_is_decided_afterwards():
-    static = Static(StaticSettings())
-    ids = static.start([application()], profiled([1.0], [MIB])).cpu.ids
-    assert static.on_period(period(ids, [1.5], [1.4])).empty
-    assert static.on_oom(oom(ids, [1])).empty
-    assert static.on_reclaimed(shrunk([0])).empty
-    assert not static.traps_oom
-    assert static.reclaim is None
+@pytest.mark.parametrize("policy", [Static(StaticSettings()), Unlimited(UnlimitedSettings())])
+def test_nothing_is_decided_afterwards(policy):
+    ids = policy.start([application()], profiled([1.0], [MIB])).cpu.ids
+    assert policy.on_period(period(ids, [1.5], [1.4])).empty
+    assert policy.on_oom(oom(ids, [1])).empty
+    assert policy.on_reclaimed(shrunk([0])).empty
+    assert policy.on_leave(ids).empty
+    assert not policy.traps_oom
+    assert policy.reclaim is None
 
 
 @pytest.mark.parametrize(
@@ -77,3 +78,21 @@ def test_a_newcomer_needs_the_place_that_the_departed_left():
     assert decision.cpu.quota_cores.tolist() == [2.25]
     assert decision.cpu.reason.tolist() == [Reason.JOINED]
     assert decision.cpu.ids[0] not in first.cpu.ids
+
+
+def test_unlimited_gives_no_limits_whatever_the_applications_are():
+    decision = Unlimited(UnlimitedSettings()).start([application(0.001, 1)], join([0, 0]))
+    assert decision.cpu.quota_cores.tolist() == [np.inf, np.inf]
+    assert decision.memory.limit_bytes.tolist() == [2**63 - 1] * 2
+    assert set(decision.cpu.reason) == set(decision.memory.reason) == {Reason.INITIAL}
+
+
+def test_an_unlimited_newcomer_in_a_departed_ones_place_has_an_id_of_its_own():
+    policy = Unlimited(UnlimitedSettings())
+    ids = policy.start([application()], join([0, 0])).cpu.ids
+    policy.on_leave(ids[:1])
+    joined = policy.on_join(join([0]))
+    assert joined.cpu.ids[0] not in ids
+    assert joined.cpu.quota_cores.tolist() == [np.inf]
+    assert joined.memory.limit_bytes.tolist() == [NO_LIMIT_BYTES]
+    assert joined.cpu.reason.tolist() == [Reason.JOINED]

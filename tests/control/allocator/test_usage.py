@@ -45,22 +45,22 @@ def test_every_containers_sample_is_the_mean_of_its_own_periods(groups):
         nothing = np.zeros(len(who))
         memory = np.full(len(who), number, np.int64)
         samples.add(PeriodStats(ids[who], nothing, nothing, nothing > 0, cores, memory, PERIOD_S, at_s))
-        for one, now in zip(who, cores, strict=True):
-            used[one].append(now)
+        for slot, now in zip(who, cores, strict=True):
+            used[slot].append(now)
         if interval.over(at_s, PERIOD_S):
             slots, mean, peak = samples.take()
             taken += 1
             assert slots.tolist() == list(range(20))
-            assert mean == pytest.approx([np.mean(each) for each in used])
+            assert mean == pytest.approx([np.mean(values) for values in used])
             assert (peak > number - groups).all()
             # The first interval begins with the first report, before the others' first periods are whole.
-            assert all(len(each) == 10 or (taken == 1 and len(each) in (8, 9)) for each in used)
+            assert all(len(cores) == 10 or (taken == 1 and len(cores) in (8, 9)) for cores in used)
             used = [[] for _ in range(20)]
     assert taken == 6
 
 
 def spiky(rng, ids):
-    return {one: (rng.gamma(2.0, 0.2 + 0.05 * (one % 5)), int(300e6 + 2e8 * rng.random())) for one in ids}
+    return {id_: (rng.gamma(2.0, 0.2 + 0.05 * (id_ % 5)), int(300e6 + 2e8 * rng.random())) for id_ in ids}
 
 
 @pytest.mark.slow
@@ -101,12 +101,12 @@ def test_recommenders_decide_once_per_interval_and_as_if_all_had_reported_togeth
 def test_escra_moves_quotas_by_each_containers_own_window(groups):
     """Steady demand: whoever reports with whom, everyone ends with little unused and nobody throttled."""
     fleet = DrivenFleet(Escra(EscraSettings()), [SHOP], [0] * 20)
-    demand = {one: (0.2 + 0.1 * (at % 10), 100 * MIB) for at, one in enumerate(fleet.ids)}
+    demand = {id_: (0.2 + 0.1 * (at % 10), 100 * MIB) for at, id_ in enumerate(fleet.ids)}
     for _ in range(100):
         fleet.staggered(demand, groups)
-    for one, (cores, _) in demand.items():
-        assert 0.0 <= fleet.cores[one] - cores <= 0.2 + 1e-9
+    for id_, (cores, _) in demand.items():
+        assert 0.0 <= fleet.cores[id_] - cores <= 0.2 + 1e-9
     before = dict(fleet.cores)
     raised = fleet.staggered(dict.fromkeys(fleet.ids[::groups], (8.0, 100 * MIB)), groups)
     assert [len(decision.cpu.ids) > 0 for decision in raised] == [True] + [False] * (groups - 1)
-    assert all(fleet.cores[one] == before[one] for at, one in enumerate(fleet.ids) if at % groups)
+    assert all(fleet.cores[id_] == before[id_] for at, id_ in enumerate(fleet.ids) if at % groups)

@@ -1,4 +1,4 @@
-"""A BFD packet as one who only listens reads it: what a receiver must discard is not heard."""
+"""Parsing an overheard BFD packet: what a receiver must discard is ignored."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.fast_path.bfd import PORT, State, parse
+from control.fabric import BfdState
+from control.fast_path.bfd import PORT, parse
 
 SOURCE = 0xAC100000
 
 
 def packet(
     *,
-    state=State.UP,
+    state=BfdState.UP,
     multiplier=5,
     interval_us=50_000,
     ttl=255,
@@ -43,8 +44,8 @@ def packet(
 def test_a_packet_says_who_sent_it_and_when_its_silence_is_a_fault() -> None:
     control = parse(packet(options=b"\x01\x01\x01\x00"))
     assert control is not None
-    assert (control.source, control.state, control.multiplier) == (SOURCE, State.UP, 5)
-    assert control.interval_s == pytest.approx(0.05)
+    assert (control.source, control.state, control.timers.multiplier) == (SOURCE, BfdState.UP, 5)
+    assert control.timers.interval_s == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_what_a_receiver_discards_is_not_heard(wrong) -> None:
 
 
 def test_an_end_that_is_down_does_not_know_the_other_yet() -> None:
-    assert parse(packet(state=State.DOWN, yours=0)) is not None
+    assert parse(packet(state=BfdState.DOWN, yours=0)) is not None
 
 
 @given(st.binary(max_size=100))

@@ -1,4 +1,4 @@
-"""The fast path's decisions, event by event, and what must hold whatever happens."""
+"""The fast path's decisions, event by event, and the invariants that hold for any sequence of events."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.fast_path.bfd import Control, State
+from control.fabric import BfdState, BfdTimers
+from control.fast_path.bfd import Control
 from control.fast_path.fast_path import FastPath
 from control.fast_path.message import Report
 from control.fast_path.ports import (
@@ -34,67 +35,67 @@ MAIN = {THERE: BOTH, FAR: BOTH}
 SETTINGS = FastPathSettings(least_interval_s=0.05)
 
 
-def control(state=State.UP, interval_s=0.05) -> Control:
-    return Control(0, state, 5, interval_s)
+def control(state=BfdState.UP, interval_s=0.05) -> Control:
+    return Control(0, state, BfdTimers(interval_s, 5))
 
 
 def of(instructions, kind) -> list:
-    return [each for each in instructions if isinstance(each, kind)]
+    return [instruction for instruction in instructions if isinstance(instruction, kind)]
 
 
 def steered(instructions) -> dict[int, set[int]]:
-    return {each.host: set(each.uplinks) for each in of(instructions, Steer)}
+    return {instruction.host: set(instruction.uplinks) for instruction in of(instructions, Steer)}
 
 
 def at_work(main=MAIN) -> FastPath:
-    """Both uplinks were heard at 0 s: they are silent for the detection time at 0.25 s."""
-    made = FastPath(HERE, TORS, (THERE, FAR), SETTINGS)
-    made.handle(Started(0.0))
-    made.handle(Routes(0.0, main, {}))
+    """Return a fast path that heard both uplinks at 0 s; their detection time ends at 0.25 s."""
+    fast_path = FastPath(HERE, TORS, (THERE, FAR), SETTINGS)
+    fast_path.handle(Started(0.0))
+    fast_path.handle(Routes(0.0, main, {}))
     for uplink in (0, 1):
-        made.handle(Heard(0.0, uplink, control()))
-    return made
+        fast_path.handle(Heard(0.0, uplink, control()))
+    return fast_path
 
 
 def test_it_reads_the_routes_first() -> None:
-    made = FastPath(HERE, TORS, (THERE, FAR), SETTINGS)
-    assert of(made.handle(Started(0.0)), ReadRoutes) == [ReadRoutes(Reason.STARTED)]
+    fast_path = FastPath(HERE, TORS, (THERE, FAR), SETTINGS)
+    assert of(fast_path.handle(Started(0.0)), ReadRoutes) == [ReadRoutes(Reason.STARTED)]
 
 
 def test_silence_for_the_detection_time_takes_the_uplink_out_and_is_told() -> None:
-    made = at_work()
-    made.handle(Heard(0.2, 1, control()))
-    (timer,) = of(made.handle(TimerFired(0.2)), ArmTimer)
+    fast_path = at_work()
+    fast_path.handle(Heard(0.2, 1, control()))
+    (timer,) = of(fast_path.handle(TimerFired(0.2)), ArmTimer)
     # The last packet of uplink 0 came at 0 s: 5 × 50 ms.
     assert timer.at_s == pytest.approx(0.25)
-    out = made.handle(TimerFired(0.25))
+    out = fast_path.handle(TimerFired(0.25))
     assert steered(out) == {THERE: {1}, FAR: {1}}
     (tell,) = of(out, Tell)
     assert tell.report == Report(HERE, frozenset({10}), SETTINGS.lifetime_s)
     assert tell.reason is Reason.SILENT
-    # What is told is told over the uplinks that are left.
+    # The report is sent after the routes were changed, over the uplinks that are left.
     assert out.index(tell) > out.index(of(out, Steer)[-1])
 
 
 def test_a_packet_that_arrived_before_the_timer_counts() -> None:
-    made = at_work()
-    made.handle(Heard(0.249, 0, control()))
-    made.handle(Heard(0.249, 1, control()))
-    assert not of(made.handle(TimerFired(0.26)), Steer)
+    fast_path = at_work()
+    fast_path.handle(Heard(0.249, 0, control()))
+    fast_path.handle(Heard(0.249, 1, control()))
+    assert not of(fast_path.handle(TimerFired(0.26)), Steer)
 
 
 def test_the_slower_end_sets_the_detection_time() -> None:
-    made = at_work()
-    made.handle(Heard(0.1, 0, control(interval_s=1.0)))
-    made.handle(Heard(0.1, 1, control(interval_s=0.001)))
-    made.handle(TimerFired(0.34))
-    assert made.dead == set()
-    made.handle(TimerFired(0.36))
+    fast_path = at_work()
+    fast_path.handle(Heard(0.1, 0, control(interval_s=1.0)))
+    fast_path.handle(Heard(0.1, 1, control(interval_s=0.001)))
+    fast_path.handle(TimerFired(0.34))
+    assert fast_path.dead == set()
+    fast_path.handle(TimerFired(0.36))
     # 5 × our own least interval, not 5 × 1 ms.
-    assert made.dead == {1}
+    assert fast_path.dead == {1}
 
 
-@pytest.mark.parametrize("state", [State.DOWN, State.INIT])
+@pytest.mark.parametrize("state", [BfdState.DOWN, BfdState.INIT])
 def test_a_far_end_that_does_not_hear_us_says_so(state) -> None:
     out = at_work().handle(Heard(0.1, 0, control(state)))
     assert steered(out) == {THERE: {1}, FAR: {1}}
@@ -102,18 +103,18 @@ def test_a_far_end_that_does_not_hear_us_says_so(state) -> None:
 
 
 def test_an_end_that_is_shut_on_purpose_is_no_fault() -> None:
-    made = at_work()
-    assert not of(made.handle(Heard(0.1, 0, control(State.ADMIN_DOWN))), Steer)
-    made.handle(Heard(0.2, 1, control()))
-    assert not of(made.handle(TimerFired(0.3)), Steer)
+    fast_path = at_work()
+    assert not of(fast_path.handle(Heard(0.1, 0, control(BfdState.ADMIN_DOWN))), Steer)
+    fast_path.handle(Heard(0.2, 1, control()))
+    assert not of(fast_path.handle(TimerFired(0.3)), Steer)
 
 
 def test_a_session_that_never_was_up_cannot_fail() -> None:
-    made = FastPath(HERE, TORS, (THERE,), SETTINGS)
-    made.handle(Started(0.0))
-    made.handle(Routes(0.0, {THERE: BOTH}, {}))
-    made.handle(Heard(0.0, 0, control(State.DOWN)))
-    assert not of(made.handle(TimerFired(1.0)), Steer)
+    fast_path = FastPath(HERE, TORS, (THERE,), SETTINGS)
+    fast_path.handle(Started(0.0))
+    fast_path.handle(Routes(0.0, {THERE: BOTH}, {}))
+    fast_path.handle(Heard(0.0, 0, control(BfdState.DOWN)))
+    assert not of(fast_path.handle(TimerFired(1.0)), Steer)
 
 
 def test_a_lost_carrier_counts_at_once() -> None:
@@ -128,100 +129,100 @@ def test_a_report_turns_the_routes_to_its_sender_only() -> None:
 
 
 def test_the_last_next_hop_is_never_taken() -> None:
-    made = at_work()
-    made.handle(CarrierLost(0.01, 0))
-    out = made.handle(CarrierLost(0.02, 1))
+    fast_path = at_work()
+    fast_path.handle(CarrierLost(0.01, 0))
+    out = fast_path.handle(CarrierLost(0.02, 1))
     assert steered(out) == {}
-    assert {each.host for each in of(out, Release)} == {THERE, FAR}
+    assert {instruction.host for instruction in of(out, Release)} == {THERE, FAR}
     assert not of(at_work({THERE: frozenset({0})}).handle(CarrierLost(0.01, 0)), Steer)
 
 
 def test_two_faults_leave_what_neither_hit_or_nothing() -> None:
-    made = at_work()
-    made.handle(CarrierLost(0.01, 0))
-    # THERE is not to be reached by ToR 11 and we do not reach ToR 10: BGP's word.
-    out = made.handle(Told(0.02, Report(THERE, frozenset({11}), 3.0)))
-    assert [each.host for each in of(out, Release)] == [THERE]
+    fast_path = at_work()
+    fast_path.handle(CarrierLost(0.01, 0))
+    # THERE cannot be reached over ToR 11, and we do not reach ToR 10, so BGP's routes are used.
+    out = fast_path.handle(Told(0.02, Report(THERE, frozenset({11}), 3.0)))
+    assert [instruction.host for instruction in of(out, Release)] == [THERE]
 
 
 def test_it_is_over_when_bgp_does_without_the_dead_next_hop() -> None:
-    made = at_work()
-    made.handle(CarrierLost(0.01, 0))
-    out = made.handle(Routes(0.1, {THERE: frozenset({1}), FAR: BOTH}, made.steered))
+    fast_path = at_work()
+    fast_path.handle(CarrierLost(0.01, 0))
+    out = fast_path.handle(Routes(0.1, {THERE: frozenset({1}), FAR: BOTH}, fast_path.steered))
     assert of(out, Release) == [Release(THERE, Reason.CONFIRMED)]
-    assert made.steered == {FAR: {1}}
+    assert fast_path.steered == {FAR: {1}}
 
 
 def test_an_uplink_is_believed_when_its_session_has_been_up_for_a_while() -> None:
-    made = at_work()
-    made.handle(CarrierLost(0.01, 0))
-    assert not of(made.handle(Heard(1.0, 0, control())), Release)
-    out = made.handle(Heard(1.0 + SETTINGS.steady_s, 0, control()))
-    assert {each.reason for each in of(out, Release)} == {Reason.UP_AGAIN}
+    fast_path = at_work()
+    fast_path.handle(CarrierLost(0.01, 0))
+    assert not of(fast_path.handle(Heard(1.0, 0, control())), Release)
+    out = fast_path.handle(Heard(1.0 + SETTINGS.steady_s, 0, control()))
+    assert {instruction.reason for instruction in of(out, Release)} == {Reason.UP_AGAIN}
     assert of(out, Tell)[0].report.tors == set()
 
 
 def test_nothing_is_for_good() -> None:
-    made = at_work()
-    made.handle(CarrierLost(0.0, 0))
-    made.handle(Heard(9.9, 1, control()))
-    out = made.handle(TimerFired(SETTINGS.most_s))
-    assert {each.reason for each in of(out, Release)} == {Reason.OVER}
-    assert not of(made.handle(TimerFired(SETTINGS.most_s + 0.1)), Steer)
+    fast_path = at_work()
+    fast_path.handle(CarrierLost(0.0, 0))
+    fast_path.handle(Heard(9.9, 1, control()))
+    out = fast_path.handle(TimerFired(SETTINGS.most_s))
+    assert {instruction.reason for instruction in of(out, Release)} == {Reason.OVER}
+    assert not of(fast_path.handle(TimerFired(SETTINGS.most_s + 0.1)), Steer)
 
 
 def test_a_report_that_is_not_repeated_ends() -> None:
-    made = at_work()
-    made.handle(Told(0.1, Report(THERE, frozenset({11}), 3600.0)))
+    fast_path = at_work()
+    fast_path.handle(Told(0.1, Report(THERE, frozenset({11}), 3600.0)))
     for uplink in (0, 1):
-        made.handle(Heard(3.0, uplink, control()))
+        fast_path.handle(Heard(3.0, uplink, control()))
     # No longer than our own lifetime, whatever the sender says.
-    out = made.handle(TimerFired(0.1 + SETTINGS.lifetime_s))
+    out = fast_path.handle(TimerFired(0.1 + SETTINGS.lifetime_s))
     assert of(out, Release) == [Release(THERE, Reason.EXPIRED)]
 
 
 def test_a_report_is_told_three_times_and_then_as_long_as_it_holds() -> None:
-    made = FastPath(HERE, TORS, (THERE, FAR), SETTINGS)
-    made.handle(Started(0.0))
+    fast_path = FastPath(HERE, TORS, (THERE, FAR), SETTINGS)
+    fast_path.handle(Started(0.0))
     at_s, times = 0.0, []
-    out = made.handle(CarrierLost(at_s, 0))
+    out = fast_path.handle(CarrierLost(at_s, 0))
     while at_s < 2.1:
         times += [at_s] * len(of(out, Tell))
         (armed,) = of(out, ArmTimer)
         at_s = armed.at_s
-        out = made.handle(TimerFired(at_s))
+        out = fast_path.handle(TimerFired(at_s))
     assert times == pytest.approx([0.0, 0.005, 0.02, 1.02, 2.02])
 
 
 def test_a_predecessors_routes_go_and_a_lost_one_is_made_anew() -> None:
-    made = FastPath(HERE, TORS, (THERE, FAR), SETTINGS)
-    made.handle(Started(0.0))
-    out = made.handle(Routes(0.0, MAIN, {THERE: frozenset({0}), 99: frozenset({1})}))
-    assert {each.host for each in of(out, Release)} == {THERE, 99}
-    made.handle(CarrierLost(0.1, 0))
-    assert steered(made.handle(Routes(0.2, MAIN, {FAR: frozenset({1})}))) == {THERE: {1}}
+    fast_path = FastPath(HERE, TORS, (THERE, FAR), SETTINGS)
+    fast_path.handle(Started(0.0))
+    out = fast_path.handle(Routes(0.0, MAIN, {THERE: frozenset({0}), 99: frozenset({1})}))
+    assert {instruction.host for instruction in of(out, Release)} == {THERE, 99}
+    fast_path.handle(CarrierLost(0.1, 0))
+    assert steered(fast_path.handle(Routes(0.2, MAIN, {FAR: frozenset({1})}))) == {THERE: {1}}
 
 
 def test_a_burst_of_changes_is_read_once() -> None:
-    made = at_work()
-    assert of(made.handle(RoutesChanged(0.1)), ReadRoutes)
-    out = made.handle(RoutesChanged(0.101))
+    fast_path = at_work()
+    assert of(fast_path.handle(RoutesChanged(0.1)), ReadRoutes)
+    out = fast_path.handle(RoutesChanged(0.101))
     assert not of(out, ReadRoutes)
     (timer,) = of(out, ArmTimer)
     assert timer.at_s == pytest.approx(0.12)
-    assert of(made.handle(TimerFired(timer.at_s)), ReadRoutes)
+    assert of(fast_path.handle(TimerFired(timer.at_s)), ReadRoutes)
 
 
 def test_what_cannot_be_changes_nothing() -> None:
-    made = FastPath(HERE, TORS, (THERE,), SETTINGS)
+    fast_path = FastPath(HERE, TORS, (THERE,), SETTINGS)
     for wrong in (TimerFired(0.0), CarrierLost(0.0, 0)):
         with pytest.raises(InvariantError):
-            made.handle(wrong)
-    made.handle(Started(0.0))
-    made.handle(Routes(0.0, {THERE: BOTH}, {}))
+            fast_path.handle(wrong)
+    fast_path.handle(Started(0.0))
+    fast_path.handle(Routes(0.0, {THERE: BOTH}, {}))
     with pytest.raises(InvariantError, match="no uplink 2"):
-        made.handle(CarrierLost(0.0, 2))
-    assert made.dead == set()
+        fast_path.handle(CarrierLost(0.0, 2))
+    assert fast_path.dead == set()
 
 
 def test_settings_that_end_a_report_before_the_next_are_named() -> None:
@@ -233,7 +234,7 @@ HOSTS = st.sampled_from([THERE, FAR, 99])
 HOPS = st.dictionaries(HOSTS, st.frozensets(st.sampled_from([0, 1, 2])), max_size=3)
 EVENTS = st.one_of(
     st.builds(
-        lambda uplink, state: ("heard", uplink, state), st.sampled_from([0, 1, 2]), st.sampled_from(State)
+        lambda uplink, state: ("heard", uplink, state), st.sampled_from([0, 1, 2]), st.sampled_from(BfdState)
     ),
     st.builds(lambda uplink: ("carrier", uplink), st.sampled_from([0, 1, 2])),
     st.builds(
@@ -248,37 +249,37 @@ EVENTS = st.one_of(
 @given(st.lists(st.tuples(st.floats(0.0, 2.0), EVENTS), max_size=25), HOPS)
 @settings(max_examples=150, deadline=None)
 def test_whatever_happens_only_dead_next_hops_are_taken_and_never_the_last(story, left) -> None:
-    made = FastPath(HERE, (10, 11, 12), (THERE, FAR), SETTINGS)
-    instructions = made.handle(Started(0.0))
+    fast_path = FastPath(HERE, (10, 11, 12), (THERE, FAR), SETTINGS)
+    instructions = fast_path.handle(Started(0.0))
     at_s, main, table = 0.0, {}, dict(left)
-    instructions += made.handle(Routes(0.0, main, table))
-    for after_s, what in story:
-        for each in of(instructions, Steer):
-            table[each.host] = each.uplinks
-        for each in of(instructions, Release):
-            table.pop(each.host, None)
-        assert table == made.steered
+    instructions += fast_path.handle(Routes(0.0, main, table))
+    for after_s, event in story:
+        for instruction in of(instructions, Steer):
+            table[instruction.host] = instruction.uplinks
+        for instruction in of(instructions, Release):
+            table.pop(instruction.host, None)
+        assert table == fast_path.steered
         for host, hops in table.items():
             assert hops
             assert hops < main[host]
-            assert not hops & made.dead
+            assert not hops & fast_path.dead
         at_s += after_s
-        match what:
+        match event:
             case "heard", uplink, state:
-                instructions = made.handle(Heard(at_s, uplink, control(state)))
+                instructions = fast_path.handle(Heard(at_s, uplink, control(state)))
             case "carrier", uplink:
-                instructions = made.handle(CarrierLost(at_s, uplink))
+                instructions = fast_path.handle(CarrierLost(at_s, uplink))
             case "told", sender, tors:
-                instructions = made.handle(Told(at_s, Report(sender, tors, 3.0)))
-            case "routes", found:
-                main = {host: hops for host, hops in found.items() if host in (THERE, FAR)}
-                instructions = made.handle(Routes(at_s, found, dict(table)))
+                instructions = fast_path.handle(Told(at_s, Report(sender, tors, 3.0)))
+            case "routes", read:
+                main = {host: hops for host, hops in read.items() if host in (THERE, FAR)}
+                instructions = fast_path.handle(Routes(at_s, read, dict(table)))
             case ("timer",):
-                instructions = made.handle(TimerFired(at_s))
+                instructions = fast_path.handle(TimerFired(at_s))
             case ("changed",):
-                instructions = made.handle(RoutesChanged(at_s))
-    # Left alone, it gives everything back.
+                instructions = fast_path.handle(RoutesChanged(at_s))
+    # Without further events everything is handed back to BGP.
     end_s = at_s + SETTINGS.most_s + SETTINGS.lifetime_s + 1.0
-    made.handle(TimerFired(end_s))
-    made.handle(TimerFired(end_s + SETTINGS.most_s + 0.1))
-    assert made.steered == {}
+    fast_path.handle(TimerFired(end_s))
+    fast_path.handle(TimerFired(end_s + SETTINGS.most_s + 0.1))
+    assert fast_path.steered == {}

@@ -1,4 +1,4 @@
-"""Reports between hosts: only the fabric's own, each once, and none that is old."""
+"""Reports between hosts: only those of the fabric's hosts are accepted, each once, and none that is old."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def opener(key=KEY, senders=(THERE,)) -> Opener:
     return Opener(key, senders, window_s=5.0)
 
 
-def refused(made: Opener) -> dict[Refusal, int]:
-    return dict(made.refused)
+def refused(receiver: Opener) -> dict[Refusal, int]:
+    return dict(receiver.refused)
 
 
 @given(st.frozensets(st.integers(0, 2**32 - 1), max_size=MOST_TORS), st.integers(0, 3_600_000))
@@ -35,9 +35,9 @@ def test_no_bit_of_it_may_be_another(data) -> None:
     sealed = bytearray(Sealer(KEY).seal(REPORT, NOW_NS))
     bit = data.draw(st.integers(0, 8 * len(sealed) - 1))
     sealed[bit // 8] ^= 1 << bit % 8
-    made = opener()
-    assert made.open(bytes(sealed), NOW_NS) is None
-    assert refused(made) == {Refusal.FORGED: 1}
+    receiver = opener()
+    assert receiver.open(bytes(sealed), NOW_NS) is None
+    assert refused(receiver) == {Refusal.FORGED: 1}
 
 
 @given(st.binary(max_size=200))
@@ -46,32 +46,32 @@ def test_anything_may_arrive(datagram) -> None:
 
 
 def test_a_replay_is_refused_and_so_is_an_older_one() -> None:
-    sealer, made = Sealer(KEY), opener()
+    sealer, receiver = Sealer(KEY), opener()
     old, new = sealer.seal(REPORT, NOW_NS), sealer.seal(REPORT, NOW_NS + 1)
-    assert made.open(new, NOW_NS) == REPORT
-    assert made.open(new, NOW_NS) is None
-    assert made.open(old, NOW_NS) is None
-    assert refused(made) == {Refusal.REPLAYED: 2}
+    assert receiver.open(new, NOW_NS) == REPORT
+    assert receiver.open(new, NOW_NS) is None
+    assert receiver.open(old, NOW_NS) is None
+    assert refused(receiver) == {Refusal.REPLAYED: 2}
 
 
 def test_a_clock_that_goes_back_does_not_make_a_sender_repeat_itself() -> None:
-    sealer, made = Sealer(KEY), opener()
-    assert made.open(sealer.seal(REPORT, NOW_NS), NOW_NS) is not None
-    assert made.open(sealer.seal(REPORT, NOW_NS - SECOND_NS), NOW_NS) is not None
+    sealer, receiver = Sealer(KEY), opener()
+    assert receiver.open(sealer.seal(REPORT, NOW_NS), NOW_NS) is not None
+    assert receiver.open(sealer.seal(REPORT, NOW_NS - SECOND_NS), NOW_NS) is not None
 
 
 @pytest.mark.parametrize("apart_ns", [6 * SECOND_NS, -6 * SECOND_NS])
 def test_a_receiver_that_has_just_started_refuses_what_was_recorded_before(apart_ns) -> None:
-    made = opener()
-    assert made.open(Sealer(KEY).seal(REPORT, NOW_NS), NOW_NS + apart_ns) is None
-    assert refused(made) == {Refusal.STALE: 1}
+    receiver = opener()
+    assert receiver.open(Sealer(KEY).seal(REPORT, NOW_NS), NOW_NS + apart_ns) is None
+    assert refused(receiver) == {Refusal.STALE: 1}
 
 
 def test_another_fabric_and_a_stranger_are_refused() -> None:
-    made = opener(senders=(HERE,))
-    made.open(Sealer(OTHER_KEY).seal(REPORT, NOW_NS), NOW_NS)
-    made.open(Sealer(KEY).seal(REPORT, NOW_NS), NOW_NS)
-    assert refused(made) == {Refusal.FORGED: 1, Refusal.STRANGER: 1}
+    receiver = opener(senders=(HERE,))
+    receiver.open(Sealer(OTHER_KEY).seal(REPORT, NOW_NS), NOW_NS)
+    receiver.open(Sealer(KEY).seal(REPORT, NOW_NS), NOW_NS)
+    assert refused(receiver) == {Refusal.FORGED: 1, Refusal.STRANGER: 1}
 
 
 def test_a_key_that_is_short_and_a_report_that_is_long_are_named() -> None:

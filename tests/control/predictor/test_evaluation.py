@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import r2_score, roc_auc_score
 
+from control.jobs import Objective
 from control.predictor.evaluation import accuracy, auc, coverage, cross_validated, selection
 from control.predictor.examples import folds_of_jobs
-from control.recommender.model import Objective
 from tests.made_up_jobs import examples
 from twinbed import ScenarioError
 
@@ -12,9 +12,9 @@ from twinbed import ScenarioError
 def test_figures_are_the_libraries_own():
     rng = np.random.default_rng(0)
     true, score = rng.uniform(1, 2, 50), rng.integers(0, 9, 50).astype(float)
-    found = accuracy(true + 0.1, true)
-    assert found.rmse == pytest.approx(0.1)
-    assert found.r2 == pytest.approx(r2_score(true, true + 0.1))
+    judged = accuracy(true + 0.1, true)
+    assert judged.rmse == pytest.approx(0.1)
+    assert judged.r2 == pytest.approx(r2_score(true, true + 0.1))
     good = true < 1.3
     assert auc(score, good) == pytest.approx(roc_auc_score(good, score))
     assert np.isnan(auc(score, np.ones(50, bool)))
@@ -24,17 +24,17 @@ def test_figures_are_the_libraries_own():
 def test_what_is_predicted_to_be_within_half_as_much_again_is_picked_six_at_most():
     true = np.array([10.0, 10.5, 11, 12, 13, 14, 14.5, 30])
     perfect = selection(true, true)
-    assert (perfect.auc, perfect.best, perfect.found, perfect.false_positives) == (1.0, 5, 5, 1)
+    assert (perfect.auc, perfect.best, perfect.hits, perfect.false_positives) == (1.0, 5, 5, 1)
     worst = selection(40 - true, true)
-    assert (worst.auc, worst.found, worst.false_positives) == (0.0, 0, 1)  # 10; the next is 25.5
+    assert (worst.auc, worst.hits, worst.false_positives) == (0.0, 0, 1)  # 10; the next is 25.5
     assert perfect.good
     assert not worst.good
 
 
 def test_of_likelihoods_what_is_likely_is_picked():
     true = np.array([10.0, 11, 12, 30, 40])
-    found = selection(np.array([0.9, 0.6, 0.4, 0.7, 0.1]), true, likelihoods=True)
-    assert (found.best, found.found, found.false_positives) == (3, 2, 1)
+    judged = selection(np.array([0.9, 0.6, 0.4, 0.7, 0.1]), true, likelihoods=True)
+    assert (judged.best, judged.hits, judged.false_positives) == (3, 2, 1)
 
 
 def test_no_row_is_predicted_by_what_has_seen_it():
@@ -49,8 +49,8 @@ def test_no_row_is_predicted_by_what_has_seen_it():
             assert not self.jobs & set(asked.job.tolist())
             return np.full(len(asked), float(asked.job[0]))
 
-    found = cross_validated(Told, rows, folds_of_jobs(rows.job), lambda done, of: seen.append((done, of)))
-    np.testing.assert_array_equal(found, rows.job)
+    judged = cross_validated(Told, rows, folds_of_jobs(rows.job), lambda done, of: seen.append((done, of)))
+    np.testing.assert_array_equal(judged, rows.job)
     assert seen == [(index, 4) for index in range(1, 5)]
     assert np.isfinite(rows.objective(Objective.COST)).all()
 

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from control.jobs import Configuration, InstanceType, Job, Objective, candidates
 from control.predictor.examples import best, folds_of_jobs, folds_of_rows, of_one_job
 from control.predictor.features import POINTS, SCALING, Encoder
-from control.recommender.model import Configuration, InstanceType, Job, Objective, candidates
 from tests.made_up_jobs import PRICES, TYPES, examples
 from twinbed import ScenarioError
 

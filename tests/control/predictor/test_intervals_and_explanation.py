@@ -3,12 +3,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control.jobs import Configuration, Job, Objective, candidates
 from control.predictor.examples import of_one_job
 from control.predictor.explanation import contributions, importance
 from control.predictor.features import Encoder
 from control.predictor.intervals import Domain, factor
 from control.predictor.physical import train_physical
-from control.recommender.model import Configuration, Job, Objective, candidates
 from tests.made_up_jobs import PRICES, TYPES, examples
 from twinbed import ScenarioError
 
@@ -16,10 +16,10 @@ from twinbed import ScenarioError
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 0.8, 0.9]))
 def test_a_conformal_factor_is_an_error_that_was_seen_and_grows_with_the_coverage(seed, coverage):
     errors = np.random.default_rng(seed).exponential(size=200)
-    found = factor(errors, coverage)
-    assert np.log(found) in errors or np.isclose(np.log(found), errors).any()
-    assert (np.log(found) >= errors).mean() >= coverage
-    assert found <= factor(errors, 0.95)
+    result = factor(errors, coverage)
+    assert np.log(result) in errors or np.isclose(np.log(result), errors).any()
+    assert (np.log(result) >= errors).mean() >= coverage
+    assert result <= factor(errors, 0.95)
 
 
 def test_conformal_intervals_cover_new_errors_as_often_as_they_say():
@@ -52,10 +52,10 @@ def test_rows_unlike_any_other_are_flagged():
 def test_what_matters_is_what_the_law_was_made_of():
     rows = examples(6)
     model = train_physical(Objective.TIME, rows, 0)
-    found = importance(model, Objective.TIME, rows, np.random.default_rng(0))
-    assert found.group[0] == "analytic model"
-    assert (np.diff(found.loss) <= 0).all()
-    assert abs(found.loss[found.group.index("local run's series")]) < 1e-12  # not used by it
+    result = importance(model, Objective.TIME, rows, np.random.default_rng(0))
+    assert result.group[0] == "analytic model"
+    assert (np.diff(result.loss) <= 0).all()
+    assert abs(result.loss[result.group.index("local run's series")]) < 1e-12  # not used by it
 
 
 @pytest.mark.slow
@@ -64,5 +64,5 @@ def test_contributions_sum_to_the_prediction(by):
     rows = examples(5)
     model = train_physical(by, rows, 0)
     one = rows.take(np.array([17]))
-    found = contributions(model, one, rows, np.random.default_rng(0))
-    assert found.base + found.log_factor.sum() == pytest.approx(float(np.log(model.predict(one)[0])))
+    result = contributions(model, one, rows, np.random.default_rng(0))
+    assert result.base + result.log_factor.sum() == pytest.approx(float(np.log(model.predict(one)[0])))

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from control.jobs import Objective
 from control.predictor.networks import Kind, as_arrays, from_arrays
 from control.predictor.training import Schedule, train
-from control.recommender.model import Objective
 from tests.made_up_jobs import examples
 from twinbed import ScenarioError
 
@@ -16,17 +16,17 @@ def test_every_network_gets_better_at_the_rows_that_it_sees(kind):
     rows = examples(2)
     seen = []
     trained = train(kind, rows, 1, schedule=Schedule(epochs=25, patience=25), on_epoch=seen.append)
-    assert [each.epoch for each in seen] == list(range(1, 26))
+    assert [value.epoch for value in seen] == list(range(1, 26))
     assert seen[-1].loss < seen[0].loss
-    found = trained.predict(rows)
-    assert ((found >= 0) & ((found <= 1) | (not kind.classifies))).all()
+    predicted = trained.predict(rows)
+    assert ((predicted >= 0) & ((predicted <= 1) | (not kind.classifies))).all()
 
 
 @pytest.mark.slow
 def test_the_time_network_finds_the_law():
     rows = examples(3)
-    found = train(Kind.TIME, rows, 1, schedule=Schedule(epochs=120, patience=120)).predict(rows)
-    assert np.corrcoef(np.log(found), np.log(rows.time_s))[0, 1] > 0.8
+    predicted = train(Kind.TIME, rows, 1, schedule=Schedule(epochs=120, patience=120)).predict(rows)
+    assert np.corrcoef(np.log(predicted), np.log(rows.time_s))[0, 1] > 0.8
 
 
 @pytest.mark.slow
@@ -41,7 +41,7 @@ def test_the_same_seed_gives_the_same_network_and_another_seed_another():
 def test_training_stops_when_it_gets_no_better():
     seen = []
     train(Kind.TIME, examples(2), 1, schedule=Schedule(epochs=400, patience=2), on_epoch=seen.append)
-    losses = [each.held_out_loss for each in seen]
+    losses = [value.held_out_loss for value in seen]
     assert len(losses) == 400 or len(losses) == int(np.argmin(losses)) + 1 + 2
 
 
@@ -51,8 +51,8 @@ def test_a_network_survives_as_arrays_and_strange_arrays_do_not():
     arrays = as_arrays(trained.network)
     statics = len(trained.encoder.columns)
     again = from_arrays(Kind.TOP_COST, statics, arrays)
-    for name, each in as_arrays(again).items():
-        np.testing.assert_array_equal(each, arrays[name])
+    for name, value in as_arrays(again).items():
+        np.testing.assert_array_equal(value, arrays[name])
     with pytest.raises(ScenarioError, match="other parameters"):
         from_arrays(Kind.COST, statics, arrays)
     name = next(iter(arrays))

@@ -3,16 +3,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from control.jobs import Objective
 from control.predictor.baselines import Baseline, fit
 from control.predictor.examples import folds_of_jobs
 from control.predictor.physical import Correction, Corrector, train_physical
-from control.recommender.model import Objective
 from tests.made_up_jobs import examples
 from twinbed import ScenarioError
 
 
-def error(rows, found, by=Objective.TIME):
-    return float(np.median(np.abs(np.log(found / rows.objective(by)))))
+def error(rows, predicted, by=Objective.TIME):
+    return float(np.median(np.abs(np.log(predicted / rows.objective(by)))))
 
 
 def left_out(rows, job):
@@ -73,12 +73,12 @@ def test_a_prior_for_some_rows_only_is_refused():
 @pytest.mark.parametrize("name", list(Baseline))
 def test_baselines_learn_the_rows_that_they_see(name):
     rows = examples(3)
-    found = fit(name, Objective.TIME, rows, 0).predict(rows)
-    assert found.shape == (len(rows),)
+    predicted = fit(name, Objective.TIME, rows, 0).predict(rows)
+    assert predicted.shape == (len(rows),)
     if name.classifies:
-        assert ((found >= 0) & (found <= 1)).all()
+        assert ((predicted >= 0) & (predicted <= 1)).all()
     else:
-        assert np.corrcoef(found, rows.time_s)[0, 1] > 0.6
+        assert np.corrcoef(predicted, rows.time_s)[0, 1] > 0.6
 
 
 def test_a_job_that_it_knows_is_corrected_by_one_and_a_stranger_by_the_other():

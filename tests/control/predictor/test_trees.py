@@ -31,7 +31,7 @@ def test_hostile_arrays_are_refused(learned):
     for changed, message in (
         ({"left": up}, "above its parent"),
         ({"right": trees.right + 1000}, "or nowhere"),
-        ({"value": wild}, "no number"),
+        ({"value": wild}, "not a number"),
         ({"feature": trees.feature - 1000}, "negative"),
         ({"value": trees.value[:, 1:]}, "expected one"),
     ):

@@ -3,9 +3,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control.jobs import Configuration, InstanceType, Job, candidates
 from control.recommender.fc2 import Fc2, Rule, Server, Worker, choose_server, plan
-from control.recommender.model import Configuration, InstanceType, Job, Proposal, Stop, candidates
-from control.recommender.ports import Request
+from control.recommender.ports import Proposal, Request, Stop
 from twinbed import ScenarioError
 
 SERVERS = (Server("m4.large", 0.125, 450e6), Server("m4.2xlarge", 0.5, 1e9), Server("m4.10xlarge", 2.5, 10e9))
@@ -74,7 +74,7 @@ def test_what_a_rule_lacks_is_said(
     rule=st.sampled_from([Rule.COST, Rule.TIME, Rule.SCALE]),
 )
 def test_no_rule_spends_more_than_the_budget(budget: float, use: list[float], rule: Rule) -> None:
-    workers = [Worker(f"t{place}", 0.1 * (place + 1), each) for place, each in enumerate(use)]
+    workers = [Worker(f"t{place}", 0.1 * (place + 1), rate) for place, rate in enumerate(use)]
     chosen = plan(rule, workers, SERVERS[0], budget_usd_h=max(budget, 0.625 + 0.125))
     assert chosen.count >= 1
     assert chosen.price_usd_h <= max(budget, 0.75) + 1e-6

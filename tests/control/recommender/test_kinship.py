@@ -1,22 +1,22 @@
 import numpy as np
 import pytest
 
-from control.recommender.belief import believe
 from control.recommender.kinship import FACTORS, weights
-from control.recommender.model import History, no_observations
-from control.recommender.population import learn
-from tests.control.recommender.made_jobs import clusters, time_of
+from control.recommender.ports import no_observations
+from control.recommender.posterior import condition
+from control.recommender.prior import fit_prior
+from tests.control.recommender.made_jobs import clusters, history_of, time_of
 
 NOBODY = np.zeros((0, 0))
 
 
 def by_program(names: list[str], odds: float) -> np.ndarray:
-    """Log likelihoods by which jobs of the same program are exp(odds) times likelier alike than others."""
+    """Return log likelihoods under which jobs of a program resemble each other exp(odds) times as likely."""
     program = np.array([name.split("/")[0] for name in names])
     return odds * (program[:, None] == program[None, :])
 
 
-def test_who_shares_nothing_weighs_one_and_nobody_has_no_weight() -> None:
+def test_a_job_that_shares_no_part_weighs_one() -> None:
     assert weights("sort/spark", [], NOBODY).size == 0
     assert weights("sort/spark", ["join/hadoop", "plain"], np.zeros((2, 2))) == pytest.approx([1, 1])
     assert weights("", ["", "join"], np.zeros((2, 2))) == pytest.approx([1, 1])
@@ -28,9 +28,9 @@ def test_a_single_past_job_of_the_same_program_weighs_what_is_thought_of_any() -
 
 def test_parts_count_as_far_as_past_jobs_that_share_them_were_alike() -> None:
     names = ["sort/large", "sort/small", "join/large", "join/small"]
-    told = weights("scan/large", names, by_program(names, 20.0))
-    assert told[0] == told[2] < 2.5, "of jobs on data of one size none was like another"
-    assert told[1] == told[3] == pytest.approx(1)
+    shared = weights("scan/large", names, by_program(names, 20.0))
+    assert shared[0] == shared[2] < 2.5, "of jobs on data of one size none was like another"
+    assert shared[1] == shared[3] == pytest.approx(1)
     program = weights("join/huge", names, by_program(names, 20.0))
     assert program[2] > 5
     assert program[0] == pytest.approx(1)
@@ -45,7 +45,7 @@ def test_a_likelihood_of_a_job_by_itself_says_nothing() -> None:
     assert weights("join/small", names, likely + 100 * np.eye(3)) == pytest.approx(once)
 
 
-def test_what_is_beyond_the_last_part_is_one_part() -> None:
+def test_all_beyond_the_last_part_counts_as_one_part() -> None:
     assert weights("a/b/c/d", ["a/b/c/e"], np.zeros((1, 1)))[0] < weights(
         "a/b/c/d", ["a/b/c/d"], np.zeros((1, 1))
     )
@@ -62,14 +62,12 @@ def test_a_new_job_is_expected_to_be_like_its_kin() -> None:
             noise = np.exp(0.03 * rng.standard_normal(len(among)))
             times.append(time_of(among, serial, 10.0, penalty, 1000.0) * noise)
             names.append(f"{program}/{place}")
-    time_s = np.array(times)
-    cost = time_s / 3600 * among.price_usd_h
-    history = History(tuple(names), among, time_s, cost, np.ones_like(time_s, dtype=np.bool_))
+    history = history_of(names, np.array(times))
     machines = among.vcpus * among.count
     small, large = int(machines.argmin()), int(machines.argmax())
 
     def gains(name: str) -> float:
-        mean = believe(learn(history, among, trusted=0.9, name=name), no_observations()).summary()[0]
+        mean = condition(fit_prior(history, among, trust=0.9, name=name), no_observations()).summary()[0]
         return float(mean[small] - mean[large])
 
     assert gains("steep/new") > gains("other/new") > gains("flat/new")

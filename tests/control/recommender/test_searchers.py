@@ -1,37 +1,31 @@
-"""What every recommender's search keeps to, whatever it knows."""
+"""Rules that every recommender's search keeps, and the table that they come from."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control.jobs import Job, Objective
+from control.recommender import RECOMMENDERS, choose, make
+from control.recommender.analytic import Analytic
 from control.recommender.cherrypick import CherryPick
-from control.recommender.ernest import Ernest
-from control.recommender.exhaustive import Exhaustive
-from control.recommender.model import History, Job, Objective, Proposal, Stop, no_observations
-from control.recommender.ports import Recommender, Request
-from control.recommender.random_search import RandomSearch
+from control.recommender.ernest import Ernest, fit, terms
+from control.recommender.fc2 import Server
+from control.recommender.plain_search import Exhaustive
+from control.recommender.ports import Proposal, Request, Stop, no_observations
 from control.recommender.transfer import Transfer
-from tests.control.recommender.made_jobs import clusters, made_history
+from tests.control.recommender.made_jobs import clusters, made_history, observed_of
 from twinbed import ScenarioError
 
-ALL: dict[str, Recommender] = {
-    "cherrypick": CherryPick(),
-    "ernest": Ernest(),
-    "exhaustive": Exhaustive(),
-    "random": RandomSearch(),
-    "transfer": Transfer(),
-}
+ALL = {name: make(name) for name in ("cherrypick", "ernest", "exhaustive", "random", "transfer")}
 HISTORY = made_history(4)
-
-
-def without_last(history: History) -> History:
-    return history.without(history.jobs[-1])
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_search_is_affordable_never_repeats_itself_and_is_the_same_again(name: str) -> None:
-    request = Request(Job("new"), clusters(), budget_usd_h=6.0, history=without_last(HISTORY))
+    request = Request(Job("new"), clusters(), budget_usd_h=6.0, history=HISTORY.without("job-3"))
     took = []
     for _ in range(2):
         search, observed = ALL[name].searcher(request, seed=3), no_observations()
@@ -42,13 +36,7 @@ def test_a_search_is_affordable_never_repeats_itself_and_is_the_same_again(name:
             assert step.candidate not in observed.candidate
             assert request.candidates.price_usd_h[step.candidate] <= 6.0
             assert step.reason
-            row = step.candidate
-            observed = observed.with_trial(
-                row,
-                HISTORY.time_s[-1, row],
-                HISTORY.cost_usd[-1, row],
-                bool(HISTORY.ok[-1, row]),
-            )
+            observed = observed.with_trial(step.candidate, *HISTORY.run(3, step.candidate))
         took.append(observed.candidate.tolist())
     assert took[0] == took[1]
 
@@ -77,7 +65,7 @@ def test_a_budget_below_the_cheapest_cluster_is_refused_with_its_price(name: str
 
 
 @pytest.mark.parametrize("name", ["cherrypick", "ernest", "exhaustive", "random"])
-def test_who_knows_only_trials_says_so_where_there_is_none(name: str) -> None:
+def test_a_recommender_that_knows_only_trials_says_so_without_any(name: str) -> None:
     with pytest.raises(ScenarioError, match="try"):
         ALL[name].recommend(Request(Job("new"), clusters()))
 
@@ -100,8 +88,7 @@ def test_cherrypick_stops_when_little_is_to_be_gained_and_not_before_six_trials(
     request = Request(Job("new"), history.candidates)
     search, observed = CherryPick().searcher(request, 0), no_observations()
     while isinstance(step := search.propose(observed), Proposal):
-        row = step.candidate
-        observed = observed.with_trial(row, history.time_s[0, row], history.cost_usd[0, row], True)
+        observed = observed.with_trial(step.candidate, *history.run(0, step.candidate))
     assert 6 <= len(observed) < 30
     assert history.cost_usd[0, step.best] <= 1.25 * history.cost_usd[0].min()
 
@@ -112,24 +99,20 @@ def test_cherrypick_stops_when_little_is_to_be_gained_and_not_before_six_trials(
     counts=st.lists(st.integers(1, 64), min_size=6, max_size=10, unique=True),
 )
 def test_ernest_finds_the_curve_that_made_the_times(theta: tuple[float, ...], counts: list[int]) -> None:
-    from control.recommender.ernest import fit, terms
-
     machines = np.array(counts, dtype=float)
     time_s = terms(machines, np.ones_like(machines)) @ np.array(theta)
-    found = fit(machines, np.ones_like(machines), time_s)
-    assert (found >= 0).all()
-    assert np.allclose(terms(machines, np.ones_like(machines)) @ found, time_s, rtol=1e-5)
+    fitted = fit(machines, np.ones_like(machines), time_s)
+    assert (fitted >= 0).all()
+    assert np.allclose(terms(machines, np.ones_like(machines)) @ fitted, time_s, rtol=1e-5)
 
 
 def test_ernest_ranks_only_types_that_were_tried() -> None:
     history = made_history(1, noise=0.0)
-    request, seen = Request(Job("new"), history.candidates), no_observations()
-    for row in (0, 3, 7):
-        seen = seen.with_trial(row, history.time_s[0, row], history.cost_usd[0, row], True)
-    found = Ernest().recommend(request.seen(seen))
-    assert {row.configuration.instance for row in found} == {"c.small"}
-    assert len(found) == 8
-    assert found[0].time_interval.low < found[0].time_s < found[0].time_interval.high
+    request = Request(Job("new"), history.candidates, observed=observed_of(history, 0, [0, 3, 7]))
+    ranking = Ernest().recommend(request)
+    assert {row.configuration.instance for row in ranking} == {"c.small"}
+    assert len(ranking) == 8
+    assert ranking[0].time_interval.low < ranking[0].time_s < ranking[0].time_interval.high
 
 
 def test_ernest_begins_by_name_where_types_cost_the_same() -> None:
@@ -139,3 +122,32 @@ def test_ernest_begins_by_name_where_types_cost_the_same() -> None:
     step = Ernest().searcher(Request(Job("new"), same), seed=0).propose(no_observations())
     assert isinstance(step, Proposal)
     assert among.name[step.candidate] == min(among.name)
+
+
+@pytest.mark.parametrize("name", RECOMMENDERS)
+def test_every_row_of_the_table_can_be_built(name: str) -> None:
+    method = RECOMMENDERS[name]
+    recommender = make(name, server=Server("small", 0.1, 1e9))
+    assert callable(recommender.recommend)
+    assert method.title
+    assert method.summary
+    if method.needs_server:
+        with pytest.raises(
+            ScenarioError, match=f"{name} is for clusters with a parameter server; name its type"
+        ):
+            make(name)
+
+
+def test_an_unknown_recommender_is_named() -> None:
+    with pytest.raises(ScenarioError, match="no recommender 'oracle'; there are transfer, analytic"):
+        make("oracle")
+
+
+def test_the_analytic_model_answers_for_transfer_only_while_nothing_else_is_known() -> None:
+    among = clusters()
+    request = Request(Job("new"), among, expected_s=np.full(len(among), 60.0))
+    assert isinstance(choose("transfer", request), Analytic)
+    partly = replace(request, expected_s=np.append(np.full(len(among) - 1, 60.0), np.nan))
+    taught = replace(request, history=HISTORY), request.seen(observed_of(HISTORY, 0, [3]))
+    for other in (partly, replace(request, expected_s=None), *taught):
+        assert isinstance(choose("transfer", other), Transfer)

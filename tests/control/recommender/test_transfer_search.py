@@ -3,36 +3,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.recommender.belief import believe
-from control.recommender.model import (
-    History,
-    Job,
-    LocalRun,
-    Objective,
-    Observations,
-    Proposal,
-    no_observations,
-)
-from control.recommender.population import Population, learn
-from control.recommender.ports import Request
+from control.jobs import History, Job, LocalRun, Objective
+from control.recommender.ports import Proposal, Request, no_observations
+from control.recommender.posterior import condition
+from control.recommender.prior import Prior, fit_prior
 from control.recommender.transfer import Transfer, rank, time_limit
-from tests.control.recommender.made_jobs import clusters, made_history, time_of
+from tests.control.recommender.made_jobs import clusters, history_of, made_history, observed_of, time_of
 
 HISTORY = made_history(8)
 
 
 @pytest.fixture(scope="module")
-def prior() -> Population:
-    return learn(HISTORY.without("job-0"), HISTORY.candidates)
-
-
-def observed_of(history: History, job: int, rows: list[int]) -> Observations:
-    found = no_observations()
-    for row in rows:
-        found = found.with_trial(
-            row, history.time_s[job, row], history.cost_usd[job, row], bool(history.ok[job, row])
-        )
-    return found
+def prior() -> Prior:
+    return fit_prior(HISTORY.without("job-0"), HISTORY.candidates)
 
 
 def ratio(history: History, job: int) -> np.ndarray:
@@ -45,66 +28,63 @@ def trials_until_good(request: Request, history: History, job: int, most: int = 
     for trial in range(1, most + 1):
         step = search.propose(seen)
         assert isinstance(step, Proposal)
-        row = step.candidate
-        if ratio(history, job)[row] <= 1.1:
+        if ratio(history, job)[step.candidate] <= 1.1:
             return trial
-        seen = seen.with_trial(
-            row, history.time_s[job, row], history.cost_usd[job, row], bool(history.ok[job, row])
-        )
+        seen = seen.with_trial(step.candidate, *history.run(job, step.candidate))
     return most
 
 
 @pytest.mark.slow
 def test_past_jobs_spare_trials() -> None:
     jobs = range(0, 8, 4)
-    with_past = [
-        trials_until_good(
-            Request(Job("new"), HISTORY.candidates, history=HISTORY.without(f"job-{job}")), HISTORY, job
-        )
-        for job in jobs
-    ]
+    with_past = []
+    for job in jobs:
+        request = Request(Job("new"), HISTORY.candidates, history=HISTORY.without(f"job-{job}"))
+        with_past.append(trials_until_good(request, HISTORY, job))
     good = np.mean([(ratio(HISTORY, job) <= 1.1).sum() for job in jobs])
     by_chance = (len(HISTORY.candidates) + 1) / (good + 1)
     assert np.mean(with_past) < by_chance
     assert np.mean(with_past) <= 5
 
 
-def test_trials_narrow_what_is_believed(prior: Population) -> None:
-    before = believe(prior, no_observations()).summary()
-    after = believe(prior, observed_of(HISTORY, 0, [0, 20, 40])).summary()
+def test_trials_narrow_the_posterior(prior: Prior) -> None:
+    before = condition(prior, no_observations()).summary()
+    after = condition(prior, observed_of(HISTORY, 0, [0, 20, 40])).summary()
     true = np.log(HISTORY.time_s[0])
     assert after[1].mean() < 0.5 * before[1].mean()
     assert np.abs(after[0] - true).mean() < np.abs(before[0] - true).mean()
 
 
-def test_some_entries_that_stand_for_all_say_what_all_say(prior: Population) -> None:
-    belief = believe(prior, observed_of(HISTORY, 0, [0, 20]))
-    everything, exact = belief.entries(len(belief.weight))
-    some, weight = belief.entries(300)
+def test_a_few_components_represent_the_whole_mixture(prior: Prior) -> None:
+    posterior = condition(prior, observed_of(HISTORY, 0, [0, 20]))
+    everything, exact = posterior.components(len(posterior.weight))
+    some, weight = posterior.components(300)
     assert some.size <= 300 < everything.size
     assert exact.sum() == pytest.approx(1) == weight.sum()
-    whole, part = exact @ belief.means(everything), weight @ belief.means(some)
+    whole, part = exact @ posterior.means(everything), weight @ posterior.means(some)
     assert np.abs(whole - part).max() < 0.1
-    spread = np.sqrt(exact @ (belief.means(everything) - whole) ** 2)
-    assert np.sqrt(weight @ (belief.means(some) - part) ** 2).mean() == pytest.approx(spread.mean(), rel=0.2)
+    spread = np.sqrt(exact @ (posterior.means(everything) - whole) ** 2)
+    assert np.sqrt(weight @ (posterior.means(some) - part) ** 2).mean() == pytest.approx(
+        spread.mean(), rel=0.2
+    )
 
 
 @settings(max_examples=15, deadline=None)
 @given(rows=st.lists(st.integers(0, 47), min_size=1, max_size=5, unique=True), seed=st.integers(0, 99))
-def test_the_order_of_trials_does_not_matter(prior: Population, rows: list[int], seed: int) -> None:
+def test_the_order_of_trials_does_not_matter(prior: Prior, rows: list[int], seed: int) -> None:
     rows = [row for row in rows if HISTORY.ok[0, row]]
     shuffled = np.random.default_rng(seed).permutation(rows).tolist()
-    one = believe(prior, observed_of(HISTORY, 0, rows)).summary()
-    other = believe(prior, observed_of(HISTORY, 0, shuffled)).summary()
+    one = condition(prior, observed_of(HISTORY, 0, rows)).summary()
+    other = condition(prior, observed_of(HISTORY, 0, shuffled)).summary()
     assert np.allclose(one, other, atol=1e-6)
 
 
-def test_a_failed_trial_raises_what_is_expected_there_and_never_lowers_it(prior: Population) -> None:
+def test_a_failed_trial_raises_what_is_expected_there_and_never_lowers_it(prior: Prior) -> None:
     row = 5
     seen = observed_of(HISTORY, 0, [20])
-    mean = believe(prior, seen).summary()[0]
-    late = believe(prior, seen.with_trial(row, float(np.exp(mean[row] + 0.5)), 1.0, ok=False)).summary()[0]
-    early = believe(prior, seen.with_trial(row, 1.0, 0.1, ok=False)).summary()[0]
+    mean = condition(prior, seen).summary()[0]
+    late = condition(prior, seen.with_trial(row, float(np.exp(mean[row] + 0.5)), 1.0, ok=False)).summary()[0]
+    early = condition(prior, seen.with_trial(row, 1.0, 0.1, ok=False)).summary()[0]
     assert late[row] > mean[row] + 0.05
     assert early[row] == pytest.approx(mean[row], abs=0.02)
 
@@ -113,8 +93,8 @@ def test_a_failed_trial_raises_what_is_expected_there_and_never_lowers_it(prior:
 def test_intervals_hold_about_as_often_as_they_say() -> None:
     inside = []
     for job in (0, 4):
-        prior = learn(HISTORY.without(f"job-{job}"), HISTORY.candidates)
-        mean, deviation = believe(prior, observed_of(HISTORY, job, [0, 20, 40])).summary()
+        prior = fit_prior(HISTORY.without(f"job-{job}"), HISTORY.candidates)
+        mean, deviation = condition(prior, observed_of(HISTORY, job, [0, 20, 40])).summary()
         off = np.abs(np.log(HISTORY.time_s[job]) - mean) / deviation
         inside.append(off[HISTORY.ok[job]] < 1.645)
     assert 0.75 <= np.concatenate(inside).mean() <= 1.0
@@ -122,24 +102,20 @@ def test_intervals_hold_about_as_often_as_they_say() -> None:
 
 def test_without_past_jobs_laws_of_scaling_still_rank() -> None:
     among = clusters()
-    time_s = time_of(among, 0.05, 100.0, 4.0, 1000.0)
-    seen = no_observations()
-    for row in (0, 9, 44):
-        seen = seen.with_trial(row, time_s[row], time_s[row] / 3600 * among.price_usd_h[row], True)
-    request = Request(Job("new"), among, observed=seen)
-    found = Transfer().recommend(request)
-    cost = {str(among.configuration(r)): time_s[r] * among.price_usd_h[r] / 3600 for r in range(len(among))}
-    assert cost[str(found[0].configuration)] <= 1.3 * min(cost.values())
-    assert any(row.reason.startswith("measured in trial") for row in found)
-    assert "predicted from 0 past jobs and 3 trials" in {row.reason for row in found}
+    history = history_of(["true"], time_of(among, 0.05, 100.0, 4.0, 1000.0)[None, :])
+    ranking = Transfer().recommend(Request(Job("new"), among, observed=observed_of(history, 0, [0, 9, 44])))
+    cost = {among.configuration(row): history.cost_usd[0, row] for row in range(len(among))}
+    assert cost[ranking[0].configuration] <= 1.3 * min(cost.values())
+    assert any(row.reason.startswith("measured in trial") for row in ranking)
+    assert "predicted from 0 past jobs and 3 trials" in {row.reason for row in ranking}
 
 
 @pytest.mark.slow
 def test_past_jobs_may_have_run_on_other_clusters() -> None:
     among = clusters((3, 5, 10, 20))
-    found = Transfer().recommend(Request(Job("new"), among, history=HISTORY))
-    assert len(found) == len(among)
-    assert all(np.isfinite(row.cost_usd) for row in found)
+    ranking = Transfer().recommend(Request(Job("new"), among, history=HISTORY))
+    assert len(ranking) == len(among)
+    assert all(np.isfinite(row.cost_usd) for row in ranking)
 
 
 def test_a_local_run_says_how_long_the_job_takes_and_narrows_the_interval() -> None:
@@ -155,16 +131,15 @@ def test_a_local_run_says_how_long_the_job_takes_and_narrows_the_interval() -> N
     assert known.time_s == pytest.approx(31_250 / vcpus, rel=1.0)
 
 
-def test_who_would_be_late_comes_last(prior: Population) -> None:
+def test_candidates_that_would_be_late_come_last(prior: Prior) -> None:
     seen = observed_of(HISTORY, 0, [0, 20, 40])
-    mean = believe(prior, seen).summary()[0]
+    mean = condition(prior, seen).summary()[0]
     deadline = float(np.exp(np.median(mean)))
     request = Request(Job("new"), HISTORY.candidates, Objective.COST, deadline_s=deadline, observed=seen)
-    found = rank(request, believe(prior, seen))
-    times = [row.time_s for row in found]
-    on_time = [each <= deadline for each in times]
+    ranking = rank(request, condition(prior, seen))
+    on_time = [row.time_s <= deadline for row in ranking]
     assert on_time == sorted(on_time, reverse=True)
-    assert "keeps deadline and budget with" in found[0].reason
+    assert "keeps deadline and budget with" in ranking[0].reason
 
 
 def test_a_time_out_is_recognised_and_a_crash_is_not() -> None:
@@ -177,8 +152,8 @@ def test_a_time_out_is_recognised_and_a_crash_is_not() -> None:
 @pytest.mark.slow
 def test_ten_thousand_candidates_are_ranked_and_searched() -> None:
     among = clusters(tuple(range(2, 2 + 1667)))
-    prior = learn(HISTORY, among)
+    prior = fit_prior(HISTORY, among)
     request = Request(Job("new"), among)
-    assert len(rank(request, believe(prior, no_observations()), most=10)) == 10
+    assert len(rank(request, condition(prior, no_observations()), most=10)) == 10
     step = Transfer().searcher(request, 0).propose(no_observations())
     assert isinstance(step, Proposal)

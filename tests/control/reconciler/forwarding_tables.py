@@ -1,4 +1,4 @@
-"""Forwarding tables of a few entries or of many, and what rules they call for, said in plain Python."""
+"""Forwarding tables of a few entries or many, and the rules they call for, computed in plain Python."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from control.reconciler.model import (
 )
 
 TUNNEL, UPLINKS, BRIDGE = 50, (2, 3), 40
-"""Interfaces: the VXLAN device, the links to the ToR switches, the bridge itself."""
+"""Interfaces (ifindex): the VXLAN device, the links to the ToR switches, the bridge itself."""
 
 VNI, OWNER = 100, 0xB0B
 REPRESENTORS = Representors(np.array([10]), np.array([VNI]))
@@ -37,13 +37,13 @@ def columns(kind, rows, count):
 
 
 def tables(entries=(), *, local=(), routed=None, dead=()) -> ForwardingState:
-    """entries: (mac, host[, vni]); local: (mac, port, is_local); routed: hosts with a /32 through both
+    """entries: (mac, host[, vni]); local: (mac, port, is_local); routed: hosts with a /32 over both
     uplinks (None: all); dead: uplinks whose gateway does not answer."""
-    full = [(one[0], vtep(one[1]), one[2] if len(one) > 2 else VNI, TUNNEL) for one in entries]
+    full = [(entry[0], vtep(entry[1]), entry[2] if len(entry) > 2 else VNI, TUNNEL) for entry in entries]
     hosts = sorted({entry[1] for entry in entries} if routed is None else set(routed))
     routes = [(vtep(host), 32, gateway(uplink), uplink) for host in hosts for uplink in UPLINKS]
     return ForwardingState(
-        bridge=columns(BridgeFdb, [(one[0], one[1], 0, one[2]) for one in local], 4),
+        bridge=columns(BridgeFdb, [(mac, port, 0, is_local) for mac, port, is_local in local], 4),
         evpn=columns(EvpnFdb, full, 4),
         routes=columns(Routes, routes, 4),
         neighbours=columns(
@@ -61,39 +61,30 @@ def rules(*rows) -> Rules:
     """rows: (mac, host[, more]); more: device, vni, action, handle, cookie by name."""
     full = []
     for number, (address, host, *more) in enumerate(rows):
-        given = more[0] if more else {}
-        full.append(
-            (
-                given.get("device", 10),
-                address,
-                given.get("vni", VNI),
-                vtep(host),
-                given.get("action", 1000 + host),
-                given.get("handle", number + 1),
-                given.get("cookie", OWNER),
-            )
-        )
+        default = {"device": 10, "mac": address, "vni": VNI, "remote": vtep(host), "action": 1000 + host}
+        row = {**default, "handle": number + 1, "cookie": OWNER, **(more[0] if more else {})}
+        full.append([row[name] for name in Rules.__slots__])
     return columns(Rules, full, 7)
 
 
 def called_for(state: ForwardingState, representors: Representors) -> dict[tuple[int, int], set[int]]:
-    """(device, mac) → VTEPs that a rule may lead to; more than one where entries contradict each other.
+    """Return (device, mac) → VTEPs that a rule may lead to; several if entries contradict each other.
 
     Entries whose VTEP has no usable route are left out.
     """
     wanted: dict[tuple[int, int], set[int]] = {}
     tenants = dict(zip(representors.device.tolist(), representors.vni.tolist(), strict=True))
-    here: set[tuple[int, int]] = set()
+    on_host: set[tuple[int, int]] = set()
     tunnels = set(state.evpn.ifindex.tolist())
     for address, port, is_local in zip(
         state.bridge.mac.tolist(), state.bridge.ifindex.tolist(), state.bridge.is_local.tolist(), strict=True
     ):
         if is_local or port not in tunnels:
-            here |= {(vni, address) for vni in ([tenants[port]] if port in tenants else tenants.values())}
+            on_host |= {(vni, address) for vni in ([tenants[port]] if port in tenants else tenants.values())}
     for address, remote, vni in zip(
         state.evpn.mac.tolist(), state.evpn.remote.tolist(), state.evpn.vni.tolist(), strict=True
     ):
-        if address == 0 or address >> 40 & 1 or (vni, address) in here or not routed(state, remote):
+        if address == 0 or address >> 40 & 1 or (vni, address) in on_host or not routed(state, remote):
             continue
         for device, tenant in tenants.items():
             if tenant == vni:
@@ -102,7 +93,7 @@ def called_for(state: ForwardingState, representors: Representors) -> dict[tuple
 
 
 def routed(state: ForwardingState, address: int) -> bool:
-    """Whether the longest prefix that holds the address has a next hop that is not known to be dead."""
+    """Return whether the longest prefix of the address has a next hop that is not known to be dead."""
     dead = {
         (gate, link)
         for gate, link, usable in zip(
@@ -124,7 +115,7 @@ def routed(state: ForwardingState, address: int) -> bool:
 
 
 def random_tables(entries: int, hosts: int, *, seed: int = 1, vnis=(VNI,)) -> ForwardingState:
-    """As a dump has it: in no order, every remote address at the tunnel's port of the bridge as well."""
+    """Return tables as a dump has them: unordered, with every remote address at the tunnel's bridge port."""
     random = np.random.default_rng(seed)
     address = (0x02 << 40) | np.unique(random.integers(0, 1 << 40, 2 * entries))
     address = random.permutation(address)[:entries]

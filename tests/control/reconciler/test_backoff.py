@@ -39,19 +39,10 @@ def test_what_succeeded_or_is_no_longer_wanted_begins_anew():
 
 
 def test_another_target_or_operation_is_another_change():
-    one = rules((mac(1), 1))
-    distinct = {
-        int(mark)
-        for given in (
-            marks(Add, one),
-            marks(Replace, one),
-            marks(Delete, one),
-            marks(Add, rules((mac(1), 2))),
-            marks(Add, rules((mac(2), 1))),
-            marks(Add, rules((mac(1), 1, {"device": 11}))),
-        )
-        for mark in given
-    }
+    rule = rules((mac(1), 1))
+    others = rules((mac(1), 2), (mac(2), 1), (mac(1), 1, {"device": 11}))
+    distinct = {int(marks(operation, rule)[0]) for operation in (Add, Replace, Delete)}
+    distinct |= {int(marks(Add, others.take([row]))[0]) for row in range(3)}
 
     assert len(distinct) == 6
 

@@ -1,4 +1,4 @@
-"""The reconciler's machine, event by event. Which rules are right is test_diff's."""
+"""The reconciler's state machine, event by event. test_diff.py checks which rules are right."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def reconciler(**settings) -> Reconciler:
 
 def asked(instructions, kind):
     """The only instruction of that kind."""
-    (one,) = [instruction for instruction in instructions if isinstance(instruction, kind)]
-    return one
+    (only,) = [instruction for instruction in instructions if isinstance(instruction, kind)]
+    return only
 
 
 def timers(instructions) -> dict[Timer, float]:
-    return {one.timer: one.after_s for one in instructions if isinstance(one, ArmTimer)}
+    return {armed.timer: armed.after_s for armed in instructions if isinstance(armed, ArmTimer)}
 
 
 def started(entries=(), installed=NO_RULES, **settings) -> tuple[Reconciler, list]:
@@ -86,7 +86,7 @@ def test_a_message_asks_for_a_dump_at_once_whatever_it_says():
     instructions = idle().handle(Changed(0.5, EVPN, tables([(mac(1), 1)]).evpn))
 
     assert asked(instructions, Dump).cause.reason is Reason.CHANGED
-    assert not [one for one in instructions if isinstance(one, Add)]
+    assert not any(isinstance(change, Add) for change in instructions)
 
 
 def test_many_messages_are_one_more_dump():
@@ -274,7 +274,7 @@ def test_how_many_rules_the_kernel_takes_is_learned_and_forgotten_when_it_takes_
     first = asked(instructions, Add)
     after = machine.handle(InstallFailed(0.1, first.request, np.array([2, 3]), "ENOSPC", full=True))
     # The second batch is not asked for.
-    assert [type(one) for one in after] == [ArmTimer]
+    assert [type(change) for change in after] == [ArmTimer]
 
     dump = asked(machine.handle(Changed(1.0, EVPN)), Dump)
     installed = rules((mac(0), 1), (mac(1), 1))

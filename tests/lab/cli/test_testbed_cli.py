@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from control.fabric import BfdTimers
 from testbed.containers import doctor, leftovers
 from testbed.containers.cgroup import drivers
 from testbed.containers.doctor import Finding
 from testbed.containers.leftovers import Run
+from testbed.fabric import capture as fabric_capture
 from testbed.fabric import doctor as fabric_doctor
 from testbed.fabric import leftovers as fabric_leftovers
 from testbed.fabric import up as fabric_up
+from testbed.fabric.capture import CapturedPacket
 from testbed.fabric.leftovers import Standing
-from testbed.fabric.model import BfdTimers, Fabric, Plan
+from testbed.fabric.model import Fabric, Plan
 from testbed.fabric.plan import fabric_of
 from tests.lab.cli_calls import Twinbed
 from twinbed import BackendError
@@ -154,6 +157,50 @@ def test_up_makes_what_the_file_and_the_options_say(
     assert "sudo twinbed testbed down lab1" in shown.out
     rows = json.loads(twinbed("testbed", "up", "--format", "json").out)["rows"]
     assert [each["address"] for each in rows] == ["10.0.1.1/16", "10.0.2.1/16"]
+
+
+TOPO = """
+from mininet.topo import Topo
+class Mine(Topo):
+    def build(self):
+        for switch in (self.addSwitch("left"), self.addSwitch("right")):
+            for name in ("a", "b", "c"):
+                self.addLink(self.addHost(name), switch, bw=100)
+"""
+
+
+def test_up_takes_a_users_own_topology_and_says_which_node_is_which(
+    twinbed: Twinbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Plan] = []
+    monkeypatch.setattr(fabric_up, "up", lambda plan, **_: made.append(plan) or fabric_of(plan))
+    (tmp_path / "mine.py").write_text(TOPO)
+    spec = f"{tmp_path / 'mine.py'}:Mine"
+    shown = twinbed("testbed", "up", "--topo", spec, "--name", "lab1")
+    assert made == [Plan("lab1", hosts=3, tors=2, rate_bps=1e8)]
+    assert "c is tb-lab1-h2." in shown.out
+    assert "right is tb-lab1-t1." in shown.out
+    assert "--topo decides hosts" in twinbed("testbed", "up", "--topo", spec, "--hosts", 3).refused
+
+
+def test_capture_shows_the_columns_that_the_packets_have(
+    twinbed: Twinbed, fabrics: list[Standing], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packet = CapturedPacket(0.0015, "tor0", "VXLAN", "10.255.0.1", "10.255.0.2", 148, vni=100)
+    asked: list[tuple[str, float, int]] = []
+
+    def take(fabric: Fabric, place: str, *, seconds: float, count: int, out: Path | None) -> object:
+        asked.append((place, seconds, count))
+        return (packet,), 3
+
+    monkeypatch.setattr(fabric_capture, "capture", take)
+    shown = twinbed("testbed", "capture", "h0:tor0", "--seconds", 2, "--count", 5).out
+    assert asked == [("h0:tor0", 2.0, 5)]
+    assert "VNI" in shown
+    assert "PSN" not in shown
+    assert "1 packets decoded, 3 of other protocols." in shown
+    (row,) = json.loads(twinbed("testbed", "capture", "h0", "--format", "json").out)["rows"]
+    assert (row["at_ms"], row["vni"], row["sequence"]) == (1.5, 100, None)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from control.services import RequestStatus as Status
 from lab.ask.scenario import build
 from lab.containers.input.sections import Price
 from lab.containers.input.workload import prepare
@@ -14,7 +15,7 @@ from lab.containers.metrics import METRICS, OF_REQUESTS, UNLIMITED_BYTES
 from lab.containers.run.figures import figures, quantiles
 from tests.lab.sample_traces import usage_trace
 from twin.containers.model import Events, Outcome, Series
-from twin.containers.requests.model import RequestLog, Status
+from twin.containers.requests.model import RequestLog
 from twinbed import InvariantError
 
 MIB = 1 << 20

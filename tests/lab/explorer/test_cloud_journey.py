@@ -28,7 +28,7 @@ def test_from_a_shipped_job_to_a_cluster_and_what_if_its_price_moves(page):
     recommend(page)
     expect(answered(page)).to_be_visible()
     # The job ships with its local run, and nothing else is known of it.
-    expect(page.get_by_text("Times are the analytic model's")).to_be_visible()
+    expect(page.get_by_text("Times come from the analytic model")).to_be_visible()
     expect(page.get_by_role("heading", name="Cost and time of every candidate")).to_be_visible()
     expect(page.get_by_test_id("stVegaLiteChart").first.locator("svg, canvas").first).to_be_visible()
     expect(page.get_by_text(re.compile("catalogue rows of 2022-02-09"))).to_be_visible()
@@ -59,7 +59,7 @@ def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
     expect(remove).to_be_visible()
     recommend(page)
     expect(answered(page)).to_be_visible()
-    expect(page.get_by_text("Times are the analytic model's")).to_be_visible()
+    expect(page.get_by_text("Times come from the analytic model")).to_be_visible()
     expect(page.get_by_role("heading", name="What if the price moves")).to_be_visible()
     no_traceback(page)
     shoot(page, "15-cloud-own-job")

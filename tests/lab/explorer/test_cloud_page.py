@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from control.recommender.model import LocalRun
+from control.jobs import LocalRun
 from lab.cloud.input import local_run_file
 from lab.cloud.input.store import Measurements, Run
 

@@ -3,15 +3,8 @@
 import numpy as np
 import pytest
 
-from control.recommender.model import (
-    Configuration,
-    InstanceType,
-    Interval,
-    Job,
-    Objective,
-    Recommendation,
-    candidates,
-)
+from control.jobs import Configuration, InstanceType, Job, Objective, candidates
+from control.recommender.ports import Interval, Recommendation
 from lab.charts import cloud as charts
 from lab.cloud.run.recommending import Market, Question
 from lab.explorer.cloud_prices import HIGH, LOW, MovedPrices

@@ -42,4 +42,4 @@ def test_shorter_timers_are_faster(opened):
 def test_a_bond_has_no_timers_of_bfd(opened):
     opened.selectbox(key="fabric_scheme").set_value("bond").run()
     assert not opened.exception
-    assert "Only the overlay's routing uses BFD." in [each.value for each in opened.markdown]
+    assert "Only the overlay's routing uses BFD." in [text.value for text in opened.markdown]

@@ -2,10 +2,10 @@
 
 import pytest
 
+from control.fabric import Direction
 from lab.ask.scenario import build, expand, with_overrides
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.run import world
-from twin.fabric.model import Direction
 from twinbed import ScenarioError
 
 MINIMAL = {"name": "edge", "fabric": {"sends": {"messages": 10, "message_bytes": 100_000}}}
@@ -61,16 +61,18 @@ def test_conditions_of_containers_are_no_part_of_its_identity():
 
 def test_every_value_of_the_shipped_calibration_has_its_unit_and_source():
     values = calibration.load_calibration().values
-    assert set(values) == {f"{one}.{key}" for one, units in calibration.UNITS.items() for key in units}
-    assert all(each.unit and each.source for each in values.values())
+    assert set(values) == {
+        f"{section}.{key}" for section, units in calibration.UNITS.items() for key in units
+    }
+    assert all(value.unit and value.source for value in values.values())
 
 
 def test_a_replaced_delay_keeps_its_relative_spread():
     shipped = calibration.load_calibration()
-    found = calibration.fabric(shipped, {"control": {"carrier_s": 0.2}}).control.carrier_s
+    carrier_s = calibration.fabric(shipped, {"control": {"carrier_s": 0.2}}).control.carrier_s
     measured = shipped.values["control.carrier_s"]
-    assert found.median_s == 0.2
-    assert found.p95_s == pytest.approx(0.2 * measured.p95 / measured.value)
+    assert carrier_s.median_s == 0.2
+    assert carrier_s.p95_s == pytest.approx(0.2 * measured.p95 / measured.value)
 
 
 @pytest.mark.parametrize(
@@ -91,30 +93,30 @@ def test_a_wrong_calibration_is_refused_with_file_and_key(tmp_path, old, new, sa
 
 def planned(lasts_s=100.0, **faults):
     (spec,) = expand(build(asked(faults=faults) | {"policies": ["thorn"]}))
-    return world.plan(world.world(spec), lasts_s)
+    return world.plan(world.build_world(spec), lasts_s)
 
 
 def test_faults_are_planned_as_they_are_asked_for():
     assert planned(kind="none") == []
-    (one,) = planned(kind="single", what="tor", uplink=1, host=2)
-    assert (one.kind, one.at_s, one.tor) == ("tor", 50.0, 1)
-    (one,) = planned(kind="single", host=1, one_way="in")
-    assert (one.host, one.uplink, one.one_way) == (1, 0, Direction.IN)
+    (fault,) = planned(kind="single", what="tor", uplink=1, host=2)
+    assert (fault.kind, fault.at_s, fault.tor) == ("tor", 50.0, 1)
+    (fault,) = planned(kind="single", host=1, one_way="in")
+    assert (fault.host, fault.uplink, fault.one_way) == (1, 0, Direction.IN)
     flaps = planned(kind="flapping", host=3, uplink=1, down_s=1.0, up_s=9.0)
-    assert [each.at_s for each in flaps] == [9.0 + 10 * turn for turn in range(10)]
-    assert {(each.host, each.uplink) for each in flaps} == {(3, 1)}
+    assert [fault.at_s for fault in flaps] == [9.0 + 10 * turn for turn in range(10)]
+    assert {(fault.host, fault.uplink) for fault in flaps} == {(3, 1)}
     often = {"port": 864.0, "tor": 86.4}
     drawn = planned(lasts_s=10_000.0, kind="random", per_day=often, down_s=2.0)
     # 10 ports at one fault in 100 s, 2 ToRs at one in 1,000 s.
-    assert sum(each.kind == "port" for each in drawn) == pytest.approx(1000, abs=150)
-    assert sum(each.kind == "tor" for each in drawn) == pytest.approx(20, abs=15)
+    assert sum(fault.kind == "port" for fault in drawn) == pytest.approx(1000, abs=150)
+    assert sum(fault.kind == "tor" for fault in drawn) == pytest.approx(20, abs=15)
     assert planned(lasts_s=10_000.0, kind="random", per_day=often, down_s=2.0) == drawn
 
 
 @pytest.mark.parametrize(
     ("faults", "said"),
     [
-        ({"kind": "single", "host": 9}, "host: 9 does not exist: 0 to 4 do"),
+        ({"kind": "single", "host": 9}, "host: 9 does not exist: give 0 to 4"),
         ({"kind": "single", "uplink": 2}, "uplink: host 0 has no link 2"),
     ],
 )

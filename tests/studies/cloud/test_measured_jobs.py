@@ -5,9 +5,10 @@ import csv
 import numpy as np
 import pytest
 
-from lab.cloud.real.grid import COLUMNS
+from lab.cloud.input import data_set
+from lab.cloud.input.data_set import COLUMNS
 from lab.runs.store import RunStore
-from studies.cloud import measure, measured_figures
+from studies.cloud import measured_figures
 from studies.experiments.catalogue import experiment
 from studies.experiments.evaluate import evaluate
 from studies.experiments.verdict import Verdict
@@ -15,7 +16,7 @@ from studies.experiments.verdict import Verdict
 
 @pytest.fixture(scope="module")
 def runs():
-    with measure.TABLE.open(newline="", encoding="utf-8") as file:
+    with data_set.TABLE.open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 

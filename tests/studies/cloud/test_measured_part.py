@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
 
+from lab.cloud.input import data_set
 from lab.cloud.run.predicting import PHYSICAL
 from studies.cloud import measure, measured_figures, measured_part
 from studies.experiments.catalogue import CLOUD
@@ -28,7 +29,7 @@ def test_the_corrected_physics_stands_beside_its_targets(monkeypatch):
 def test_runs_measured_twice_say_how_well_any_predictor_can_do(monkeypatch, tmp_path):
     monkeypatch.setattr(measure, "AGAIN", tmp_path / "again.csv")
     assert measured_figures.again() is None
-    table = pd.read_csv(measure.TABLE)
+    table = pd.read_csv(data_set.TABLE)
     fine = table[table.outcome == "ok"]
     fine.iloc[:5].to_csv(measure.AGAIN, index=False)
     same = measured_figures.again()

@@ -1,18 +1,9 @@
 import numpy as np
 import pytest
 
-from control.recommender.exhaustive import Exhaustive
-from control.recommender.model import (
-    Configuration,
-    History,
-    InstanceType,
-    Job,
-    Objective,
-    Observations,
-    Proposal,
-    candidates,
-)
-from control.recommender.ports import Request
+from control.jobs import Configuration, History, InstanceType, Job, Objective, candidates
+from control.recommender.plain_search import Exhaustive
+from control.recommender.ports import Observations, Proposal, Request
 from studies.cloud.evaluate_recommenders import auc
 from studies.cloud.trials import answers, play, ratios, reachable, regret_after, trials_to
 from twinbed import InvariantError

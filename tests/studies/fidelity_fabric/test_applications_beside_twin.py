@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from control.fabric import BfdTimers
 from studies.fidelity_fabric import application_rows, application_twin, applications
 from studies.fidelity_fabric.applications import Cell, OnOnePath, Through
-from testbed.fabric.model import BfdTimers
 from twinbed import ScenarioError
 
 USUAL_S = 0.05

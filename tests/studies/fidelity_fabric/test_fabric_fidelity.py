@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from control.fast_path.bfd import State
+from control.fabric import BfdState, Direction, FaultKind
 from lab.ask.scenario import load, with_overrides
 from lab.cli.main import call
 from lab.fabric.calibrate.measure import calibrated
@@ -25,9 +25,9 @@ from lab.runs.formats import table
 from studies.fidelity_fabric import __main__ as main_module
 from studies.fidelity_fabric import conditions, side_by_side
 from studies.fidelity_fabric.results import Found, document
-from testbed.fabric.model import Direction, FaultKind, Injected, Plan
+from testbed.fabric.model import Injected, Plan
 from testbed.fabric.plan import fabric_of
-from testbed.fabric.witness import Heard, Routed, Updated
+from testbed.fabric.witness import BfdSeen, BgpSeen, RouteSeen
 from twinbed import BackendError, ScenarioError
 
 MS = 1_000_000
@@ -155,13 +155,13 @@ def test_a_failover_is_taken_apart_by_what_was_seen() -> None:
     setting_ = setting("fast-5x50-both")
     at_ns = 1000 * MS
     seen = [
-        Heard(at_ns - 10 * MS, 0, 0, True, State.UP),
-        Heard(at_ns - 20 * MS, 0, 0, False, State.UP),
-        Heard(at_ns - 1 * MS, 0, 1, True, State.UP),
-        Routed(at_ns + 310 * MS, 0, 1, 1),
-        Updated(at_ns + 295 * MS, 1, 0),
-        Routed(at_ns + 360 * MS, 1, 0, 1),
-        Routed(at_ns + 999 * MS, 1, 0, 2),
+        BfdSeen(at_ns - 10 * MS, 0, 0, True, BfdState.UP),
+        BfdSeen(at_ns - 20 * MS, 0, 0, False, BfdState.UP),
+        BfdSeen(at_ns - 1 * MS, 0, 1, True, BfdState.UP),
+        RouteSeen(at_ns + 310 * MS, 0, 1, 1),
+        BgpSeen(at_ns + 295 * MS, 1, 0),
+        RouteSeen(at_ns + 360 * MS, 1, 0, 1),
+        RouteSeen(at_ns + 999 * MS, 1, 0, 2),
     ]
     decided = [
         {"what": "steer", "on": "TimerFired", "at_ns": at_ns + 241 * MS, "done_ns": at_ns + 242 * MS,

@@ -8,10 +8,10 @@ import shutil
 import numpy as np
 import pytest
 
+from control.fabric import BfdTimers
 from studies.fidelity_fabric import soft_roce
-from testbed import vm_boot
+from testbed import vm
 from testbed.fabric import ownership
-from testbed.fabric.model import BfdTimers
 from testbed.fabric.probe import Gap
 from testbed.fabric.soft_roce import RETRIES_USED_UP, PingPong
 
@@ -70,7 +70,7 @@ def test_a_setting_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[s
 def test_a_queue_pair_lives_through_silent_faults() -> None:
     if "ROCE" not in os.environ:
         pytest.skip("two VMs take a minute and a half: make test-roce")
-    there, reason = vm_boot.available()
+    there, reason = vm.available()
     if not there:
         pytest.skip(f"no VM here: {reason}")
     if shutil.which("ib_send_lat") is None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from control.recommender.model import InstanceType
+from control.jobs import InstanceType
 from testbed.cloud.emulated import SCALE, Cluster, emulated
 from testbed.cloud.local_run import profile
 from testbed.containers import network
@@ -22,9 +22,9 @@ def job(steps):
 
 
 def test_a_local_run_has_series_of_all_processes_and_the_steps_of_the_job(tmp_path):
-    found = profile(job(60), workers=1, duration_s=100, interval_s=0.5, logs=tmp_path)
-    assert found.processes == ("master", "worker-1")
-    run = found.run
+    profiled = profile(job(60), workers=1, duration_s=100, interval_s=0.5, logs=tmp_path)
+    assert profiled.processes == ("master", "worker-1")
+    run = profiled.run
     assert run.cpu_cores.shape == run.net_in_bytes.shape
     assert run.cpu_cores.shape[1] == 2
     assert len(run.step_s) == 60 - 1 - 5
@@ -46,10 +46,10 @@ def test_one_start_serves_several_types_each_within_its_quota():
     with Cluster(job(1_000_000), 2) as cluster:
         cluster.wait_for_steps(120)
         assert cluster.model.batch == 64
-        runs = [cluster.measure(emulated(each), count=5) for each in (large, small)]
+        runs = [cluster.measure(emulated(kind), count=5) for kind in (large, small)]
         assert not cluster.measure(emulated(tiny)).fits
-    assert [len(each.step_s) for each in runs] == [5, 5]
-    assert all((each.step_s > 0).all() for each in runs)
+    assert [len(run.step_s) for run in runs] == [5, 5]
+    assert all((run.step_s > 0).all() for run in runs)
     assert runs[1].cpu_cores < 1.3 * 4 * SCALE
     assert detect().sweep() == network.sweep() == []
 

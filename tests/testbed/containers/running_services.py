@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
+from control.services import ServiceApp
 from testbed.containers.services.deploy import Deployment, deploy
 from testbed.containers.services.http1 import ServerConnection
-from testbed.containers.services.model import ServiceApp
 
 PATIENCE_S = 60.0
 

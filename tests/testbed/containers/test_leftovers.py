@@ -163,7 +163,7 @@ def test_temporary_files_of_a_killed_run_are_removed_with_it(
 AGENT = (
     "import signal, sys, time\n"
     "from testbed.containers.cgroup.drivers import detect\n"
-    "from testbed.containers.remote.hosted import Origin\n"
+    "from testbed.containers.remote.origin import Origin\n"
     "from testbed.containers.remote.place import CgroupPlace\n"
     "place = CgroupPlace(sys.argv[1], detect())\n"
     "place.create('web')\n"

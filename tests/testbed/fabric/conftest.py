@@ -1,4 +1,4 @@
-"""What tests of the real fabric need: a machine that can have one, and one that is up."""
+"""Fixtures for tests of the real fabric: a machine that can have one, and a fabric that is up."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from twinbed import BackendError
 
 @pytest.fixture(scope="session")
 def fabric_machine() -> None:
-    """Skips the test where no fabric can be made."""
+    """Skip the test if no fabric can be made here."""
     try:
         doctor.require()
     except BackendError as error:
@@ -23,7 +23,7 @@ def fabric_machine() -> None:
 
 @pytest.fixture(scope="session")
 def fabric(fabric_machine: None) -> Iterator[Fabric]:
-    """2 hosts and 2 ToRs, up and whole; who breaks something repairs it and waits."""
+    """A fabric of 2 hosts and 2 ToRs that is up. A test that breaks something repairs it and waits."""
     name = "tested"
     yield up(Plan(name=name))
     leftovers.down(name)

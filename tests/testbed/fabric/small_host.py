@@ -33,7 +33,7 @@ link set eth0 up
 
 @contextmanager
 def small_host() -> Iterator[str]:
-    """This thread is in it until the block ends; yields the namespace's name."""
+    """Make the namespace, keep this thread in it until the block ends, and yield its name."""
     subprocess.run(["ip", "netns", "add", NAME], check=True)
     try:
         with in_namespace(NAME):
@@ -46,10 +46,10 @@ def small_host() -> Iterator[str]:
 
 
 def ip(*commands: str) -> None:
-    """Commands of `ip`, in one go, where this thread is."""
+    """Run commands of `ip` in this thread's namespace."""
     subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), text=True, check=True)
 
 
 def bridge(*commands: str) -> None:
-    """Commands of `bridge`."""
+    """Run commands of `bridge` in this thread's namespace."""
     subprocess.run(["bridge", "-batch", "-"], input="\n".join(commands), text=True, check=True)

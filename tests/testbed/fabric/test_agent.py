@@ -1,24 +1,24 @@
-"""Agents in a real fabric: frames go by rules, else by the bridge; rules outlive faults and their makers."""
+"""Agents in a real fabric: frames go by rules, else by the bridge; rules outlive faults and agents."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
+from control.fabric import Fault, FaultKind
 from control.reconciler.settings import ReconcilerSettings
 from kernel.tunnel import Tunnel
 from testbed.fabric import faults
 from testbed.fabric.agent_process import Agents
 from testbed.fabric.links import in_namespace, run_in
-from testbed.fabric.model import Fabric, Fault, FaultKind
+from testbed.fabric.model import Fabric
 from testbed.fabric.place import here
 from testbed.fabric.rules.bpf import BpfRules
 from testbed.fabric.rules.ingress import WAY_OUT
 from testbed.fabric.rules.seen import installed, unchanged
 from testbed.fabric.up import wait_converged
-from tests.testbed.fabric.test_fabric_up import send_and_receive
+from tests.testbed.fabric.test_fabric_up import send_and_receive, until
 from twinbed import BackendError, InvariantError
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -26,28 +26,21 @@ pytestmark = [pytest.mark.root, pytest.mark.slow]
 WITHIN_S = 20.0
 
 
-def until(done: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not done():
-        assert time.monotonic() < deadline, f"never: {what}"
-        time.sleep(0.02)
-
-
 def macs(fabric: Fabric, host: int) -> list[int]:
-    """Destinations that a host has rules for."""
+    """Return the MAC addresses that a host has rules for."""
     return installed(fabric.hosts[host].namespace).mac.tolist()
 
 
 def elsewhere(fabric: Fabric, host: int) -> list[int]:
-    """Addresses of applications at other hosts."""
-    others = (each for each in fabric.hosts if each.index != host)
-    return sorted(int(end.mac.replace(":", ""), 16) for each in others for end in each.endpoints)
+    """Return the MAC addresses of applications at other hosts."""
+    others = (other for other in fabric.hosts if other.index != host)
+    return sorted(int(end.mac.replace(":", ""), 16) for other in others for end in other.endpoints)
 
 
 @pytest.fixture(scope="module")
 def agents(fabric: Fabric) -> Iterator[Agents]:
-    """One in every host, with all rules there; nothing of theirs is left afterwards. Who kills one starts
-    another."""
+    """An agent in every host, with all rules installed; all is removed afterwards. A test that kills one
+    starts another."""
     try:
         Tunnel.load(1).close()
     except BackendError as error:
@@ -66,7 +59,7 @@ def agents(fabric: Fabric) -> Iterator[Agents]:
 
 
 def frames(agents: Agents, host: int) -> tuple[int, int]:
-    """Sent by a rule and left to the bridge, as a report says that came after this call."""
+    """Return the frames sent by a rule and those left to the bridge, from a report after this call."""
     before = agents.report(host)
 
     def fresh() -> bool:
@@ -74,8 +67,8 @@ def frames(agents: Agents, host: int) -> tuple[int, int]:
         return now is not None and now != before and now["dumps"] > before["dumps"]
 
     until(fresh, "another report")
-    found = agents.report(host)
-    return found["frames_sent"], found["frames_left"]
+    report = agents.report(host)
+    return report["frames_sent"], report["frames_left"]
 
 
 def test_frames_go_by_rules_and_by_the_bridge_where_there_is_none(fabric: Fabric, agents: Agents) -> None:
@@ -120,8 +113,8 @@ def test_a_killed_agent_is_followed_by_one_that_adopts_its_rules(fabric: Fabric,
 def test_a_rule_that_is_another_is_said(fabric: Fabric, agents: Agents) -> None:
     agents.kill(0)
     host = fabric.hosts[0]
-    said = r"h0: the rule for 0200000001\w\w is not what it was"
-    with pytest.raises(InvariantError, match=said), unchanged(fabric):
+    message = r"h0: the rule for 0200000001\w\w has changed"
+    with pytest.raises(InvariantError, match=message), unchanged(fabric):
         run_in(host.namespace, ["tc", "qdisc", "del", "dev", host.endpoints[0].representor, "clsact"])
     agents.start(0)
     until(lambda: macs(fabric, 0) == elsewhere(fabric, 0), "the successor's rules")

@@ -1,4 +1,4 @@
-"""What an agent tells its controller: what a dump may lack, that one failed, what came meanwhile, timers."""
+"""Events that an agent gives its controller: incomplete and failed dumps, messages meanwhile, and timers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ from tests.testbed.fabric.small_host import bridge, small_host
 pytestmark = [pytest.mark.root, pytest.mark.skipif(os.geteuid() != 0, reason="namespaces need root")]
 
 MANY = [
-    f"fdb append 02:00:00:00:{each >> 8:02x}:{each & 255:02x} dev vx0 dst 10.0.0.1" for each in range(900)
+    f"fdb append 02:00:00:00:{number >> 8:02x}:{number & 255:02x} dev vx0 dst 10.0.0.1"
+    for number in range(900)
 ]
 CAUSE = Cause(Reason.STARTED, 0.0)
 
 
 class Rules:
-    """An applier without rules. broken: what reading them raises."""
+    """An applier without rules. broken: the error that reading raises."""
 
     ports = frozenset[int]()
     broken: OSError | None = None
@@ -56,7 +57,7 @@ class Rules:
 
 
 class Listener:
-    """Asks for a dump when it starts, and keeps what it is told."""
+    """A controller that requests a dump when it starts, and keeps the events."""
 
     def __init__(self) -> None:
         self.told = []
@@ -82,9 +83,9 @@ def changing(monkeypatch: pytest.MonkeyPatch, *, interrupted: frozenset[Table] =
     read = module.read_tables
 
     def read_and_change(netlink):
-        found = replace(read(netlink), interrupted=interrupted)
+        tables = replace(read(netlink), interrupted=interrupted)
         bridge("fdb append 02:00:00:00:ff:01 dev vx0 dst 10.0.0.1")
-        return found
+        return tables
 
     monkeypatch.setattr(module, "read_tables", read_and_change)
 
@@ -92,7 +93,7 @@ def changing(monkeypatch: pytest.MonkeyPatch, *, interrupted: frozenset[Table] =
 def dumped(agent: Agent, listener: Listener) -> Dumped:
     agent.start()
     agent.step(0.0)
-    return next(each for each in listener.told if isinstance(each, Dumped))
+    return next(event for event in listener.told if isinstance(event, Dumped))
 
 
 def test_a_table_that_changed_while_it_came_in_parts_may_lack_entries(
@@ -101,12 +102,12 @@ def test_a_table_that_changed_while_it_came_in_parts_may_lack_entries(
     bridge(*MANY)
     changing(monkeypatch)
 
-    found = dumped(agent, listener)
+    answer = dumped(agent, listener)
 
-    assert found.incomplete == {Table.EVPN_FDB}
-    after = listener.told[listener.told.index(found) + 1 :]
-    assert [each.tables for each in after if isinstance(each, Changed)] == [{Table.EVPN_FDB}]
-    assert all(each.at_s >= found.at_s for each in after)
+    assert answer.incomplete == {Table.EVPN_FDB}
+    after = listener.told[listener.told.index(answer) + 1 :]
+    assert [event.tables for event in after if isinstance(event, Changed)] == [{Table.EVPN_FDB}]
+    assert all(event.at_s >= answer.at_s for event in after)
 
 
 def test_one_that_came_in_one_piece_lacks_none(
@@ -127,7 +128,7 @@ def test_a_dump_that_fails_is_said(agent: Agent, listener: Listener) -> None:
     agent.applier.broken = OSError(12, "no memory")
     agent.start()
     agent.step(0.0)
-    (said,) = (each for each in listener.told if isinstance(each, DumpFailed))
+    (said,) = (event for event in listener.told if isinstance(event, DumpFailed))
     assert (said.request, said.why) == (1, "[Errno 12] no memory")
 
 
@@ -144,6 +145,6 @@ def test_a_timer_that_is_armed_again_is_moved(agent: Agent, monkeypatch: pytest.
         other.start()
         for _ in range(100):
             other.step(0.02)
-            if any(isinstance(each, TimerFired) for each in told):
+            if any(isinstance(event, TimerFired) for event in told):
                 break
-    assert [each.timer for each in told if isinstance(each, TimerFired)] == [Timer.RETRY]
+    assert [event.timer for event in told if isinstance(event, TimerFired)] == [Timer.RETRY]

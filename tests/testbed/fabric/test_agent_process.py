@@ -1,4 +1,4 @@
-"""The agent as a process of its own: what it says when representors come, too."""
+"""The agent as a process: its reports, also when representors come."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def namespace() -> Iterator[str]:
 
 @pytest.fixture
 def status(namespace: str, tmp_path: Path) -> Iterator[Path]:
-    """Its last report, of an agent that is ended afterwards."""
+    """Run an agent, yield the file of its last report, and end the agent."""
     file = tmp_path / "status.json"
     words = ("--rules", "bpf", "--status", str(file), "--every-s", "0.05")
     process = popen_in(namespace, [sys.executable, "-m", "testbed.fabric.agent", *words])
@@ -78,5 +78,5 @@ def test_counts_go_on_when_a_representor_comes(status: Path) -> None:
     # The successor adopted the first rule and added the second; the first one's counts are still there.
     assert said[-1]["adopted"] == 1
     for name in ("dumps", "messages", "added", "rule_changes", "dump_s", "slowest_dump_s"):
-        counts = [each[name] for each in said]
+        counts = [report[name] for report in said]
         assert counts == sorted(counts), name

@@ -1,4 +1,4 @@
-"""What is dumped is what iproute2 shows."""
+"""Dumps show what iproute2 shows."""
 
 from __future__ import annotations
 
@@ -54,28 +54,33 @@ def test_all_four_tables_are_what_iproute2_shows() -> None:
             "route add 10.0.0.1/32 via 192.0.2.3 table 77",
         )
         with Socket() as netlink:
-            found = read_tables(netlink)
-        entries, state = shown("bridge", "-json", "fdb"), found.state
+            dumped = read_tables(netlink)
+        entries, state = shown("bridge", "-json", "fdb"), dumped.state
         devices = {"vf0": REPRESENTOR, "vx0": TUNNEL, "br0": BRIDGE}
         assert rows(state.evpn) == {
-            (mac(each["mac"]), address(each["dst"]), each.get("vni", VNI), devices[each["ifname"]])
-            for each in entries
-            if "dst" in each
+            (mac(entry["mac"]), address(entry["dst"]), entry.get("vni", VNI), devices[entry["ifname"]])
+            for entry in entries
+            if "dst" in entry
         }
         assert rows(state.bridge) == {
             (
-                mac(each["mac"]),
-                devices[each["ifname"]],
-                each.get("vlan", 0),
-                int(each["state"] == "permanent"),
+                mac(entry["mac"]),
+                devices[entry["ifname"]],
+                entry.get("vlan", 0),
+                int(entry["state"] == "permanent"),
             )
-            for each in entries
-            if "master" in each and "self" not in each["flags"]
+            for entry in entries
+            if "master" in entry and "self" not in entry["flags"]
         }
         assert {row for row in rows(state.neighbours) if row[2] == UPLINK} == {
-            (address(each["dst"]), mac(each.get("lladdr", "0")), UPLINK, int("FAILED" not in each["state"]))
-            for each in shown("ip", "-json", "-4", "neigh")
-            if each["dev"] == "tor0"
+            (
+                address(entry["dst"]),
+                mac(entry.get("lladdr", "0")),
+                UPLINK,
+                int("FAILED" not in entry["state"]),
+            )
+            for entry in shown("ip", "-json", "-4", "neigh")
+            if entry["dev"] == "tor0"
         }
         first, second = address("192.0.2.2"), address("192.0.2.3")
         assert {row for row in rows(state.routes) if row[0] != address("192.0.2.0")} == {
@@ -84,8 +89,8 @@ def test_all_four_tables_are_what_iproute2_shows() -> None:
             (address("10.0.0.2"), 32, first, UPLINK),
             (0, 0, second, UPLINK),
         }
-        assert not found.interrupted
-        assert not found.in_parts
+        assert not dumped.interrupted
+        assert not dumped.in_parts
 
 
 def test_next_hops_without_carrier_are_left_out() -> None:
@@ -97,17 +102,17 @@ def test_next_hops_without_carrier_are_left_out() -> None:
 
 def test_many_entries_come_in_parts_and_none_is_missing() -> None:
     with small_host(), Socket() as netlink:
-        addresses = [f"02:00:00:00:{each >> 8:02x}:{each & 255:02x}" for each in range(MANY)]
-        bridge(*(f"fdb append {each} dev vx0 dst 10.0.0.1" for each in addresses))
-        found = read_tables(netlink)
-        assert sorted(found.state.evpn.mac.tolist()) == sorted(map(mac, addresses))
-        assert found.in_parts == {Table.BRIDGE_FDB, Table.EVPN_FDB}
+        addresses = [f"02:00:00:00:{number >> 8:02x}:{number & 255:02x}" for number in range(MANY)]
+        bridge(*(f"fdb append {lladdr} dev vx0 dst 10.0.0.1" for lladdr in addresses))
+        dumped = read_tables(netlink)
+        assert sorted(dumped.state.evpn.mac.tolist()) == sorted(map(mac, addresses))
+        assert dumped.in_parts == {Table.BRIDGE_FDB, Table.EVPN_FDB}
 
 
 def test_devices_are_known_by_what_they_are() -> None:
     with small_host(), Socket() as netlink:
         ip("link add out0 type vxlan external dstport 4790", "link set out0 alias ours")
-        links = {each.name: each for each in read_links(netlink)}
+        links = {link.name: link for link in read_links(netlink)}
         assert tunnels_of(list(links.values())) == {TUNNEL: VNI}
         assert (links["vx0"].local, links["vx0"].master) == (address("10.0.0.9"), BRIDGE)
         assert (links["out0"].external, links["out0"].alias, links["vf0"].kind) == (True, "ours", "veth")

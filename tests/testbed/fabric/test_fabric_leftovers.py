@@ -1,4 +1,4 @@
-"""What a fabric leaves when its maker is killed, and its removal: all of it, and nobody else's."""
+"""What a fabric leaves when its maker is killed, and its removal: everything of it, and nothing of others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MAKER = (
 
 @pytest.fixture
 def maker(fabric_machine: None) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that makes a fabric and says how far it is."""
+    """A process that makes a fabric and prints its progress."""
     with subprocess.Popen(
         [sys.executable, "-c", MAKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -41,20 +41,20 @@ def maker(fabric_machine: None) -> Iterator[subprocess.Popen[bytes]]:
     leftovers.remove(NAME)
 
 
-def wait_for_stage(process: subprocess.Popen[bytes], words: str) -> None:
+def wait_for_stage(process: subprocess.Popen[bytes], stage: str) -> None:
     assert process.stdout is not None
-    while words not in (line := process.stdout.readline().decode()):
+    while stage not in (line := process.stdout.readline().decode()):
         assert line, "it ended before"
 
 
 def whatever_is_left() -> list[object]:
-    files = [each for folder in (NAMESPACES, *FRR_FOLDERS) for each in folder.glob(f"tb-{NAME}-*")]
-    temporary = [each for each in Path("/var/tmp/frr").glob("*") if _modified_s(each) > BEGAN]
+    files = [path for folder in (NAMESPACES, *FRR_FOLDERS) for path in folder.glob(f"tb-{NAME}-*")]
+    temporary = [path for path in Path("/var/tmp/frr").glob("*") if _modified_s(path) > BEGAN]
     return [*files, *ownership.processes_of(NAME), *state_folder(NAME).parent.glob(NAME), *_ours(temporary)]
 
 
 def _modified_s(path: Path) -> float:
-    """Seconds since the epoch; 0: it is gone."""
+    """Return the time of the last change, s since the epoch; 0 if the path is gone."""
     try:
         return path.stat().st_mtime
     except FileNotFoundError:
@@ -62,14 +62,14 @@ def _modified_s(path: Path) -> float:
 
 
 def _ours(folders: list[Path]) -> list[Path]:
-    """Of no process that lives: those of other fabrics are kept open by their daemons."""
+    """Return the folders that no living process keeps open; daemons of other fabrics keep theirs open."""
     kept = set()
-    for each in Path("/proc").glob("[0-9]*/fd/*"):
+    for path in Path("/proc").glob("[0-9]*/fd/*"):
         try:
-            kept.add(each.readlink())
+            kept.add(path.readlink())
         except OSError:
             continue
-    return [each for each in folders if each not in kept and each.exists()]
+    return [path for path in folders if path not in kept and path.exists()]
 
 
 BEGAN = 0.0
@@ -77,7 +77,7 @@ BEGAN = 0.0
 
 @pytest.fixture(autouse=True)
 def _began() -> None:
-    """What an earlier test left is not this one's."""
+    """Ignore what an earlier test left."""
     global BEGAN
     BEGAN = time.time()
 
@@ -89,8 +89,8 @@ def test_nothing_stays_of_a_maker_that_is_killed_in_the_middle(
     wait_for_stage(maker, stage)
     maker.kill()
     maker.wait()
-    (found,) = [each for each in leftovers.standing() if each.name == NAME]
-    assert not found.alive
+    (standing,) = [fabric for fabric in leftovers.standing() if fabric.name == NAME]
+    assert not standing.alive
     leftovers.down(NAME)
     assert whatever_is_left() == []
 
@@ -100,7 +100,7 @@ def test_nothing_stays_though_the_file_is_lost(maker: subprocess.Popen[bytes]) -
     maker.kill()
     maker.wait()
     (state_folder(NAME) / "fabric.json").unlink()
-    assert NAME in [each.name for each in leftovers.down()]
+    assert NAME in [fabric.name for fabric in leftovers.down()]
     assert whatever_is_left() == []
 
 
@@ -115,8 +115,8 @@ def test_an_interrupted_maker_tidies_up_itself(
 
 
 def test_a_process_that_has_not_entered_yet_goes_too(fabric_machine: None) -> None:
-    """Started for a namespace by somebody who was killed: it would turn up there after everything is gone."""
-    state.claim(state.State(Plan(name=NAME), f"run-{2**22}-1-0"))
+    """A killed maker started it for a namespace, where it would appear after everything is removed."""
+    state.claim(state.FabricState(Plan(name=NAME), f"run-{2**22}-1-0"))
     late = subprocess.Popen(["sleep", "60"], env={**os.environ, ownership.ENVIRONMENT: NAME})
     leftovers.down(NAME)
     assert late.wait(10) == -signal.SIGKILL
@@ -126,16 +126,16 @@ def test_a_process_that_has_not_entered_yet_goes_too(fabric_machine: None) -> No
 def test_who_forks_while_processes_are_listed_is_found_by_the_next_look(
     fabric_machine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state.claim(state.State(Plan(name=NAME), f"run-{2**22}-1-0"))
+    state.claim(state.FabricState(Plan(name=NAME), f"run-{2**22}-1-0"))
     late = subprocess.Popen(["sleep", "60"], env={**os.environ, ownership.ENVIRONMENT: NAME})
     looks: list[list[int]] = []
 
     def processes_of(name: str) -> list[int]:
         # The first look comes between two lives of a daemon.
-        looks.append(found(name) if looks else [])
+        looks.append(listed(name) if looks else [])
         return looks[-1]
 
-    found = ownership.processes_of
+    listed = ownership.processes_of
     monkeypatch.setattr(leftovers.ownership, "processes_of", processes_of)
     leftovers.remove(NAME)
     assert late.wait(10) == -signal.SIGKILL
@@ -143,34 +143,34 @@ def test_who_forks_while_processes_are_listed_is_found_by_the_next_look(
 
 
 def test_what_is_somebody_elses_stays(fabric_machine: None) -> None:
-    """Names that look alike, and a process beside: not of a fabric by that name."""
+    """Names that look alike, and a process there, do not belong to a fabric of that name."""
     foreign = ("tb-orphans-x", "orphan-h0", "tb-run-1-2-3-h0")
-    for each in foreign:
-        subprocess.run(["ip", "netns", "add", each], check=True)
+    for name in foreign:
+        subprocess.run(["ip", "netns", "add", name], check=True)
     bystander = subprocess.Popen(["ip", "netns", "exec", foreign[0], "sleep", "60"])
-    state.claim(state.State(Plan(name=NAME), f"run-{2**22}-1-0"))
+    state.claim(state.FabricState(Plan(name=NAME), f"run-{2**22}-1-0"))
     try:
         leftovers.remove(NAME)
         leftovers.down()
-        assert all((NAMESPACES / each).exists() for each in foreign)
+        assert all((NAMESPACES / name).exists() for name in foreign)
         assert bystander.poll() is None
     finally:
         bystander.kill()
         bystander.wait()
-        for each in foreign:
-            subprocess.run(["ip", "netns", "delete", each], check=True)
+        for name in foreign:
+            subprocess.run(["ip", "netns", "delete", name], check=True)
     assert whatever_is_left() == []
 
 
 def test_a_fabric_of_another_version_is_nobodys_leftover_while_its_maker_lives(fabric_machine: None) -> None:
-    state.claim(state.State(Plan(name=NAME), new_run()))
+    state.claim(state.FabricState(Plan(name=NAME), new_run()))
     path = state_folder(NAME) / "fabric.json"
     path.write_text(path.read_text().replace('"vni"', '"colour"'))
     try:
-        (found,) = [each for each in leftovers.standing() if each.name == NAME]
-        assert (found.alive, found.pid, found.hosts) == (True, os.getpid(), None)
-        assert NAME not in [each.name for each in leftovers.down()]
-        with pytest.raises(BackendError, match=r"fabric\.json: not to be understood"):
+        (standing,) = [fabric for fabric in leftovers.standing() if fabric.name == NAME]
+        assert (standing.alive, standing.pid, standing.hosts) == (True, os.getpid(), None)
+        assert NAME not in [fabric.name for fabric in leftovers.down()]
+        with pytest.raises(BackendError, match=r"fabric\.json: cannot be understood"):
             state.read(NAME)
     finally:
         leftovers.remove(NAME)

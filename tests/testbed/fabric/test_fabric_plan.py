@@ -1,4 +1,4 @@
-"""A fabric by its plan: names that cannot be mixed up, addresses of its own, plans that are refused."""
+"""A fabric's parts from its plan: unique names and addresses, and plans that are refused."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control.fabric import BfdTimers
 from testbed.containers.ownership import is_run, new_run
 from testbed.fabric import ownership
-from testbed.fabric.model import LONGEST_NAME, MOST_ENDPOINTS, MOST_HOSTS, MOST_TORS, BfdTimers, Plan
+from testbed.fabric.model import LONGEST_NAME, MOST_ENDPOINTS, MOST_HOSTS, MOST_TORS, Plan
 from testbed.fabric.plan import fabric_of
 from twinbed import ScenarioError
 
@@ -52,7 +53,7 @@ def test_the_largest_plan_has_names_and_addresses_for_everything() -> None:
     [
         ({"name": "a_b"}, "name: 'a_b' cannot name a fabric"),
         ({"name": "run-1-2-3"}, "name: 'run-1-2-3' cannot"),
-        ({"name": "x" * 21}, "take 1 to 20 of"),
+        ({"name": "x" * 21}, "use 1 to 20 of"),
         ({"hosts": 1}, "hosts: 1 is not possible; take 2 to 200"),
         ({"tors": 9}, "tors: 9 is not possible; take 2 to 8"),
         ({"vni": 0}, "vni: 0 is not possible"),

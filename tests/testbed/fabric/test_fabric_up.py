@@ -1,4 +1,4 @@
-"""A fabric that is up: applications reach each other through every fault that leaves a way."""
+"""A fabric that is up: applications reach each other during every fault that leaves a path."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from control.fabric import Direction, Fault, FaultKind
 from testbed.fabric import faults, frr, leftovers
 from testbed.fabric.links import in_namespace, run_in
-from testbed.fabric.model import Daemon, Direction, Fabric, Fault, FaultKind, Plan
+from testbed.fabric.model import Daemon, DaemonFault, Fabric, Plan
+from testbed.fabric.rtnetlink import Rtnetlink
 from testbed.fabric.up import converged, load, up, wait_converged
 from twinbed import BackendError, ScenarioError
 
@@ -30,12 +32,12 @@ def until(done: Callable[[], object], what: str) -> None:
 
 
 def send_and_receive(fabric: Fabric, sender: int, receiver: int) -> bool:
-    """Whether one of a few datagrams between the first endpoints of two hosts arrives."""
-    here, there = fabric.hosts[sender].endpoints[0], fabric.hosts[receiver].endpoints[0]
-    with in_namespace(there.namespace):
+    """Return whether one of a few datagrams between the first endpoints of two hosts arrives."""
+    near, far = fabric.hosts[sender].endpoints[0], fabric.hosts[receiver].endpoints[0]
+    with in_namespace(far.namespace):
         inbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        inbox.bind((there.address, 0))
-    with in_namespace(here.namespace):
+        inbox.bind((far.address, 0))
+    with in_namespace(near.namespace):
         outbox = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     with inbox, outbox:
         inbox.settimeout(0.2)
@@ -64,7 +66,15 @@ def test_no_end_of_a_cable_has_the_others_index(fabric: Fabric) -> None:
     for host in fabric.hosts:
         links = json.loads(run_in(host.namespace, ("ip", "-j", "link", "show", "type", "veth")).stdout)
         assert len(links) == len(host.uplinks) + len(host.endpoints)
-        assert all(each["ifindex"] != each["link_index"] for each in links)
+        assert all(link["ifindex"] != link["link_index"] for link in links)
+
+
+def test_a_request_that_the_kernel_refuses_names_the_device_the_reason_and_the_cure(fabric: Fabric) -> None:
+    host = fabric.hosts[0]
+    with Rtnetlink(host.namespace) as kernel:
+        for device, message in (("tor0", "File exists; twinbed testbed"), ("tor9", "no such device; is the")):
+            with pytest.raises(BackendError, match=f"{device} in {host.namespace}: {message}"):
+                kernel("addr", "add", device, address=host.uplinks[0].address, prefixlen=31)
 
 
 def test_a_neighbour_is_known_without_asking_it(fabric: Fabric) -> None:
@@ -94,7 +104,7 @@ def test_a_fault_is_noticed_survived_and_forgotten(fabric: Fabric, fault: Fault)
         assert injected.asked_ns < injected.at_ns
         faults.inject(fabric, fault)
         until(lambda: converged(fabric), "the lost way is noticed")
-        assert ("NO-CARRIER" in links_of(fabric, 0)) == (fault.kind is FaultKind.TOR)
+        assert ("NO-CARRIER" in links_of(fabric, 0)) == (not fault.silent)
         until(lambda: send_and_receive(fabric, 0, 1), "what is left carries on")
     finally:
         faults.clear(fabric, fault)
@@ -107,8 +117,12 @@ def test_a_fault_is_noticed_survived_and_forgotten(fabric: Fabric, fault: Fault)
     [
         (Fault(FaultKind.PORT, host=7, uplink=0), "host: there is no 7; take 0 to 1"),
         (Fault(FaultKind.TOR, tor=-1), "tor: there is no -1"),
-        (Fault(FaultKind.DAEMONS), "give one of host and tor"),
-        (Fault(FaultKind.LINK, host=0, uplink=0, one_way=Direction.OUT), "one_way: a link loses both"),
+        (DaemonFault(), "give one of host and tor"),
+        (Fault(FaultKind.NIC, host=0, uplink=0), "the testbed has no adapters"),
+        (
+            Fault(FaultKind.LINK, host=0, uplink=0, silent=False, one_way=Direction.OUT),
+            "one_way: only a silent fault",
+        ),
     ],
 )
 def test_faults_that_cannot_be_are_refused(fabric: Fabric, fault: Fault, said: str) -> None:
@@ -124,10 +138,10 @@ def test_a_name_that_is_in_use_is_refused_and_what_is_up_stays(fabric: Fabric) -
 
 def test_another_fabric_stands_beside_it_shaped_and_stock(fabric: Fabric) -> None:
     settings = [Path("/proc/sys/net/core/rmem_max"), Path("/proc/sys/net/ipv4/tcp_rmem")]
-    before = [each.read_text() for each in settings]
+    before = [path.read_text() for path in settings]
     beside = up(Plan(name="beside", rate_bps=1e9, stock=True, rto_min_s=0.01))
     try:
-        assert [each.read_text() for each in settings] == before
+        assert [path.read_text() for path in settings] == before
         assert send_and_receive(beside, 0, 1)
         host = beside.hosts[0].namespace
         shaped = run_in(host, ("tc", "-s", "class", "show", "dev", "tor0", "classid", "1:1")).stdout

@@ -1,4 +1,4 @@
-"""A tap in a host's bridge is an endpoint like others; the VM behind it is played here."""
+"""A tap in a host's bridge is an endpoint like others. The tests imitate the VM behind it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EXPERIMENTAL = b"\x88\xb5"
 
 
 class PlayedVm:
-    """Its network device is whoever reads and writes its tap."""
+    """An imitated VM: the test reads and writes its tap."""
 
     def __init__(self, machine: Machine, *, environment: Mapping[str, str]) -> None:
         self.tap = machine.nics[0].tap
@@ -45,7 +45,7 @@ def pair(fabric: Fabric, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any,
 
 
 def arrives(sender: Any, receiver: Any, within_s: float) -> bool:
-    """Whether a frame that is sent again and again gets there."""
+    """Return whether a frame that is sent repeatedly arrives."""
     frame = bytes.fromhex((receiver.mac + sender.mac).replace(":", "")) + EXPERIMENTAL + b"hello".ljust(46)
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -91,14 +91,14 @@ def test_a_host_has_one_vm_at_a_time_and_keeps_nothing_of_it(
         # What is told of the other host's is not looked at: it comes and goes in its own time.
         own = ("ip", "neigh", "show", "nud", "permanent")
         asked = (("ip", "-br", "link"), ("nft", "list", "ruleset"), own)
-        said = [links.run_in(fabric.hosts[0].namespace, each).stdout for each in asked]
-        return [line for each in said for line in each.splitlines() if "extern_learn" not in line]
+        outputs = [links.run_in(fabric.hosts[0].namespace, command).stdout for command in asked]
+        return [line for output in outputs for line in output.splitlines() if "extern_learn" not in line]
 
     monkeypatch.setattr(guests, "Vm", PlayedVm)
     before = everything()
     with (
         guests.guests(fabric, fabric.hosts[:1]),
-        pytest.raises(BackendError, match="a host has one VM at a time"),
+        pytest.raises(BackendError, match="a host can have one VM at a time"),
         guests.guests(fabric, fabric.hosts[:1]),
     ):
         pass

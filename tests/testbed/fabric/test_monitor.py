@@ -1,4 +1,4 @@
-"""What the kernel says: whose doing it was, which tables, and that something was lost."""
+"""The kernel's notifications: whose request it was, which tables changed, and that messages were lost."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def host() -> Iterator[str]:
 
 
 def tables(events) -> set[Table]:
-    return {table for each in events for table in each.tables}
+    return {table for event in events for table in event.tables}
 
 
 def test_entries_are_named_in_the_order_in_which_they_came_and_went(host: str) -> None:
@@ -33,7 +33,7 @@ def test_entries_are_named_in_the_order_in_which_they_came_and_went(host: str) -
         "fdb append 02:00:00:00:00:02 dev vx0 dst 10.0.0.2",
         "fdb del 02:00:00:00:00:01 dev vx0 dst 10.0.0.1",
     )
-    said = [each for each in monitor.read(3.0) if isinstance(each, Changed) and each.entries is not None]
+    said = [event for event in monitor.read(3.0) if isinstance(event, Changed) and event.entries is not None]
     monitor.close()
 
     first, last = said

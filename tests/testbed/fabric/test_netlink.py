@@ -1,4 +1,4 @@
-"""Messages of any layout come out as columns; the kernel's refusals come out as such."""
+"""Messages of any layout become columns, and the kernel's refusals are reported."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ hops = st.lists(st.tuples(st.integers(1, 90), words), max_size=3)
 
 
 def message(family: int, plain, inner, hop) -> bytes:
-    """One with plain attributes of a word each, some of them nested in 7, and next hops in 9."""
+    """A message with attributes of one word, some of them nested in 7, and next hops in 9."""
     body = struct.pack("=I", family)
     body += b"".join(attribute(kind, struct.pack("=I", value)) for kind, value in plain)
     if inner:
@@ -37,25 +37,25 @@ def message(family: int, plain, inner, hop) -> bytes:
 
 
 def first_of_each(pairs, path=()):
-    found = {}
+    first = {}
     for kind, value in pairs:
-        found.setdefault((*path, kind), value)
-    return found
+        first.setdefault((*path, kind), value)
+    return first
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(words, flat, flat, hops), max_size=12))
-def test_every_message_is_in_one_layout_and_its_words_are_where_they_were(made) -> None:
-    found = messages_of([message(*each) for each in made])
+def test_every_message_is_in_one_layout_and_its_words_are_where_they_were(drawn) -> None:
+    messages = messages_of([message(*parts) for parts in drawn])
     seen = {}
-    for layout in alike(found, 1, NESTED):
+    for layout in alike(messages, 1, NESTED):
         for row, family in enumerate(layout.header(0).tolist()):
             columns = {path: int(layout.word(*path)[row]) for path in layout.paths}
             seen.setdefault(family, []).append(
                 {path: columns[path] for path in columns if path not in NESTED}
             )
-    assert sum(map(len, seen.values())) == len(made)
-    for family, plain, inner, hop in made:
+    assert sum(map(len, seen.values())) == len(drawn)
+    for family, plain, inner, hop in drawn:
         wanted = first_of_each(plain) | first_of_each(inner, (7,))
         for number, (device, through) in enumerate(hop):
             wanted |= {(9, number): device, (9, number, 5): through}
@@ -66,10 +66,10 @@ def test_every_message_is_in_one_layout_and_its_words_are_where_they_were(made) 
 def test_a_message_begins_where_the_one_before_it_ends(bodies) -> None:
     # Whatever is in them, lengths of messages too.
     made = [
-        HEADER.pack(HEADER.size + 4 * len(each), 24, 0, 0, 0) + struct.pack(f"={len(each)}I", *each)
-        for each in bodies
+        HEADER.pack(HEADER.size + 4 * len(body), 24, 0, 0, 0) + struct.pack(f"={len(body)}I", *body)
+        for body in bodies
     ]
-    wanted = np.cumsum([0, *(len(each) // 4 for each in made)])[:-1]
+    wanted = np.cumsum([0, *(len(packed) // 4 for packed in made)])[:-1]
     assert messages_of(made).starts.tolist() == wanted.tolist()
 
 
@@ -100,7 +100,6 @@ def test_what_the_kernel_refuses_is_raised_and_said() -> None:
 
 
 def test_columns_are_whole_numbers() -> None:
-    found = messages_of([message(1, [(1, 2**32 - 1)], [], [])])
-    (layout,) = alike(found, 1, {})
+    (layout,) = alike(messages_of([message(1, [(1, 2**32 - 1)], [], [])]), 1, {})
     assert layout.word(1).dtype == np.int64
     assert layout.word(1).tolist() == [2**32 - 1]

@@ -16,7 +16,7 @@ def tunnel(ifindex: int, bridge: int, vni: int, local: int = HERE) -> Link:
 
 
 def test_representors_are_the_other_ports_of_a_tunnels_bridge() -> None:
-    found = place_of(
+    place = place_of(
         [
             Link("br1", 2, kind="bridge"),
             tunnel(3, 2, 100),
@@ -28,9 +28,9 @@ def test_representors_are_the_other_ports_of_a_tunnels_bridge() -> None:
             Link("out", 11, kind="vxlan", external=True),
         ]
     )
-    assert found.tenants == ((8, 100), (9, 200))
-    assert found.local == HERE
-    assert found.representors.vni.tolist() == [100, 200]
+    assert place.tenants == ((8, 100), (9, 200))
+    assert place.local == HERE
+    assert place.representors.vni.tolist() == [100, 200]
 
 
 def test_a_host_without_applications_has_none() -> None:

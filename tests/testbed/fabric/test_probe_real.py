@@ -1,4 +1,4 @@
-"""Probes and the sentinel: what they write is what happened."""
+"""Probes and the sentinel record what happened."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control.fabric import Fault, FaultKind
 from testbed.fabric import faults, probe, sentinel, up
-from testbed.fabric.model import Fault, FaultKind
 from twinbed import BackendError
 
 WITHIN_S = 30.0
@@ -37,14 +37,14 @@ def test_a_stall_of_all_cpus_is_one() -> None:
 MS = 1_000_000
 
 
-def heard(*numbers: int) -> tuple[probe.Hearing, list[probe.Gap]]:
-    """A flow whose numbers came in this order, 2 ms apart."""
-    flow = probe.Hearing(3)
-    found = [flow.take(number, turn * 2 * MS) for turn, number in enumerate(numbers)]
-    return flow, [each for each in found if each is not None]
+def heard(*numbers: int) -> tuple[probe.FlowHearing, list[probe.Gap]]:
+    """Return a flow whose numbers came in this order, 2 ms apart, and its gaps."""
+    flow = probe.FlowHearing(3)
+    gaps = [flow.take(number, turn * 2 * MS) for turn, number in enumerate(numbers)]
+    return flow, [gap for gap in gaps if gap is not None]
 
 
-def counts(flow: probe.Hearing) -> tuple[int, int, int, int]:
+def counts(flow: probe.FlowHearing) -> tuple[int, int, int, int]:
     return flow.received, flow.lost, flow.late, flow.twice
 
 
@@ -62,7 +62,7 @@ def test_a_gap_is_from_the_last_before_to_the_first_after_what_is_missing() -> N
 
 def test_what_comes_late_is_not_lost_and_what_comes_twice_is_no_other() -> None:
     flow, gaps = heard(0, 2, 1, 1, 2, 3)
-    assert [each.lost for each in gaps] == [1]
+    assert [gap.lost for gap in gaps] == [1]
     assert counts(flow) == (6, 0, 1, 2)
 
 
@@ -70,25 +70,25 @@ def test_what_comes_late_is_not_lost_and_what_comes_twice_is_no_other() -> None:
 def test_every_datagram_is_counted_once(numbers) -> None:
     flow, gaps = heard(*numbers)
     first = numbers[0]
-    there = {each for each in numbers if each > first}
+    arrived = {number for number in numbers if number > first}
     assert flow.received == len(numbers)
-    assert flow.lost == max(numbers) - first - len(there)
-    assert flow.late <= sum(each.lost for each in gaps) == flow.lost + flow.late
-    assert all(each.begin_ns < each.end_ns for each in gaps)
+    assert flow.lost == max(numbers) - first - len(arrived)
+    assert flow.late <= sum(gap.lost for gap in gaps) == flow.lost + flow.late
+    assert all(gap.begin_ns < gap.end_ns for gap in gaps)
 
 
 @pytest.mark.root
 @pytest.mark.slow
 def test_thinned_flows_lose_nothing_and_are_whole_again_at_once(fabric, tmp_path) -> None:
-    here, there = (host.endpoints[0] for host in fabric.hosts)
-    with probe.probing([probe.Flows(here, there)], tmp_path) as probes:
+    near, far = (host.endpoints[0] for host in fabric.hosts)
+    with probe.probing([probe.Flows(near, far)], tmp_path) as probes:
         probes.thin()
         time.sleep(0.5)
         probes.dense()
         time.sleep(0.5)
     total = probe.received(probes.files[0])
-    # 8 flows: before the first half, until all are heard, some 30 each; 25 in it, 250 in the second, on a
-    # machine that keeps up.
+    # Of each of 8 flows, on a machine that keeps up: about 30 datagrams until all flows are heard, 25 in the
+    # first half second, 250 in the second.
     assert 8 * 25 < total.received <= 8 * 350
     assert (total.lost, total.late, total.twice) == (0, 0, 0)
 
@@ -97,35 +97,35 @@ def test_thinned_flows_lose_nothing_and_are_whole_again_at_once(fabric, tmp_path
 @pytest.mark.slow
 def test_flows_that_do_not_arrive_are_said(fabric, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(probe, "_HEARD_WITHIN_S", 0.5)
-    here, there = (host.endpoints[0] for host in fabric.hosts)
+    near, far = (host.endpoints[0] for host in fabric.hosts)
     cut = [Fault(FaultKind.PORT, host=0, uplink=uplink) for uplink in range(2)]
     try:
-        for each in cut:
-            faults.inject(fabric, each)
+        for fault in cut:
+            faults.inject(fabric, fault)
         with (
-            pytest.raises(BackendError, match=r"of 8 flows some do not arrive within 0\.5 s"),
-            probe.probing([probe.Flows(here, there)], tmp_path),
+            pytest.raises(BackendError, match=r"some of 8 flows do not arrive within 0\.5 s"),
+            probe.probing([probe.Flows(near, far)], tmp_path),
         ):
             raise AssertionError("it began")
     finally:
-        for each in cut:
-            faults.clear(fabric, each)
+        for fault in cut:
+            faults.clear(fabric, fault)
         up.wait_converged(fabric, WITHIN_S)
 
 
 @pytest.mark.root
 @pytest.mark.slow
 def test_a_flow_on_the_dead_path_has_a_gap_and_others_have_none(fabric, tmp_path) -> None:
-    here, there = (host.endpoints[0] for host in fabric.hosts)
+    near, far = (host.endpoints[0] for host in fabric.hosts)
     fault = Fault(FaultKind.PORT, host=0, uplink=0)
-    # Which path a flow takes is drawn: of 8, all take the same one in 1 of 128 times.
-    flows = [probe.Flows(*ends, count=32, rate_per_s=125) for ends in ((here, there), (there, here))]
+    # A flow's path is random: all of 8 flows take the same one in 1 of 128 runs.
+    flows = [probe.Flows(*ends, count=32, rate_per_s=125) for ends in ((near, far), (far, near))]
     faults.clear(fabric, fault)  # The first call loads what the next one uses.
     with sentinel.sentinel(tmp_path / "stalls.txt"), probe.probing(flows, tmp_path) as probes:
         injected = faults.inject(fabric, fault)
 
         def hit(file) -> set[int]:
-            return {each.flow for each in probe.gaps(file) if each.end_ns > injected.at_ns}
+            return {gap.flow for gap in probe.gaps(file) if gap.end_ns > injected.at_ns}
 
         try:
             deadline = time.monotonic() + WITHIN_S

@@ -1,4 +1,4 @@
-"""perftest's tools between two VMs: what they say is understood, and a queue pair lives through a fault."""
+"""perftest's tools between two VMs: their output is parsed, and a queue pair survives a fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAMPLES = "#, usec\n1, 512.25\n2, 213475\n3, 1.2e+06\n"
 
 @dataclass
 class FakeVm:
-    """Says what it is told to."""
+    """A VM that prints the given output."""
 
     says: str
     rc: int = 0

@@ -64,13 +64,6 @@ def test_a_step_lies_between_the_longer_part_and_both(compute: float, sync: floa
     assert max(compute, sync) * (1 - 1e-9) <= took <= (compute + sync) * (1 + 1e-9)
 
 
-def test_the_slowest_of_n_is_as_drawn():
-    drawn = np.exp(0.2 * np.random.default_rng(3).standard_normal((20_000, 64)))
-    for n in (1, 2, 8, 64):
-        mean = np.median(drawn[:, :n].max(axis=1)) if n == 1 else drawn[:, :n].max(axis=1).mean()
-        assert performance.slowest(n, 0.2) == pytest.approx(mean, rel=0.02)
-
-
 def test_asynchronous_workers_are_as_fast_as_their_server_lets_them():
     rates = performance.asynchronous_steps_per_s(0.1, 1e6, [1, 10, 100], 1e9)
     assert rates.tolist() == pytest.approx([10.0, 100.0, 125.0])

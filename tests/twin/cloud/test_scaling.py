@@ -27,13 +27,13 @@ def job(name: str, compute: float, sync: float, overlap: float = 2.0, noise: flo
     return Steps(
         np.full(len(rows), name, dtype=np.object_),
         np.array(kind, dtype=np.object_),
-        *(np.array(each, dtype=np.float64) for each in numbers),
+        *(np.array(column, dtype=np.float64) for column in numbers),
     )
 
 
 def together(*jobs: Steps) -> Steps:
     names = ("job", "accelerator", "nodes", "gpus", "most", "batch", "step_s")
-    return Steps(*(np.concatenate([getattr(each, name) for each in jobs]) for name in names))
+    return Steps(*(np.concatenate([getattr(column, name) for column in jobs]) for name in names))
 
 
 def alone_and(job_steps: Steps, nodes: int, gpus: int) -> np.ndarray:
@@ -47,8 +47,8 @@ OTHERS = together(job("a", 0.01, 0.2), job("bb", 0.002, 0.3), job("ccc", 0.05, 0
 def test_a_job_that_follows_the_model_is_told_from_one_probe():
     mine = job("mine", 0.02, 0.5)
     known = alone_and(mine, 2, 8)
-    told = Scaling(OTHERS, Shape(2.0, 0.05)).predict(mine.take(known), mine.hidden())
-    assert np.allclose(told, mine.step_s, rtol=0.02)
+    predicted = Scaling(OTHERS, Shape(2.0, 0.05)).predict(mine.take(known), mine.hidden())
+    assert np.allclose(predicted, mine.step_s, rtol=0.02)
 
 
 def test_what_is_asked_has_no_times():
@@ -66,12 +66,12 @@ def test_a_second_probe_is_used():
 
 def test_without_a_probe_synchronisation_is_as_the_others():
     mine = job("mine", 0.01, 0.2)
-    told = Scaling(together(job("a", 0.01, 0.2), job("b", 0.01, 0.2)), Shape(2.0, 0.05)).predict(
+    predicted = Scaling(together(job("a", 0.01, 0.2), job("b", 0.01, 0.2)), Shape(2.0, 0.05)).predict(
         mine.take(mine.alone & (mine.accelerator == "old")), mine.hidden()
     )
     middle = mine.batch == 16
     assert np.allclose(
-        told[middle & (mine.accelerator == "old")], mine.step_s[middle & (mine.accelerator == "old")]
+        predicted[middle & (mine.accelerator == "old")], mine.step_s[middle & (mine.accelerator == "old")]
     )
 
 
@@ -80,12 +80,12 @@ def test_a_larger_job_is_scaled_as_a_whole():
     mine = job("mine", 0.02, 0.5)
     known = alone_and(mine, 2, 8)
     model = Scaling(OTHERS, Shape(1.5, 0.1))
-    told = model.predict(mine.take(known), mine.hidden())
+    predicted = model.predict(mine.take(known), mine.hidden())
     longer = Steps(
         *(getattr(mine, n) for n in ("job", "accelerator", "nodes", "gpus", "most", "batch")),
         mine.step_s * 10,
     )
-    assert np.allclose(model.predict(longer.take(known), mine.hidden()), told * 10)
+    assert np.allclose(model.predict(longer.take(known), mine.hidden()), predicted * 10)
 
 
 def test_shape_is_chosen_on_the_other_jobs():

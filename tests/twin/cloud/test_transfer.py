@@ -25,8 +25,8 @@ def test_operations_sped_up_each_by_its_factor_are_told():
     others, times = jobs(1)
     asked, answers = jobs(2, 20)
     names = np.arange(40).astype(np.object_) // 4
-    told = transfer.across(others, names, times, asked)
-    assert np.median(np.abs(told / answers - 1)) < 0.05
+    predicted = transfer.across(others, names, times, asked)
+    assert np.median(np.abs(predicted / answers - 1)) < 0.05
 
 
 def test_the_same_seed_tells_the_same_to_the_bit():
@@ -42,8 +42,8 @@ def test_an_operation_nobody_had_does_not_run_away():
     others, times = jobs(1)
     ratio = times / others.step_s
     odd = Profiles(np.array([1.0]), np.array([[0.0, 0.0, 1e6]]), np.array([0.0]), np.zeros((1, 1)))
-    told = transfer.across(others, np.arange(40).astype(np.object_) // 4, times, odd)
-    assert ratio.min() * 0.99 <= told[0] <= ratio.max() * 1.01
+    predicted = transfer.across(others, np.arange(40).astype(np.object_) // 4, times, odd)
+    assert ratio.min() * 0.99 <= predicted[0] <= ratio.max() * 1.01
 
 
 def test_profiles_of_different_lengths_are_our_bug():

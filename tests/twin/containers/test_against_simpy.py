@@ -31,10 +31,10 @@ def test_a_process_per_container_comes_to_the_same_result():
     )
     plain.run()
     # The plain rule does not round quotas to whole microcores: 0.1 µs per period, for 120 periods.
-    assert [each.done_s for each in plain.containers] == pytest.approx(twin.done_s, abs=1.2e-5)
-    assert [each.nr_periods for each in plain.containers] == twin.nr_periods.tolist()
-    assert [each.nr_throttled for each in plain.containers] == twin.nr_throttled.tolist()
-    assert [each.limit_bytes for each in plain.containers] == twin.series.limit_bytes[-1].tolist()
+    assert [container.done_s for container in plain.containers] == pytest.approx(twin.done_s, abs=1.2e-5)
+    assert [container.nr_periods for container in plain.containers] == twin.nr_periods.tolist()
+    assert [container.nr_throttled for container in plain.containers] == twin.nr_throttled.tolist()
+    assert [container.limit_bytes for container in plain.containers] == twin.series.limit_bytes[-1].tolist()
     throttled_s = twin.series.throttled_s.sum(axis=0, dtype=np.float64)
-    assert [each.throttled_s for each in plain.containers] == pytest.approx(throttled_s, abs=1e-3)
+    assert [container.throttled_s for container in plain.containers] == pytest.approx(throttled_s, abs=1e-3)
     assert plain.traps == twin.events.kind.count("oom") > 0

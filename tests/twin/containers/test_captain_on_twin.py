@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from control.allocator import make
+from tests.twin.containers.scripted import machine, workload
 from twin.containers import simulate
 
 CONTAINERS = 20
@@ -11,7 +12,7 @@ SETTLED = 1000
 """Periods; the margin of 3 standard deviations needs about fifty windows to come down."""
 
 
-def run(workload, machine, target, deviation):
+def run(target, deviation):
     """300 s of stationary noise (gamma, mean 0.5 core, so many means of deviation) on eight CPUs each."""
     shape = 1 / deviation**2
     demand = np.random.default_rng(1).gamma(shape, 0.5 / shape, (3000, CONTAINERS))
@@ -27,10 +28,8 @@ def run(workload, machine, target, deviation):
 @pytest.mark.slow
 @pytest.mark.parametrize("deviation", [0.3, 0.6, 1.0])
 @pytest.mark.parametrize("target", [0.02, 0.06])
-def test_a_noisy_load_is_throttled_about_as_often_as_the_target_and_not_more(
-    workload, machine, target, deviation
-):
-    series = run(workload, machine, target, deviation).series
+def test_a_noisy_load_is_throttled_about_as_often_as_the_target_and_not_more(target, deviation):
+    series = run(target, deviation).series
     throttled = series.throttled[SETTLED:].mean(axis=0)
     # The rule raises above 3 targets and lowers only after five seconds without a use near the quota, so it
     # settles on the cautious side: between a third of the target and the target, container by container.
@@ -40,8 +39,8 @@ def test_a_noisy_load_is_throttled_about_as_often_as_the_target_and_not_more(
 
 
 @pytest.mark.slow
-def test_a_higher_target_costs_less_cpu_and_more_waiting(workload, machine):
-    outcomes = [run(workload, machine, target, 0.6) for target in (0.02, 0.06, 0.15)]
+def test_a_higher_target_costs_less_cpu_and_more_waiting():
+    outcomes = [run(target, 0.6) for target in (0.02, 0.06, 0.15)]
     reserved = [outcome.series.quota_cores[SETTLED:].mean() for outcome in outcomes]
     backlog = [outcome.series.backlog_s[SETTLED:].mean() for outcome in outcomes]
     assert reserved == sorted(reserved, reverse=True)
@@ -49,6 +48,6 @@ def test_a_higher_target_costs_less_cpu_and_more_waiting(workload, machine):
     assert 0.5 < reserved[-1] < reserved[0] < 2.0
 
 
-def test_no_work_is_lost(workload, machine):
-    outcome = run(workload, machine, 0.06, 0.6)
+def test_no_work_is_lost():
+    outcome = run(0.06, 0.6)
     assert outcome.done_s + outcome.series.backlog_s[-1] == pytest.approx(outcome.arrived_s, rel=1e-6)

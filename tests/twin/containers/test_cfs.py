@@ -3,6 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.twin.containers.scripted import workload
 from twin.containers import cfs
 from twin.containers.cfs import NANOSECOND, serve
 
@@ -93,7 +94,7 @@ def test_stopping_to_look_changes_nothing(backlog, pool, rate, cap, wall_s, shar
     assert first[4] + second[4] == pytest.approx(whole[4], abs=1e-4 + 2 * gathering_s)
 
 
-def busy_thread(workload, quota_cores):
+def busy_thread(quota_cores):
     """A fleet of one thread that is always busy, at the beginning of a period."""
     load = workload([1.0], threads=1.0)
     fleet = cfs.new_fleet(1, load.threads, load.host_cores)
@@ -105,10 +106,10 @@ def busy_thread(workload, quota_cores):
 
 
 def write(load, fleet, quota_cores, offset, burst_s=0.0):
-    one = np.zeros(1, np.int64)
+    first = np.zeros(1, np.int64)
     quotas, reasons = np.array([quota_cores]), np.ones(1, np.uint8)
     return cfs.write_quotas(
-        fleet, one, one, one, quotas, reasons, 1, offset, load.demand_cores, 0, PERIOD_S, burst_s
+        fleet, first, first, first, quotas, reasons, 1, offset, load.demand_cores, 0, PERIOD_S, burst_s
     )
 
 
@@ -125,16 +126,16 @@ def finish(load, fleet, burst_s=0.0):
     # kernel; slices of 5 ms and tick debt make it up to 2 ms less or more.
     [(0, 20, 20), (2, 22, 20), (5, 25, 24), (10, 30, 29), (20, 40, 42), (50, 40, 42)],
 )
-def test_a_write_refills_a_busy_thread_as_measured(workload, offset_ms, model_ms, measured_ms):
-    load, fleet = busy_thread(workload, 0.2)
+def test_a_write_refills_a_busy_thread_as_measured(offset_ms, model_ms, measured_ms):
+    load, fleet = busy_thread(0.2)
     assert write(load, fleet, 0.2, offset_ms / 1000) == 0
     used_ms = finish(load, fleet).usage_cores[0] * 100
     assert used_ms == pytest.approx(model_ms)
     assert abs(used_ms - measured_ms) <= 2.0 + 1e-9
 
 
-def test_a_write_unthrottles_and_the_time_in_between_is_counted(workload):
-    load, fleet = busy_thread(workload, 0.2)
+def test_a_write_unthrottles_and_the_time_in_between_is_counted():
+    load, fleet = busy_thread(0.2)
     write(load, fleet, 0.3, 0.05)
     report = finish(load, fleet)
     # 20 ms run, 30 throttled, 30 run with the new quota, 20 throttled.
@@ -144,16 +145,16 @@ def test_a_write_unthrottles_and_the_time_in_between_is_counted(workload):
     assert report.quota_cores[0] == 0.3
 
 
-def test_several_writes_in_one_period_each_refill(workload):
-    load, fleet = busy_thread(workload, 0.1)
+def test_several_writes_in_one_period_each_refill():
+    load, fleet = busy_thread(0.1)
     for offset in (0.02, 0.04, 0.06):
         write(load, fleet, 0.1, offset)
     assert finish(load, fleet).usage_cores[0] == pytest.approx(4 * 0.1)
 
 
-def test_unused_runtime_is_discarded_without_burst_and_kept_up_to_it_with(workload):
+def test_unused_runtime_is_discarded_without_burst_and_kept_up_to_it_with():
     for burst_s, expected in ((0.0, 0.1), (0.03, 0.13), (1.0, 0.2)):
-        load, fleet = busy_thread(workload, 1.0)
+        load, fleet = busy_thread(1.0)
         fleet.backlog[:] = 0.0
         load.demand_cores[:] = 0.0
         report = finish(load, fleet, burst_s)
@@ -161,21 +162,21 @@ def test_unused_runtime_is_discarded_without_burst_and_kept_up_to_it_with(worklo
         assert report.unused_cores[0] == 1.0
 
 
-def test_a_write_with_burst_keeps_what_is_left_up_to_the_burst(workload):
-    load, fleet = busy_thread(workload, 1.0)
+def test_a_write_with_burst_keeps_what_is_left_up_to_the_burst():
+    load, fleet = busy_thread(1.0)
     write(load, fleet, 0.5, 0.02, burst_s=0.01)
     # 80 ms left + 50 new, at most 50 + 10.
     assert fleet.pool[0] == pytest.approx(0.06)
 
 
-def test_a_superseded_write_is_dropped(workload):
-    load, fleet = busy_thread(workload, 1.0)
+def test_a_superseded_write_is_dropped():
+    load, fleet = busy_thread(1.0)
     fleet.cpu_order[0] = 2
     assert write(load, fleet, 0.5, 0.0) == 0
     assert fleet.quota[0] == 1.0
 
 
-def test_a_quota_that_is_not_above_zero_is_refused(workload):
-    load, fleet = busy_thread(workload, 1.0)
+def test_a_quota_that_is_not_above_zero_is_refused():
+    load, fleet = busy_thread(1.0)
     assert write(load, fleet, 0.0, 0.0) == -1
     assert write(load, fleet, np.nan, 0.0) == -1

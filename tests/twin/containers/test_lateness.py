@@ -20,27 +20,27 @@ def test_work_done_as_it_arrives_is_not_late():
 
 def test_half_speed_makes_the_last_unit_as_late_as_the_burst_was_long():
     # 200 ms of work in 200 ms, done at half a core in 400: unit x arrives at x and is done at 2x.
-    found = work_lateness(column(1, 1, 0, 0), column(0.5, 0.5, 0.5, 0.5), PERIOD_S, [0, 0.25, 0.5, 1])
-    assert found == pytest.approx([0.0, 0.05, 0.1, 0.2], abs=1e-6)
+    late_s = work_lateness(column(1, 1, 0, 0), column(0.5, 0.5, 0.5, 0.5), PERIOD_S, [0, 0.25, 0.5, 1])
+    assert late_s == pytest.approx([0.0, 0.05, 0.1, 0.2], abs=1e-6)
 
 
 def test_a_period_of_delay_is_a_period_late_for_everyone():
-    found = work_lateness(column(1, 1, 0), column(0, 1, 1), PERIOD_S, [0.01, 0.5, 0.99])
-    assert found == pytest.approx([0.1, 0.1, 0.1], abs=1e-6)
+    late_s = work_lateness(column(1, 1, 0), column(0, 1, 1), PERIOD_S, [0.01, 0.5, 0.99])
+    assert late_s == pytest.approx([0.1, 0.1, 0.1], abs=1e-6)
 
 
 def test_work_never_done_is_late_until_the_end():
     # Arrives over the first 100 ms of 400: between 300 and 400 ms late.
-    found = work_lateness(column(1, 0, 0, 0), column(0, 0, 0, 0), PERIOD_S, [0.0, 0.5, 1.0])
-    assert found == pytest.approx([0.3, 0.35, 0.4], abs=1e-6)
+    late_s = work_lateness(column(1, 0, 0, 0), column(0, 0, 0, 0), PERIOD_S, [0.0, 0.5, 1.0])
+    assert late_s == pytest.approx([0.3, 0.35, 0.4], abs=1e-6)
 
 
 def test_containers_are_pooled_by_work_not_by_number():
     # c0: 9 core-periods not late; c1: one core-period, 100 ms late.
     demand = np.array([[9.0, 1.0], [0.0, 0.0]])
     done = np.array([[9.0, 0.0], [0.0, 1.0]])
-    found = work_lateness(demand, done, PERIOD_S, [0.89, 0.91])
-    assert found == pytest.approx([0.0, 0.1], abs=1e-6)
+    late_s = work_lateness(demand, done, PERIOD_S, [0.89, 0.91])
+    assert late_s == pytest.approx([0.0, 0.1], abs=1e-6)
 
 
 def test_no_work_has_no_lateness():
@@ -52,8 +52,8 @@ def test_rounding_to_float32_makes_nothing_late():
     rng = np.random.default_rng(0)
     demand = rng.exponential(0.7, (5000, 3)) * (rng.random((5000, 3)) < 0.5)
     done = ((demand * PERIOD_S) / PERIOD_S * (1 + 1e-15)).astype(np.float32)
-    found = work_lateness(demand.astype(np.float32), done, PERIOD_S, [0.5, 0.999])
-    assert found.tolist() == [0.0, 0.0]
+    late_s = work_lateness(demand.astype(np.float32), done, PERIOD_S, [0.5, 0.999])
+    assert late_s.tolist() == [0.0, 0.0]
 
 
 def test_arrays_of_different_shapes_are_refused():
@@ -101,5 +101,5 @@ def test_agrees_with_inverting_the_cumulative_curves(seed):
     quantiles = [0.1, 0.5, 0.9, 0.99]
     # Neighbouring samples of the reference are up to a few tenths of a per mille of the work apart.
     low, high = (sampled(demand, done, np.clip(np.array(quantiles) + d, 0, 1 - 1e-9)) for d in (-1e-3, 1e-3))
-    found = work_lateness(demand, done, PERIOD_S, quantiles)
-    assert ((found >= low - 1e-4) & (found <= high + 1e-4)).all()
+    late_s = work_lateness(demand, done, PERIOD_S, quantiles)
+    assert ((late_s >= low - 1e-4) & (late_s <= high + 1e-4)).all()

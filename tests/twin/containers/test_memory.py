@@ -3,14 +3,11 @@ import pytest
 
 from control.allocator.model import Decision
 from control.allocator.ports import ReclaimRule
-from twin.containers import cfs, memory, simulate
+from tests.twin.containers.scripted import Scripted, machine, ram, run, workload
+from twin.containers import cfs, memory
 from twinbed import InvariantError
 
 MIB = 1 << 20
-
-
-def run(load, allocator, machine):
-    return simulate(load, allocator, machine, seed=np.random.SeedSequence(0))
 
 
 def kinds(outcome):
@@ -20,7 +17,7 @@ def kinds(outcome):
     return [(round(at * 1000, 3), kind, limit // MIB) for at, kind, limit in rows if kind != "join"]
 
 
-def fleet_of(workload, limits, wanted, status):
+def fleet_of(limits, wanted, status):
     fleet = cfs.new_fleet(len(limits), np.ones(len(limits)), np.ones(len(limits)))
     fleet.limit_bytes[:] = limits
     fleet.wanted_bytes[:] = wanted
@@ -28,8 +25,8 @@ def fleet_of(workload, limits, wanted, status):
     return fleet
 
 
-def test_new_limits_sort_held_containers_into_fitting_and_short(workload):
-    fleet = fleet_of(workload, [10, 10, 10, 10], [15, 25, 5, 25], [cfs.HELD, cfs.HELD, cfs.UP, cfs.UP])
+def test_new_limits_sort_held_containers_into_fitting_and_short():
+    fleet = fleet_of([10, 10, 10, 10], [15, 25, 5, 25], [cfs.HELD, cfs.HELD, cfs.UP, cfs.UP])
     columns = np.arange(4)
     written = memory.write_limits(fleet, columns, np.array([20, 20, 10, 12]), 1, answer=True)
     assert written.changed == 3
@@ -40,30 +37,30 @@ def test_new_limits_sort_held_containers_into_fitting_and_short(workload):
     assert memory.write_limits(fleet, columns, np.array([20, 21, 10, 30]), 2, answer=False).short.size == 0
 
 
-def test_a_limit_that_was_superseded_is_not_written(workload):
-    fleet = fleet_of(workload, [10], [0], [cfs.UP])
+def test_a_limit_that_was_superseded_is_not_written():
+    fleet = fleet_of([10], [0], [cfs.UP])
     memory.write_limits(fleet, np.array([0]), np.array([20]), 5, answer=False)
     memory.write_limits(fleet, np.array([0]), np.array([30]), 4, answer=False)
     assert fleet.limit_bytes.tolist() == [20]
 
 
-def test_a_held_container_whose_grant_was_superseded_asks_again(workload):
-    fleet = fleet_of(workload, [10], [25], [cfs.HELD])
+def test_a_held_container_whose_grant_was_superseded_asks_again():
+    fleet = fleet_of([10], [25], [cfs.HELD])
     memory.write_limits(fleet, np.array([0]), np.array([12]), 5, answer=False)
     assert memory.write_limits(fleet, np.array([0]), np.array([30]), 4, answer=True).short.tolist() == [0]
 
 
-def test_a_grant_that_raises_nothing_would_never_end_and_is_refused(workload):
-    fleet = fleet_of(workload, [10], [15], [cfs.HELD])
+def test_a_grant_that_raises_nothing_would_never_end_and_is_refused():
+    fleet = fleet_of([10], [15], [cfs.HELD])
     with pytest.raises(InvariantError, match="raises nothing"):
         memory.write_limits(fleet, np.array([0]), np.array([10]), 1, answer=True)
     with pytest.raises(InvariantError, match="negative"):
         memory.write_limits(fleet, np.array([0]), np.array([-1]), 2, answer=False)
 
 
-def test_a_trapped_container_is_held_until_the_grant_and_then_catches_up(workload, machine, scripted, limits):
+def test_a_trapped_container_is_held_until_the_grant_and_then_catches_up():
     load = workload([0.4] * 4, memory=[10 * MIB, 20 * MIB, 20 * MIB, 20 * MIB])
-    policy = scripted(limit=12 * MIB, oom=lambda event: Decision(memory=limits[1](event.ids, 24 * MIB)))
+    policy = Scripted(limit=12 * MIB, oom=lambda event: Decision(memory=ram(event.ids, 24 * MIB)))
     outcome = run(load, policy, machine(oom_grant_delay_s=0.03))
     # Held from 200 to 230 ms: 70 ms of the third period remain, enough for its 40 ms of work.
     assert policy.ooms[0].needed_bytes.tolist() == [8 * MIB]
@@ -75,21 +72,19 @@ def test_a_trapped_container_is_held_until_the_grant_and_then_catches_up(workloa
     assert outcome.limit_changes == 1
 
 
-def test_a_held_container_makes_no_progress_and_work_waits(workload, machine, scripted, limits):
+def test_a_held_container_makes_no_progress_and_work_waits():
     load = workload([0.5] * 5, memory=[20 * MIB] * 5)
-    policy = scripted(limit=12 * MIB, oom=lambda event: Decision(memory=limits[1](event.ids, 24 * MIB)))
+    policy = Scripted(limit=12 * MIB, oom=lambda event: Decision(memory=ram(event.ids, 24 * MIB)))
     outcome = run(load, policy, machine(oom_grant_delay_s=0.15))
     # Held 100 … 250 ms: 75 ms of work wait at 250; the rest of the period does 50 of the 100 that came.
     assert outcome.series.usage_cores[:, 0] == pytest.approx([0.5, 0.0, 0.5, 1.0, 0.5])
     assert outcome.series.backlog_s[:, 0] == pytest.approx([0.0, 0.05, 0.05, 0.0, 0.0])
 
 
-def test_grants_repeat_until_it_fits(workload, machine, scripted, limits):
+def test_grants_repeat_until_it_fits():
     steps = iter((14, 17, 20))
     load = workload([0.0] * 2, memory=[20 * MIB] * 2)
-    policy = scripted(
-        limit=10 * MIB, oom=lambda event: Decision(memory=limits[1](event.ids, next(steps) * MIB))
-    )
+    policy = Scripted(limit=10 * MIB, oom=lambda event: Decision(memory=ram(event.ids, next(steps) * MIB)))
     outcome = run(load, policy, machine(oom_grant_delay_s=0.001))
     assert [event.needed_bytes[0] // MIB for event in policy.ooms] == [10, 6, 3]
     assert kinds(outcome) == [
@@ -102,22 +97,22 @@ def test_grants_repeat_until_it_fits(workload, machine, scripted, limits):
     ]
 
 
-def test_all_containers_at_their_limit_at_one_instant_are_one_event(workload, machine, scripted):
+def test_all_containers_at_their_limit_at_one_instant_are_one_event():
     load = workload([[0.0] * 3], memory=[[20 * MIB, 5 * MIB, 30 * MIB]])
-    policy = scripted(limit=10 * MIB)
+    policy = Scripted(limit=10 * MIB)
     run(load, policy, machine())
     assert len(policy.ooms) == 1
     assert policy.ooms[0].needed_bytes.tolist() == [10 * MIB, 20 * MIB]
 
 
-def test_an_empty_pool_is_answered_after_a_reclaim_of_the_application(workload, machine, scripted, limits):
+def test_an_empty_pool_is_answered_after_a_reclaim_of_the_application():
     # c0 and c2 belong to a0, c1 to a1. c0 overshoots; only a0 is shrunk: c2 to its 2 MiB + δ = 3.
     load = workload([[0.1] * 3] * 3, memory=[[12 * MIB, 2 * MIB, 2 * MIB]] * 3, applications=2)
-    policy = scripted(
+    policy = Scripted(
         limit=10 * MIB,
         reclaim=ReclaimRule(5.0, MIB),
         oom=lambda event: Decision(reclaim=np.array([0])),
-        reclaimed=lambda shrunk: Decision(memory=limits[1](policy.ooms[0].ids, 16 * MIB)),
+        reclaimed=lambda shrunk: Decision(memory=ram(policy.ooms[0].ids, 16 * MIB)),
     )
     outcome = run(load, policy, machine(reclaim_delay_s=0.01, oom_grant_delay_s=0.002))
     assert policy.shrunk[0].apps.tolist() == [0]
@@ -126,9 +121,9 @@ def test_an_empty_pool_is_answered_after_a_reclaim_of_the_application(workload, 
     assert outcome.series.limit_bytes[-1].tolist() == [16 * MIB, 10 * MIB, 3 * MIB]
 
 
-def test_a_container_left_to_the_killer_loses_its_memory_and_comes_back(workload, machine, scripted):
+def test_a_container_left_to_the_killer_loses_its_memory_and_comes_back():
     load = workload([0.2] * 6, memory=[20 * MIB] * 3 + [5 * MIB] * 3)
-    policy = scripted(limit=10 * MIB, oom=lambda event: Decision(kill=event.ids))
+    policy = Scripted(limit=10 * MIB, oom=lambda event: Decision(kill=event.ids))
     outcome = run(load, policy, machine(restart_s=0.25, oom_grant_delay_s=0.001))
     # Killed at 101 ms, up at 351 ms, fits from then on.
     assert kinds(outcome) == [(100, "oom", 10), (101, "kill", 10), (101, "restart", 10)]
@@ -137,12 +132,12 @@ def test_a_container_left_to_the_killer_loses_its_memory_and_comes_back(workload
     assert outcome.done_s[0] == pytest.approx(outcome.arrived_s[0])
 
 
-def test_without_a_trap_it_is_killed_at_once_and_reported_afterwards(workload, machine, scripted, limits):
+def test_without_a_trap_it_is_killed_at_once_and_reported_afterwards():
     load = workload([0.2] * 8, memory=[20 * MIB] * 8)
-    policy = scripted(
+    policy = Scripted(
         limit=10 * MIB,
         traps_oom=False,
-        oom=lambda event: Decision(memory=limits[1](event.ids, 30 * MIB)),
+        oom=lambda event: Decision(memory=ram(event.ids, 30 * MIB)),
     )
     outcome = run(load, policy, machine(restart_s=0.25, quota_write_delay_s=0.01))
     assert kinds(outcome) == [(100, "oom", 10), (100, "kill", 10), (100, "restart", 10)]
@@ -151,45 +146,45 @@ def test_without_a_trap_it_is_killed_at_once_and_reported_afterwards(workload, m
     assert outcome.series.memory_bytes[-1, 0] == 20 * MIB
 
 
-def test_a_container_that_never_fits_is_killed_once_per_start(workload, machine, scripted):
+def test_a_container_that_never_fits_is_killed_once_per_start():
     load = workload([0.2] * 10, memory=[20 * MIB] * 10)
-    outcome = run(load, scripted(limit=10 * MIB, traps_oom=False), machine(restart_s=0.0))
+    outcome = run(load, Scripted(limit=10 * MIB, traps_oom=False), machine(restart_s=0.0))
     # Even with no start-up time at all: once per period, at its end.
     assert sum(kind == "kill" for _, kind, _ in kinds(outcome)) == 10
 
 
-def test_a_limit_lowered_below_what_is_held_is_an_overshoot(workload, machine, scripted, limits):
+def test_a_limit_lowered_below_what_is_held_is_an_overshoot():
     load = workload([0.1] * 4, memory=[8 * MIB] * 4)
 
     def lower(stats):
-        return Decision(memory=limits[1](stats.ids, 5 * MIB)) if stats.at_s < 0.15 else None
+        return Decision(memory=ram(stats.ids, 5 * MIB)) if stats.at_s < 0.15 else None
 
-    outcome = run(load, scripted(limit=10 * MIB, traps_oom=False, period=lower), machine())
+    outcome = run(load, Scripted(limit=10 * MIB, traps_oom=False, period=lower), machine())
     assert kinds(outcome)[:2] == [(100, "oom", 5), (100, "kill", 5)]
 
 
-def test_agents_sweep_every_interval_and_report_all_applications(workload, machine, scripted):
+def test_agents_sweep_every_interval_and_report_all_applications():
     load = workload([[0.0, 0.0]] * 12, memory=[[MIB, 6 * MIB]] * 12, applications=2)
-    policy = scripted(limit=8 * MIB, reclaim=ReclaimRule(0.5, 2 * MIB))
+    policy = Scripted(limit=8 * MIB, reclaim=ReclaimRule(0.5, 2 * MIB))
     outcome = run(load, policy, machine(reclaim_delay_s=0.02))
     # c0: 1 + 2 = 3 MiB; c1: 6 + 2 is not below its limit of 8. The second sweep finds nothing.
-    assert [each.apps.tolist() for each in policy.shrunk] == [[0, 1], [0, 1]]
-    assert [each.at_s for each in policy.shrunk] == pytest.approx([0.52, 1.02])
+    assert [report.apps.tolist() for report in policy.shrunk] == [[0, 1], [0, 1]]
+    assert [report.at_s for report in policy.shrunk] == pytest.approx([0.52, 1.02])
     assert policy.shrunk[0].limit_bytes.tolist() == [3 * MIB]
     assert policy.shrunk[1].ids.size == 0
     assert kinds(outcome) == [(520, "reclaim", 3)]
     assert outcome.limit_changes == 0
 
 
-def test_a_reclaim_without_a_rule_is_the_allocators_fault(workload, machine, scripted):
-    policy = scripted(period=lambda stats: Decision(reclaim=np.array([0])))
+def test_a_reclaim_without_a_rule_is_the_allocators_fault():
+    policy = Scripted(period=lambda stats: Decision(reclaim=np.array([0])))
     with pytest.raises(InvariantError, match="no rule"):
         run(workload([0.0] * 3), policy, machine())
 
 
-def test_a_held_container_that_leaves_is_forgotten(workload, machine, scripted, limits):
+def test_a_held_container_that_leaves_is_forgotten():
     load = workload([0.1] * 5, memory=[20 * MIB] * 5, present=[True, True, False, False, True])
-    policy = scripted(limit=10 * MIB, oom=lambda event: Decision(memory=limits[1](event.ids, 30 * MIB)))
+    policy = Scripted(limit=10 * MIB, oom=lambda event: Decision(memory=ram(event.ids, 30 * MIB)))
     outcome = run(load, policy, machine(oom_grant_delay_s=0.15))
     # The grant comes at 250 ms, when it is gone; the new c0 is trapped again at 500.
     assert kinds(outcome) == [(100, "oom", 10), (200, "leave", 0), (500, "oom", 10)]

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from control.allocator import make
 from control.allocator.model import Application
 from control.allocator.ports import Allocator
+from control.services import Draw
+from control.services import RequestStatus as Status
 from twin.containers.model import Machine
 from twin.containers.pods import PodRequests
-from twin.containers.requests.model import Draw, Status
 from twin.containers.serverless import ServerlessOutcome, aggregate_limits, simulate_serverless
 from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload, Step
 from twinbed import InvariantError, ScenarioError
@@ -253,10 +254,10 @@ def test_policies_meet_the_same_invocations() -> None:
     # Without limits in the way, the time that an invocation takes once begun is its own.
     workload = batch(12, 3)
     generous = replace(workload, application=Application("a", 100.0, 1 << 40))
-    one = run(generous, make("static", {"factor": 4.0}))
+    quick = run(generous, make("static", {"factor": 4.0}))
     other = run(generous, make("unlimited", {}))
     np.testing.assert_allclose(
-        one.invocations.end_s - one.start_s, other.invocations.end_s - other.start_s, atol=1e-9
+        quick.invocations.end_s - quick.start_s, other.invocations.end_s - other.start_s, atol=1e-9
     )
 
 
@@ -303,7 +304,7 @@ def test_whatever_comes_everything_ends_once_and_limits_stay_below_those_of_the_
     at_ms: list[int], max_pods: int, phases: int, keep_alive_s: float, policy: str, working_mib: int
 ) -> None:
     pod = replace(POD, keep_alive_s=keep_alive_s, working_bytes=working_mib * MIB)
-    at_s = sorted(each / 1000 for each in at_ms)
+    at_s = sorted(ms / 1000 for ms in at_ms)
     workload = function(*at_s, max_pods=max_pods, pod=pod, seconds=150, phases=phases)
     sums = []
 

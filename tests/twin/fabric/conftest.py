@@ -2,7 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from twin.fabric.model import ControlPlane, Delay, Stalls
+from control.fabric import BfdTimers
+from twin.fabric.model import ControlPlane, Delay, Handling, Scheme, Stalls
 
 CONTROL = ControlPlane(
     carrier_s=Delay(0.002, 0.003),
@@ -34,3 +35,9 @@ def exact():
         route_s=constant(0.001),
         session_up_s=constant(2.0),
     )
+
+
+@pytest.fixture
+def thorn(exact):
+    """THORN with constant delays and BFD at 3 × 50 ms."""
+    return Handling(Scheme.THORN, exact, BfdTimers(0.05, 3))

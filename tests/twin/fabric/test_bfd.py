@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
+from control.fabric import BfdTimers
 from twin.fabric.bfd import detection_s, false_downs_per_hour, isolations_per_hour, silence_s
-from twin.fabric.model import BfdTimers, Stalls
+from twin.fabric.model import Stalls
 from twinbed import ScenarioError
 
 COUNT = 200_000

@@ -1,18 +1,23 @@
 import csv
+from itertools import groupby
 
 import numpy as np
 import pytest
 
 from twin.fabric.collectives import (
+    AlphaBeta,
     Collective,
     algorithm_bandwidth_bps,
     bus_bandwidth_bps,
     bus_factor,
+    fit,
+    predict,
     time_s,
 )
-from twinbed import ScenarioError
+from twinbed import ScenarioError, TraceError
 
 GIB = 1 << 30
+SIZES = 2.0 ** np.arange(3, 33)
 ALPHA_S, RATE_BPS = 5e-6, 100e9
 
 
@@ -65,10 +70,16 @@ def test_a_collective_needs_two_ranks():
         time_s(Collective.ALL_REDUCE, GIB, [4, 1], ALPHA_S, RATE_BPS)
 
 
-def test_published_measurements_have_the_same_bandwidths(public_data):
+@pytest.fixture(scope="module")
+def nccl_rows(public_data):
     with (public_data("nccl_measured") / "nccl_tests_measured.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if float(row["busbw_GBps"]) > 1]
-    for row in rows:
+        return list(csv.DictReader(file))
+
+
+def test_published_measurements_have_the_same_bandwidths(nccl_rows):
+    for row in nccl_rows:
+        if float(row["busbw_GBps"]) <= 1:
+            continue
         size, seconds = int(row["size_bytes"]), float(row["time_us"]) * 1e-6
         algbw = algorithm_bandwidth_bps(size, seconds) / 8e9
         busbw = bus_bandwidth_bps(Collective(row["operation"]), size, int(row["num_gpus"]), seconds) / 8e9
@@ -89,3 +100,75 @@ def test_four_nodes_predict_sixteen_within_the_authors_own_spread(public_data):
     rate_bps = bus_bandwidth_bps(Collective.ALL_REDUCE, 4e9, 16, four_s)
     predicted_s = time_s(Collective.ALL_REDUCE, 4e9, 64, 0.0, rate_bps)
     assert abs(predicted_s / sixteen_s - 1) < 0.4
+
+
+def test_what_made_the_times_is_found_again():
+    made = (AlphaBeta(2e-6, 40e9), AlphaBeta(20e-6, 400e9))
+    times = predict(Collective.ALL_REDUCE, SIZES, 16, made)
+    fitted = fit(Collective.ALL_REDUCE, SIZES, 16, times, protocols=2)
+    assert [protocol.alpha_s for protocol in fitted] == pytest.approx([2e-6, 20e-6])
+    assert [protocol.rate_bps for protocol in fitted] == pytest.approx([40e9, 400e9])
+
+
+def test_times_that_size_does_not_change_are_all_latency():
+    fitted = fit(Collective.SEND_RECV, [1, 2, 4], 2, [3e-6, 3e-6, 3e-6])
+    assert fitted[0].alpha_s == pytest.approx(3e-6)
+    assert predict(Collective.SEND_RECV, 8, 2, fitted) == pytest.approx(3e-6)
+
+
+@pytest.mark.parametrize("times", [[1.0], [1.0, 0.0], [1.0, np.nan]])
+def test_too_little_to_fit_is_refused(times):
+    with pytest.raises(TraceError, match="times above zero"):
+        fit(Collective.ALL_REDUCE, np.arange(1, len(times) + 1), 4, times)
+
+
+@pytest.fixture(scope="module")
+def measured(nccl_rows):
+    """{(system, operation, GPUs): (sizes, seconds)}, sizes ascending."""
+
+    def machine(row):
+        return row["system"], row["operation"], int(row["num_gpus"])
+
+    rows = sorted(nccl_rows, key=lambda row: (machine(row), int(row["size_bytes"])))
+    return {
+        key: np.array([(int(row["size_bytes"]), float(row["time_us"]) * 1e-6) for row in group]).T
+        for key, group in groupby(rows, machine)
+    }
+
+
+def relative_errors(operation, sizes, gpus, fitted, seconds):
+    return np.abs(predict(Collective(operation), sizes, gpus, fitted) / seconds - 1)
+
+
+def test_every_other_size_predicts_those_between(measured):
+    """NCCL's three protocols from half the sizes; the other half within 3.5 % (median) and 20 % (all)."""
+    wide = {key: times for key, times in measured.items() if len(times[0]) > 20}
+    assert len(wide) == 3
+    for (_, operation, gpus), (sizes, seconds) in wide.items():
+        fitted = fit(Collective(operation), sizes[::2], gpus, seconds[::2], protocols=3)
+        errors = relative_errors(operation, sizes[1::2], gpus, fitted, seconds[1::2])
+        assert np.median(errors) < 0.035
+        assert errors.max() < 0.2
+
+
+def test_large_messages_need_one_protocol(measured):
+    for (_, operation, gpus), (sizes, seconds) in measured.items():
+        large = sizes >= 1 << 29
+        sizes, seconds = sizes[large], seconds[large]
+        if len(sizes) < 4:
+            continue
+        fitted = fit(Collective(operation), sizes[::2], gpus, seconds[::2])
+        errors = relative_errors(operation, sizes[1::2], gpus, fitted, seconds[1::2])
+        assert errors.max() < 0.05
+
+
+def test_more_ranks_are_predicted_as_long_as_they_are_connected_alike(measured):
+    """From one rack to two within 15 %; to twenty, whose fabric between racks is another, only within 2×."""
+    times = {gpus: values for (name, _, gpus), values in measured.items() if name.startswith("GB200")}
+    fitted = fit(Collective.ALL_REDUCE, times[72][0], 72, times[72][1])
+    error = {
+        gpus: relative_errors("all_reduce", times[gpus][0], gpus, fitted, times[gpus][1]).max()
+        for gpus in (144, 1440)
+    }
+    assert error[144] < 0.15
+    assert 0.3 < error[1440] < 1.0

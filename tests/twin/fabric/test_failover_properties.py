@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control.fabric import BfdTimers, FaultKind, PlannedFault
 from twin.fabric.failover import failover
-from twin.fabric.model import BfdTimers, ControlPlane, Delay, Fault, FaultKind, Scheme, Stalls
+from twin.fabric.model import ControlPlane, Delay, Handling, Scheme, Stalls
 from twin.fabric.topology import dual_tor, reaches
 
 NOTHING, CARRIER_S, AGAIN_S = Delay(0.0, 0.0), 0.5, 3.0
@@ -24,7 +25,7 @@ CERTAIN = ControlPlane(
 """Nothing left to chance, with a carrier lost for half a second before anybody knows."""
 
 ports = st.builds(
-    Fault,
+    PlannedFault,
     kind=st.sampled_from([FaultKind.PORT, FaultKind.NIC]),
     at_s=st.integers(0, 40).map(lambda tenth: tenth / 4),
     down_s=st.one_of(st.integers(1, 20).map(lambda tenth: tenth / 4), st.just(np.inf)),
@@ -73,9 +74,9 @@ def works_from(fabric, unused, source, destination, at_s):
 @settings(max_examples=150, deadline=None)
 @given(fabrics, st.lists(st.one_of(ports, switches), max_size=5))
 def test_an_outage_ends_when_routing_finds_a_path_that_works_or_the_link_is_back(fabric, plan):
-    outages = failover(fabric, plan, Scheme.THORN, CERTAIN, BfdTimers(), np.random.SeedSequence(0))
+    outages = failover(fabric, plan, Handling(Scheme.THORN, CERTAIN, BfdTimers()), np.random.SeedSequence(0))
     unused = out_of_use(fabric, plan)
-    for row, fault in enumerate(plan[each] for each in outages.fault.tolist()):
+    for row, fault in enumerate(plan[index] for index in outages.fault.tolist()):
         source, destination = int(outages.source[row]), int(outages.destination[row])
         repair_s, far = fault.at_s + fault.down_s, outages.direction[row] == 1
         # The host's kernel knows at once; far away one hold, or two without a switch that repairs it.
@@ -95,7 +96,7 @@ def test_an_outage_ends_when_routing_finds_a_path_that_works_or_the_link_is_back
 @given(fabrics, st.lists(st.one_of(ports, switches), max_size=5), st.sampled_from(Scheme), st.booleans())
 def test_steps_follow_each_other_and_every_gap_is_positive(fabric, plan, scheme, silent):
     plan = [replace(fault, silent=silent) for fault in plan]
-    outages = failover(fabric, plan, scheme, CERTAIN, BfdTimers(), np.random.SeedSequence(0))
+    outages = failover(fabric, plan, Handling(scheme, CERTAIN, BfdTimers()), np.random.SeedSequence(0))
     assert (outages.gap_s > 0.0).all()
     assert (outages.begin_s <= outages.detected_s).all()
     assert (outages.detected_s <= outages.selected_s).all()

@@ -1,20 +1,18 @@
 import numpy as np
 import pytest
 
-from twin.fabric.faults import (
-    EdgeRates,
-    check_faults,
-    dead_links,
-    flapping,
-    random_edge,
-    round_robin,
-    single,
-)
-from twin.fabric.model import Delay, Direction, Fault, FaultKind
+from control.fabric import Direction, FaultKind, PlannedFault
+from twin.fabric.faults import EdgeRates, check_faults, dead_links, flapping, random_edge, round_robin, single
+from twin.fabric.model import Delay
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError
 
 FABRIC = dual_tor(3, nics=2)
+PORT, LINK, NIC, TOR = FaultKind
+
+
+def fault_of(kind, at_s=1.0, down_s=1.0, **place):
+    return PlannedFault(kind, at_s=at_s, down_s=down_s, **place)
 
 
 def test_round_robin_takes_port_after_port_and_is_down_as_long_as_up():
@@ -23,7 +21,7 @@ def test_round_robin_takes_port_after_port_and_is_down_as_long_as_up():
     assert [fault.at_s for fault in plan] == [20.0 + 40.0 * turn for turn in range(7)]
     ports = [(fault.host, fault.uplink) for fault in plan]
     assert ports == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1), (0, 0)]
-    assert {(fault.kind, fault.down_s, fault.silent) for fault in plan} == {(FaultKind.PORT, 20.0, True)}
+    assert {(fault.kind, fault.down_s, fault.silent) for fault in plan} == {(PORT, 20.0, True)}
 
 
 def test_a_port_flaps_as_often_as_asked():
@@ -32,9 +30,9 @@ def test_a_port_flaps_as_often_as_asked():
 
 def test_links_of_an_adapter_and_of_a_switch_die_together():
     plan = [
-        Fault(FaultKind.LINK, 1.0, 2.0, host=1, uplink=1, one_way=Direction.IN),
-        Fault(FaultKind.NIC, 2.0, 3.0, host=2, uplink=0),
-        Fault(FaultKind.TOR, 3.0, np.inf, tor=1),
+        fault_of(LINK, 1.0, 2.0, host=1, uplink=1, one_way=Direction.IN),
+        fault_of(NIC, 2.0, 3.0, host=2, uplink=0),
+        fault_of(TOR, 3.0, np.inf, tor=1),
     ]
     links = dead_links(FABRIC, plan)
     where = list(zip(links.fault.tolist(), links.host.tolist(), links.uplink.tolist(), strict=True))
@@ -43,7 +41,7 @@ def test_links_of_an_adapter_and_of_a_switch_die_together():
     assert links.into.all()
     assert links.repair_s.tolist() == [3.0, 5.0, np.inf, np.inf, np.inf]
     # An adapter with both ports takes the host off the fabric.
-    both = dead_links(dual_tor(2), [Fault(FaultKind.NIC, 0.0, 1.0, host=1, uplink=1)])
+    both = dead_links(dual_tor(2), [fault_of(NIC, 0.0, 1.0, host=1, uplink=1)])
     assert both.uplink.tolist() == [0, 1]
 
 
@@ -54,7 +52,7 @@ def test_random_faults_come_at_their_rates_and_the_same_seed_brings_the_same():
     check_faults(FABRIC, plan)
     assert [fault.at_s for fault in plan] == sorted(fault.at_s for fault in plan)
     # Devices × rate × time: 6 ports 120, 6 adapters 240, 2 ToRs 200; five standard deviations about.
-    for kind, expected in ((FaultKind.PORT, 120), (FaultKind.NIC, 240), (FaultKind.TOR, 200)):
+    for kind, expected in ((PORT, 120), (NIC, 240), (TOR, 200)):
         count = sum(fault.kind is kind for fault in plan)
         assert abs(count - expected) < 5 * expected**0.5
     assert np.mean([fault.silent for fault in plan]) == pytest.approx(0.25, abs=0.1)
@@ -64,14 +62,14 @@ def test_random_faults_come_at_their_rates_and_the_same_seed_brings_the_same():
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        (Fault(FaultKind.PORT, 1.0, 1.0, host=3, uplink=0), r"faults\[0\]: host: 3 does not exist"),
-        (Fault(FaultKind.LINK, 1.0, 1.0, host=0, uplink=2), "host 0 has no link 2"),
-        (Fault(FaultKind.NIC, 1.0, 1.0), "host: -1 does not exist"),
-        (Fault(FaultKind.TOR, 1.0, 1.0, tor=2), "tor: 2 does not exist"),
-        (Fault(FaultKind.TOR, 1.0, 1.0, tor=0, one_way=Direction.OUT), "one_way"),
-        (Fault(FaultKind.PORT, -1.0, 1.0, host=0, uplink=0), "at_s -1.0"),
-        (Fault(FaultKind.PORT, 0.0, 0.0, host=0, uplink=0), "down_s 0.0"),
-        (Fault(FaultKind.PORT, np.inf, 1.0, host=0, uplink=0), "at_s inf"),
+        (fault_of(PORT, host=3, uplink=0), r"faults\[0\]: host: 3 does not exist"),
+        (fault_of(LINK, host=0, uplink=2), "host 0 has no link 2"),
+        (fault_of(NIC), "host: -1 does not exist"),
+        (fault_of(TOR, tor=2), "tor: 2 does not exist"),
+        (fault_of(TOR, tor=0, one_way=Direction.OUT), "one_way"),
+        (fault_of(PORT, -1.0, 1.0, host=0, uplink=0), "at_s -1.0"),
+        (fault_of(PORT, 0.0, 0.0, host=0, uplink=0), "down_s 0.0"),
+        (fault_of(PORT, np.inf, 1.0, host=0, uplink=0), "at_s inf"),
     ],
 )
 def test_a_fault_of_what_does_not_exist_is_refused(fault, message):
@@ -87,4 +85,4 @@ def test_a_cycle_without_a_fault_in_it_is_refused():
 
 
 def test_a_single_fault_lasts_unless_told():
-    assert single(5.0, host=2) == [Fault(FaultKind.PORT, 5.0, np.inf, host=2, uplink=0)]
+    assert single(5.0, host=2) == [fault_of(PORT, 5.0, np.inf, host=2, uplink=0)]

@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control.fabric import FaultKind
+from lab.runs.compare import mean_ci95
 from twin.fabric import checkpoints
 from twin.fabric.checkpoints import Checkpointing, expected_ratio
 from twin.fabric.fleet import simulate
-from twin.fabric.fleet_model import Cause, FleetOutcome, FleetSpec, confidence
-from twin.fabric.model import Delay, FaultKind, QueuePair
+from twin.fabric.fleet_model import Cause, FleetOutcome, FleetSpec
+from twin.fabric.model import Delay, QueuePair
 from twin.fabric.topology import dual_tor
 from twin.fabric.transports import Rdma, Reconnecting
 from twinbed import ScenarioError
@@ -31,9 +33,7 @@ def fleet(uplinks: int = 2, rows: int = 32, **given: Any) -> FleetSpec:
         gpus_per_host=8,
         spares=1,
         duration_s=2 * DAY_S,
-        iteration_s=np.array([np.inf, *np.linspace(8.0, 6.0, uplinks)])
-        if uplinks > 1
-        else np.array([np.inf, 6.0]),
+        iteration_s=np.array([np.inf, *np.linspace(6.0, 8.0, uplinks)[::-1]]),
         jitter_cv=0.0,
         busy=np.array([[0.0, 1.0]]),
         flows=8,
@@ -126,10 +126,8 @@ def test_a_tor_takes_all_its_hosts_down_or_slows_them() -> None:
 
 
 def test_rebuilding_a_communicator_adds_its_gap() -> None:
-    spec = fleet(
-        gaps_s=np.full((1, 2), 40.0), transport=Reconnecting(), causes=(cause(FaultKind.LINK, 0.05),)
-    )
-    out = run(spec)
+    link = cause(FaultKind.LINK, 0.05)
+    out = run(fleet(gaps_s=np.full((1, 2), 40.0), transport=Reconnecting(), causes=(link,)))
     assert out.deaths == 0
     assert out.fault_stall_s.max() == 40.0
 
@@ -158,19 +156,11 @@ def test_the_bill_adds_up(
         cause(kind, per_day, swap=kind is FaultKind.NIC)
         for kind in (FaultKind.LINK, FaultKind.NIC, FaultKind.TOR, None)
     )
-    out = run(
-        fleet(
-            uplinks=uplinks,
-            spares=spares,
-            jitter_cv=jitter_cv,
-            causes=causes,
-            checkpointing=Checkpointing(interval_s, 12.0, 30.0, 60.0),
-        ),
-        seed,
-    )
+    saves = Checkpointing(interval_s, 12.0, 30.0, 60.0)
+    spec = fleet(uplinks=uplinks, spares=spares, jitter_cv=jitter_cv, causes=causes, checkpointing=saves)
+    out = run(spec, seed)
     assert sum(astuple(out.bill)) == pytest.approx(out.duration_s)
-    parts = replace(out.bill, jitter_s=0.0)
-    assert min(astuple(parts)) >= -1e-6
+    assert min(astuple(replace(out.bill, jitter_s=0.0))) >= -1e-6
     assert out.bill.ideal_s == pytest.approx(out.iterations * 6.0)
     assert out.iterations <= len(out.iteration_s)
     assert np.all(np.diff(out.fault_at_s) >= 0)
@@ -197,7 +187,7 @@ def test_it_agrees_with_daly_where_daly_holds() -> None:
         causes=(cause(None, DAY_S / mtbf_s / 4),),
         checkpointing=how,
     )
-    mean, half = confidence(np.array([run(spec, seed).effective_ratio for seed in range(6)]))
+    mean, half = mean_ci95(np.array([run(spec, seed).effective_ratio for seed in range(6)]))
     assert half < 0.01
     assert mean == pytest.approx(expected_ratio(how, mtbf_s), abs=2 * half)
 

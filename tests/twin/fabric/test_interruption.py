@@ -47,12 +47,10 @@ def test_a_message_between_two_ranks_is_what_the_packets_say():
     result = run(Collective.SEND_RECV, 512 * MIB, 2, {(0, 1): [[begin_s, begin_s + gap_s]]}, rtt_s=rtt_s)
     packets = rdma.send_series(
         QP,
-        rate_bps=RATE_BPS,
-        rtt_s=rtt_s,
+        rdma.Link(RATE_BPS, rtt_s, header_bytes=0),
         messages=1,
         message_bytes=512 * MIB,
         outages=np.array([[begin_s, begin_s + gap_s]]),
-        header_bytes=0,
     )
     assert result.duration_s - ALPHA_S == pytest.approx(packets.latency_s - rtt_s, abs=2e-6)
 

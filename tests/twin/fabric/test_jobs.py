@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,26 +11,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.fabric.collectives import Collective, time_s
-from twin.fabric.jobs import Cluster, Job, iteration, iteration_s, met, series, straggler, transformer_s
+from twin.fabric.jobs import (
+    Cluster,
+    Iterations,
+    Job,
+    iteration,
+    iteration_s,
+    met,
+    series,
+    straggler,
+    transformer_s,
+)
 from twin.fabric.model import QueuePair
-from twin.fabric.transports import Rdma, Reconnecting, Tcp
+from twin.fabric.transports import Rdma, Reconnecting, Tcp, Transport
 from twinbed import ScenarioError
 
 ONE_GPU = Cluster(1, 100e9, 5e-6, 600e9, 2e-6)
 FOUR_GPUS = Cluster(4, 100e9, 5e-6, 600e9, 2e-6)
 SEED = np.random.SeedSequence(1)
 NO_OUTAGES = np.empty((0, 2))
+TCP = Tcp()
 
 
 def job(**given: Any) -> Job:
-    usual: dict[str, Any] = {
-        "parameters": 1e8,
-        "layers": 12,
-        "micro_batches": 4,
-        "micro_batch_s": 0.1,
-        "activation_bytes": 4e6,
-    }
-    return Job(**(usual | given))
+    return replace(Job(1e8, layers=12, micro_batches=4, micro_batch_s=0.1, activation_bytes=4e6), **given)
+
+
+def through(
+    what: Job, iterations: int, outages: Any = NO_OUTAGES, transport: Transport = TCP, **more: Any
+) -> Iterations:
+    given = {"outages": np.array(outages), "transport": transport, "seed": SEED} | more
+    return series(what, ONE_GPU, iterations=iterations, **given)
 
 
 def test_one_gpu_only_computes() -> None:
@@ -99,13 +111,11 @@ def test_busy_times_are_disjoint_and_a_faster_network_is_never_slower(
 
 
 def test_without_outages_every_iteration_is_alike() -> None:
-    plain = series(job(), ONE_GPU, iterations=50, outages=NO_OUTAGES, transport=Tcp(), seed=SEED)
+    plain = through(job(), 50)
     assert np.allclose(plain.duration_s, 0.4)
     assert np.all(plain.added_s == 0)
     assert np.isnan(plain.died_at_s)
-    noisy = series(
-        job(), ONE_GPU, iterations=4000, outages=NO_OUTAGES, transport=Tcp(), seed=SEED, jitter_cv=0.1
-    )
+    noisy = through(job(), 4000, jitter_cv=0.1)
     assert noisy.duration_s.mean() == pytest.approx(0.4, rel=0.01)
     assert noisy.duration_s.std() == pytest.approx(0.04, rel=0.05)
 
@@ -114,11 +124,11 @@ def test_an_outage_lengthens_the_iteration_it_meets() -> None:
     what, gap_s = job(pipeline=4), 0.142
     whole_s = iteration_s(what, ONE_GPU)
     outages = np.array([[10.3 * whole_s, 10.3 * whole_s + gap_s]])
-    through = series(what, ONE_GPU, iterations=30, outages=outages, transport=Tcp(), seed=SEED)
-    assert np.flatnonzero(through.added_s).tolist() == [10]
+    ran = through(what, 30, outages)
+    assert np.flatnonzero(ran.added_s).tolist() == [10]
     # Noticed at the next exchange, and then until TCP's first try after the gap.
-    assert through.added_s[10] == pytest.approx(0.2)
-    assert through.duration_s.sum() == pytest.approx(30 * whole_s + 0.2)
+    assert ran.added_s[10] == pytest.approx(0.2)
+    assert ran.duration_s.sum() == pytest.approx(30 * whole_s + 0.2)
 
 
 def test_a_gap_that_ends_before_the_next_exchange_costs_nothing() -> None:
@@ -126,45 +136,36 @@ def test_a_gap_that_ends_before_the_next_exchange_costs_nothing() -> None:
     spans = iteration(what, ONE_GPU).busy
     whole_s = iteration_s(what, ONE_GPU)
     idle = np.array([[0.0, spans[0, 0] * 0.9]]) * whole_s + 3 * whole_s
-    through = series(what, ONE_GPU, iterations=10, outages=idle, transport=Rdma(), seed=SEED)
-    assert np.all(through.added_s == 0)
+    ran = through(what, 10, idle, Rdma())
+    assert np.all(ran.added_s == 0)
 
 
 def test_outages_that_overlap_stall_once() -> None:
     what = job(tensor=4)
     outages = np.array([[1.0, 3.0], [1.5, 3.0]])
-    through = series(what, ONE_GPU, iterations=30, outages=outages, transport=Reconnecting(), seed=SEED)
-    assert through.added_s.sum() == pytest.approx(2.0, abs=0.02)
+    ran = through(what, 30, outages, Reconnecting())
+    assert ran.added_s.sum() == pytest.approx(2.0, abs=0.02)
 
 
 def test_a_queue_pair_in_error_ends_the_job() -> None:
     what = job(tensor=4)
     outages = np.array([[1.0, 1.1], [5.0, 9.0], [12.0, 12.1]])
     transport = Rdma(QueuePair(timeout=14, retry_count=7))
-    through = series(what, ONE_GPU, iterations=100, outages=outages, transport=transport, seed=SEED)
-    assert through.died_at_s == 5.0
-    alive = np.isfinite(through.duration_s)
-    assert through.duration_s[alive].sum() <= 5.0
+    ran = through(what, 100, outages, transport)
+    assert ran.died_at_s == 5.0
+    alive = np.isfinite(ran.duration_s)
+    assert ran.duration_s[alive].sum() <= 5.0
     assert alive.sum() > 10
-    assert np.array_equal(alive, np.isfinite(through.added_s))
+    assert np.array_equal(alive, np.isfinite(ran.added_s))
 
 
 def test_a_lost_uplink_is_slower_until_its_repair() -> None:
     what = job(data=4, parameters=1e9)
     half = Cluster(1, 50e9, 5e-6, 600e9, 2e-6)
     fast_s, slow_s = iteration_s(what, ONE_GPU), iteration_s(what, half)
-    through = series(
-        what,
-        ONE_GPU,
-        iterations=100,
-        outages=NO_OUTAGES,
-        transport=Rdma(),
-        seed=SEED,
-        slow=np.array([[10.0, 20.0]]),
-        slow_cluster=half,
-    )
-    slow = np.isclose(through.duration_s, slow_s)
-    assert np.all(slow | np.isclose(through.duration_s, fast_s))
+    ran = through(what, 100, slow=np.array([[10.0, 20.0]]), slow_cluster=half)
+    slow = np.isclose(ran.duration_s, slow_s)
+    assert np.all(slow | np.isclose(ran.duration_s, fast_s))
     assert slow.sum() == pytest.approx(10.0 / slow_s, abs=2)
 
 
@@ -204,21 +205,6 @@ def test_a_job_that_cannot_be_is_refused(wrong: dict[str, Any], says: str) -> No
 
 def test_spans_out_of_order_are_refused() -> None:
     with pytest.raises(ScenarioError, match="order of their begin"):
-        series(
-            job(),
-            ONE_GPU,
-            iterations=1,
-            outages=np.array([[2.0, 3.0], [1.0, 3.0]]),
-            transport=Tcp(),
-            seed=SEED,
-        )
+        through(job(), 1, [[2.0, 3.0], [1.0, 3.0]])
     with pytest.raises(ScenarioError, match="overlap"):
-        series(
-            job(),
-            ONE_GPU,
-            iterations=1,
-            outages=NO_OUTAGES,
-            transport=Tcp(),
-            seed=SEED,
-            slow=np.array([[0.0, 3.0], [1.0, 4.0]]),
-        )
+        through(job(), 1, slow=np.array([[0.0, 3.0], [1.0, 4.0]]))

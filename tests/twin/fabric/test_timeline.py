@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 from scipy.stats import ks_2samp
 
+from control.fabric import BfdTimers, Direction, FaultKind, PlannedFault
 from twin.fabric.failover import failover
 from twin.fabric.journal import NO_CAUSE, Step
-from twin.fabric.model import BfdTimers, Bond, Delay, Direction, FastPath, Fault, FaultKind, Reroute, Scheme
-from twin.fabric.timeline import timeline
+from twin.fabric.model import Bond, Delay, FastPath, Handling, QueuePair, Reroute, Scheme
+from twin.fabric.timeline import timeline, with_queue_pairs
 from twin.fabric.topology import dual_tor
 from twinbed import ScenarioError
 
 TIMERS = BfdTimers(0.05, 3)
-PORT = Fault(FaultKind.PORT, 1.0, 5.0, host=0, uplink=0)
+PORT = PlannedFault(FaultKind.PORT, host=0, uplink=0, at_s=1.0, down_s=5.0)
 SEED = np.random.SeedSequence(5)
 
 
@@ -20,8 +21,8 @@ def rows(story):
     return list(zip(story.where, story.step, strict=True))
 
 
-def test_a_silent_fault_is_detected_withdrawn_and_routed_around_and_rules_stay(exact):
-    story = timeline(dual_tor(2), PORT, Scheme.THORN, exact, TIMERS, SEED)
+def test_a_silent_fault_is_detected_withdrawn_and_routed_around_and_rules_stay(thorn):
+    story = timeline(dual_tor(2), PORT, thorn, SEED)
     assert (np.diff(story.at_s) >= 0).all()
     host_s, tor_s = story.first_s(Step.DETECTED, "host 0"), story.first_s(Step.DETECTED, "tor 0")
     assert 1.1 <= min(host_s, tor_s) <= max(host_s, tor_s) <= 1.15
@@ -41,7 +42,7 @@ FAST = FastPath(late_s=Delay(0.002, 0.003), told_s=Delay(0.003, 0.005), route_s=
 
 def test_the_fast_path_waits_for_no_hold_and_bgp_says_the_same_later(exact):
     fast = FastPath(*(Delay(delay_s, delay_s) for delay_s in (0.002, 0.003, 0.001)))
-    story = timeline(dual_tor(3), PORT, Scheme.THORN, replace(exact, fast=fast), TIMERS, SEED)
+    story = timeline(dual_tor(3), PORT, Handling(Scheme.THORN, replace(exact, fast=fast), TIMERS), SEED)
     host_s = story.first_s(Step.DETECTED, "host 0")
     assert story.first_s(Step.INSTALLED, "host 0") == pytest.approx(host_s + 0.003)
     for other in ("host 1", "host 2"):
@@ -51,53 +52,55 @@ def test_the_fast_path_waits_for_no_hold_and_bgp_says_the_same_later(exact):
 
 
 def test_every_row_has_an_earlier_cause_but_the_plan_s_own(control):
-    story = timeline(dual_tor(3), PORT, Scheme.THORN, control, TIMERS, SEED)
+    story = timeline(dual_tor(3), PORT, Handling(Scheme.THORN, control, TIMERS), SEED)
     roots = [step for step, cause in zip(story.step, story.cause, strict=True) if cause == NO_CAUSE]
     assert roots == [Step.BROKEN, Step.REPAIRED]
     assert (story.cause < np.arange(len(story.cause))).all()
 
 
-def test_two_switches_that_withdraw_together_are_handled_in_one_hold(exact):
+def test_two_switches_that_withdraw_together_are_handled_in_one_hold(thorn):
     nic = replace(PORT, kind=FaultKind.NIC)
-    story = timeline(dual_tor(2), nic, Scheme.THORN, exact, TIMERS, SEED)
+    story = timeline(dual_tor(2), nic, thorn, SEED)
     assert rows(story).count(("host 1", Step.TOLD)) == 2
     assert rows(story).count(("host 1", Step.SELECTED)) == 1
 
 
 def test_without_offload_there_are_no_rules_to_reconcile(exact):
-    story = timeline(dual_tor(2), PORT, Scheme.THORN_SOFTWARE, exact, TIMERS, SEED)
+    story = timeline(dual_tor(2), PORT, Handling(Scheme.THORN_SOFTWARE, exact, TIMERS), SEED)
     assert Step.RECONCILED not in story.step
 
 
-def test_a_fault_shorter_than_detection_is_noticed_by_nobody(exact):
-    story = timeline(dual_tor(2), replace(PORT, down_s=0.05), Scheme.THORN, exact, TIMERS, SEED)
+def test_a_fault_shorter_than_detection_is_noticed_by_nobody(thorn):
+    story = timeline(dual_tor(2), replace(PORT, down_s=0.05), thorn, SEED)
     assert story.step == (Step.BROKEN, Step.REPAIRED)
     flicker = replace(PORT, down_s=0.001, silent=False)
-    assert timeline(dual_tor(2), flicker, Scheme.THORN, exact, TIMERS, SEED).step == story.step
+    assert timeline(dual_tor(2), flicker, thorn, SEED).step == story.step
 
 
 def test_the_other_schemes_do_what_they_do(exact):
     fabric, lasting = dual_tor(2), replace(PORT, down_s=np.inf)
-    alone = timeline(fabric, PORT, Scheme.NONE, exact, TIMERS, SEED)
+    alone = timeline(fabric, PORT, Handling(Scheme.NONE, exact, TIMERS), SEED)
     assert rows(alone) == [("port host 0 – tor 0", Step.BROKEN), ("port host 0 – tor 0", Step.REPAIRED)]
-    bond = timeline(fabric, lasting, Scheme.BOND, exact, TIMERS, SEED, bond=Bond(lacp_s=1.0))
+    bond = timeline(fabric, lasting, Handling(Scheme.BOND, exact, TIMERS, bond=Bond(lacp_s=1.0)), SEED)
     assert 3.0 < bond.first_s(Step.INSTALLED, "host 0") < 4.01
     assert bond.first_s(Step.INSTALLED, "tor 0") == pytest.approx(
         bond.first_s(Step.DETECTED, "tor 0") + 0.001
     )
-    job = timeline(fabric, lasting, Scheme.REROUTE, exact, TIMERS, SEED, reroute=Reroute(30.0, 10.0))
+    job = timeline(
+        fabric, lasting, Handling(Scheme.REROUTE, exact, TIMERS, reroute=Reroute(30.0, 10.0)), SEED
+    )
     assert job.first_s(Step.INSTALLED, "job") == pytest.approx(41.0)
-    back = timeline(fabric, PORT, Scheme.REROUTE, exact, TIMERS, SEED)
+    back = timeline(fabric, PORT, Handling(Scheme.REROUTE, exact, TIMERS), SEED)
     assert Step.DETECTED not in back.step
 
 
-def test_bad_timers_and_faults_are_refused_here_too(exact):
+def test_bad_timers_and_faults_are_refused_here_too(exact, thorn):
     with pytest.raises(ScenarioError, match="interval_s"):
-        timeline(dual_tor(2), PORT, Scheme.THORN, exact, BfdTimers(0.0, 3), SEED)
+        timeline(dual_tor(2), PORT, Handling(Scheme.THORN, exact, BfdTimers(0.0, 3)), SEED)
     with pytest.raises(ScenarioError, match="host: 7"):
-        timeline(dual_tor(2), replace(PORT, host=7), Scheme.THORN, exact, TIMERS, SEED)
+        timeline(dual_tor(2), replace(PORT, host=7), thorn, SEED)
     with pytest.raises(ScenarioError, match="needs two"):
-        timeline(dual_tor(2, tors=1, uplinks=1), PORT, Scheme.THORN, exact, TIMERS, SEED)
+        timeline(dual_tor(2, tors=1, uplinks=1), PORT, thorn, SEED)
 
 
 PAIR, SPINES = dual_tor(2), dual_tor(2, spines=1)
@@ -106,7 +109,7 @@ CASES = {
     "carrier": (Scheme.THORN, PAIR, replace(PORT, silent=False), "host 1"),
     "one way": (Scheme.THORN, PAIR, replace(PORT, one_way=Direction.OUT), None),
     "spines": (Scheme.THORN, SPINES, PORT, "tor 0"),
-    "switch": (Scheme.THORN, PAIR, Fault(FaultKind.TOR, 1.0, 5.0, tor=0), None),
+    "switch": (Scheme.THORN, PAIR, PlannedFault(FaultKind.TOR, tor=0, at_s=1.0, down_s=5.0), None),
     "bond": (Scheme.BOND, PAIR, PORT, "tor 0"),
     "fast path": (Scheme.THORN, PAIR, PORT, "host 1"),
     "fast path, carrier": (Scheme.THORN, PAIR, replace(PORT, silent=False), "host 1"),
@@ -125,14 +128,49 @@ def test_events_and_arrays_come_to_the_same_distributions(control, case):
     if scheme is Scheme.BOND:
         phases += 1.0
     stories = [
-        timeline(fabric, replace(fault, at_s=at_s), scheme, control, TIMERS, seed)
+        timeline(fabric, replace(fault, at_s=at_s), Handling(scheme, control, TIMERS), seed)
         for at_s, seed in zip(phases.tolist(), seeds, strict=True)
     ]
     plan = [replace(fault, at_s=1e3 * turn, down_s=20.0) for turn in range(4000)]
-    outages = failover(fabric, plan, scheme, control, TIMERS, np.random.SeedSequence(13))
+    outages = failover(fabric, plan, Handling(scheme, control, TIMERS), np.random.SeedSequence(13))
     for way, where in ((Direction.OUT, "host 0"), (Direction.IN, far)):
         if where is None:
             continue
-        met = [each.first_s(Step.INSTALLED, where) for each in stories] - phases
+        met = [story.first_s(Step.INSTALLED, where) for story in stories] - phases
         drawn = outages.gap_s[(outages.direction == way) & ((outages.source == 0) == (way == Direction.OUT))]
         assert ks_2samp(met, drawn).pvalue > 0.01
+
+
+@pytest.fixture
+def story(thorn):
+    return timeline(dual_tor(2), PORT, thorn, SEED)
+
+
+def sends(story, pair):
+    rows = zip(story.at_s, story.where, story.step, strict=True)
+    return [(at_s - PORT.at_s, step) for at_s, where, step in rows if where == pair]
+
+
+def test_each_direction_sends_anew_every_timeout_until_its_own_sender_forwards_anew(story):
+    qp = QueuePair(timeout=14)  # 67.1 ms
+    sent = with_queue_pairs(story, PORT, qp, rate_bps=100e9)
+    for pair, sender in (("host 0 → host 1", "host 0"), ("host 1 → host 0", "host 1")):
+        gap_s = story.first_s(Step.INSTALLED, sender) - PORT.at_s
+        assert [step for _, step in sends(sent, pair)][-1] is Step.RESUMED
+        at_s = [at_s for at_s, _ in sends(sent, pair)]
+        assert at_s == pytest.approx(qp.ack_timeout_s * np.arange(1, len(at_s) + 1))
+        assert at_s[-2] < gap_s <= at_s[-1]
+
+
+def test_a_queue_pair_without_enough_retries_fails(story):
+    sent = with_queue_pairs(story, PORT, QueuePair(timeout=12, retry_count=2), rate_bps=100e9)
+    steps = [step for _, step in sends(sent, "host 0 → host 1")]
+    assert steps == [Step.RETRANSMITTED, Step.RETRANSMITTED, Step.FAILED]
+
+
+def test_rows_stay_in_the_order_of_time_and_keep_their_causes(story):
+    sent = with_queue_pairs(story, PORT, QueuePair(timeout=14), rate_bps=100e9)
+    assert (np.diff(sent.at_s) >= 0).all()
+    assert (sent.cause < np.arange(len(sent.cause))).all()
+    of = {step: sent.what[sent.cause[row]] for row, step in enumerate(sent.step) if step is Step.RESUMED}
+    assert "forwards without" in of[Step.RESUMED]

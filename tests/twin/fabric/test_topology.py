@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from twin.fabric.model import Scheme, Topology
-from twin.fabric.topology import check, dual_tor, rails, reaches
+from twin.fabric.topology import NO_SPINE_USED, check, dual_tor, flow_hash, paths, reaches
 from twinbed import ScenarioError
 
 
@@ -25,13 +25,6 @@ def test_groups_of_switches_carry_every_scheme_with_spines(scheme):
     assert topology.tor_of[[0, 4, 5, 9]].tolist() == [[0, 1], [0, 1], [2, 3], [2, 3]]
     assert topology.nic_of[0].tolist() == [0, 1]
     assert reaches(topology, 0, 9).all()
-
-
-def test_a_rail_is_an_adapter_with_a_port_in_each_plane():
-    topology = rails(4, nics=3, planes=2)
-    check(topology, Scheme.THORN)
-    assert topology.tor_of[0].tolist() == [0, 1, 2, 3, 4, 5]
-    assert topology.nic_of[0].tolist() == [0, 0, 1, 1, 2, 2]
 
 
 def of(tors, **changes):
@@ -79,3 +72,25 @@ def test_adapters_and_uplinks_are_as_many():
     topology = dual_tor(2)
     with pytest.raises(ScenarioError, match="nic_of"):
         check(replace(topology, nic_of=topology.nic_of[:1]), Scheme.NONE)
+
+
+def test_hosts_at_the_same_switches_meet_there_and_others_by_every_spine():
+    fabric = dual_tor(4, tors=4, spines=3)
+    assert paths(fabric, 0, 1).tolist() == [[0, NO_SPINE_USED, 0], [1, NO_SPINE_USED, 1]]
+    across = paths(fabric, 0, 3)
+    assert len(across) == len(set(map(tuple, across.tolist()))) == 2 * 3 * 2
+    assert len(paths(dual_tor(2, tors=8, uplinks=8, nics=4), 0, 1)) == 8
+    assert len(paths(dual_tor(4, tors=4), 0, 3)) == 0
+
+
+@pytest.mark.parametrize("count", [2, 3, 12])
+def test_flows_spread_evenly_and_each_keeps_its_path(count):
+    flows = np.stack([np.full(60_000, 1), np.full(60_000, 2), np.arange(60_000)], axis=1)
+    taken = flow_hash(flows, count, 7)
+    assert taken.min() == 0
+    assert taken.max() == count - 1
+    share = np.bincount(taken) / len(flows)
+    assert share == pytest.approx(1 / count, abs=5 * np.sqrt(1 / count / len(flows)))
+    assert (flow_hash(flows[::-1], count, 7)[::-1] == taken).all()
+    # Another switch's seed sends about 1 / count of them the same way.
+    assert (flow_hash(flows, count, 8) == taken).mean() == pytest.approx(1 / count, abs=0.02)

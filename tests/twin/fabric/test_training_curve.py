@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.fabric.checkpoints import Checkpointing, progress, run
-from twin.fabric.training_curve import accuracy_at, epoch_ends_s, flat_s, time_to_s
+from twin.fabric.training_curve import accuracy_at, epoch_ends_s, flat_s
 from twinbed import ScenarioError
 
 ACCURACY = np.array([0.1, 0.4, 0.6, 0.55, 0.8])
@@ -17,16 +17,9 @@ ACCURACY = np.array([0.1, 0.4, 0.6, 0.55, 0.8])
 def test_without_faults_epochs_follow_one_another() -> None:
     ends_s = epoch_ends_s(4, 80.0, np.array([0.0, 400.0]), np.array([0.0, 400.0]))
     assert np.allclose(ends_s, [80, 160, 240, 320])
-    assert accuracy_at(ACCURACY, ends_s, np.array([0.0, 79.0, 81.0, 250.0, 999.0])).tolist() == [
-        0.1,
-        0.1,
-        0.4,
-        0.6,  # the best so far, not the third epoch's
-        0.8,
-    ]
-    assert time_to_s(ACCURACY, ends_s, 0.6) == pytest.approx(160)
-    assert time_to_s(ACCURACY, ends_s, 0.1) == 0.0
-    assert time_to_s(ACCURACY, ends_s, 0.9) == np.inf
+    # At 250 s it is the best so far, not the third epoch's.
+    at_s = np.array([0.0, 79.0, 81.0, 250.0, 999.0])
+    assert accuracy_at(ACCURACY, ends_s, at_s).tolist() == [0.1, 0.1, 0.4, 0.6, 0.8]
 
 
 def test_work_that_is_done_again_leaves_the_accuracy_flat() -> None:

@@ -1,13 +1,14 @@
 """When clients ask: open-loop arrival times, drawn or given, and what kind of request each is.
 
 For: `RequestWorkload.arrivals`. Not for: reading rates and time stamps from files (traces), their text form
-(lab.services.arrivals) or what a client does while it waits (`Client`).
+(lab.containers.input.services.arrivals) or what a client does while it waits (`Client`).
 
 Every function returns float64[A], seconds, ascending, within [0, duration_s). Rates are requests per second,
-finite and zero or above; a rate of zero gives no arrivals, and no arrivals are an empty array. A rate or a
-length that is not so is an InvariantError: a user's is refused where his text is read. Poisson streams are
-drawn as a Poisson count and that many uniform times, which is the same process as exponential gaps and needs
-no loop (Ross, Introduction to Probability Models, "order statistics" of the Poisson process).
+finite and zero or above. A rate of zero gives no arrivals, and no arrivals are an empty array. A rate or a
+length outside its range is an InvariantError, because a user's is refused where the text is read. Source: a
+Poisson stream is drawn as a Poisson count and that many uniform times, which is the same process as
+exponential gaps and needs no loop (Ross, Introduction to Probability Models, "order statistics" of the
+Poisson process).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from twinbed import InvariantError
 
 
 def fixed(rate_rps: float, duration_s: float) -> Floats:
-    """One request every 1/rate seconds, the first at 0."""
+    """Return one request every 1/rate seconds, the first at 0."""
     return piecewise([rate_rps], duration_s, None, "even")
 
 
 def poisson(rate_rps: float, duration_s: float, rng: np.random.Generator) -> Floats:
-    """A Poisson stream: exponential gaps of mean 1/rate."""
+    """Return a Poisson stream: exponential gaps of mean 1/rate."""
     return piecewise([rate_rps], duration_s, rng)
 
 
@@ -40,10 +41,10 @@ def burst(
     duration_s: float,
     rng: np.random.Generator,
 ) -> Floats:
-    """Evenly spaced requests at base_rps throughout, and Poisson bursts at burst_rps on top of them.
+    """Return evenly spaced requests at base_rps throughout, and Poisson bursts at burst_rps on top of them.
 
-    Time is cut into cycles of every_s; the last length_s (≤ every_s) of each are the burst, so a run begins
-    quiet. A run that ends within a cycle ends within it.
+    Time is cut into cycles of every_s. The last length_s (≤ every_s) of each cycle are the burst, so a run
+    begins quiet. The last cycle may be cut.
     """
     if not 0 < length_s <= every_s:
         raise InvariantError(f"bursts of {length_s} s every {every_s} s")
@@ -62,10 +63,10 @@ def piecewise(
     rng: np.random.Generator | None,
     spacing: Literal["poisson", "even"] = "poisson",
 ) -> Floats:
-    """Arrivals at rates_rps float64[n], each for step_s; duration_s = n·step_s.
+    """Return arrivals at rates_rps float64[n], each for step_s; duration_s = n·step_s.
 
-    even: the k-th request comes when the integral of the rate reaches k (k = 0, 1, …), which draws
-    nothing, so rng may be None.
+    even: the k-th request comes when the integral of the rate reaches k (k = 0, 1, …). This draws nothing, so
+    rng may be None.
     """
     rates = _checked(rates_rps)
     if not 0 < step_s < np.inf:
@@ -86,11 +87,11 @@ def wandering_rates(
     duration_s: float,
     rng: np.random.Generator,
 ) -> Floats:
-    """Rates for `piecewise`, float64[⌈duration/step⌉], that wander over all of [low, high].
+    """Return rates for `piecewise`, float64[⌈duration/step⌉], that wander over all of [low, high].
 
-    Brownian motion reflected at both bounds: every rate between them is equally likely at any moment, and
-    the correlation falls as exp(−t/correlation_s) (its slowest mode, 98.6 % of the variance; Cox & Miller,
-    The Theory of Stochastic Processes, 5.7).
+    They are a Brownian motion reflected at both bounds. Every rate between them is equally likely at any
+    moment, and the correlation falls as exp(−t/correlation_s) (its slowest mode, 98.6 % of the variance; Cox
+    & Miller, The Theory of Stochastic Processes, 5.7).
     """
     if not (0 <= low_rps <= high_rps < np.inf and correlation_s > 0 and step_s > 0):
         raise InvariantError(f"rates wandering over {low_rps}–{high_rps}, {correlation_s} s, {step_s} s")
@@ -102,7 +103,7 @@ def wandering_rates(
 
 
 def timestamps(at_s: ArrayLike, duration_s: float) -> Floats:
-    """The given times that fall in [0, duration_s), sorted."""
+    """Return the given times that are in [0, duration_s), sorted."""
     times = np.asarray(at_s, np.float64)
     if not np.isfinite(times).all():
         raise InvariantError("an arrival time is not finite")
@@ -110,13 +111,15 @@ def timestamps(at_s: ArrayLike, duration_s: float) -> Floats:
 
 
 def with_kinds(at_s: Floats, weights: ArrayLike, rng: np.random.Generator) -> Arrivals:
-    """Each arrival's kind drawn independently in proportion to weights (float64[R], ≥ 0, not all 0)."""
+    """Return arrivals whose kinds are drawn independently in proportion to weights (float64[R], ≥ 0, not all
+    0).
+    """
     shares = np.asarray(weights, np.float64)
     if not (np.isfinite(shares).all() and (shares >= 0).all() and shares.sum() > 0):
         raise InvariantError(f"weights of requests are {shares.tolist()}")
     total = np.cumsum(shares)
     kind = np.searchsorted(total, rng.random(len(at_s)) * total[-1], side="right")
-    # The product may round up to the total itself, which belongs to the last kind that has a weight.
+    # The product may round up to the total, which belongs to the last kind that has a weight.
     return Arrivals(at_s, np.minimum(kind, np.flatnonzero(shares)[-1]).astype(np.int64))
 
 

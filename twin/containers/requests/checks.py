@@ -1,19 +1,20 @@
 """What a workload of requests must be before it is simulated.
 
 For: shapes, ranges, and that calls end somewhere. Not for: users' mistakes, which are found where their text
-is read (lab.services); here everything wrong is our bug.
+is read (lab.containers.input.services). Here everything wrong is our bug.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from twin.containers.requests.model import Draw, Index, RequestWorkload, ServiceGraph
+from control.services import Draw, cycle
+from twin.containers.requests.model import Index, RequestWorkload, ServiceGraph
 from twinbed import InvariantError
 
 
 def check(workload: RequestWorkload) -> None:
-    """Raises InvariantError for arrays that do not belong together, values out of range, or a cycle."""
+    """Raise InvariantError for arrays that do not belong together, values out of range, or a cycle."""
     _check_population(workload)
     check_graph(workload.graph)
     if int(workload.graph.first_container[-1]) != len(workload.names):
@@ -59,7 +60,7 @@ def _check_population(workload: RequestWorkload) -> None:
 
 
 def check_graph(graph: ServiceGraph) -> None:
-    """Raises InvariantError for arrays that do not belong together, or handlers that call in a circle."""
+    """Raise InvariantError for arrays that do not belong together, or handlers that call in a circle."""
     containers = _offsets("first_container", graph.first_container, len(graph.services), least=1)
     stages = _offsets("first_stage", graph.first_stage, len(graph.handlers), least=0)
     calls = _offsets("first_call", graph.first_call, stages, least=0)
@@ -101,32 +102,17 @@ def check_graph(graph: ServiceGraph) -> None:
 
 
 def _check_acyclic(graph: ServiceGraph) -> None:
-    """Depth-first over handlers: 0 not seen, 1 on the path, 2 known to end."""
-    callees = [
-        graph.call_handler[graph.first_call[a] : graph.first_call[b]].tolist()
-        for a, b in zip(graph.first_stage[:-1], graph.first_stage[1:], strict=True)
-    ]
-    colour = [0] * len(callees)
-    for start in range(len(callees)):
-        path = [(start, iter(callees[start]))] if colour[start] == 0 else []
-        colour[start] = max(colour[start], 1)
-        while path:
-            handler, rest = path[-1]
-            following = next(rest, None)
-            if following is None:
-                colour[handler] = 2
-                path.pop()
-            elif colour[following] == 1:
-                circle = [graph.handlers[each] for each, _ in path]
-                circle = circle[circle.index(graph.handlers[following]) :]
-                raise InvariantError(f"service graph: {' → '.join([*circle, circle[0]])} call in a circle")
-            elif colour[following] == 0:
-                colour[following] = 1
-                path.append((following, iter(callees[following])))
+    callers = np.repeat(np.arange(len(graph.handlers)), np.diff(graph.first_call[graph.first_stage]))
+    callees: dict[str, list[str]] = {}
+    for caller, callee in zip(callers.tolist(), graph.call_handler.tolist(), strict=True):
+        callees.setdefault(graph.handlers[caller], []).append(graph.handlers[callee])
+    around = cycle(callees)
+    if around:
+        raise InvariantError(f"service graph: {' → '.join(around)} call in a circle")
 
 
 def _offsets(name: str, values: Index, owners: int, least: int) -> int:
-    """Checks a CSR array of `owners` with at least `least` entries each; returns how many it points to."""
+    """Check a CSR array of `owners` with at least `least` entries each. Returns how many it points to."""
     if values.shape != (owners + 1,) or values[0] != 0 or (np.diff(values) < least).any():
         raise InvariantError(f"service graph: {name} does not divide what follows among {owners} owners")
     return int(values[-1])

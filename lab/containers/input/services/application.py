@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -24,6 +24,7 @@ from pydantic import (
     model_validator,
 )
 
+from control.services import container_names, cycle
 from lab.ask.section import Section
 
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
@@ -205,14 +206,9 @@ class AppSpec(Section):
         return self.defaults.model_copy(update=given)
 
     def container_names(self) -> tuple[str, ...]:
-        """Return the containers' names, service by service: the service's name, with -1, -2, … if
-        replicated."""
-        return tuple(
-            name if replicas == 1 else f"{name}-{number}"
-            for name in self.services
-            for replicas in [self.settings(name).replicas]
-            for number in range(1, replicas + 1)
-        )
+        """Return every container's name, service by service (see control.services.container_names)."""
+        replicas = {name: self.settings(name).replicas for name in self.services}
+        return tuple(container for name in replicas for container in container_names(name, replicas[name]))
 
     def handlers(self) -> dict[str, Handler]:
         """Return every handler by its `service.handler`, in the order of the file."""
@@ -257,12 +253,12 @@ class AppSpec(Section):
 
     def _check_cycles(self) -> None:
         callees = {
-            name: list(dict.fromkeys(call.call for _, calls in handler.stages() for call in calls))
+            name: [call.call for _, calls in handler.stages() for call in calls]
             for name, handler in self.handlers().items()
         }
-        cycle = _cycle(callees)
-        if cycle:
-            raise ValueError(f"services: calls go round in a cycle: {' → '.join(cycle)}")
+        around = cycle(callees)
+        if around:
+            raise ValueError(f"services: calls go round in a cycle: {' → '.join(around)}")
 
     def _check_names(self) -> None:
         seen: set[str] = set()
@@ -280,25 +276,3 @@ def app_schema_json() -> str:
 def _nearest(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"
-
-
-def _cycle(callees: Mapping[str, list[str]]) -> list[str]:
-    """Return a cycle with its first node repeated at its end, or []. Graphs may be too deep for recursion."""
-    done: set[str] = set()
-    for start in callees:
-        path: list[str] = []
-        on_path: set[str] = set()
-        ahead = [(start, False)]
-        while ahead:
-            node, leaving = ahead.pop()
-            if leaving:
-                on_path.discard(path.pop())
-                done.add(node)
-            elif node in on_path:
-                return [*path[path.index(node) :], node]
-            elif node not in done:
-                path.append(node)
-                on_path.add(node)
-                ahead.append((node, True))
-                ahead += [(callee, False) for callee in reversed(callees[node])]
-    return []

@@ -12,10 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from control.services import Draw
 from lab.containers.calibrate.values import Program
 from lab.containers.input.services.graph import CompiledApp
 from twin.containers.model import Floats
-from twin.containers.requests.model import Draw, Index, RequestWorkload, ServiceGraph
+from twin.containers.requests.model import Index, RequestWorkload, ServiceGraph
 
 _LEAST_SHARE = 0.1
 """Share of a host's cores that is left to the containers, however much runs beside them."""

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from control.allocator.model import Application
+from control.services import Draw
 from lab.containers.input.ceilings import applications
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import ContainerScenario
 from lab.containers.input.services.arrivals import generate
 from lab.containers.input.services.serverless import Function, Length, Part, Pod, ServerlessInput
 from twin.containers.model import Machine
-from twin.containers.requests.model import Draw
 from twin.containers.serverless_model import Batch, Invocations, PodSpec, ServerlessWorkload, Step
 from twinbed import ScenarioError
 

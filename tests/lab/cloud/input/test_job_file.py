@@ -22,10 +22,10 @@ def write(tmp_path, text):
 
 
 def test_a_whole_file(tmp_path):
-    given = job_file.load(write(tmp_path, FULL))
-    assert given.command_line(steps=7) == (sys.executable, "train.py", "--batch", "32", "--steps", "7")
-    assert given.command_line(batch=8)[3] == "8"
-    job = job_file.as_job(given)
+    file = job_file.load(write(tmp_path, FULL))
+    assert file.command_line(steps=7) == (sys.executable, "train.py", "--batch", "32", "--steps", "7")
+    assert file.command_line(batch=8)[3] == "8"
+    job = job_file.as_job(file)
     assert (job.name, job.samples, job.features["learning_rate"]) == ("mine", 6e4, 1e-3)
     assert job.local_run is None
 
@@ -51,8 +51,8 @@ def test_what_is_wrong_is_named(tmp_path, text, message):
 
 
 def test_commands_that_cannot_be_filled_in(tmp_path):
-    given = job_file.load(write(tmp_path, "name: a\ncommand: train {epochs}"))
+    file = job_file.load(write(tmp_path, "name: a\ncommand: train {epochs}"))
     with pytest.raises(ScenarioError, match="'epochs' in braces is unknown"):
-        given.command_line()
+        file.command_line()
     with pytest.raises(ScenarioError, match="no command"):
         job_file.load(write(tmp_path, "name: a")).command_line()

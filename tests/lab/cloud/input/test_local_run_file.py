@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from control.recommender.model import LocalRun
+from control.jobs import LocalRun
 from lab.cloud.input import local_run_file
 from twinbed import ScenarioError
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_not_whole_says_why(path, values, message):
 def test_metadata_that_are_no_mapping_are_refused(path, content):
     table = pq.read_table(path).replace_schema_metadata({b"twinbed.local_run": content})
     pq.write_table(table, path)
-    with pytest.raises(ScenarioError, match="profile the job anew"):
+    with pytest.raises(ScenarioError, match="profile the job again"):
         local_run_file.read(path)
 
 

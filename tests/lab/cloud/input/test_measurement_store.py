@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from control.recommender.model import Configuration, InstanceType, candidates
+from control.jobs import Configuration, InstanceType, candidates
 from lab.cloud.input.store import Measurements, Run, as_history, default_path, read_csv, trials_of
 from twinbed import StoreError, TraceError
 
@@ -17,7 +17,7 @@ def run(job: str, instance: str, workers: int, time_s: float, **more: object) ->
 def test_runs_come_back_as_they_were_added(tmp_path: Path) -> None:
     database = Measurements(tmp_path / "new" / "m.duckdb")
     assert database.runs() == []
-    assert database.history() is None
+    assert as_history(database.runs()) is None
     runs = [run("a", "m4", 2, 10.0, parameters={"lr": 0.1}, batch=32), run("b", "c4", 4, 20.0, ok=False)]
     assert database.add(runs) == 2
     database.add([run("a", "m4", 4, 7.0)])
@@ -47,9 +47,9 @@ def test_a_history_has_the_median_of_runs_that_ended_and_the_bound_of_those_that
 def test_trials_are_the_runs_of_the_job_on_candidates() -> None:
     types = {"m4": InstanceType("m4", "aws", 4, 16)}
     among = candidates(types, {"m4": 3.0}, [Configuration("m4", 2), Configuration("m4", 4)])
-    found = trials_of("a", [run("a", "m4", 4, 36.0), run("a", "c4", 2, 1.0), run("b", "m4", 2, 1.0)], among)
-    assert found.candidate.tolist() == [1]
-    assert found.cost_usd.tolist() == [pytest.approx(0.08)]  # at the price that was paid, not today's
+    trials = trials_of("a", [run("a", "m4", 4, 36.0), run("a", "c4", 2, 1.0), run("b", "m4", 2, 1.0)], among)
+    assert trials.candidate.tolist() == [1]
+    assert trials.cost_usd.tolist() == [pytest.approx(0.08)]  # at the price that was paid, not today's
 
 
 def test_a_csv_file_is_read_with_its_parameters(tmp_path: Path) -> None:

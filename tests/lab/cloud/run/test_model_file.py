@@ -1,8 +1,6 @@
 import contextlib
-import io
 import json
 import pickle
-import zipfile
 
 import numpy as np
 import pytest
@@ -10,10 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbed[cloud]'")
+pytest.importorskip("safetensors", reason="safetensors is not installed: pip install 'twinbed[cloud]'")
 pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
 
+from safetensors import safe_open
+from safetensors.numpy import save
+
+from control.jobs import Objective
 from control.predictor.physical import Corrector, train_physical
-from control.recommender.model import Objective
 from lab.cloud.run import model_file
 from tests.made_up_jobs import examples
 from twinbed import ScenarioError
@@ -43,44 +45,30 @@ def test_what_is_written_predicts_as_before(trained, tmp_path):
         assert (again.by, card) == (by, {"note": "ours"})
 
 
-def members(path):
-    with zipfile.ZipFile(path) as archive:
-        return {name: archive.read(name) for name in archive.namelist()}
-
-
-def rewritten(path, **changes):
-    content = members(path)
-    manifest = json.loads(content["manifest.json"]) | changes.pop("manifest", {})
-    content |= {"manifest.json": json.dumps(manifest).encode(), **changes.pop("files", {})}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, each in content.items():
-            archive.writestr(name, each)
+def rewritten(path, manifest=None, arrays=None, *, checksum=True):
+    """Write the file again with changes to manifest and arrays, with a new checksum or with the old one."""
+    with safe_open(path, framework="numpy") as file:
+        content = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
+        content |= arrays or {}
+        stated = json.loads(file.metadata()["twinbed.predictor"]) | (manifest or {})
+    if checksum:
+        stated.pop("sha256")
+        stated["sha256"] = model_file._checksum(stated, content)
+    path.write_bytes(save(content, {"twinbed.predictor": json.dumps(stated)}))
     return path
-
-
-def npy(values):
-    content = io.BytesIO()
-    np.save(content, values, allow_pickle=True)
-    return content.getvalue()
-
-
-class Evil:
-    def __reduce__(self):
-        return (exec, ("raise SystemExit('executed')",))
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"manifest": {"version": 1}}, "version 1, and this twinbed reads 2"),
-        ({"manifest": {"format": "x"}}, "not a predictor's file"),
+        ({"manifest": {"version": 1}}, "version 1, and this twinbed reads 3"),
         ({"manifest": {"by": "power"}}, "incomplete or damaged"),
-        ({"manifest": {"arrays": ["../etc"]}}, "incomplete or damaged"),
-        ({"files": {"mean.npy": npy(np.array([Evil()], dtype=object))}}, "incomplete or damaged"),
-        ({"files": {"mean.npy": pickle.dumps(Evil())}}, "incomplete or damaged"),
-        ({"files": {"mean.npy": npy(np.ones(3))}}, "different lengths"),
-        ({"files": {"known_weights.npy": npy(np.array([np.nan]))}}, "something else than numbers"),
-        ({"files": {"big.bin": b"\0" * (257 << 20)}}, "larger than any"),
+        ({"manifest": {"encoder": {}}}, "incomplete or damaged"),
+        ({"manifest": {"level": 1.0}, "checksum": False}, "checksum does not match"),
+        ({"arrays": {"level": np.ones(3)}, "checksum": False}, "checksum does not match"),
+        ({"arrays": {"mean": np.ones(3)}}, "different lengths"),
+        ({"arrays": {"mean": np.ones(3, dtype=np.bool_)}}, "something else than numbers"),
+        ({"arrays": {"known_weights": np.array([np.nan])}}, "something else than numbers"),
     ],
 )
 def test_another_version_and_hostile_files_are_refused(path, changes, message):
@@ -88,25 +76,42 @@ def test_another_version_and_hostile_files_are_refused(path, changes, message):
         model_file.read(rewritten(path, **changes))
 
 
-def test_a_file_that_is_none(tmp_path):
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"not a model", "not a predictor's file"),
+        (save({"mean": np.ones(3)}), "not a predictor's file"),
+        (b"PK\x03\x04 a zip of NumPy arrays", "written by an earlier twinbed; train it again"),
+        (pickle.dumps(print), "not a predictor's file"),
+    ],
+)
+def test_other_files_are_refused(tmp_path, content, message):
     with pytest.raises(ScenarioError, match="no such file; twinbed predict train"):
         model_file.read(tmp_path / "gone")
-    other = tmp_path / "other"
-    other.write_bytes(b"not a zip")
-    with pytest.raises(ScenarioError, match="not a predictor's file"):
-        model_file.read(other)
+    (tmp_path / "other").write_bytes(content)
+    with pytest.raises(ScenarioError, match=message):
+        model_file.read(tmp_path / "other")
+
+
+def test_a_file_that_is_too_large_is_not_read(path):
+    with path.open("r+b") as file:
+        file.truncate(257 << 20)
+    with pytest.raises(ScenarioError, match="larger than any"):
+        model_file.read(path)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_no_damage_goes_unnoticed_or_raises_anything_else(path, data):
-    content = bytearray(path.read_bytes())
+    whole = path.read_bytes()
+    content = bytearray(whole)
     for _ in range(data.draw(st.integers(1, 5))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
     damaged = path.with_name("damaged")
     damaged.write_bytes(bytes(content))
     with contextlib.suppress(ScenarioError):
-        model_file.read(damaged)
+        model_file.write(*model_file.read(damaged), damaged)
+        assert damaged.read_bytes() == whole
 
 
 def test_trees_are_among_what_is_stored(trained):

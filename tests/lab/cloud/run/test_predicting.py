@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbed[cloud]'")
 pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
 
-from control.recommender.model import Configuration, LocalRun
+from control.jobs import Configuration, LocalRun
 from lab.cli.main import call
 from lab.cloud.input import data_set, local_run_file
-from lab.cloud.real.grid import COLUMNS
+from lab.cloud.input.data_set import COLUMNS
 from traces.catalogue.catalogue import load
 from twinbed import ScenarioError, TraceError
 
@@ -83,7 +83,7 @@ def test_a_run_becomes_a_job_s_time_and_its_bill(examples):
     [
         (lambda text: text.replace("1/48", "1/0", 1), "row 2: "),
         (lambda text: text.replace("1/48", "x", 1), "row 2: "),
-        (lambda text: text.replace(",ok,", ",bad,"), "no run that went well"),
+        (lambda text: text.replace(",ok,", ",bad,"), "no successful run"),
         (lambda text: "x" + text, "other columns"),
         (lambda text: text.replace("n1-standard-4", "z9", 1), "no instance type 'z9'"),
     ],

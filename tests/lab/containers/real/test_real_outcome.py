@@ -3,6 +3,7 @@ import math
 import numpy as np
 import pytest
 
+from control.services import RequestStatus as Status
 from lab.ask.scenario import build, expand
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import Price, machine_of
@@ -11,7 +12,6 @@ from lab.containers.real.outcome import outcome, request_log
 from lab.containers.run.figures import figures
 from testbed.containers.load.plan import LoadResult
 from tests.lab.sample_observed import observed
-from twin.containers.requests.model import Status
 
 
 def _replay(periods: int) -> Replay:

@@ -4,10 +4,9 @@ from lab.ask.scenario import build
 from lab.containers.real import backend
 from lab.containers.validate import both
 from lab.runs.store import RunStore
-from studies.fidelity_containers import matrix
 from testbed.containers.host import loop
 from tests.lab.sample_observed import observed
-from twinbed import BackendError, ScenarioError
+from twinbed import BackendError
 
 MIB = 1 << 20
 
@@ -69,19 +68,3 @@ def test_without_cgroups_not_even_the_twin_is_run(tmp_path, question, monkeypatc
     with pytest.raises(BackendError, match="root"):
         both.validate(question, store)
     assert store.ids() == []
-
-
-def test_the_matrix_has_sixty_four_cells_and_says_how_long_it_takes():
-    from lab.ask.scenario import expand
-
-    questions = matrix.scenarios()
-    assert sum(len(expand(each)) for each in questions) == 64
-    assert 30 * 60 < matrix.estimate_s(questions, 3) < 50 * 60
-    assert matrix.estimate_s(matrix.scenarios(["step"]), 3) < 5 * 60
-
-
-def test_a_part_and_a_duration_can_be_chosen():
-    (tea,) = matrix.scenarios(["teastore"], 4.0)
-    assert tea.services.duration_s == 4.0
-    with pytest.raises(ScenarioError, match="there are step, on_off"):
-        matrix.scenarios(["tea"])

@@ -17,11 +17,8 @@ from twinbed import ScenarioError, StoreError
 
 
 def of(runs, policy, kind):
-    return [
-        run
-        for run in runs
-        if run.policy == policy and run.manifest["spec"]["fabric"]["faults"]["kind"] == kind
-    ]
+    asked = policy, kind
+    return [run for run in runs if (run.policy, run.manifest["spec"]["fabric"]["faults"]["kind"]) == asked]
 
 
 @pytest.mark.slow
@@ -62,12 +59,8 @@ def test_the_same_question_gives_the_same_bytes_and_is_not_asked_twice(sends, tm
 def test_runs_are_compared_over_their_seeds(sends):
     _, runs = sends
     result = as_result(runs)
-    assert [row["label"] for row in result.rows] == [
-        "thorn kind=none",
-        "none kind=none",
-        "thorn kind=single",
-        "none kind=single",
-    ]
+    labels = ["thorn kind=none", "none kind=none", "thorn kind=single", "none kind=single"]
+    assert [row["label"] for row in result.rows] == labels
     assert result.rows[2]["late_messages"] == 1
     assert "one silent fault of a port" in result.facts["fabric"]
 
@@ -83,8 +76,8 @@ def test_the_store_lists_shows_and_queries_them(sends):
     store, runs = sends
     assert set(store.ids()) == {run.id for run in runs}
     assert runs[0].verify() == []
-    found = store.query("SELECT count(*) AS n FROM outages")
-    assert found["n"][0] == sum(len(run.frame("outages")) for run in runs)
+    counted = store.query("SELECT count(*) AS n FROM outages")
+    assert counted["n"][0] == sum(len(run.frame("outages")) for run in runs)
     shown = CliRunner().invoke(app, ["runs", "show", runs[0].id, "--store", str(store.root)])
     assert shown.exit_code == 0, shown.output
     assert "latency_p999_s" in shown.output
@@ -151,7 +144,7 @@ def test_a_job_goes_on_through_faults_or_falls_back_to_its_last_save(tmp_path):
     assert back.metrics["flat_s"] == pytest.approx(72 + 10, abs=0.1)
     assert through.metrics["accuracy"] >= back.metrics["accuracy"] > 0.1
     learnt = [run.frame("accuracy") for run in (through, back)]
-    assert [len(each) for each in learnt] == [30, 30]
+    assert [len(frame) for frame in learnt] == [30, 30]
     assert learnt[0]["accuracy"].tolist() == learnt[1]["accuracy"].tolist()
     assert (learnt[0]["at_s"] <= learnt[1]["at_s"] + 0.1).all()
 
@@ -162,7 +155,7 @@ def test_epochs_are_equal_parts_and_were_recorded(tmp_path):
     with pytest.raises(ScenarioError, match="300 iterations are not 70 epochs"):
         build(raw)
     asked = build(raw | {"fabric": {"training": training | {"epochs": 300}}})
-    with pytest.raises(ScenarioError, match="300 are more than the 150 that were recorded"):
+    with pytest.raises(ScenarioError, match="300 is more than the 150 recorded"):
         run_scenario(asked, RunStore(tmp_path), jobs=1)
 
 

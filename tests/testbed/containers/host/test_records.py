@@ -6,16 +6,9 @@ import numpy as np
 import pytest
 
 from testbed.containers.host.container import ContainerSpec
-from testbed.containers.host.fleet import Fleet
-from testbed.containers.host.records import Books
-from testbed.containers.host.supervised import (
-    BACKOFF_MOST_S,
-    BACKOFF_RESET_S,
-    NS,
-    Managed,
-    Status,
-    Supervised,
-)
+from testbed.containers.host.fleet import Fleet, Managed
+from testbed.containers.host.life import Event
+from testbed.containers.host.records import RunRecord
 from testbed.containers.ports import Records
 from twinbed import InvariantError, ScenarioError
 
@@ -24,24 +17,26 @@ START = 5 * P + 123
 FIRST = np.array([0])
 
 
-def containers(count: int = 2) -> list[Supervised]:
-    managed = [Managed(ContainerSpec(f"c{number}", ("true",))) for number in range(count)]
-    return [Supervised(each, index, None) for index, each in enumerate(managed)]
+def fleet_of(*managed: Managed) -> Fleet:
+    return Fleet(managed, [None] * len(managed), 2.0)
 
 
 @pytest.fixture
 def fleet() -> Fleet:
-    made = Fleet(containers(), 2.0)
-    made.add([0, 1], np.array([7, 8]))
-    made.quota_cores[:] = 0.5
-    made.limit_bytes[:] = 1 << 20
-    made.set_status(made.containers[0], Status.UP)
+    made = fleet_of(*(Managed(ContainerSpec(f"c{number}", ("true",))) for number in range(2)))
+    made.add(made.containers, np.array([7, 8]))
+    for container in made.containers:
+        container.quota_cores, container.limit_bytes = 0.5, 1 << 20
+        if container.index == 0:
+            container.life.on(Event.START)
+            container.life.on(Event.READY)
+        made.show(container)
     return made
 
 
 @pytest.fixture
-def books(fleet: Fleet) -> Books:
-    made = Books(fleet, 0.1)
+def books(fleet: Fleet) -> RunRecord:
+    made = RunRecord(fleet, 0.1)
     made.begin(START)
     return made
 
@@ -61,7 +56,7 @@ def record(end_ns: int, usage: float, quota: float = 0.5, number: int = 7) -> Re
     )
 
 
-def test_a_record_fills_the_row_in_which_its_own_period_ended(books: Books) -> None:
+def test_a_record_fills_the_row_in_which_its_own_period_ended(books: RunRecord) -> None:
     books.take(record(START + P, 0.1), FIRST)
     books.take(record(START + P + 1, 0.2), FIRST)
     books.advance(START + 2 * P)
@@ -70,7 +65,7 @@ def test_a_record_fills_the_row_in_which_its_own_period_ended(books: Books) -> N
     assert books.series().reported.tolist() == [[True, False], [True, False]]
 
 
-def test_rows_without_a_record_have_the_limits_in_force(books: Books, fleet: Fleet) -> None:
+def test_rows_without_a_record_have_the_limits_in_force(books: RunRecord, fleet: Fleet) -> None:
     books.advance(START + P)
     fleet.quota_cores[0] = 0.25
     books.advance(START + 3 * P)
@@ -81,7 +76,7 @@ def test_rows_without_a_record_have_the_limits_in_force(books: Books, fleet: Fle
     assert (series.limit_bytes == 1 << 20).all()
 
 
-def test_what_was_taken_of_a_life_that_is_over_is_not_the_next_ones(books: Books) -> None:
+def test_what_was_taken_of_a_life_that_is_over_is_not_the_next_ones(books: RunRecord) -> None:
     books.take(record(START + P, 0.1), FIRST)
     books.joined(0)
     books.advance(START + 2 * P)
@@ -89,7 +84,7 @@ def test_what_was_taken_of_a_life_that_is_over_is_not_the_next_ones(books: Books
     assert books.series().memory_bytes[:, 0].tolist() == [4096, 0]
 
 
-def test_a_late_record_is_the_mean_of_the_rows_it_covers(books: Books) -> None:
+def test_a_late_record_is_the_mean_of_the_rows_it_covers(books: RunRecord) -> None:
     books.take(record(START + P, 0.1), FIRST)
     books.take(record(START + 4 * P, 0.3), FIRST)
     books.advance(START + 4 * P)
@@ -99,7 +94,7 @@ def test_a_late_record_is_the_mean_of_the_rows_it_covers(books: Books) -> None:
     assert series.reported[:, 0].tolist() == [True, False, False, True]
 
 
-def test_more_rows_than_one_block_holds(books: Books) -> None:
+def test_more_rows_than_one_block_holds(books: RunRecord) -> None:
     books.advance(START + 3000 * P)
     books.take(record(START + 2999 * P, 0.4), FIRST)
 
@@ -108,7 +103,7 @@ def test_more_rows_than_one_block_holds(books: Books) -> None:
 
 
 def test_before_the_time_line_nothing_is_kept_but_events(fleet: Fleet) -> None:
-    books = Books(fleet, 0.1)
+    books = RunRecord(fleet, 0.1)
     books.note("join", 0, 99)
     books.take(record(START, 0.1), FIRST)
     books.write_ns.append(5)
@@ -120,7 +115,7 @@ def test_before_the_time_line_nothing_is_kept_but_events(fleet: Fleet) -> None:
     assert not books.advance(START + P - 1)
 
 
-def test_a_reason_stands_in_the_row_in_which_the_change_took_force(books: Books) -> None:
+def test_a_reason_stands_in_the_row_in_which_the_change_took_force(books: RunRecord) -> None:
     books.advance(START + 2 * P)
     books.give_reason(1, 5)
     books.advance(START + 4 * P)
@@ -128,14 +123,11 @@ def test_a_reason_stands_in_the_row_in_which_the_change_took_force(books: Books)
     assert books.series().cpu_reason[:, 1].tolist() == [0, 0, 5, 0]
 
 
-def test_ids_and_columns(fleet: Fleet) -> None:
-    assert fleet.ids([1, 0]).tolist() == [8, 7]
-    assert [each.name for each in fleet.members(np.array([8, 99, 7]))] == ["c1", "c0"]
-    assert fleet.remove(1) == 8
-    assert fleet.remove(1) is None
-    assert fleet.quota_cores[1] == 0.0
+def test_an_id_is_given_once() -> None:
+    fleet = fleet_of(Managed(ContainerSpec("c", ("true",))))
+    fleet.add(fleet.containers, np.array([7]))
     with pytest.raises(InvariantError, match="other ids"):
-        fleet.add([1], np.array([7]))
+        fleet.add(fleet.containers, np.array([7]))
 
 
 def test_records_of_who_left_and_of_before_are_dropped(fleet: Fleet) -> None:
@@ -152,43 +144,19 @@ def test_the_columns_of_an_array_that_nobody_writes_to_are_found_anew_when_someb
     records = record(START + P, 0.1, number=8)
     records.ids.setflags(write=False)
     assert fleet.members_only(records, START)[1].tolist() == [1]
-    fleet.remove(1)
+    fleet.remove(8)
 
     assert fleet.members_only(records, START)[0].ids.size == 0
 
 
 def test_peaks_are_told_when_everybody_has_one() -> None:
-    some = [Managed(ContainerSpec("a", ("true",)), peak_cores=1.0), Managed(ContainerSpec("b", ("true",)))]
-    fleet = Fleet([Supervised(each, index, None) for index, each in enumerate(some)], 2.0)
+    known = Managed(ContainerSpec("a", ("true",)), peak_cores=1.0)
+    fleet = fleet_of(known, Managed(ContainerSpec("b", ("true",))))
 
-    assert fleet.joining([0, 1]).peak_cores is None
-    told = fleet.joining([0]).peak_cores
+    assert fleet.joining(fleet.containers).peak_cores is None
+    told = fleet.joining(fleet.containers[:1]).peak_cores
     assert told is not None
     assert told.tolist() == [1.0]
-
-
-def test_restarts_wait_longer_and_longer_until_one_has_held() -> None:
-    (each,) = containers(1)
-    waits, now = [], 0
-    for _ in range(8):
-        each.plan_restart(now)
-        assert each.starts_ns is not None
-        waits.append((each.starts_ns - now) / NS)
-        now += NS
-        each._started_ns = now
-    assert waits[:4] == [0.0, 1.0, 2.0, 4.0]
-    assert max(waits) == BACKOFF_MOST_S
-
-    each.plan_restart(now + round(BACKOFF_RESET_S * NS))
-    assert each.starts_ns == now + round(BACKOFF_RESET_S * NS)
-
-
-def test_a_deliberate_restart_is_no_failure() -> None:
-    (each,) = containers(1)
-    for now in range(3):
-        each.deliberate = True
-        each.plan_restart(now)
-        assert each.starts_ns == now
 
 
 @pytest.mark.parametrize(("begins_s", "ends_s"), [(-1.0, None), (2.0, 2.0), (float("nan"), None)])

@@ -175,7 +175,7 @@ def test_an_agent_adopts_a_container_and_starts_it_again(state: Path, driver: V1
     assert inside(second) == before
     second.carry_out(limits("a"), Report())
     second.containers["a"].group.send(signal.SIGKILL)
-    first.containers["a"]._process.wait(20)  # type: ignore[union-attr]
+    first.containers["a"].command.process.wait(20)
     wait_for(lambda: (second.supervise(time.monotonic()), inside(second) - before)[1])
     second.close()
     assert bundles_of(ownership.lasting_run(AGENT)) == []
@@ -186,8 +186,10 @@ def limits(name: str) -> Order:
     order = Order(number=1)
     order.named.add(name=name, id=1)
     order.cpu.ids.append(1)
+    order.cpu.reasons.append(1)
     order.cpu.cores.append(0.5)
     order.memory.ids.append(1)
+    order.memory.reasons.append(1)
     order.memory.bytes.append(64 * MIB)
     return order
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from control.services import Call, Handler, Service, ServiceApp
+from control.services import RequestStatus as Status
 from testbed.containers.load.generator import LoadGenerator
-from testbed.containers.load.plan import LoadPlan, Status, read_plan, read_result, write_plan
-from testbed.containers.services.model import Call, Handler, Service, ServiceApp
+from testbed.containers.load.plan import LoadPlan, read_plan, read_result, write_plan
 from tests.testbed.containers.running_services import Running, running, wait_until
-from twin.containers.requests.model import Status as TwinStatus
 from twinbed import BackendError, ScenarioError
 
 APP = ServiceApp(
@@ -155,7 +155,3 @@ def test_what_is_no_plan_or_result_is_refused(tmp_path: Path) -> None:
         LoadPlan(np.array([1.0, 0.0]), np.array([0, 0]), (("u",),), 1.0)
     with pytest.raises(ScenarioError, match="kinds must be 0 to 0"):
         LoadPlan(np.array([0.0]), np.array([1]), (("u",),), 1.0)
-
-
-def test_statuses_are_the_twins() -> None:
-    assert {each.name: each.value for each in Status} == {each.name: each.value for each in TwinStatus}

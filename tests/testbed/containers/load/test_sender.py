@@ -10,7 +10,8 @@ from http import HTTPStatus
 import numpy as np
 import uvloop
 
-from testbed.containers.load.plan import LoadPlan, LoadResult, Status
+from control.services import RequestStatus as Status
+from testbed.containers.load.plan import LoadPlan, LoadResult
 from testbed.containers.load.sender import Sender
 from tests.testbed.containers.running_services import answering
 

@@ -18,7 +18,7 @@ from testbed.containers.remote.certificates import Identity
 from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.hosting import Hosting
-from testbed.containers.remote.watcher import Watcher
+from testbed.containers.remote.origin import Watcher
 from tests.testbed.containers.remote.fake_host import FakePlace, FakeSource
 
 GIB = 1 << 30

@@ -13,9 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from testbed.containers.ports import GroupGoneError, LimitedGroup, Records
-from testbed.containers.remote.hosted import Origin
+from testbed.containers.remote.origin import Origin
 
 PERIOD_NS = 100_000_000
+QUIET = Path(__file__).parent / "quiet_group"
+"""A cgroup directory in which the OOM killer never acts."""
 
 
 class FakeTrap:
@@ -50,7 +52,7 @@ class FakeGroup:
 
     def __init__(self, name: str, incarnation: int) -> None:
         self.name, self.incarnation = name, incarnation
-        self.directories: tuple[Path, ...] = ()
+        self.directories = (QUIET,)
         self.quota_cores, self.limit_bytes = math.inf, 2**63 - 1
         self.quotas: list[float] = []
         self.limits: list[int] = []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from control.allocator import make
 from testbed.containers.ports import Records
-from testbed.containers.remote.books import GATHER_S, Books
+from testbed.containers.remote.books import GATHER_S, ControllerBooks
 from testbed.containers.remote.datagrams import Batch
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from testbed.containers.remote.refusals import Refusals
@@ -26,8 +26,8 @@ IDS = st.one_of(st.integers(0, 5), INT64)
 FLOATS = st.floats(width=64)
 
 
-def started(agents: int = 2, each: int = 2) -> Books:
-    books = Books(deployment(agents, each), make("escra", {}), Refusals(LOG), 0.0)
+def started(agents: int = 2, each: int = 2) -> ControllerBooks:
+    books = ControllerBooks(deployment(agents, each), make("escra", {}), Refusals(LOG), 0.0)
     for agent in range(agents):
         books.register(Hello(version=1, name=f"a{agent}", instance=1, host_cores=4), agent, 0.0)
         joined = Joined(complete=True)
@@ -37,7 +37,7 @@ def started(agents: int = 2, each: int = 2) -> Books:
     return books
 
 
-def applied(books: Books) -> dict[str, list[Order]]:
+def applied(books: ControllerBooks) -> dict[str, list[Order]]:
     """Hosts carry out everything at once, until nothing more comes."""
     done: dict[str, list[Order]] = {name: [] for name in books.agents}
     while orders := books.take_orders():
@@ -108,7 +108,7 @@ def test_whatever_agents_say_nothing_raises_and_the_policy_keeps_to_the_limits(
 
 
 def test_all_agents_are_waited_for_and_not_for_ever() -> None:
-    books = Books(deployment(), make("escra", {}), Refusals(LOG), 0.0)
+    books = ControllerBooks(deployment(), make("escra", {}), Refusals(LOG), 0.0)
     books.register(Hello(version=1, name="a0", instance=1, host_cores=4), 1, 0.0)
     joined = Joined(complete=True)
     joined.containers.add(name="a0-c0", incarnation=7)

@@ -15,8 +15,8 @@ from testbed.containers.cgroup.polling import Polling
 from testbed.containers.remote.agent import Agent
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.hosting import Hosting
+from testbed.containers.remote.origin import Watcher
 from testbed.containers.remote.place import CgroupPlace, sweep
-from testbed.containers.remote.watcher import Watcher
 from tests.testbed.containers.remote.cluster import Cluster, cluster, until
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("cgroups")]
@@ -48,10 +48,10 @@ def test_a_command_grows_through_its_limit_and_is_never_killed(tmp_path: Path) -
         task = asyncio.create_task(agent.run(stop))
         try:
             await until(lambda: controller.books.reports > 0, "it runs")
-            hosting.containers["eater"].set_memory_limit(64 * MIB)
+            hosting.containers["eater"].write_memory(64 * MIB)
             pids = hosting.containers["eater"].group.pids()
             await running.kill()
-            await until(lambda: hosting.held(hosting.containers["eater"]), "held")
+            await until(lambda: hosting.executor.look(hosting.containers["eater"]), "held")
             await asyncio.sleep(1.5)  # nobody answers in this time, and nobody may be killed
             assert hosting.containers["eater"].group.pids() == pids
 

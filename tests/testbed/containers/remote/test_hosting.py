@@ -14,7 +14,6 @@ import pytest
 from testbed.containers import ownership
 from testbed.containers.cgroup.drivers import detect
 from testbed.containers.cgroup.v1 import V1
-from testbed.containers.host.container import TERMINATION_GRACE_S
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Joined, Order, Report, Wanted
 from testbed.containers.remote.place import CgroupPlace, sweep
@@ -58,9 +57,10 @@ def limits(joined: Joined, cores: float = 0.5, size: int = 64 * MIB) -> Order:
 
 def bury(former: Hosting, name: str) -> None:
     """What the former agent started has ended; here its parent lives on and has to see to that."""
-    process = former.containers[name]._process
-    assert process is not None
-    process.wait(20)
+    command = former.containers[name].command
+    assert command is not None
+    assert command.process is not None
+    command.process.wait(20)
 
 
 def commands(**named: str) -> list[Wanted]:
@@ -150,36 +150,6 @@ def test_an_ordered_restart_is_no_failure(state: Path) -> None:
         lambda: (here.supervise(time.monotonic()), here.containers["a"].group.pids() - before)[1],
         "runs again",
     )
-    here.close()
-
-
-@pytest.mark.parametrize("held", [False, True])
-def test_a_command_is_asked_to_end_before_it_is_started_again(
-    state: Path, tmp_path: Path, held: bool
-) -> None:
-    here, _ = hosting(state)
-    mark, ready = tmp_path / "asked", tmp_path / "ready"
-    script = f"trap 'touch {mark}; exit 0' TERM; touch {ready}; while :; do sleep 0.05; done"
-    here.carry_out(limits(here.converge(commands(a=script), ())), Report())
-    until(ready.exists, "it runs")
-    ready.unlink()
-    here.containers["a"].held = held
-    here.carry_out(Order(number=2, restart=[1]), Report())
-    until(lambda: (here.supervise(time.monotonic()), ready.exists())[1], "runs again")
-    assert mark.exists() != held
-    here.close()
-
-
-def test_a_command_that_does_not_end_when_asked_is_ended(state: Path, tmp_path: Path) -> None:
-    here, _ = hosting(state)
-    ready, first = tmp_path / "ready", tmp_path / "first"
-    script = f"[ -e {first} ] || trap '' TERM; touch {first} {ready}; while :; do sleep 0.05; done"
-    here.carry_out(limits(here.converge(commands(a=script), ())), Report())
-    until(ready.exists, "it runs")
-    ready.unlink()
-    here.carry_out(Order(number=2, restart=[1]), Report())
-    later = time.monotonic() + TERMINATION_GRACE_S
-    until(lambda: (here.supervise(later), ready.exists())[1], "runs again")
     here.close()
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from testbed.containers.remote.hosted import Origin
-from testbed.containers.remote.watcher import Watcher
+from testbed.containers.remote.origin import Origin, Watcher
 
 
 def test_what_matches_appears_once_and_vanishes_once(tmp_path: Path) -> None:

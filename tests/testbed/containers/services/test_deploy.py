@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 import uvloop
 
+from control.services import Call, Draw, Handler, Memory, Service, ServiceApp
 from testbed.containers.services.deploy import deploy
 from testbed.containers.services.http1 import Peer, request
-from testbed.containers.services.model import Call, Handler, Memory, Service, ServiceApp
 from tests.testbed.containers.running_services import Running, running, wait_until
 from twinbed import BackendError
 
@@ -29,9 +29,9 @@ SHOP = ServiceApp(
         "front": Service(
             {"page": Handler(0.0002, stages=((Call("stock.list"), Call("cart.get")), (Call("cart.get"),)))}
         ),
-        "stock": Service({"list": Handler(0.0002, draw="exponential", stages=((Call("cart.get"),),))}),
+        "stock": Service({"list": Handler(0.0002, draw=Draw.EXPONENTIAL, stages=((Call("cart.get"),),))}),
         "cart": Service(
-            {"get": Handler(0.0001, draw="lognormal", cv=0.5)},
+            {"get": Handler(0.0001, draw=Draw.LOGNORMAL, cv=0.5)},
             memory=Memory(48 * MIB, MIB, 8 * MIB, MIB),
         ),
     },

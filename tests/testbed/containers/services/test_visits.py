@@ -10,8 +10,8 @@ from http import HTTPStatus
 import pytest
 import uvloop
 
+from control.services import Call, Handler, Service
 from testbed.containers.services.http1 import Peer, request
-from testbed.containers.services.model import Call, Handler, Service
 from testbed.containers.services.visits import Visits
 from tests.testbed.containers.running_services import answering
 

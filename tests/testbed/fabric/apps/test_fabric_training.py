@@ -1,4 +1,4 @@
-"""Training over the fabric: what happens to it changes when iterations end, and nothing else."""
+"""Training over the fabric: faults change when iterations end, and nothing else."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from control.fabric import Fault, FaultKind
 from testbed.fabric import faults, up
 from testbed.fabric.apps import restart, training
-from testbed.fabric.apps.answer import answers
-from testbed.fabric.apps.carried import carried
+from testbed.fabric.apps.paths import answers, carried
 from testbed.fabric.apps.restart import Life
 from testbed.fabric.apps.training import Trained, Training
-from testbed.fabric.model import Endpoint, Fabric, Fault, FaultKind
+from testbed.fabric.model import Endpoint, Fabric
 from testbed.fabric.ownership import NAMESPACES, processes_in
 from twinbed import BackendError, ScenarioError
 
@@ -88,10 +88,10 @@ def test_a_record_that_was_cut_off_is_read_as_far_as_all_ranks_came(tmp_path: Pa
     (tmp_path / "start-0-rank-1.jsonl").write_text(
         "\n".join([*lines, '{"iteration": 1, "ended_ns": 9, "loss": 2.0}', ""])
     )
-    found = training.read(tmp_path, 2)
-    assert found.ended_ns.tolist() == [7]
-    assert found.loss.tolist() == [[2.5], [2.5]]
-    assert found.digests == ()
+    trained = training.read(tmp_path, 2)
+    assert trained.ended_ns.tolist() == [7]
+    assert trained.loss.tolist() == [[2.5], [2.5]]
+    assert trained.digests == ()
     assert training.read(tmp_path / "never", 2).reached == 0
 
 
@@ -118,7 +118,7 @@ def _of_the_path_in_use(fabric: Fabric) -> Fault:
 
 @contextmanager
 def _killed_after(place: Endpoint, folder: Path, *, saves: int) -> Iterator[None]:
-    """Kills the process in a place once the job has been saved so often."""
+    """Kill the process of an endpoint once the job has this number of checkpoints."""
     record = folder / "start-0-rank-0.jsonl"
 
     def kill() -> None:

@@ -1,4 +1,4 @@
-"""Packets at an uplink, layer by layer: as they are, and as they must not be."""
+"""Packets at an uplink are checked layer by layer; right ones pass and wrong ones are reported."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from scapy.layers.vxlan import VXLAN
 from scapy.packet import Packet, Raw
 
 from testbed.fabric.apps import wire
-from testbed.fabric.apps.answer import answers
+from testbed.fabric.apps.paths import answers
 from testbed.fabric.apps.wire import Expected
-from testbed.fabric.model import Fabric, Plan
+from testbed.fabric.model import VXLAN_PORT, Fabric, Plan
 from testbed.fabric.plan import fabric_of
 
 WITHIN_S = 30.0
@@ -37,22 +37,22 @@ def test_what_crosses_the_uplinks_is_vxlan_with_the_frames_that_were_sent(fabric
     assert answers(*ends, within_s=WITHIN_S)
     with ExitStack() as stack:
         frames = [stack.enter_context(wire.taken(source, uplink)) for uplink in source.uplinks]
-        payloads = wire.send(*ends, flows=FLOWS, each=EACH)
+        payloads = wire.send(*ends, flows=FLOWS, count=EACH)
         assert wire.wait_for(frames, payloads, WITHIN_S)
-    found = [
+    checks = [
         wire.read(taken, wire.expected(fabric, source, uplink, destination))
         for uplink, taken in zip(source.uplinks, frames, strict=True)
     ]
-    assert [seen.wrong for seen in found] == [[], []]
-    assert sorted(payload for seen in found for payload in seen.payloads) == sorted(payloads)
+    assert [seen.wrong for seen in checks] == [[], []]
+    assert sorted(payload for seen in checks for payload in seen.payloads) == sorted(payloads)
     # Every flow has an outer port of its own, so that ToRs and uplinks may tell them apart, and keeps it.
-    ports = [ports for seen in found for ports in seen.source_ports.values()]
+    ports = [ports for seen in checks for ports in seen.source_ports.values()]
     assert len(ports) == FLOWS
-    assert all(len(each) == 1 for each in ports)
+    assert all(len(of_flow) == 1 for of_flow in ports)
     assert len(set().union(*ports)) > FLOWS // 2
     # 64 coins fall on one side once in 10¹⁹ times.
-    assert all(seen.source_ports for seen in found)
-    assert set().union(*(seen.ttls for seen in found)) == {64}
+    assert all(seen.source_ports for seen in checks)
+    assert set().union(*(seen.ttls for seen in checks)) == {64}
 
 
 def test_a_packet_as_it_has_to_be_is_not_complained_about() -> None:
@@ -77,7 +77,7 @@ def test_what_is_wrong_with_a_packet_is_named(changed: dict[str, int | str], com
 
 
 def test_other_packets_are_left_alone() -> None:
-    other = Ether() / IP(src="10.1.1.1", dst=SMALL.hosts[1].loopback) / UDP(dport=wire.VXLAN_PORT) / Raw(b"x")
+    other = Ether() / IP(src="10.1.1.1", dst=SMALL.hosts[1].loopback) / UDP(dport=VXLAN_PORT) / Raw(b"x")
     assert wire.read([bytes(other), bytes(Ether() / Raw(b"y"))], EXPECTED).packets == 0
 
 
@@ -94,5 +94,5 @@ def _packet(
     inner /= IP(src=EXPECTED.source_end.address, dst=EXPECTED.destination_end.address)
     inner /= UDP(sport=1234, dport=9) / Raw(b"payload")
     outer = IP(src=SMALL.hosts[0].loopback, dst=SMALL.hosts[1].loopback)
-    udp = UDP(sport=sport, dport=wire.VXLAN_PORT, chksum=chksum)
+    udp = UDP(sport=sport, dport=VXLAN_PORT, chksum=chksum)
     return Ether(src=src, dst=EXPECTED.next_hop_mac) / outer / udp / VXLAN(vni=vni, flags=flags) / inner

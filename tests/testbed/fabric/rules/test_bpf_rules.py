@@ -1,4 +1,4 @@
-"""Rules in a BPF map: handles, room, what somebody takes away, and what is somebody else's."""
+"""Rules in a BPF map: handles, room, filters that were removed, and other owners' rules."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_with_the_last_filter_all_is_gone(host: str) -> None:
 
 def test_a_strangers_device_of_our_name_is_not_taken(host: str) -> None:
     ip(f"link add {WAY_OUT} type bridge")
-    with pytest.raises(BackendError, match=f"{WAY_OUT}: a device of this name is not ours"):
+    with pytest.raises(BackendError, match=f"{WAY_OUT}: a device of this name exists"):
         BpfRules(OURS, [REPRESENTOR], LOCAL)
 
 
@@ -159,12 +159,12 @@ def test_putting_the_program_back_is_no_news_to_us(host: str) -> None:
     rules = BpfRules(OURS, [REPRESENTOR], LOCAL)
     ours, theirs = Monitor(rules.ports), Monitor(())
     subprocess.run(["tc", "qdisc", "del", "dev", "vf0", "clsact"], check=True)
-    for each in (ours, theirs):
-        each.read(0.0)
+    for monitor in (ours, theirs):
+        monitor.read(0.0)
 
     assert rules.carry_out(change(Add, some(1))) is None
 
     assert ours.read(0.0) == []
     assert [said.tables for said in theirs.read(0.0)] == [{Table.RULES}]
-    for each in (ours, theirs, rules):
-        each.close()
+    for monitor in (ours, theirs, rules):
+        monitor.close()

@@ -1,4 +1,4 @@
-"""A rule in netlink's words: what is encoded is what is decoded, field by field."""
+"""A rule as a netlink message: decoding gives what was encoded, field by field."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def message(rule: Tunnelling) -> filter_message:
 
 
 def read(message: filter_message) -> Tunnelling:
-    """What a decoded message says."""
+    """Return the rule in a decoded message."""
     options = message.get_attr("TCA_OPTIONS")
     first, second = (options.get_attr("TCA_FLOWER_ACT").get_attr(f"TCA_ACT_PRIO_{n}") for n in (1, 2))
-    assert [each.get_attr("TCA_ACT_KIND") for each in (first, second)] == ["tunnel_key", "mirred"]
+    assert [action.get_attr("TCA_ACT_KIND") for action in (first, second)] == ["tunnel_key", "mirred"]
     assert options.get_attr("TCA_FLOWER_KEY_ETH_DST_MASK") == "ff:ff:ff:ff:ff:ff"
     tunnel, redirect = first.get_attr("TCA_ACT_OPTIONS"), second.get_attr("TCA_ACT_OPTIONS")
     return Tunnelling(
@@ -60,8 +60,8 @@ def read(message: filter_message) -> Tunnelling:
     )
 
 
-def found(rule: Tunnelling) -> Rules:
-    """As our reader has it."""
+def rules_in(rule: Tunnelling) -> Rules:
+    """Return the rule as our reader returns it."""
     words = np.frombuffer(bytes(message(rule).data), np.uint32)
     (layout,) = alike(Messages(words, np.zeros(1, np.int64)), TC_WORDS, INSIDE)
     rules = rules_of(layout)
@@ -71,14 +71,14 @@ def found(rule: Tunnelling) -> Rules:
 
 @given(rules)
 def test_what_is_encoded_is_decoded(rule: Tunnelling) -> None:
-    found = filter_message(bytes(message(rule).data))
-    found.decode()
-    assert read(found) == rule
+    decoded = filter_message(bytes(message(rule).data))
+    decoded.decode()
+    assert read(decoded) == rule
 
 
 @given(rules)
 def test_what_is_encoded_is_read_in_columns(rule: Tunnelling) -> None:
-    read_back = found(replace(rule, cookie=(0xB0B).to_bytes(8, "big")))
+    read_back = rules_in(replace(rule, cookie=(0xB0B).to_bytes(8, "big")))
     columns = {
         name: getattr(read_back, name).tolist() for name in ("mac", "vni", "remote", "action", "cookie")
     }
@@ -94,4 +94,4 @@ def test_what_is_encoded_is_read_in_columns(rule: Tunnelling) -> None:
 @given(rules, st.integers(1, 2**8 - 1), st.integers(1, 16).filter(lambda size: size != 8))
 def test_a_cookie_of_another_length_is_nobodys_we_know(rule: Tunnelling, owner: int, size: int) -> None:
     other = replace(rule, cookie=owner.to_bytes(16, "big")[-size:])
-    assert found(other).cookie.tolist() == [-1]
+    assert rules_in(other).cookie.tolist() == [-1]

@@ -1,4 +1,4 @@
-"""Flower rules beside `tc`: it shows what we install, and we read what it installs."""
+"""Flower rules and `tc`: tc shows what we install, and we read what tc installs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from testbed.fabric.netlink import Socket
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.flower_attributes import Tunnelling, filter_message
 from testbed.fabric.rules.ingress import WAY_OUT, filters
-from tests.testbed.fabric.rules.test_flower_attributes import read
 from tests.testbed.fabric.small_host import REPRESENTOR, VNI, small_host
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -66,8 +65,8 @@ def tc(*words: str):
 
 
 def shown() -> list[dict]:
-    found = tc("filter", "show", "dev", "vf0", "ingress")
-    return sorted((each["options"] for each in found if "options" in each), key=lambda each: each["handle"])
+    rows = tc("filter", "show", "dev", "vf0", "ingress")
+    return sorted((row["options"] for row in rows if "options" in row), key=lambda rule: rule["handle"])
 
 
 def test_tc_shows_what_was_installed(flower: FlowerRules) -> None:
@@ -104,14 +103,14 @@ def test_what_tc_installed_is_read(flower: FlowerRules) -> None:
     other = "tc filter add dev vf0 ingress pref 10 protocol ip flower ip_proto tcp action pass"
     subprocess.run(other.split(), check=True)
 
-    found = flower.read().rules
-    assert [column.tolist() for column in (found.device, found.mac, found.vni)] == [
+    read = flower.read().rules
+    assert [column.tolist() for column in (read.device, read.mac, read.vni)] == [
         [REPRESENTOR],
         [0x02000000ABCD],
         [300],
     ]
-    assert (found.remote.tolist(), found.action.tolist()) == ([(10 << 24) | 77], [44])
-    assert (found.handle.tolist(), (found.cookie != OWNER).all()) == ([(9 << 32) | 5], True)
+    assert (read.remote.tolist(), read.action.tolist()) == ([(10 << 24) | 77], [44])
+    assert (read.handle.tolist(), (read.cookie != OWNER).all()) == ([(9 << 32) | 5], True)
 
     with Socket() as netlink:
         dump = filters(netlink, REPRESENTOR)
@@ -156,5 +155,5 @@ def test_the_last_rule_takes_its_action_away(flower: FlowerRules) -> None:
     assert flower.carry_out(change(Delete, some(1))) is None
 
     left = tc("actions", "list", "action", "tunnel_key")
-    assert {each["index"] for part in left for each in part.get("actions", [])} == {7000}
+    assert {action["index"] for part in left for action in part.get("actions", [])} == {7000}
     assert len(flower.read().rules.mac) == 299

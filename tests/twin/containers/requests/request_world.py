@@ -6,23 +6,19 @@ For: tests of the request-level twin. A graph is told as services with handlers;
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
+from control import services as words
 from control.allocator.model import Application, CpuLimits
+from control.services import Draw
 from twin.containers import cfs
 from twin.containers.members import Members
 from twin.containers.model import Machine
-from twin.containers.requests.model import (
-    Arrivals,
-    Client,
-    Draw,
-    RequestLog,
-    RequestWorkload,
-    ServiceGraph,
-)
+from twin.containers.requests.graph import compile_graph
+from twin.containers.requests.model import Arrivals, Client, RequestLog, RequestWorkload, ServiceGraph
 from twin.containers.requests.physics import Requests
 
 NO_LIMIT = (1 << 63) - 1
@@ -90,48 +86,35 @@ def chain(
 
 def graph_of(services: Sequence[Service], entries: Sequence[str], pools: Sequence[int] = ()) -> ServiceGraph:
     """The graph of `services`; entries: the handlers that clients call."""
-    named = [(s, name, h) for s, service in enumerate(services) for name, h in service.handlers.items()]
-    index = {name: k for k, (_, name, _) in enumerate(named)}
-    stages = [stage for _, _, handler in named for stage in handler.stages]
-    calls = [call for stage in stages for call in stage]
-    replicas = [service.replicas for service in services]
-
-    def per_container(name: str) -> np.ndarray:
-        return np.repeat([getattr(service, name) for service in services], replicas).astype(np.int64)
-
-    def offsets(sizes: Sequence[int]) -> np.ndarray:
-        return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64))).astype(np.int64)
-
-    def per_call(name: str, kind: type) -> np.ndarray:
-        return np.array([getattr(call, name) for call in calls], kind)
-
-    return ServiceGraph(
-        services=tuple(f"s{k}" for k in range(len(services))),
-        first_container=offsets(replicas),
-        workers=per_container("workers"),
-        queue=per_container("queue"),
-        base_bytes=per_container("base_bytes"),
-        request_bytes=per_container("request_bytes"),
-        cache_bytes=per_container("cache_bytes"),
-        cache_request_bytes=per_container("cache_request_bytes"),
-        handlers=tuple(name for _, name, _ in named),
-        handler_service=np.array([s for s, _, _ in named], np.int64),
-        draw=np.array([h.draw for _, _, h in named], np.uint8),
-        mean_s=np.array([h.mean_s for _, _, h in named], np.float64),
-        cv=np.array([h.cv for _, _, h in named], np.float64),
-        first_stage=offsets([len(h.stages) for _, _, h in named]),
-        first_call=offsets([len(stage) for stage in stages]),
-        call_handler=np.array([index[call.to] for call in calls], np.int64),
-        probability=per_call("probability", np.float64),
-        timeout_s=per_call("timeout_s", np.float64),
-        retries=per_call("retries", np.int64),
-        backoff_s=per_call("backoff_s", np.float64),
-        network_s=per_call("network_s", np.float64),
-        pool=per_call("pool", np.int64),
-        pool_connections=np.array(pools, np.int64),
-        request_names=tuple(entries),
-        request_handler=np.array([index[name] for name in entries], np.int64),
+    places = {name: f"s{k}.{name}" for k, service in enumerate(services) for name in service.handlers}
+    handlers = [handler for service in services for handler in service.handlers.values()]
+    calls = [call for handler in handlers for stage in handler.stages for call in stage]
+    app = words.ServiceApp(
+        "app",
+        {f"s{k}": _in_words(service, places) for k, service in enumerate(services)},
+        {name: places[name] for name in entries},
     )
+    return replace(
+        compile_graph(app, 0.0),
+        handlers=tuple(places),
+        network_s=np.array([call.network_s for call in calls], np.float64),
+        pool=np.array([call.pool for call in calls], np.int64),
+        pool_connections=np.array(pools, np.int64),
+    )
+
+
+def _in_words(service: Service, places: dict[str, str]) -> words.Service:
+    def handler(spec: Handler) -> words.Handler:
+        stages = tuple(tuple(map(call, stage)) for stage in spec.stages)
+        return words.Handler(spec.mean_s, spec.draw, spec.cv, stages)
+
+    def call(spec: Call) -> words.Call:
+        timeout_s = None if spec.timeout_s == np.inf else spec.timeout_s
+        return words.Call(places[spec.to], spec.probability, timeout_s, spec.retries, spec.backoff_s)
+
+    memory = words.Memory(*(getattr(service, name) for name in words.Memory.__slots__))
+    handlers = {name: handler(spec) for name, spec in service.handlers.items()}
+    return words.Service(handlers, service.replicas, service.threads, service.workers, service.queue, memory)
 
 
 def world(
@@ -151,20 +134,20 @@ def world(
     at_s = np.array(at_s, np.float64)
     containers = [service for service in services for _ in range(service.replicas)]
     count = len(containers)
-    host = np.array([each.host for each in containers], np.int64)
+    host = np.array([service.host for service in containers], np.int64)
     return RequestWorkload(
         names=tuple(f"c{k}" for k in range(count)),
         applications=(Application("app", 1e6, 1 << 60),),
         app=np.zeros(count, np.int64),
         period_s=period_s,
         periods=periods,
-        threads=np.array([each.threads for each in containers], np.float64),
+        threads=np.array([service.threads for service in containers], np.float64),
         host=host,
         cores_of_host=np.array(cores, np.float64),
         host_cores=np.array(cores, np.float64)[host],
         peak_cores=np.ones(count),
         peak_bytes=np.ones(count, np.int64),
-        phase_s=np.array([each.phase_s for each in containers], np.float64),
+        phase_s=np.array([service.phase_s for service in containers], np.float64),
         graph=graph_of(services, entries, pools),
         arrivals=Arrivals(at_s, np.zeros(len(at_s), np.int64) if kinds is None else kinds),
         client=client or Client(),

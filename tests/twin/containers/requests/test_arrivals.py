@@ -107,9 +107,9 @@ def test_wandering_rates_are_uniform_over_their_range_and_correlated_as_asked():
     assert abs(rates.mean() - (low + high) / 2) < SIGMAS * spread / np.sqrt(independent)
     quantiles = np.quantile(rates, [0.1, 0.5, 0.9])
     assert np.allclose((quantiles - low) / (high - low), [0.1, 0.5, 0.9], atol=0.02)
-    one = (rates - rates.mean()) / rates.std()
+    normal = (rates - rates.mean()) / rates.std()
     for lag in (5, 20, 40):
-        measured = float((one[:-lag] * one[lag:]).mean())
+        measured = float((normal[:-lag] * normal[lag:]).mean())
         assert measured == pytest.approx(np.exp(-lag / correlation_s), abs=0.05)
 
 

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from control.services import Draw
+from control.services import RequestStatus as Status
 from tests.twin.containers.requests.request_world import (
     NO_LIMIT,
     PERIOD_S,
@@ -19,7 +21,7 @@ from tests.twin.containers.requests.request_world import (
 )
 from twin.containers import cfs
 from twin.containers.model import Machine
-from twin.containers.requests.model import Client, Draw, RequestWorkload, Status
+from twin.containers.requests.model import Client, RequestWorkload
 
 PERIODS = 12
 BURST = Machine(0.0, 0.0, 0.0, 0.0, 0.0, 1.0, burst_s=0.02)
@@ -165,9 +167,9 @@ def test_every_request_ends_once_and_all_that_it_took_is_given_back(load, troubl
     assert state["spare"] == state["node_count"] - 1
     assert state["open"] == state["waiting"] == 0
     assert not tables["pools"]["busy"].any()
-    assert not tables["boxes"]["runnable"].any()
+    assert not tables["containers"]["runnable"].any()
     assert not tables["lines"]["head"].any()
-    assert (fleet.wanted_bytes == 10 + tables["boxes"]["cached_bytes"]).all()
+    assert (fleet.wanted_bytes == 10 + tables["containers"]["cached_bytes"]).all()
     assert log.hops == log.visits.sum()
 
 

@@ -5,9 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from control.services import RequestStatus as Status
 from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, chain, world
 from twin.containers.requests.checks import check
-from twin.containers.requests.model import Client, Status
+from twin.containers.requests.model import Client
 from twinbed import InvariantError
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from control.services import Draw
 from tests.twin.containers.requests.request_world import Call, Driver, Handler, Service, world
-from twin.containers.requests.model import Draw
 
 REPLICATIONS, SECONDS, WARM_UP_S, RATE_RPS = 16, 130.0, 10.0, 30.0
 FRONT_S, CATALOGUE_S, STORE_S = 0.03, 0.02, 0.022
@@ -60,7 +60,7 @@ def in_ciw(seed: int) -> np.ndarray:
         began[record.id_number] = min(began.get(record.id_number, np.inf), record.arrival_date)
         if record.destination == -1:
             ended[record.id_number] = record.exit_date
-    return np.array([ended[each] - began[each] for each in ended if began[each] >= WARM_UP_S])
+    return np.array([ended[who] - began[who] for who in ended if began[who] >= WARM_UP_S])
 
 
 def in_engine(seed: int) -> np.ndarray:
@@ -81,7 +81,7 @@ def test_means_and_quantiles_agree_with_ciw():
         lambda values: np.quantile(values, 0.5),
         lambda values: np.quantile(values, 0.95),
     ):
-        a, b = (np.array([measure(each) for each in side]) for side in (ours, theirs))
+        a, b = (np.array([measure(latencies) for latencies in side]) for side in (ours, theirs))
         spread = a.var(ddof=1) / len(a) + b.var(ddof=1) / len(b)
         half = stats.t.ppf(0.9995, REPLICATIONS - 1) * np.sqrt(spread)
         assert abs(a.mean() - b.mean()) <= half

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from control.services import Draw
+from control.services import RequestStatus as Status
 from tests.twin.containers.requests.request_world import Driver, Handler, Service, chain, world
-from twin.containers.requests.model import Draw, RequestLog, Status
+from twin.containers.requests.model import RequestLog
 
 REPLICATIONS, REQUESTS, WARM_UP = 20, 12_000, 2_000
 SERVICE_S = 0.01

@@ -7,14 +7,13 @@ import sys
 import numpy as np
 import pytest
 
+from control.services import ServiceApp
 from lab.ask import shipped
 from lab.containers.input.services.application import AppSpec
-from lab.containers.input.services.graph import compile_graph
+from lab.containers.input.services.graph import compile_graph, service_app
 from lab.containers.input.services.load import build_app, load_app
-from lab.containers.input.services.program import service_app
 from lab.containers.input.services.training import PROGRAM, training_job
-from testbed.containers.services.model import ServiceApp, from_json
-from twin.containers.requests.model import Draw
+from testbed.containers.services.app_json import from_json, to_json
 from twinbed import ScenarioError
 
 EVERYTHING = build_app(
@@ -65,15 +64,11 @@ def test_the_twins_graph_and_the_real_one_say_the_same(app: AppSpec, cpu_scale: 
             graph.cache_bytes[index],
             graph.cache_request_bytes[index],
         )
-    handlers = {
-        f"{name}.{operation}": handler
-        for name, service in real.services.items()
-        for operation, handler in service.handlers.items()
-    }
+    handlers = real.handlers()
     assert tuple(handlers) == graph.handlers
     np.testing.assert_allclose([each.mean_s for each in handlers.values()], graph.mean_s, rtol=1e-12)
     assert [each.cv for each in handlers.values()] == graph.cv.tolist()
-    assert [Draw[each.draw.upper()] for each in handlers.values()] == graph.draw.tolist()
+    assert [each.draw for each in handlers.values()] == graph.draw.tolist()
     assert tuple(real.requests) == graph.request_names
     assert list(real.requests.values()) == [graph.handlers[each] for each in graph.request_handler]
     _check_calls(app, cpu_scale, real)
@@ -105,7 +100,7 @@ def _check_calls(app: AppSpec, cpu_scale: float, real: ServiceApp) -> None:
 @pytest.mark.parametrize("app", APPS, ids=lambda app: app.name)
 def test_the_real_graph_comes_back_from_its_json(app: AppSpec) -> None:
     real = service_app(app)
-    assert from_json(real.to_json()) == real
+    assert from_json(to_json(real)) == real
 
 
 def test_the_training_job_has_a_container_per_rank() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from control.allocator.model import PAGE_BYTES
+from control.services import Draw
 from lab.ask.scenario import Scenario, build, expand, load, variants, with_overrides
 from lab.containers.input.sections import machine_of
 from lab.containers.input.services.functions import load_source
@@ -16,7 +17,6 @@ from lab.runs.compare import as_result
 from lab.runs.formats import table
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
-from twin.containers.requests.model import Draw
 from twin.containers.serverless_model import Batch, Invocations, ServerlessWorkload
 from twinbed import ScenarioError
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from control.services import Draw
 from lab.containers.input.services.graph import compile_graph, mean_cores, visits_per_request
 from lab.containers.input.services.load import build_app
 from tests.lab.containers.input.services.app_texts import acyclic_apps, two_services
-from twin.containers.requests.model import Draw
 
 
 def csr_is_sound(first: np.ndarray, owners: int, total: int) -> bool:

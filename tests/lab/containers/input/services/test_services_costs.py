@@ -3,6 +3,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from control.services import Draw
 from lab.ask.scenario import expand
 from lab.containers.calibrate.values import Program, load_calibration, write
 from lab.containers.input.sections import machine_of
@@ -11,7 +12,6 @@ from lab.containers.input.services.costs import beside, with_program
 from lab.containers.input.services.graph import compile_graph
 from lab.containers.input.services.prepare import load_source
 from tests.lab.sample_services import question, write_app
-from twin.containers.requests.model import Draw
 
 COSTS = Program(
     visit_s=1e-3,

@@ -1,1 +1,0 @@
-"""Real runs of the shipped jobs on emulated instance types."""

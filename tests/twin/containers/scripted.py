@@ -1,0 +1,118 @@
+"""Small workloads and an allocator that does what a test tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from control.allocator.model import (
+    NOTHING,
+    Application,
+    CpuLimits,
+    Decision,
+    Join,
+    MemoryLimits,
+    OomEvents,
+    PeriodStats,
+    Reason,
+    Shrunk,
+    reasons,
+)
+from control.allocator.ports import Allocator, ReclaimRule
+from control.allocator.roster import Roster
+from twin.containers import simulate
+from twin.containers.model import Machine, Outcome, Workload
+
+NO_LIMIT = (1 << 63) - 1
+PERIOD_S = 0.1
+
+
+def cpu(ids, cores, reason=Reason.RECOMMENDED):
+    ids = np.atleast_1d(ids)
+    return CpuLimits(ids, np.full(len(ids), cores, np.float64), reasons(len(ids), reason))
+
+
+def ram(ids, limit, reason=Reason.OOM_GRANT):
+    ids = np.atleast_1d(ids)
+    return MemoryLimits(ids, np.full(len(ids), limit, np.int64), reasons(len(ids), reason))
+
+
+@dataclass
+class Scripted:
+    """The same first limits for everyone; then what the callbacks say. Keeps all it was told."""
+
+    quota: float = np.inf
+    limit: int = NO_LIMIT
+    traps_oom: bool = True
+    reclaim: ReclaimRule | None = None
+    period: Callable[[PeriodStats], Decision | None] = lambda stats: None
+    oom: Callable[[OomEvents], Decision | None] = lambda event: None
+    reclaimed: Callable[[Shrunk], Decision | None] = lambda shrunk: None
+    name: str = "scripted"
+    periods: list[PeriodStats] = field(default_factory=list)
+    ooms: list[OomEvents] = field(default_factory=list)
+    shrunk: list[Shrunk] = field(default_factory=list)
+    left: list[np.ndarray] = field(default_factory=list)
+
+    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
+        self.roster = Roster(applications)
+        return self.on_join(containers)
+
+    def on_join(self, containers: Join) -> Decision:
+        ids = self.roster.join(containers)
+        return Decision(cpu(ids, self.quota, Reason.JOINED), ram(ids, self.limit, Reason.JOINED))
+
+    def on_leave(self, ids) -> Decision:
+        self.left.append(ids.copy())
+        self.roster.leave(ids)
+        return NOTHING
+
+    def on_period(self, stats: PeriodStats) -> Decision:
+        arrays = ("ids", "quota_cores", "unused_cores", "throttled", "usage_cores", "memory_bytes")
+        copies = {name: getattr(stats, name).copy() for name in arrays}
+        self.periods.append(PeriodStats(**copies, period_s=stats.period_s, at_s=stats.at_s))
+        return self.period(stats) or NOTHING
+
+    def on_oom(self, event: OomEvents) -> Decision:
+        self.ooms.append(event)
+        return self.oom(event) or NOTHING
+
+    def on_reclaimed(self, shrunk: Shrunk) -> Decision:
+        self.shrunk.append(shrunk)
+        return self.reclaimed(shrunk) or NOTHING
+
+
+def workload(demand, memory=0, present=True, threads=1.0, host=4.0, applications=1) -> Workload:
+    demand = np.array(demand, np.float64)
+    if demand.ndim == 1:
+        demand = demand[:, None]
+    count = demand.shape[1]
+    memory = np.array(memory, np.int64)
+    present = np.array(present, np.bool_)
+    memory = memory[:, None] if memory.ndim == 1 else memory
+    present = present[:, None] if present.ndim == 1 else present
+    return Workload(
+        names=tuple(f"c{i}" for i in range(count)),
+        applications=tuple(Application(f"a{i}", 64.0, 1 << 40) for i in range(applications)),
+        app=np.arange(count) % applications,
+        period_s=PERIOD_S,
+        demand_cores=demand,
+        memory_bytes=np.broadcast_to(memory, demand.shape).copy(),
+        present=np.broadcast_to(present, demand.shape).copy(),
+        threads=np.broadcast_to(np.array(threads, np.float64), count).copy(),
+        host_cores=np.broadcast_to(np.array(host, np.float64), count).copy(),
+        peak_cores=demand.max(axis=0),
+        peak_bytes=np.full(count, 1 << 20),
+    )
+
+
+def machine(**changes) -> Machine:
+    """No delays unless a test asks for them."""
+    return replace(Machine(0.0, 0.0, 0.0, 0.0, 0.0, restart_s=0.25), **changes)
+
+
+def run(load: Workload, allocator: Allocator, on: Machine, seed: int = 0, **options: Any) -> Outcome:
+    return simulate(load, allocator, on, seed=np.random.SeedSequence(seed), **options)

@@ -1,0 +1,312 @@
+"""The request engine's state: the layout of its records, and how kernels reach them.
+
+For: record types, constants, and functions that turn a table's index into a record. Not for: filling the
+tables (requests/tables.py), nor for kernels.
+
+Nodes are visits, or attempts to make a visit. Node 0 is nobody. A node is in at most one queue (next, prev)
+and in at most one timeout's line (later, sooner).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.extending import intrinsic
+from numba.np.numpy_support import from_dtype
+from numpy.typing import NDArray
+
+from control.services import Draw, RequestStatus
+
+Records = NDArray[Any]
+
+OVERDRAFT_S = 1e-10
+"""CPU seconds by which a pool may be overdrawn: more than rounding does to it in an hour of virtual time."""
+
+NOBODY = 0
+"""No node. As a parent: the caller has given up."""
+
+# States of a node that waits for something.
+FREE, IN_LINE, BACKOFF, TRANSIT, QUEUED, SERVED, KILLED = range(7)
+# Next steps of a node that goes on at this instant, in the order of a visit.
+ATTEMPT, SEND, ARRIVE, ENTER, SERVE, RUN, LEAVE, ENDED = range(7, 15)
+
+# Why `advance` returned.
+REACHED, NEEDS_ROOM, NEEDS_NUMBERS, SIGNALLED = range(4)
+
+# Kinds of delay lines.
+DELAY, TIMEOUT = range(2)
+
+# Members of enumerations as plain integers, for kernels.
+FIXED, EXPONENTIAL = int(Draw.FIXED), int(Draw.EXPONENTIAL)
+PENDING, OK, TIMED_OUT = int(RequestStatus.PENDING), int(RequestStatus.OK), int(RequestStatus.TIMED_OUT)
+DROPPED, FAILED = int(RequestStatus.DROPPED), int(RequestStatus.FAILED)
+
+
+def _record(**fields: str) -> np.dtype[np.void]:
+    return np.dtype(list(fields.items()), align=True)
+
+
+TABLES = (
+    "nodes", "containers", "hosts", "lines", "pools", "services", "handlers", "stages", "calls",
+    "runnable", "requests", "timers", "exponentials", "normals", "uniforms",
+)  # fmt: skip
+
+ENGINE = _record(
+    **dict.fromkeys(TABLES, "u8"),  # address of each table's records
+    **dict.fromkeys(("node_count", "container_count", "host_count", "line_count"), "i8"),
+    top="i8",  # address of the tree in real time
+    top_size="i8",  # its leaves
+    next_due_s="f8",  # time of the next arrival
+    client="i8",  # index of the first client call
+    exponential="i8",  # index of the next random number of each kind
+    normal="i8",
+    uniform="i8",
+    numbers="i8",  # random numbers that may be used before the used ones are replaced
+    now="f8",
+    arrived="i8",  # requests that were due so far: the index of the next arrival
+    count="i8",  # requests known
+    opened="i8",  # requests before this one are not in line for a client connection
+    waiting="i8",  # requests in line for a client connection
+    open="i8",  # client connections in use
+    expiring="i8",  # requests before this one cannot time out any more
+    ended="i8",  # requests that have ended
+    told="i8",  # ended requests for which a signal was given
+    free="i4",  # head of the free nodes
+    spare="i8",  # number of free nodes
+    head="i4",  # first of the nodes that go on at this instant
+    tail="i4",  # last of them
+    reserve="i8",  # nodes or numbers that one event may need
+    busy_with="i8",  # container whose event is being handled; its next event is computed at the end
+    over="i8",  # containers listed in CONTAINER.over_list, which may exceed their memory limit
+    orphans="i8",
+    connections="i8",
+    queue="i8",
+    timeout_s="f8",
+    wake_s="f8",  # as in ServiceGraph; 0 = waking up costs nothing
+    wake_tau_s="f8",
+    watch="?",
+)
+# Fields stand in the order in which they are used together. A node is one cache line. The first cache line of
+# a container is what each of its events needs, the second what a visit needs that begins.
+NODE = _record(
+    parent="i4",  # > 0: the visit that called; < 0: request −1 − parent; NOBODY
+    call="i4",  # index of the call; clients' calls follow the graph's own
+    container="i4",
+    stage="i4",  # the next stage
+    last_stage="i4",
+    pending="i2",  # calls of the stage that have not ended
+    attempts="i2",  # further attempts that are allowed
+    state="u1",
+    outcome="u1",
+    pooled="?",  # holds a connection of its call's pool
+    timed="?",  # is in its timeout's line
+    next="i4",
+    prev="i4",
+    part_s="f8",
+    due_s="f8",
+    unused="i8",
+)
+TIMER = _record(later="i4", sooner="i4", due_s="f8")
+CONTAINER = _record(
+    v="f8",
+    since="f8",
+    rate="f8",
+    speed="f8",
+    pool="f8",
+    used="f8",
+    least_v="f8",  # when the first of its runnable visits ends (inf: there is none)
+    least="i4",  # node of that visit
+    runnable="i4",
+    #
+    cap="f8",
+    wanted_bytes="i8",
+    limit_bytes="i8",
+    request_bytes="i8",
+    first="i4",  # its other runnable visits are runnable[first …]; the first ends at inf if there is none
+    busy="i4",
+    workers="i4",
+    waiting="i4",
+    queue="i4",
+    leaf="i4",
+    status="u1",
+    runs="?",  # it is up, and its pool is not empty
+    empties="?",  # its next event is that the pool is empty
+    shared="?",  # its host has fewer cores than its containers may want, or runs them slower
+    over="?",  # is listed in over_list
+    #
+    visits="i8",
+    cache_bytes="i8",
+    cache_request_bytes="i8",
+    cached_bytes="i8",
+    head="i4",
+    tail="i4",
+    stalled="f8",
+    host="i4",
+    idle_since_s="f8",  # when it last had nothing runnable any more; −inf: nothing has run in it yet
+    #
+    over_list="i8",  # not about this container: the container at this index of the list
+    stalled_at_s="f8",
+    throttled_s="f8",
+    dropped="i8",
+    refused="i8",
+    killed="i8",
+    quota="f8",
+    cpu_order="i8",
+    memory_order="i8",
+    #
+    backlog="f8",  # at the end of its last period, as are row_…
+    arrived_s="f8",
+    done_s="f8",
+    lost_s="f8",
+    nr_periods="i8",
+    nr_throttled="i8",
+    row_demand_s="f8",
+    row_lost_s="f8",
+    #
+    throttled="?",
+    reason="u1",
+    base_bytes="i8",
+    woken_s="f8",  # CPU of answers that woke it while other calls were open; its next part burns it
+    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3"), "i8"),
+)
+HOST = _record(
+    u="f8",
+    at_s="f8",
+    factor="f8",
+    wanted="f8",
+    cores="f8",
+    next_u="f8",
+    imbalance="f8",
+    speed="f8",  # share of a CPU's time that is not stolen
+    tree="i8",  # address of the tree of its containers
+    size="i8",  # leaves of that tree
+)
+KEY = _record(key="i8")  # the bits of a time ≥ 0, which have the same order as the times
+OWNER = _record(owner="i4")
+LINE = _record(delay_s="f8", head="i4", tail="i4", kind="u1")
+POOL = _record(connections="i8", busy="i8", head="i4", tail="i4")
+HANDLER = _record(
+    first="i4",  # first container of its service
+    replicas="i4",
+    service="i4",
+    first_stage="i4",
+    last_stage="i4",
+    draw="i4",
+    share="f8",  # share of a visit's demand that is one part
+    mean_s="f8",
+    mu="f8",
+    sigma="f8",
+    unused="i8",
+)
+SERVICE = _record(turn="i8")
+CALL = _record(
+    handler="i4",
+    retries="i2",
+    direct="?",  # has no timeout, pool or network delay
+    pool="i4",
+    network="i4",
+    backoff="i4",
+    timeout="i4",
+    probability="f8",
+)
+RUNNABLE = _record(v="f8", node="i4")
+REQUEST = _record(at_s="f8", end_s="f8", kind="i4", node="i4", order="i4", status="u1")
+NUMBER = _record(value="f8")
+STAGE = _record(first_call="i8")
+
+
+# --- access to records ---------------------------------------------------------------------------------
+#
+# A kernel that takes the tables as arrays passes seven words for each of them at every call and counts their
+# references, which costs several times what the kernel does. The engine's record therefore holds addresses of
+# tables, and a record of a table is its address. The arrays are held by physics.py. No index is checked.
+
+
+def _element(context: Any, builder: Any, first: Any, index: Any, dtype: np.dtype[np.void]) -> Any:
+    """Build the address of element `index` of a table of `dtype` that begins at `first`."""
+    word = context.get_value_type(types.int64)
+    place = builder.add(first, builder.mul(index, word(dtype.itemsize)))
+    return builder.inttoptr(place, context.get_value_type(from_dtype(dtype)))
+
+
+def _records_of(table: str, dtype: np.dtype[np.void]) -> Any:
+    """Return a function for kernels: (engine's record, index) → that record of the table."""
+    offset = ENGINE.fields[table][1]  # type: ignore[index]
+
+    @intrinsic
+    def at(_context: Any, engine: Any, _index: Any) -> Any:
+        def address(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            word = context.get_value_type(types.int64)
+            start = builder.ptrtoint(arguments[0], word)
+            first = builder.load(builder.inttoptr(builder.add(start, word(offset)), word.as_pointer()))
+            # Tables move only between calls of kernels.
+            first.set_metadata("invariant.load", builder.module.add_metadata([]))
+            return _element(context, builder, first, arguments[1], dtype)
+
+        return from_dtype(dtype)(engine, types.int64), address
+
+    return at
+
+
+def _records_from(dtype: np.dtype[np.void]) -> Any:
+    """Return a function for kernels: (address of a table, index) → that record of it."""
+
+    @intrinsic
+    def at(_context: Any, _first: Any, _index: Any) -> Any:
+        def address(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+            return _element(context, builder, arguments[0], arguments[1], dtype)
+
+        return from_dtype(dtype)(types.int64, types.int64), address
+
+    return at
+
+
+node_at = _records_of("nodes", NODE)
+container_at = _records_of("containers", CONTAINER)
+host_at = _records_of("hosts", HOST)
+line_at = _records_of("lines", LINE)
+pool_at = _records_of("pools", POOL)
+service_at = _records_of("services", SERVICE)
+handler_at = _records_of("handlers", HANDLER)
+stage_at = _records_of("stages", STAGE)
+call_at = _records_of("calls", CALL)
+runnable_at = _records_of("runnable", RUNNABLE)
+request_at = _records_of("requests", REQUEST)
+timer_at = _records_of("timers", TIMER)
+exponential_at = _records_of("exponentials", NUMBER)
+normal_at = _records_of("normals", NUMBER)
+uniform_at = _records_of("uniforms", NUMBER)
+key_at = _records_from(KEY)
+owner_at = _records_from(OWNER)
+
+
+# --- choices -------------------------------------------------------------------------------------------
+
+
+def _select(_context: Any, _condition: Any, yes: Any, _no: Any) -> Any:
+    """Return yes or no by the condition, without a branch, which would be mispredicted half the time."""
+
+    def choice(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        chosen = builder.select(*arguments)
+        chosen.set_metadata("unpredictable", builder.module.add_metadata([]))
+        return chosen
+
+    return yes(types.boolean, yes, yes), choice
+
+
+def _rarely(_context: Any, _condition: Any) -> Any:
+    """Return the condition, which seldom holds. The code for the rare case is placed out of the way."""
+
+    def expectation(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        bit = arguments[0].type
+        expect = builder.module.declare_intrinsic("llvm.expect", [bit], ir.FunctionType(bit, [bit, bit]))
+        return builder.call(expect, [arguments[0], bit(0)])
+
+    return types.boolean(types.boolean), expectation
+
+
+select: Any = intrinsic(_select)
+rarely: Any = intrinsic(_rarely)

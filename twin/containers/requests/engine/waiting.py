@@ -1,0 +1,397 @@
+"""What waits in the request engine, and until when.
+
+For: tournament trees of times, the time of hosts that run slower, the pace of containers; and putting nodes
+into queues, delays, timeouts and the runnable visits of a container, and taking them out. Not for: why a node
+waits (visits.py, events.py). Source: processor sharing by virtual time, as in generalised processor sharing
+(Parekh & Gallager 1993).
+"""
+
+from __future__ import annotations
+
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from twin.containers.cfs import UP
+from twin.containers.compiled import inlined, package_kernel
+from twin.containers.requests.engine.records import (
+    FREE,
+    NOBODY,
+    OVERDRAFT_S,
+    Records,
+    call_at,
+    container_at,
+    host_at,
+    key_at,
+    line_at,
+    node_at,
+    owner_at,
+    rarely,
+    runnable_at,
+    select,
+    timer_at,
+)
+
+
+@inlined
+def bits_of(time: float) -> Any:
+    """Return the bits of a time ≥ 0 as an integer. These integers have the same order as the times."""
+    return np.float64(time).view(np.int64)
+
+
+@inlined
+def time_of(bits: int) -> Any:
+    """Return the time whose bits these are."""
+    return np.int64(bits).view(np.float64)
+
+
+@inlined
+def owners_of(tree: int, size: int) -> int:
+    """Return the address of a tree's owners, which follow its keys."""
+    return tree + 16 * size
+
+
+@inlined
+def place(tree: int, size: int, leaf: int, owner: int, time: float) -> float:
+    """Set the time of one leaf of a tournament tree and return the least time of all leaves.
+
+    Node i is the earlier of the nodes 2·i and 2·i + 1. The leaves begin at `size`. All keys come first in
+    memory, then all owners.
+    """
+    owners = owners_of(tree, size)
+    i, winner, key = size + leaf, np.int32(owner), bits_of(time)
+    key_at(tree, i).key = key
+    while i > 1:
+        rival = key_at(tree, i ^ 1).key
+        sooner = rival < key
+        winner = select(sooner, owner_at(owners, i ^ 1).owner, winner)
+        key = select(sooner, rival, key)
+        i >>= 1
+        key_at(tree, i).key = key
+        owner_at(owners, i).owner = winner
+    least: float = time_of(key)
+    return least
+
+
+@inlined
+def place_line(e: Any, index: int, time: float) -> None:
+    """Set when a delay line is due next. The index behind the last line stands for the client's timeouts."""
+    owner = e.container_count + e.host_count + index
+    place(e.top, e.top_size, owner, owner, time)
+
+
+@inlined
+def place_host(e: Any, h: int) -> None:
+    """Set when the next container of host h is due."""
+    host = host_at(e, h)
+    time = host.at_s + (host.next_u - host.u) / host.factor
+    place(e.top, e.top_size, e.container_count + h, e.container_count + h, time)
+
+
+@package_kernel
+def place_shared(e: Any, i: int, time: float) -> None:
+    """Set when container i of a shared host is due next, by its host's time."""
+    container = container_at(e, i)
+    host = host_at(e, container.host)
+    least = place(host.tree, host.size, container.leaf, i, time)
+    if least != host.next_u:
+        host.next_u = least
+        place_host(e, container.host)
+
+
+@inlined
+def host_factor(host: Any) -> float:
+    """Return how fast the host runs (1 = as on CPUs of its own), see RequestWorkload.imbalance and stolen."""
+    wanted, cores = host.wanted, host.cores
+    factor = min(1.0, cores / wanted) if wanted > 0.0 else 1.0
+    if rarely(host.imbalance > 0.0) and wanted > 1.0 and cores > 1.0:
+        scattered = cores * (1.0 - (1.0 - 1.0 / cores) ** wanted) / wanted
+        factor += host.imbalance * (scattered - factor)
+    return float(factor * host.speed)
+
+
+@package_kernel
+def want_cpus(e: Any, h: int, cpus: float) -> None:
+    """Add `cpus` to what the containers of host h want. Containers that share too few CPUs run slower."""
+    host = host_at(e, h)
+    host.wanted += cpus
+    factor = host_factor(host)
+    if factor != host.factor:
+        now = e.now
+        host.u += (now - host.at_s) * host.factor
+        host.at_s = now
+        host.factor = factor
+        place_host(e, h)
+
+
+@inlined
+def sync(e: Any, container: Any) -> None:
+    """Bring the CPU accounts of a container up to now."""
+    time = e.now
+    if rarely(container.shared):
+        host = host_at(e, container.host)
+        time = host.u + (time - host.at_s) * host.factor
+    passed = time - container.since
+    container.since = time
+    burnt = container.rate * passed
+    container.v += container.speed * passed
+    container.pool -= burnt
+    container.used += burnt
+
+
+@inlined
+def pace(e: Any, i: int, container: Any) -> None:
+    """Compute how fast container i (synced) runs now and when its next event is.
+
+    A container with nothing runnable needs no special case: its first visit ends at inf.
+    """
+    rate, speed, key, empties = 0.0, 0.0, inf, False
+    if container.runs:
+        rate = float(container.runnable)
+        left = container.least_v - container.v
+        allowed = container.pool + OVERDRAFT_S
+        if rate <= container.cap:
+            speed = min(rate, 1.0)
+            empties = left * rate > allowed
+            if rarely(empties):
+                left = allowed / rate
+        else:
+            speed = container.cap / rate
+            rate = container.cap
+            empties = left * rate > allowed * speed
+            left = allowed / rate if empties else left / speed
+        key = container.since + left
+    container.empties = empties
+    container.speed = speed
+    if rarely(container.shared):
+        change = rate - container.rate
+        container.rate = rate
+        if change != 0.0:
+            want_cpus(e, container.host, change)
+        place_shared(e, i, key)
+    else:
+        container.rate = rate
+        place(e.top, e.top_size, i, i, key)
+
+
+@inlined
+def append(e: Any, owner: Any, n: int) -> None:
+    """Put node n at the end of a queue. `owner` is a record with a head and a tail."""
+    node = node_at(e, n)
+    node.next = NOBODY
+    node.prev = owner.tail
+    if owner.tail == NOBODY:
+        owner.head = n
+    else:
+        node_at(e, owner.tail).next = n
+    owner.tail = n
+
+
+@inlined
+def unlink(e: Any, owner: Any, n: int) -> None:
+    """Take node n out of the queue of `owner`."""
+    node = node_at(e, n)
+    if node.prev == NOBODY:
+        owner.head = node.next
+    else:
+        node_at(e, node.prev).next = node.next
+    if node.next == NOBODY:
+        owner.tail = node.prev
+    else:
+        node_at(e, node.next).prev = node.prev
+
+
+@inlined
+def schedule(e: Any, n: int, step: int) -> None:
+    """Let node n go on with `step` at this instant, after the nodes that are scheduled already."""
+    node = node_at(e, n)
+    node.state = step
+    node.next = NOBODY
+    if e.tail == NOBODY:
+        e.head = n
+    else:
+        node_at(e, e.tail).next = n
+    e.tail = n
+
+
+@inlined
+def start_delay(e: Any, index: int, n: int) -> None:
+    """Put node n into a delay line."""
+    line = line_at(e, index)
+    due_s = e.now + line.delay_s
+    node_at(e, n).due_s = due_s
+    if line.head == NOBODY:
+        place_line(e, index, due_s)
+    append(e, line, n)
+
+
+@package_kernel
+def start_timeout(e: Any, index: int, n: int) -> None:
+    """Start the timeout of node n. (A line's time may be earlier than its head's, which costs one look.)"""
+    line, timer = line_at(e, index), timer_at(e, n)
+    timer.due_s = e.now + line.delay_s
+    timer.later = NOBODY
+    timer.sooner = line.tail
+    node_at(e, n).timed = True
+    if line.tail == NOBODY:
+        line.head = n
+        place_line(e, index, timer.due_s)
+    else:
+        timer_at(e, line.tail).later = n
+    line.tail = n
+
+
+@inlined
+def cancel_timeout(e: Any, n: int) -> None:
+    """Cancel the timeout of node n, if it has one."""
+    node = node_at(e, n)
+    if not node.timed:
+        return
+    node.timed = False
+    timer, line = timer_at(e, n), line_at(e, call_at(e, node.call).timeout)
+    if timer.sooner == NOBODY:
+        line.head = timer.later
+    else:
+        timer_at(e, timer.sooner).later = timer.later
+    if timer.later == NOBODY:
+        line.tail = timer.sooner
+    else:
+        timer_at(e, timer.later).sooner = timer.sooner
+
+
+@inlined
+def take_node(e: Any) -> int:
+    """Take a node off the free list and return its index."""
+    n: int = e.free
+    e.free = node_at(e, n).next
+    e.spare -= 1
+    return n
+
+
+@inlined
+def free_node(e: Any, n: int) -> None:
+    """Put node n back on the free list."""
+    node = node_at(e, n)
+    node.state = FREE
+    node.next = e.free
+    e.free = n
+    e.spare += 1
+
+
+@inlined
+def begin_part(e: Any, container: Any, v: float, n: int) -> None:
+    """Make node n runnable until the container's virtual time is v."""
+    k, least_v, least = container.runnable, container.least_v, container.least
+    container.runnable = k + 1
+    sooner = v < least_v
+    container.least_v = select(sooner, v, least_v)
+    container.least = select(sooner, n, least)
+    v, n = select(sooner, least_v, v), select(sooner, least, n)
+    if rarely(k > 1):
+        _push(e, container.first, k - 1, v, n)
+    else:
+        other = runnable_at(e, container.first)
+        other.v = v
+        other.node = n
+
+
+@inlined
+def finish_part(e: Any, container: Any) -> int:
+    """End the first runnable visit and return its node."""
+    n: int = container.least
+    k = container.runnable - 1
+    container.runnable = k
+    container.v = time_of(select(k > 0, bits_of(container.least_v), 0))
+    other = runnable_at(e, container.first)
+    container.least_v = other.v
+    container.least = other.node
+    if rarely(k > 1):
+        _pop(e, container.first, k)
+    else:
+        other.v = inf
+    return n
+
+
+@package_kernel
+def _push(e: Any, first: int, count: int, v: float, n: int) -> None:
+    """Add an entry to a heap of `count` entries of the runnable visits."""
+    i = count
+    while i > 0:
+        up = (i - 1) >> 1
+        above = runnable_at(e, first + up)
+        if above.v <= v:
+            break
+        here = runnable_at(e, first + i)
+        here.v = above.v
+        here.node = above.node
+        i = up
+    here = runnable_at(e, first + i)
+    here.v = v
+    here.node = n
+
+
+@package_kernel
+def _pop(e: Any, first: int, count: int) -> None:
+    """Remove the least of `count` entries."""
+    last = runnable_at(e, first + count - 1)
+    v, n = last.v, last.node
+    i = 0
+    while True:
+        down = 2 * i + 1
+        if down >= count - 1:
+            break
+        if down + 1 < count - 1 and runnable_at(e, first + down + 1).v < runnable_at(e, first + down).v:
+            down += 1
+        below = runnable_at(e, first + down)
+        if below.v >= v:
+            break
+        here = runnable_at(e, first + i)
+        here.v = below.v
+        here.node = below.node
+        i = down
+    here = runnable_at(e, first + i)
+    here.v = v
+    here.node = n
+
+
+@package_kernel
+def unfinished_s(e: Any, container: Any) -> float:
+    """Return the CPU work (s) of the container (synced) that has begun and is not done."""
+    if container.runnable == 0:
+        return 0.0
+    total: float = container.least_v - container.v
+    for j in range(container.runnable - 1):
+        total += runnable_at(e, container.first + j).v - container.v
+    return total
+
+
+@inlined
+def charge_memory(e: Any, i: int, more_bytes: int) -> None:
+    """Change the memory that container i wants. List the container if that is more than its limit."""
+    container = container_at(e, i)
+    container.wanted_bytes += more_bytes
+    if container.wanted_bytes > container.limit_bytes and not container.over:
+        container.over = True
+        container_at(e, e.over).over_list = i
+        e.over += 1
+
+
+@package_kernel
+def keep_exceeding(engine: Records) -> int:
+    """Drop from the list the containers that are within their limit again or do not run.
+
+    Returns how many are left.
+    """
+    e = engine[0]
+    left = 0
+    for j in range(e.over):
+        i = container_at(e, j).over_list
+        container = container_at(e, i)
+        if container.status == UP and container.wanted_bytes > container.limit_bytes:
+            container_at(e, left).over_list = i
+            left += 1
+        else:
+            container.over = False
+    e.over = left
+    return left
