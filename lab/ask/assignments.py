@@ -1,8 +1,7 @@
-"""Single keys of a scenario's plain data, set by their dotted path.
+"""Sets single keys of a scenario's plain data by their dotted path.
 
-For: `--set KEY=VALUE` and a scenario's `vary`. Not for: whether the result is a scenario (lab.ask.scenario).
-KEY is a path into the scenario (`machine.restart_s`), or POLICY.PARAMETER, which reaches every policy of
-that name.
+For: `--set KEY=VALUE` and a scenario's `vary`. KEY is a path into the scenario (`machine.restart_s`), or
+POLICY.PARAMETER, which reaches every policy of that name. Not for: checking the result (lab.ask.scenario).
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from twinbed import ScenarioError
 
 
 def names_policy(key: str) -> bool:
-    """Whether `key` is POLICY.PARAMETER."""
+    """Return whether `key` is POLICY.PARAMETER."""
     head, _, rest = key.partition(".")
     return bool(rest) and head in policies_.names()
 
 
 def assign(raw: dict[str, Any], key: str, value: Any, where: str) -> None:
-    """Sets `key` in `raw`, whose `policies` are texts; raises ScenarioError that begins with `where`."""
+    """Set `key` in `raw`, whose `policies` are texts. Raises ScenarioError that begins with `where`."""
     if names_policy(key):
         name, _, parameter = key.partition(".")
         raw["policies"] = _set_policy(raw["policies"], name, parameter, value, where)

@@ -1,8 +1,8 @@
-"""A policy as text: `NAME[:KEY=VALUE]…`, e.g. `static:factor=1.5` or `autopilot:update_interval_s=1`.
+"""A policy as text: `NAME[:KEY=VALUE]…`, for example `static:factor=1.5` or `autopilot:update_interval_s=1`.
 
-For: scenario files, the command line and the explorer, which all name policies this way; a fabric's schemes
-are named so too. Not for: the policies themselves (control.allocator), whose settings say which parameters
-exist and why.
+For: scenario files, the command line and the explorer, which all name policies in this way. Not for: the
+policies themselves (control.allocator), whose settings say which parameters exist and why. A kind of
+scenario may have policies of its own (lab.kinds); those have no parameters.
 """
 
 from __future__ import annotations
@@ -12,23 +12,20 @@ from dataclasses import asdict, dataclass
 
 from control.allocator import POLICIES, make, settings
 from control.allocator.ports import Allocator
-from twin.fabric.model import Scheme
+from lab import kinds
 from twinbed import ScenarioError
 
-SCHEMES = tuple(str(scheme) for scheme in Scheme)
-"""How an edge fault is met; what a scenario with a fabric names as its policies."""
-
 Value = bool | int | float | str
-"""A parameter's value, or one of several."""
+"""A parameter's value, or one element of a parameter with several values."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySpec:
-    """A policy and the parameters given for it; what is not given keeps the policy's default.
+    """A policy and the parameters that were given; the others keep the policy's defaults.
 
-    name: key of control.allocator.POLICIES, or one of SCHEMES, which have no parameters; parameters: (key,
-    value) pairs sorted by key, each value of the settings' own type, so that equal policies are equal however
-    they were written.
+    name: key of control.allocator.POLICIES, or a policy of a kind's own
+    parameters: (key, value) pairs sorted by key, values in the settings' own types, so that equal policies
+    are equal however they were written
     """
 
     name: str
@@ -36,27 +33,27 @@ class PolicySpec:
 
     @property
     def text(self) -> str:
-        """The canonical text form; `parse` reads it back."""
+        """The canonical text form, which `parse` reads back."""
         return ":".join([self.name, *(f"{key}={_text(value)}" for key, value in self.parameters)])
 
     def with_parameter(self, key: str, value: Value) -> PolicySpec:
-        """The same policy with one parameter set; raises ScenarioError when the policy refuses it."""
+        """Return the policy with one parameter set. Raises ScenarioError if the policy refuses it."""
         return _spec(self.name, dict(self.parameters) | {key: value})
 
     def make(self) -> Allocator:
-        """A fresh allocator of this policy."""
+        """Return a fresh allocator of this policy."""
         return make(self.name, dict(self.parameters))
 
     def resolved(self) -> dict[str, object]:
-        """Every parameter with the value it will have, defaults written out; JSON types only."""
-        if self.name in SCHEMES:
+        """Return every parameter with its value, defaults included, in JSON types."""
+        if self.name not in POLICIES:
             return {}
         values = asdict(settings(self.name, dict(self.parameters)))
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 def parse(text: str) -> PolicySpec:
-    """The policy that `text` names; raises ScenarioError for an unknown policy, parameter or value."""
+    """Return the policy that `text` names. Raises ScenarioError for an unknown policy, parameter or value."""
     name, *pairs = text.split(":")
     parameters: dict[str, str] = {}
     for pair in pairs:
@@ -70,23 +67,23 @@ def parse(text: str) -> PolicySpec:
 
 
 def names() -> list[str]:
-    """All policies there are, sorted."""
+    """Return the sorted names of the allocators, which are the policies for containers."""
     return sorted(POLICIES)
 
 
 def _spec(name: str, parameters: Mapping[str, object]) -> PolicySpec:
-    if name in SCHEMES:
+    if name in kinds.policies_without_parameters():
         if parameters:
-            raise ScenarioError(f"policy {name}: a scheme has no parameters; its delays are in fabric.values")
+            raise ScenarioError(f"policy {name}: it has no parameters")
         return PolicySpec(name)
     checked = settings(name, parameters)
     return PolicySpec(name, tuple((key, getattr(checked, key)) for key in sorted(parameters)))
 
 
 def _text(value: object) -> str:
-    """A setting's value as `settings` reads it back: `true`, `2` for 2.0, `0.1/0.2` for several."""
+    """Return a setting's value as `settings` reads it back: `true`, `2` for 2.0, `0.1/0.2` for several."""
     if isinstance(value, tuple):
-        return "/".join(_text(each) for each in value)
+        return "/".join(_text(element) for element in value)
     if isinstance(value, bool):
         return str(value).lower()
     return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)

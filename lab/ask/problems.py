@@ -1,31 +1,44 @@
-"""One line for what pydantic found wrong: file, dotted key, problem and the nearest valid key.
+"""Checks plain data against a pydantic model, with an error of one line.
 
-For: turning a ValidationError into the text of a ScenarioError. Not for: validating.
+For: every file that a user writes. An error names the file, the dotted key, the problem and the nearest
+valid key. Not for: what the models require (lab.ask.scenario and the pillars).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import types
 import typing
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
+from twinbed import ScenarioError
+
+Model = TypeVar("Model", bound=BaseModel)
+
+
+def validated(model: type[Model], data: Any, where: str) -> Model:
+    """Return `data` as a `model`. Raises ScenarioError that begins with `where`, usually the file's path."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ScenarioError(describe(error, model, where)) from None
+
 
 def describe(error: ValidationError, model: type[BaseModel], where: str) -> str:
-    """The first problem of `error` against `model`, as `where: key.path: problem`, and how many more."""
+    """Return the first problem as `where: key.path: problem`, followed by the number of further problems."""
     problems = error.errors(include_url=False, include_context=False)
-    # A union reports one problem per branch; the one deepest inside is about the branch that was meant.
-    first = max((each for each in problems if each["loc"][:1] == problems[0]["loc"][:1]), key=_depth)
+    # A union reports one problem per branch. The deepest one is about the branch that the user meant.
+    first = max((problem for problem in problems if problem["loc"][:1] == problems[0]["loc"][:1]), key=_depth)
     path, siblings = _locate(model, first["loc"])
     message = first["msg"].removeprefix("Value error, ").replace("\n", " ")
     if first["type"] == "extra_forbidden":
         close = difflib.get_close_matches(str(first["loc"][-1]), siblings, n=1, cutoff=0.5)
-        message = "unknown key; " + (
-            f"did you mean {close[0]!r}?" if close else f"known are {', '.join(siblings)}"
-        )
+        hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(siblings)}"
+        message = f"unknown key; {hint}"
     elif first["type"] == "missing":
         message = "missing"
     elif isinstance(first["input"], str | int | float):
@@ -40,33 +53,36 @@ def _depth(problem: ErrorDetails) -> int:
 
 
 def _locate(model: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[str, list[str]]:
-    """The dotted path of `loc` without pydantic's own marks, and the valid keys at its last step."""
-    here: Any = model
+    """Return the dotted path of `loc` without pydantic's own marks, and the valid keys at its last step."""
+    place: Any = model
     parts: list[str] = []
     siblings: list[str] = []
     for step in loc:
         if isinstance(step, int):
             parts.append(str(step))
-            here = _inner(here, 0)
-        elif isinstance(here, type) and issubclass(here, BaseModel):
-            siblings = list(here.model_fields)
+            place = _inner(place, 0)
+        elif isinstance(place, type) and issubclass(place, BaseModel):
+            siblings = list(place.model_fields)
             parts.append(step)
-            here = _model_of(here.model_fields[step].annotation) if step in here.model_fields else None
-        elif typing.get_origin(here) is dict:
+            place = _plain(place.model_fields[step].annotation) if step in place.model_fields else None
+        elif dataclasses.is_dataclass(place):
+            siblings = [field.name for field in dataclasses.fields(place)]
             parts.append(step)
-            here = _inner(here, 1)
-        elif _is_union(here):
-            here = _branch(here, step)
+        elif typing.get_origin(place) is dict:
+            parts.append(step)
+            place = _inner(place, 1)
+        elif _is_union(place):
+            place = _branch(place, step)
     return ".".join(parts), siblings
 
 
-def _model_of(annotation: Any) -> Any:
-    """The annotation without Annotated and Optional around it."""
+def _plain(annotation: Any) -> Any:
+    """Return the annotation without Annotated and Optional around it."""
     if typing.get_origin(annotation) is typing.Annotated:
-        return _model_of(typing.get_args(annotation)[0])
+        return _plain(typing.get_args(annotation)[0])
     if _is_union(annotation):
-        kept = [each for each in typing.get_args(annotation) if each is not type(None)]
-        return _model_of(kept[0]) if len(kept) == 1 else annotation
+        members = [member for member in typing.get_args(annotation) if member is not type(None)]
+        return _plain(members[0]) if len(members) == 1 else annotation
     return annotation
 
 
@@ -75,20 +91,21 @@ def _is_union(annotation: Any) -> bool:
 
 
 def _branch(union: Any, tag: str) -> Any:
-    """The member of a union that pydantic calls `tag`: by a Tag, or by the value of the telling key."""
+    """Return the union's member that pydantic calls `tag`: by its Tag, or by a field that allows that
+    value."""
     for member in typing.get_args(union):
         marks = typing.get_args(member)[1:] if typing.get_origin(member) is typing.Annotated else ()
-        plain = _model_of(member)
+        plain = _plain(member)
         if any(isinstance(mark, Tag) and mark.tag == tag for mark in marks):
             return plain
         if isinstance(plain, type) and issubclass(plain, BaseModel):
-            values = [typing.get_args(each.annotation) for each in plain.model_fields.values()]
-            if any(tag in options for options in values):
+            allowed = [typing.get_args(entry.annotation) for entry in plain.model_fields.values()]
+            if any(tag in values for values in allowed):
                 return plain
     return None
 
 
 def _inner(annotation: Any, position: int) -> Any:
-    """The element type of list[…] (position 0) or the value type of dict[…] (position 1)."""
+    """Return the element type of list[…] (position 0) or the value type of dict[…] (position 1)."""
     arguments = typing.get_args(annotation)
-    return _model_of(arguments[position]) if len(arguments) > position else None
+    return _plain(arguments[position]) if len(arguments) > position else None

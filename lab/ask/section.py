@@ -1,14 +1,39 @@
-"""What every section of an application's or an arrival's text has in common.
+"""Base class and field types shared by the files that users write.
 
-For: the pydantic models of lab.containers.input.services. Not for: what they hold.
+For: the pydantic models of scenarios, applications, jobs, recordings and deployments. Not for: what each
+of them holds, nor for the text of an error (lab.ask.problems).
 """
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+import shlex
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 class Section(BaseModel):
-    """A section of a file: no unknown keys, no conversions, no NaN, frozen."""
+    """A section of a file. Refuses unknown keys, type conversions and NaN, and cannot be changed."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+def _split(value: Any) -> Any:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+def _numbers_as_text(value: Any) -> Any:
+    """Turn numbers into text, so that `OMP_NUM_THREADS: 1` needs no quotes in YAML."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        key: str(entry) if isinstance(entry, int | float) and not isinstance(entry, bool) else entry
+        for key, entry in value.items()
+    }
+
+
+Command = Annotated[list[str], Field(min_length=1), BeforeValidator(_split)]
+"""Program and arguments. Text is split by the rules of a shell, but no shell runs it."""
+
+Environment = Annotated[dict[str, str], BeforeValidator(_numbers_as_text)]
+"""Environment variables by name."""

@@ -1,7 +1,7 @@
-"""YAML that a user wrote, read strictly: no key twice, `1e-3` is a number, errors in one line.
+"""Reads YAML that a user wrote, strictly: no key twice, `1e-3` is a number, errors in one line.
 
 For: files of keys (scenarios, jobs, recordings) and the values of `--set`. Not for: what the keys mean
-(lab.ask.scenario).
+(lab.ask.scenario and others).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from twinbed import ScenarioError
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML (no tags that build objects) that refuses a key given twice."""
+    """Loads safe YAML, without tags that build objects, and refuses a key that is given twice."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
@@ -29,7 +29,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-# YAML 1.1 wants a dot in a float, so PyYAML reads 1e-3 as text; nobody who writes it means text.
+# YAML 1.1 wants a dot in a float, so PyYAML would read 1e-3 as text. Nobody who writes it means text.
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float",
     re.compile(r"^[-+]?[0-9][0-9_]*(\.[0-9_]*)?[eE][-+]?[0-9]+$"),
@@ -38,7 +38,7 @@ _Loader.add_implicit_resolver(
 
 
 def parse(text: str, where: str) -> Any:
-    """The plain data in `text`; raises ScenarioError that begins with `where` and names the line."""
+    """Return the plain data in `text`. Raises ScenarioError that begins with `where` and names the line."""
     try:
         return yaml.load(text, _Loader)
     except ScenarioError as error:
@@ -51,7 +51,8 @@ def parse(text: str, where: str) -> Any:
 
 
 def read_keys(path: Path, needed: str) -> dict[str, Any]:
-    """The mapping in a file; needed: a key that it must have. Raises ScenarioError naming the file."""
+    """Return the mapping in a file. Raises ScenarioError that names the file; `needed` is a key to mention
+    in it."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -9,12 +9,12 @@ stretch.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import altair as alt
 import duckdb
 import pandas as pd
 
+from lab.ask.kind import Figure
 from lab.charts import drawing, series, services, services_drawing
 from lab.charts.palette import USAGE, Shown, shown
 from lab.containers.metrics import GIB, UNLIMITED_BYTES
@@ -24,15 +24,6 @@ from twinbed import StoreError
 _STRETCHES = 400
 _WIDTH = 400
 _FONT = "system-ui, sans-serif"
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A chart with its title and a caption that says how to read it."""
-
-    title: str
-    caption: str
-    chart: alt.TopLevelMixin
 
 
 def all_charts(runs: Sequence[Run]) -> Iterator[Figure]:

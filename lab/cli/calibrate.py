@@ -1,70 +1,92 @@
 """`twinbed calibrate`: measures this machine and writes a calibration file.
 
-For: the verb's options; lab.containers.calibrate does the work.
+For: the verb's options and the table of what was measured. Not for: measuring, which is the work of a kind
+(lab.kinds).
 """
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.runs.formats import Column, Result
+from twinbed import ScenarioError
 
+if TYPE_CHECKING:
+    from lab.ask.kind import Calibrated
 
-class Pillar(StrEnum):
-    """What is measured."""
-
-    CONTAINERS = "containers"
-    FABRIC = "fabric"
+_COLUMNS = (
+    Column("section", "Section"),
+    Column("key", "Key"),
+    Column("value", "Value"),
+    Column("unit", "Unit"),
+    Column("n", "n", decimals=0),
+    Column("p99", "p99"),
+    Column("source", "Source"),
+)
 
 
 def calibrate(
     out: Annotated[
         Path,
-        typer.Option("--out", metavar="FILE.toml", help="Where the calibration is written."),
+        typer.Option("--out", metavar="FILE.toml", help="File to write the calibration to."),
     ] = Path("calibration.toml"),
-    name: Annotated[str, typer.Option("--name", metavar="NAME", help="What the calibration is called.")] = "",
+    name: Annotated[
+        str, typer.Option("--name", metavar="NAME", help="Name of the calibration. Default: the file's.")
+    ] = "",
     quick: Annotated[
-        bool, typer.Option("--quick", help="Under a minute instead of about four; fewer measurements.")
+        bool, typer.Option("--quick", help="Measure for less than a minute instead of about four.")
     ] = False,
     pillar: Annotated[
-        Pillar, typer.Option("--pillar", help="fabric: failover, in namespaces with FRR.")
-    ] = Pillar.CONTAINERS,
+        str,
+        typer.Option(
+            "--pillar",
+            metavar="containers|fabric",
+            help="What to measure: containers, or a fabric's failover in namespaces with FRR.",
+        ),
+    ] = "containers",
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Measure this machine for the twin: limits, control loop, throttling, service program; or failover.
+    """Measure this machine for the twin: limits, control loop, throttling and service program, or failover.
 
     Needs root and cgroups, and a machine with nothing else to do. A scenario uses the file by `calibration:`.
     """
-    if pillar is Pillar.FABRIC:
-        _of_fabric(out, name, form, quick=quick, wanted=not no_progress)
-        return
     from lab.cli.progress import Bar
-    from lab.containers.calibrate.measure import HEAD, QUICK, STEPS, THOROUGH
-    from lab.containers.calibrate.measure import calibrate as measure
-    from lab.containers.calibrate.present import result
-    from lab.containers.calibrate.values import write
+    from lab.kinds import KINDS
     from lab.runs.files import write_whole
 
-    with Bar(len(STEPS), wanted=not no_progress) as bar:
-        found = measure(name or out.stem, QUICK if quick else THOROUGH, bar)
-    write_whole(out, lambda file: file.write(write(found, HEAD).encode()))
-    emit(result(found, out), form)
+    by_name = {kind.name: kind for kind in KINDS}
+    if pillar not in by_name:
+        raise ScenarioError(f"--pillar {pillar}: known are {', '.join(by_name)}")
+    kind = by_name[pillar]
+    with Bar(len(kind.calibration_steps()), wanted=not no_progress) as bar:
+        made = kind.calibrate(name or out.stem, quick=quick, progress=bar)
+    write_whole(out, lambda file: file.write(made.text.encode()))
+    emit(_table(made, out), form)
 
 
-def _of_fabric(out: Path, name: str, form: Format, *, quick: bool, wanted: bool) -> None:
-    """Faults on real fabrics, one setting after another."""
-    from lab.cli.progress import Bar
-    from lab.containers.calibrate.present import of_fabric
-    from lab.fabric.calibrate.measure import HEAD, QUICK, STEPS, THOROUGH, measure
-    from lab.fabric.calibrate.values import write
-    from lab.runs.files import write_whole
-
-    with Bar(len(STEPS), wanted=wanted) as bar:
-        found = measure(name or out.stem, QUICK if quick else THOROUGH, bar)
-    write_whole(out, lambda file: file.write(write(found, HEAD).encode()))
-    emit(of_fabric(found, out), form)
+def _table(made: Calibrated, path: Path) -> Result:
+    """Return one line per value, and where the values are kept."""
+    rows = tuple(
+        {
+            "section": section,
+            "key": key,
+            "value": float(f"{value.value:.4g}"),
+            "unit": value.unit,
+            "n": value.n,
+            "p99": None if value.p99 is None else float(f"{value.p99:.4g}"),
+            "source": value.source,
+        }
+        for section, values in made.sections.items()
+        for key, value in values.items()
+    )
+    facts = {
+        "calibration": f"{made.calibration.name} of {made.calibration.date}",
+        "machine": f"{made.calibration.cpu}, {made.calibration.kernel}",
+        "file": str(path),
+    }
+    return Result(_COLUMNS, rows, facts)

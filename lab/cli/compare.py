@@ -1,6 +1,6 @@
 """`twinbed compare`: stored runs beside each other.
 
-For: the verb's options; lab.runs.compare makes the table.
+For: the verb's options. Not for: the table, which lab.runs.compare makes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ def compare(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Compare stored runs; runs that differ in the seed alone become a mean with its 95 % interval."""
+    """Compare stored runs. Runs that differ in the seed alone become a mean with its 95 % interval."""
     del no_progress
     from lab.runs.compare import as_result
 
-    kept = open_store(store)
-    emit(as_result([kept.open(each) for each in runs]), form)
+    opened = open_store(store)
+    emit(as_result([opened.open(run) for run in runs]), form)

@@ -1,8 +1,8 @@
 """The command `twinbed`: its verbs, and how a failure ends it.
 
-For: registering the verbs and turning every expected failure into one line and an exit code (0 done, 1
-done and a problem was found, 2 could not be done, 130 interrupted). Not for: any verb's work. Verbs
-import what is heavy inside their functions.
+For: registering the verbs, and turning every expected failure into one line and an exit code: 0 done, 1
+done and a problem was found, 2 could not be done, 130 interrupted. Not for: the work of any verb. Verbs
+import heavy packages inside their functions.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _common(
 
 
 def call(arguments: Sequence[str]) -> int:
-    """Runs the command line and returns its exit code; standard error gets at most one line of ours."""
+    """Run the command line and return its exit code. Standard error gets at most one line from us."""
     try:
         code = app(args=list(arguments), prog_name="twinbed", standalone_mode=False)
     except InvariantError as error:
@@ -96,7 +96,7 @@ def call(arguments: Sequence[str]) -> int:
     except TwinbedError as error:
         return _fail(str(error))
     except _UsageError as error:
-        # A verb group without a verb has shown its help and says nothing more.
+        # A group of verbs that was called without a verb has already shown its help.
         message = _usage(error)
         return _fail(message) if message else FAILED
     except ModuleNotFoundError as error:
@@ -114,14 +114,15 @@ def call(arguments: Sequence[str]) -> int:
 
 
 def main() -> NoReturn:
-    """Entry point of the console script."""
+    """Run the console script."""
     for line in packages.strangers():
         sys.stderr.write(f"twinbed: {line}; install twinbed into an environment of its own (pipx, uv tool)\n")
     sys.exit(call(sys.argv[1:]))
 
 
 def _usage(error: Exception) -> str:
-    """A wrong option or argument, with the command whose help says more; empty for no arguments at all."""
+    """Return what is wrong with an option or argument and which help to read; "" if no arguments were
+    given."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "twinbed"
     message: str = getattr(error, "format_message", error.__str__)()

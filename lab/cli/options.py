@@ -1,7 +1,7 @@
 """The options that verbs share, and what every verb does with its result.
 
-For: `--format`, `--store`, `--no-progress`, `--set` and writing to standard output. Not for: any verb's
-own work. Imports nothing heavy, so that `twinbed --help` answers at once.
+For: `--format`, `--store`, `--no-progress`, `--set` and writing to standard output. Not for: the work of
+any verb. The module imports nothing heavy, so that `twinbed --help` answers at once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from lab.runs.formats import DEFAULT_WIDTH, FORMATS, Result, table
 from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
+    from lab.ask.scenario import Scenario
     from lab.runs.store import RunStore
 
 CLOSED_PIPE_EXIT = 141
-"""What a shell reports of a program that ended because its reader left (128 + SIGPIPE)."""
+"""Exit code that a shell reports for a program whose reader left (128 + SIGPIPE)."""
 
 
 class Format(StrEnum):
-    """How a result is written; one formatter each in lab.runs.formats."""
+    """How a result is written. Each has a formatter in lab.runs.formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -43,19 +44,26 @@ StoreOption = Annotated[
     typer.Option(
         "--store",
         metavar="DIRECTORY",
-        help="Directory of the runs. Default: $TWINBED_STORE, else ~/.local/share/twinbed/runs.",
+        help="Directory in which runs are kept. Default: $TWINBED_STORE, else ~/.local/share/twinbed/runs.",
         show_default=False,
     ),
 ]
 NoProgressOption = Annotated[
-    bool, typer.Option("--no-progress", help="No progress bar on standard error, even on a terminal.")
+    bool, typer.Option("--no-progress", help="Show no progress bar on standard error.")
+]
+ScenarioArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="A scenario file (YAML), or the name of a shipped one; see docs/reference/scenario.md."
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Change a key of the scenario (machine.restart_s=5) or a policy's parameter (escra.kappa=0.5). "
+        help="Change a key of the scenario (machine.restart_s=5) or a parameter of a policy "
+        "(escra.kappa=0.5). "
         "Repeatable.",
         show_default=False,
     ),
@@ -68,7 +76,7 @@ TraceArgument = Annotated[
 ]
 TraceFormatOption = Annotated[
     str | None,
-    typer.Option("--trace-format", metavar="NAME", help="The trace's format; recognised when left out."),
+    typer.Option("--trace-format", metavar="NAME", help="Format of the trace; recognised when left out."),
 ]
 TraceOptionOption = Annotated[
     list[str] | None,
@@ -85,21 +93,28 @@ SeedOption = Annotated[
         "--seed",
         metavar="N",
         min=0,
-        help="Seed of the random numbers. Repeatable: the comparison then shows means and 95 % intervals.",
+        help="Seed of the random numbers. Repeatable; the comparison then shows means and 95 % intervals.",
         show_default=False,
     ),
 ]
 
 
 def open_store(root: Path | None) -> RunStore:
-    """The run store that `--store` names."""
+    """Return the run store that `--store` names."""
     from lab.runs.store import RunStore
 
     return RunStore(root)
 
 
+def asked(scenario: Path, seeds: list[int] | None, assignments: list[str] | None) -> Scenario:
+    """Return the scenario of a file with `--seed` and `--set` applied."""
+    from lab.ask.scenario import load, with_overrides
+
+    return with_overrides(load(scenario), [*([f"seeds={seeds}"] if seeds else []), *(assignments or [])])
+
+
 def emit(result: Result, form: Format) -> None:
-    """Writes a result to standard output: in full width and colour to a terminal, plain to anything else."""
+    """Write a result to standard output, in full width and colour if it is a terminal."""
     if form is Format.TABLE:
         width = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
         write(table(result, width, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
@@ -108,12 +123,12 @@ def emit(result: Result, form: Format) -> None:
 
 
 def write(text: str) -> None:
-    """Writes text to standard output; a reader that left (`| head`) ends the program without a word."""
+    """Write text to standard output. A reader that left (`| head`) ends the program without a message."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        # What is still buffered must not fail once more when Python shuts down.
+        # The text that is still buffered must not fail once more when Python shuts down.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
             raise typer.Exit(CLOSED_PIPE_EXIT) from None
@@ -121,13 +136,13 @@ def write(text: str) -> None:
 
 
 def assignments(texts: list[str] | None, option: str) -> dict[str, str]:
-    """`KEY=VALUE` texts as a mapping; ScenarioError for one that is not, and for a key given twice."""
-    found: dict[str, str] = {}
+    """Return `KEY=VALUE` texts as a mapping. Raises ScenarioError for another text or a key given twice."""
+    table: dict[str, str] = {}
     for text in texts or []:
         key, equals, value = text.partition("=")
         if not (key and equals):
             raise ScenarioError(f"{option} {text}: expected KEY=VALUE")
-        if key in found:
+        if key in table:
             raise ScenarioError(f"{option} {text}: {key} is given twice")
-        found[key] = value
-    return found
+        table[key] = value
+    return table

@@ -18,12 +18,12 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from control.allocator import POLICIES
+from lab import kinds
 from lab.ask.scenario import Scenario, schema_json
 from lab.cli import reference as cli
 from lab.containers.input.deployment import schema_json as deployment_schema_json
 from lab.containers.input.services.application import AppSpec, app_schema_json
-from lab.containers.metrics import METRICS, Metric
-from lab.fabric.metrics import METRICS as FABRIC_METRICS
+from lab.runs.metric import Metric
 
 ROOT = Path(__file__).resolve().parents[2]
 _MADE = "<!-- Made by `python -m lab.cli.reference_pages`; edit the code, not this file. -->\n"
@@ -54,7 +54,9 @@ def _scenario() -> str:
         "question, the policy, the seed, the contents of the trace and of the calibration, and twinbed's "
         "version. The location of the files does not matter.\n"
     )
-    return head + "".join(_section(model) for model in _models(Scenario))
+    roots: tuple[type[BaseModel], ...] = (Scenario, *(kind.scenario_model() for kind in kinds.KINDS))
+    models = [model for root in roots for model in _models(root)]
+    return head + "".join(_section(model) for model in dict.fromkeys(models))
 
 
 def _apps() -> str:
@@ -75,7 +77,7 @@ def _section(model: type[BaseModel]) -> str:
     rows = "".join(
         f"| `{name}` | {_type(field.annotation)} | {_default(field)} | {field.description or ''} |\n"
         for name, field in model.model_fields.items()
-        if name not in inherited
+        if name not in inherited or name in model.__annotations__
     )
     return f"\n## {model.__name__}\n\n{text}\n\n| key | type | default | meaning |\n|---|---|---|---|\n{rows}"
 
@@ -121,17 +123,19 @@ def _default(field: FieldInfo) -> str:
 
 
 def _metrics() -> str:
-    return (
+    head = (
         f"{_MADE}\n# Metrics\n\n"
-        "Figures of one run, in its `summary` table and, per container, in `containers`. Quantiles of limits "
-        "are over container-periods: one value per container and period in which it is up at the period's "
-        "end. A figure without a meaning for the run (latency without requests, memory of a trace "
-        "without memory) is NaN. Tables for people leave out figures that have no meaning for any of the "
-        "compared runs. JSON and CSV always have every key, as null or empty.\n\n"
-        f"{_listed(METRICS)}\n## Metrics of fabrics\n\n"
-        "Figures of a fabric's run. Figures of another measure than the run's are NaN.\n\n"
-        f"{_listed(FABRIC_METRICS)}"
+        "Figures of one run, in its table `summary` and, for containers, also in the table `containers`. "
+        "Quantiles of limits are over container-periods: one value per container and period in which the "
+        "container is up at the period's end. A figure without a meaning for the run (latency without "
+        "requests, "
+        "memory of a trace without memory, a measure that the run does not have) is NaN. Tables for people "
+        "leave "
+        "out figures that have no meaning for any of the compared runs. JSON and CSV always have every key, "
+        "as "
+        "null or empty.\n"
     )
+    return head + "".join(f"\n## Runs with {kind.title}\n\n{_listed(kind.metrics())}" for kind in kinds.KINDS)
 
 
 def _listed(metrics: Sequence[Metric]) -> str:

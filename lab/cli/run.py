@@ -1,13 +1,11 @@
 """`twinbed run`: a scenario file, its policies and seeds, on the twin or for real.
 
-For: the verb's options; lab.runs.runner and lab.containers.real.backend do the work, lab.runs.compare the
-table.
+For: the verb's options. Not for: the work, which lab.runs.runner and the scenario's kind (lab.kinds) do.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,9 +14,11 @@ from lab.cli.options import (
     Format,
     FormatOption,
     NoProgressOption,
+    ScenarioArgument,
     SeedOption,
     SetOption,
     StoreOption,
+    asked,
     emit,
     open_store,
 )
@@ -26,18 +26,20 @@ from twinbed import ScenarioError
 
 
 class Backend(StrEnum):
-    """What carries a scenario out."""
+    """Where a scenario is run."""
 
     TWIN = "twin"
     TESTBED = "testbed"
 
 
 def run(
-    scenario: Annotated[Path, typer.Argument(help="A scenario file (YAML); see docs/reference/scenario.md.")],
+    scenario: ScenarioArgument,
     backend: Annotated[
         Backend,
         typer.Option(
-            "--backend", metavar="|".join(Backend), help="Virtual time (twin) or this machine (testbed)."
+            "--backend",
+            metavar="|".join(Backend),
+            help="In virtual time (twin), or on this machine (testbed).",
         ),
     ] = Backend.TWIN,
     seed: SeedOption = None,
@@ -48,8 +50,8 @@ def run(
             "--jobs",
             metavar="N",
             min=1,
-            help="Processes at work at once, where there are several seeds or values that vary. Default: as "
-            "many as there are CPUs.",
+            help="Number of processes that run side by side if there are several seeds or values that vary. "
+            "Default: the number of CPUs.",
             show_default=False,
         ),
     ] = None,
@@ -59,29 +61,27 @@ def run(
             "--repeat",
             metavar="N",
             min=0,
-            help="On the testbed, where equal runs differ: which of them this is. Part of the run's id.",
+            help="On the testbed, equal runs differ: the number of this one, which is part of the run's id.",
         ),
     ] = 0,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Run a scenario: every policy with every seed and every value that varies, then the comparison.
+    """Run a scenario with every policy, seed and value that varies, and compare the runs.
 
-    On the testbed real containers run it on this machine, one run after another; that needs root and cgroups.
+    On the testbed, real containers run it on this machine, one run after another. That needs root and
+    cgroups.
     """
-    from lab.ask.scenario import expand, load, with_overrides
+    from lab import kinds
+    from lab.ask.scenario import expand
     from lab.cli.progress import Bar
     from lab.runs.compare import as_result
 
-    overrides = [f"seeds={seed}"] if seed else []
-    question = with_overrides(load(scenario), [*overrides, *(set_ or [])])
-    target = open_store(store)
+    question, target = asked(scenario, seed, set_), open_store(store)
     with Bar(len(expand(question)), wanted=not no_progress) as bar:
         if backend is Backend.TESTBED:
-            from lab.containers.real.backend import run_scenario as carry_out
-
-            finished = carry_out(question, target, repeats=(repeat,), progress=bar)
+            finished = kinds.of(question).run_for_real(question, target, repeat, bar)
         elif repeat:
             raise ScenarioError(
                 "--repeat: equal runs of the twin are equal; give --backend testbed or --seed"

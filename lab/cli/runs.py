@@ -1,6 +1,6 @@
-"""`twinbed runs`: the run store from the command line.
+"""`twinbed runs`: lists, shows, removes, exports and queries stored runs.
 
-For: listing, showing, removing, exporting and querying runs; lab.runs.store does the work.
+For: the verbs' options and tables. Not for: the store itself (lab.runs.store).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from lab.runs.formats import Column, Result
 app = typer.Typer(help="List, show, remove, export and query stored runs.", no_args_is_help=True)
 
 RunArgument = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run id, or a beginning of it that fits one run only.")
+    str, typer.Argument(metavar="RUN", help="A run id, or the beginning of one if no other run begins so.")
 ]
 _LISTED = ("id", "policy", "seed", "created_at", "problem")
 
 
 class TableName(StrEnum):
-    """The tables of a run that are short enough to be read."""
+    """The tables of a run that are short enough to read."""
 
     SUMMARY = "summary"
     CONTAINERS = "containers"
@@ -34,45 +34,48 @@ class TableName(StrEnum):
 def list_(
     store: StoreOption = None, form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False
 ) -> None:
-    """List all runs, newest first; JSON and CSV have their metrics too."""
+    """List all runs, newest first. JSON and CSV include their metrics."""
     del no_progress
-    kept = open_store(store)
-    frame = kept.list()
+    opened = open_store(store)
+    frame = opened.list()
     if form in (Format.TABLE, Format.MARKDOWN):
-        columns = [each for each in _LISTED if each != "problem" or frame[each].any()]
-        frame = frame[columns]
-    emit(from_frame(frame, {"store": str(kept.root), "runs": len(frame)}), form)
+        frame = frame[[column for column in _LISTED if column != "problem" or frame[column].any()]]
+    emit(from_frame(frame, {"store": str(opened.root), "runs": len(frame)}), form)
 
 
 @app.command()
 def show(
     run: RunArgument,
     table: Annotated[
-        TableName, typer.Option("--table", metavar="|".join(TableName), help="Which of its tables.")
+        TableName, typer.Option("--table", metavar="|".join(TableName), help="The table to show.")
     ] = TableName.SUMMARY,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Show what determined a run and what came of it; exit code 1 if its files differ from its manifest."""
+    """Show the conditions and the results of a run. The exit code is 1 if its files differ from its
+    manifest."""
     del no_progress
     from dataclasses import replace
 
-    from lab.runs.compare import facts, notes_of, remarks
+    from lab.runs.compare import summary
 
     opened = open_store(store).open(run)
-    manifest = opened.manifest
+    manifest, kind = opened.manifest, opened.kind
     problems = opened.verify()
     about = {
         "run": opened.id,
         "policy": ", ".join(f"{key}={value}" for key, value in _parameters(manifest).items()),
-        **facts([opened]),
-        **{each["role"]: f"{each['source']} (SHA-256 {each['sha256'][:16]}…)" for each in manifest["inputs"]},
+        **kind.facts([opened]),
+        **{
+            source["role"]: f"{source['source']} (SHA-256 {source['sha256'][:16]}…)"
+            for source in manifest["inputs"]
+        },
         "made": f"{manifest['created_at']} by twinbed {manifest['versions']['twinbed']}",
         "directory": str(opened.path),
     }
-    notes = (*(f"PROBLEM: {each}" for each in problems), *remarks([opened]), *notes_of([opened]))
-    shown = _summary(opened) if table is TableName.SUMMARY else from_frame(opened.frame(table.value), {})
+    notes = (*(f"PROBLEM: {problem}" for problem in problems), *kind.remarks([opened]), *kind.notes([opened]))
+    shown = summary(opened) if table is TableName.SUMMARY else from_frame(opened.frame(table.value), {})
     emit(replace(shown, facts=about, notes=notes), form)
     if problems:
         raise typer.Exit(1)
@@ -85,21 +88,19 @@ def rm(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Remove runs; none is removed unless all of them are there."""
+    """Remove runs. If one of them does not exist, none is removed."""
     del no_progress
-    kept = open_store(store)
-    ids = list(dict.fromkeys(kept.open(each).id for each in runs))
-    for each in ids:
-        kept.remove(each)
-    emit(Result((Column("removed", "Removed"),), tuple({"removed": each} for each in ids)), form)
+    opened = open_store(store)
+    ids = list(dict.fromkeys(opened.open(run).id for run in runs))
+    for run_id in ids:
+        opened.remove(run_id)
+    emit(Result((Column("removed", "Removed"),), tuple({"removed": run_id} for run_id in ids)), form)
 
 
 @app.command()
 def export(
     run: RunArgument,
-    path: Annotated[
-        Path, typer.Argument(help="Where to: a new directory, or a zip file if it ends in .zip.")
-    ],
+    path: Annotated[Path, typer.Argument(help="A new directory, or a zip file if the name ends in .zip.")],
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
@@ -118,8 +119,9 @@ def query(
     sql: Annotated[
         str,
         typer.Argument(
-            help="SQL over the tables runs, summary, containers, events, periods, of runs with clients "
-            "requests, and of fabrics outages and series; all but the first have a column `run`."
+            help="SQL over the tables runs, summary, containers, events, periods, requests (runs with "
+            "clients), "
+            "outages and series (fabrics). All but the first have a column `run`."
         ),
     ],
     store: StoreOption = None,
@@ -132,48 +134,24 @@ def query(
 
 
 def from_frame(frame: Any, facts: dict[str, str | int]) -> Result:
-    """A pandas DataFrame as a result: its column names are keys and headings."""
+    """Return a pandas DataFrame as a result, with its column names as keys and headings."""
     columns = tuple(Column(str(name), str(name)) for name in frame.columns)
     return Result(columns, tuple(_record(row) for row in frame.to_dict("records")), facts)
 
 
 def _record(row: dict[Any, Any]) -> dict[str, str | int | float | bool | None]:
-    """Python's own types: NumPy scalars unpacked, missing values None, times and the like as text."""
+    """Return a row in Python's own types: NumPy scalars unpacked, missing values None, times as text."""
     import pandas as pd
 
-    found: dict[str, str | int | float | bool | None] = {}
+    record: dict[str, str | int | float | bool | None] = {}
     for key, value in row.items():
         plain = value.item() if hasattr(value, "item") else value
         if not isinstance(plain, list | dict) and pd.isna(plain):
             plain = None
-        found[str(key)] = (
+        record[str(key)] = (
             plain if plain is None or isinstance(plain, str | int | float | bool) else str(plain)
         )
-    return found
-
-
-def _summary(run: Any) -> Result:
-    """The run's metrics with title, figure and unit, one per line."""
-    from lab.containers.metrics import METRICS
-    from lab.fabric.metrics import METRICS as FABRIC_METRICS
-
-    currency = "" if run.of_fabric else run.manifest["spec"]["price"]["currency"]
-    columns = (
-        Column("metric", "Metric"),
-        Column("title", "Title"),
-        Column("value", "Value"),
-        Column("unit", "Unit"),
-    )
-    rows = tuple(
-        {
-            "metric": metric.key,
-            "title": metric.title,
-            "value": run.metrics.get(metric.key),
-            "unit": currency if metric.unit == "currency" else metric.unit,
-        }
-        for metric in (FABRIC_METRICS if run.of_fabric else METRICS)
-    )
-    return Result(columns, rows)
+    return record
 
 
 def _parameters(manifest: Any) -> dict[str, object]:

@@ -94,9 +94,9 @@ def doctor(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = Fa
     """
     del no_progress
     from testbed.containers import doctor as of_containers
-    from testbed.fabric import doctor as of_fabrics
+    from testbed.fabric import doctor as fabric_doctor
 
-    found = {_CONTAINERS: of_containers.examine(), _FABRIC: of_fabrics.examine()}
+    found = {_CONTAINERS: of_containers.examine(), _FABRIC: fabric_doctor.examine()}
     rows = tuple(
         {
             "pillar": pillar,
@@ -280,16 +280,16 @@ def down(
     del no_progress
     from testbed.containers import leftovers as of_containers
     from testbed.containers.cgroup.drivers import detect
-    from testbed.fabric import leftovers as of_fabrics
+    from testbed.fabric import leftovers as fabric_leftovers
 
     if name is not None and everything:
         raise typer.BadParameter("give a fabric's name or --all, not both")
     removed = () if name is not None else of_containers.down(detect(), live=everything)
-    fabrics = of_fabrics.down(name, everything=everything)
+    fabrics = fabric_leftovers.down(name, everything=everything)
     count = len(removed) + len(fabrics)
     notes = [f"{count} removed." if count else "Nothing was left over."]
     if name is None and not everything:
-        up_still = [each.name for each in of_fabrics.standing() if each.alive]
+        up_still = [each.name for each in fabric_leftovers.standing() if each.alive]
         notes += [f"Still up: twinbed testbed down {each} removes it." for each in up_still]
     rows = _rows(removed, fabrics, look=False)
     emit(Result(_columns(form), rows, notes=tuple(notes)), form)

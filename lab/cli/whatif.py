@@ -1,6 +1,6 @@
-"""`twinbed whatif`: the short road from a trace to the comparison of policies.
+"""`twinbed whatif`: replays a trace under several policies and compares them.
 
-For: the verb's options and nothing else; lab.runs.runner does the work, lab.runs.compare the table.
+For: the verb's options. Not for: the work, which lab.runs.runner and lab.runs.compare do.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ def whatif(
     ] = None,
     start: Annotated[
         float | None,
-        typer.Option("--start", metavar="SECONDS", min=0, help="Begin so far into the trace."),
+        typer.Option("--start", metavar="SECONDS", min=0, help="Skip this much at the start of the trace."),
     ] = None,
     end: Annotated[
-        float | None, typer.Option("--end", metavar="SECONDS", help="End so far into the trace.")
+        float | None,
+        typer.Option("--end", metavar="SECONDS", help="Stop this long after the start of the trace."),
     ] = None,
     trace_format: TraceFormatOption = None,
     trace_option: TraceOptionOption = None,
@@ -59,7 +60,7 @@ def whatif(
         typer.Option(
             "--budget-factor",
             metavar="FACTOR",
-            help="Global limits as this × the sum of profiled peaks. Default: 1.5.",
+            help="Global limits as this factor times the sum of profiled peaks. Default: 1.5.",
             show_default=False,
         ),
     ] = None,
@@ -74,7 +75,7 @@ def whatif(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option("--name", metavar="NAME", help="Begins the run ids. Default: the trace's."),
+        typer.Option("--name", metavar="NAME", help="Beginning of the run ids. Default: the trace's name."),
     ] = None,
     seed: SeedOption = None,
     set_: SetOption = None,
@@ -84,13 +85,15 @@ def whatif(
 ) -> None:
     """Replay a trace under several policies and compare them.
 
-    Every policy meets the same demand, global limits and luck. The runs are kept: twinbed runs list.
+    Every policy meets the same demand, global limits and random numbers. The runs are kept: twinbed runs
+    list.
     """
     from lab.cli.progress import Bar
+    from lab.containers.input.whatif import whatif_scenario
     from lab.runs.compare import as_result
-    from lab.runs.runner import run_scenario, whatif_scenario
+    from lab.runs.runner import run_scenario
 
-    chosen = [text.strip() for given in policy or [_DEFAULT] for text in given.split(",")]
+    chosen = [text.strip() for option in policy or [_DEFAULT] for text in option.split(",")]
     overrides = [] if budget_factor is None else [f"budget_factor={budget_factor!r}"]
     overrides += _price(price) + ([f"seeds={seed}"] if seed else [])
     scenario = whatif_scenario(
@@ -110,12 +113,12 @@ def whatif(
 
 
 def _price(text: str | None) -> list[str]:
-    """`--price` as assignments to the scenario's price."""
+    """Return `--price` as assignments to the scenario's price."""
     if text is None:
         return []
     parts = [part.strip() for part in text.split(",")]
     if len(parts) not in (2, 3) or not all(parts):
         raise ScenarioError(f"--price {text}: expected CPU,MEMORY[,CURRENCY], e.g. 0.03,0.004,EUR")
     keys = ("cpu_core_hour", "memory_gib_hour", "currency")
-    given = [f"price.{key}={part}" for key, part in zip(keys, parts, strict=False)]
-    return [*given, "price.source=given on the command line", "price.as_of=null"]
+    values = [f"price.{key}={part}" for key, part in zip(keys, parts, strict=False)]
+    return [*values, "price.source=given on the command line", "price.as_of=null"]

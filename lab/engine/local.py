@@ -1,11 +1,11 @@
-"""Units of work over several processes, with progress, that leave nothing behind when they are stopped.
+"""Runs units of work in several processes, with progress, and leaves nothing behind when they are stopped.
 
-For: running what is independent side by side (lab.runs.runner). Not for: what the work is.
+For: running independent work side by side (lab.runs.runner). Not for: the work itself.
 
-A worker ends by itself, unwinding what it does, when the parent stops the work or dies: all workers read from
-a pipe that nothing is ever written to and whose other end the parent alone holds, so that either is its end.
-Ctrl-C in a terminal reaches the workers too, and is left to the parent. Processes are spawned, not forked:
-the libraries we import have threads.
+A worker ends by itself, and unwinds its work, when the parent stops the work or dies. All workers read
+from a pipe that nothing is written to and whose other end only the parent holds, so the end of the pipe
+means either. Ctrl-C in a terminal reaches the workers too, but they leave it to the parent. Processes are
+spawned and not forked, because the libraries that we import have threads.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Progress = Callable[[str, float], None]
 
 _POLL_S = 0.05
 _UNWIND_S = 10.0
-"""For a stopped worker to leave nothing half-written; what it leaves then, the store sweeps."""
+"""Time in which a stopped worker may clean up; the store sweeps what it leaves after that."""
 
 
 class _StoppedError(BaseException):
-    """The parent wants no more; no `except Exception` may eat it."""
+    """The parent wants no more work. It is no Exception, so `except Exception` cannot swallow it."""
 
 
-class _Here:
-    """What a worker process knows."""
+class _Worker:
+    """State of a worker process."""
 
     said: SimpleQueue[tuple[str, float]]
     working = False
@@ -50,11 +50,11 @@ class _Here:
 def run_units(
     work: Callable[[Unit, Progress], Done], units: Sequence[Unit], jobs: int, progress: Progress | None
 ) -> list[Done]:
-    """`work` on each unit in `jobs` processes; what came of them, in the units' order.
+    """Return the results of `work` on each unit, made in `jobs` processes, in the order of the units.
 
-    work: a module's function; it, the units and results are pickled, and it may report progress, which
-    `progress` is told of in this process. Whatever `work` or `progress` raises, and KeyboardInterrupt, stops
-    all work and passes through when no worker is left. BackendError when a worker was killed.
+    work: a function of a module; it, the units and the results are pickled. It may report progress, which
+    is passed to `progress` in this process. Whatever `work` or `progress` raises, and KeyboardInterrupt,
+    stops all work and passes through when no worker is left. Raises BackendError if a worker was killed.
     """
     context = multiprocessing.get_context("spawn")
     with _pool(context, jobs) as (executor, said):
@@ -66,13 +66,13 @@ def run_units(
                 label, fraction = said.get()
                 if progress is not None:
                     progress(label, fraction)
-            for each in ended:
-                _raise_of(each)
-    return [each.result() for each in futures]
+            for future in ended:
+                _raise_of(future)
+    return [future.result() for future in futures]
 
 
 def cores() -> int:
-    """CPUs that this process may use."""
+    """Return the number of CPUs that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -103,23 +103,23 @@ def _raise_of(future: Future[Any]) -> None:
 
 
 def _begin(said: SimpleQueue[tuple[str, float]], end: Connection) -> None:
-    """Makes this process a worker."""
-    _Here.said = said
+    """Make this process a worker."""
+    _Worker.said = said
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _stop)
     threading.Thread(target=_watch, args=(end,), daemon=True).start()
 
 
 def _watch(end: Connection) -> None:
-    """Waits until nobody holds the pipe's other end; then this process is to end.
+    """Wait until nobody holds the other end of the pipe, then end this process.
 
-    A signal reaches Python code only when the main thread runs some: one that has just gone to wait for a
-    lock that a sibling died with would never hear it. So whoever is idle is ended from here, and so is work
-    that does not unwind in time.
+    A signal reaches Python code only when the main thread runs some. A worker that waits for a lock which
+    a sibling died with would never see it. So this thread ends an idle worker, and work that does not
+    unwind in time.
     """
     end.poll(None)
     told, deadline = False, time.monotonic() + _UNWIND_S
-    while _Here.working and time.monotonic() < deadline:
+    while _Worker.working and time.monotonic() < deadline:
         if not told:
             os.kill(os.getpid(), signal.SIGTERM)
             told = True
@@ -128,21 +128,21 @@ def _watch(end: Connection) -> None:
 
 
 def _stop(_signal: int, _frame: FrameType | None) -> None:
-    if _Here.working:
+    if _Worker.working:
         raise _StoppedError
     os._exit(0)
 
 
 def _work(work: Callable[[Unit, Progress], Done], unit: Unit) -> Done:
     try:
-        _Here.working = True
+        _Worker.working = True
         return work(unit, _say)
     except _StoppedError:
-        # Nobody waits for what this was to return, and there is nothing to do after it.
+        # Nobody waits for the result, and there is nothing left to do.
         os._exit(0)
     finally:
-        _Here.working = False
+        _Worker.working = False
 
 
 def _say(label: str, fraction: float) -> None:
-    _Here.said.put((label, fraction))
+    _Worker.said.put((label, fraction))

@@ -165,7 +165,7 @@ def _fleets() -> None:
             "lost_cost": run.metrics["lost_cost"],
         }
         for run in opened
-        if run.of_fabric and run.manifest["spec"]["fabric"]["fleet"]
+        if run.manifest["spec"].get("fabric", {}).get("fleet")
     ]
     if not rows:
         st.markdown("No fleet is stored yet. This command takes a few minutes:")

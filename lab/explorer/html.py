@@ -15,9 +15,10 @@ import pandas as pd
 
 from lab.charts.palette import Shown
 from lab.charts.services_drawing import duration
-from lab.containers.metrics import BY_KEY, METRICS, Metric
+from lab.containers.metrics import BY_KEY, METRICS
 from lab.runs.compare import comparison
 from lab.runs.formats import shown as as_text
+from lab.runs.metric import Metric
 
 _RULE = "1px solid rgba(128, 128, 128, 0.28)"
 STYLE = f"""<style>

@@ -14,7 +14,6 @@ import streamlit as st
 from lab.charts import drawing, series, services
 from lab.charts.palette import EVENTS, Shown, shown
 from lab.explorer import cached, downloads, html
-from lab.runs import compare
 from lab.runs.store import Run
 
 _MOST_ROWS = 6000
@@ -41,14 +40,14 @@ def show(runs: Sequence[Run], container: str = "", on_container: Callable[[str],
 
 def about(runs: Sequence[Run]) -> None:
     """Shows in one line what the runs are about."""
-    facts = compare.facts(runs)
+    facts = runs[0].kind.facts(runs)
     asked = f" Requests: {facts['requests']}." if "requests" in facts else ""
     st.caption(f"{facts['workload']}.{asked} Global limits: {facts['global limits']}. Seed {facts['seed']}.")
 
 
 def remarks(runs: Sequence[Run]) -> None:
     """Shows the remarks that a reader of these runs needs, if there are any."""
-    if remarks := compare.remarks(runs):
+    if remarks := runs[0].kind.remarks(runs):
         st.info("  \n".join(html.markdown(remark) for remark in remarks))
 
 
@@ -66,7 +65,7 @@ def figures(entries: Sequence[Shown]) -> None:
     st.subheader("All figures", anchor="figures")
     st.html(html.table(entries))
     st.caption(
-        f"{compare.legend(runs)} The best of each line is marked{_among(runs)}; point at a line for its "
+        f"{runs[0].kind.legend(runs)} The best of each line is marked{_among(runs)}; point at a line for its "
         "definition."
     )
     downloads.whole(entries)
@@ -246,8 +245,8 @@ def by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataF
 
 def _provenance(runs: Sequence[Run]) -> None:
     with st.expander("Where these figures come from"):
-        st.markdown(f"**Machine**: {compare.facts(runs)['machine']}")
-        for note in compare.notes_of(runs):
+        st.markdown(f"**Machine**: {runs[0].kind.facts(runs)['machine']}")
+        for note in runs[0].kind.notes(runs):
             st.markdown(f"- {html.markdown(note)}")
         st.markdown("**Runs** (stored; the same question has the same id everywhere)")
         for run in runs:

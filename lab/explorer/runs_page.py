@@ -14,6 +14,7 @@ import pandas as pd
 import streamlit as st
 
 from lab.charts.palette import title
+from lab.containers.kind import Containers
 from lab.containers.metrics import METRICS
 from lab.explorer import progress, results, services_results
 from lab.explorer.selection import MAX_POLICIES
@@ -151,16 +152,16 @@ def _compare(store: RunStore, picked: list[str]) -> None:
             runs.append(store.open(run_id))
         except StoreError as error:
             st.error(str(error))
-    if any(run.of_fabric for run in runs):
-        _fabrics(runs)
+    if any(not isinstance(run.kind, Containers) for run in runs):
+        _as_table(runs)
     elif runs and all("requests" in run.tables for run in runs):
         services_results.show(runs)
     elif runs:
         results.show(runs)
 
 
-def _fabrics(runs: list[Run]) -> None:
-    """Runs of fabrics as a table; one of containers among them is an error, said on the page."""
+def _as_table(runs: list[Run]) -> None:
+    """Shows runs of another kind than containers as a table; runs of several kinds are an error."""
     header, _, lines = grid(as_result(runs))
     st.dataframe(pd.DataFrame(lines, columns=["Figure", *header[1:]]), hide_index=True)
 

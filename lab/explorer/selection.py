@@ -13,8 +13,8 @@ from math import isfinite
 from typing import Any, TypeVar
 
 from lab.ask import policy
-from lab.ask.scenario import DEFAULT_POLICIES, Price
 from lab.charts.services import PERCENTILES
+from lab.containers.input.sections import DEFAULT_POLICIES, Price
 from lab.containers.input.services.arrivals import PRESETS
 from twinbed import ScenarioError
 

@@ -14,10 +14,10 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from lab.charts import drawing
+from lab.containers.input.whatif import whatif_scenario
 from lab.explorer import cached, conditions, session, uploads
 from lab.explorer.selection import TraceChoices
 from lab.explorer.worker import Request
-from lab.runs.runner import whatif_scenario
 from traces.load import shipped
 from traces.schema import UsageTrace
 from twinbed import TraceError

@@ -10,9 +10,11 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
+from lab.ask.scenario import PolicyText, Scenario, policies_by_default
 from lab.ask.section import Section
 from lab.fabric.calibrate.values import Replaced, check
-from twinbed import ScenarioError
+from twin.fabric.model import Scheme
+from twinbed import InvariantError, ScenarioError
 
 MEASURES = ("sends", "collective", "training", "fleet")
 """The sections that say what is measured. Every fabric scenario has exactly one of them."""
@@ -215,3 +217,17 @@ class FabricInput(Section):
             instead = f", not {' and '.join(measures)}" if measures else ""
             raise ValueError(f"give one of {', '.join(MEASURES)}{instead}")
         return self
+
+
+class FabricScenario(Scenario):
+    """A scenario about a fabric. Its policies say how the fabric meets faults at its edge."""
+
+    policies: list[PolicyText] = policies_by_default([str(scheme) for scheme in Scheme])
+    fabric: FabricInput | None = Field(default=None, description="Run a fabric with faults at its edge.")
+
+
+def fabric_of(scenario: Scenario) -> FabricInput:
+    """Return the scenario's fabric. Raises InvariantError if it is not about one."""
+    if not (isinstance(scenario, FabricScenario) and scenario.fabric):
+        raise InvariantError(f"{scenario.name}: not a scenario about a fabric")
+    return scenario.fabric

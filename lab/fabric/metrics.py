@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from lab.containers.metrics import Metric
+from lab.runs.metric import Metric
 
 _RANK = "It is the value at rank ⌈share · messages⌉ counted from 0, as perftest prints it."
 _ITERATION = "th percentile of iterations, or of means of `average` consecutive ones."
@@ -151,4 +151,4 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
 )
 """Key, title, unit, decimals to print, which way is better, definition."""
 
-METRICS: tuple[Metric, ...] = tuple(Metric(*row, per_container=False) for row in _ROWS)
+METRICS: tuple[Metric, ...] = tuple(Metric(*row) for row in _ROWS)

@@ -1,6 +1,6 @@
-"""A file that is there whole or not at all.
+"""Writes a file whole or not at all.
 
-For: what verbs write beside the store (reports, converted traces). Not for: runs (lab.runs.store).
+For: what verbs write beside the store, such as reports and converted traces. Not for: runs (lab.runs.store).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from twinbed import BackendError
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
-    """Lets `write` fill a file and puts it at `path`, replacing what was there; returns its bytes.
+    """Let `write` fill a file, put the file at `path` in place of an older one, and return its size in bytes.
 
-    On any failure, and on Ctrl-C, the old file is untouched and nothing is left behind. Raises
-    BackendError naming the path when it cannot be written (folder missing, no permission, disk full).
+    On any failure, and on Ctrl-C, the old file stays and nothing is left behind. Raises BackendError that
+    names the path if it cannot be written (folder missing, no permission, disk full).
     """
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:

@@ -1,7 +1,8 @@
 """One result type and its four written forms: table, json, csv, markdown.
 
-For: everything a verb prints on standard output. Not for: what is in a result (lab.runs.compare, lab.cli).
-People get rounded figures in a readable unit, with notes; machines get every digit under stable keys.
+For: everything that a verb prints on standard output. Not for: the contents of a result (lab.runs.compare,
+lab.cli). People get rounded figures in a readable unit, with notes. Machines get every digit under stable
+keys.
 """
 
 from __future__ import annotations
@@ -23,30 +24,32 @@ Value = str | int | float | bool | None
 Record = Mapping[str, Value]
 
 DEFAULT_WIDTH = 100
-"""Columns of a table that is not written to a terminal."""
+"""Width in characters of a table that is not written to a terminal."""
 
 _GAP = 3
 """Spaces between two columns of a table: two of padding and the box's own."""
 
 _LEAST_PROSE, _LEAST_NAME = 24, 10
-"""Columns on the screen that prose gets before names are broken for it, and names before lines get longer."""
+"""Least width of prose before names are broken for it, and of names before lines get longer, characters."""
 
 _WIDEST = 10_000
-"""No table is wider than this, whatever its figures."""
+"""Largest width of a table, characters."""
 
 ABSENT = "–"
-"""How people are shown a figure that has no meaning for its row."""
+"""What people see in place of a figure that has no meaning for its row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
     """One quantity of a result's records.
 
-    key: in JSON, CSV and records; title and unit: for people (unit also in JSON; "1" = a pure number);
-    decimals: printed digits after the point (None = text, or a number as it is); percent: people see the
-    share as a percentage; spread: key of the half-width printed as `± x` beside the value; digits: key of the
-    record's own `decimals`, where records have different units; section: in a table of metrics, a gap is left
-    where it changes.
+    key: in JSON, CSV and records
+    title, unit: for people; the unit is also in JSON, where "1" is a pure number
+    decimals: digits after the point; None: text, or a number as it is
+    percent: people see the share as a percentage
+    spread: key of the half-width that is printed as `± x` beside the value
+    digits: key of the record's own `decimals`, where records have different units
+    section: in a table of metrics, a gap is left where it changes
     """
 
     key: str
@@ -69,9 +72,11 @@ class Column:
 class Result:
     """What a verb found out: records over columns, with facts before and notes after them.
 
-    facts: name → value, what the table is about; legend: how to read it, one line; notes: one sentence or
-    two each; aside: key of the column that names the records where they are shown side by side (one
-    record per table column, one quantity per line); None = one record per line.
+    facts: name → value, what the table is about
+    legend: how to read the table, one line
+    notes: one or two sentences each
+    aside: key of the column that names the records where these stand side by side, with one record per table
+    column and one quantity per line; None: one record per line
     """
 
     columns: tuple[Column, ...]
@@ -83,7 +88,8 @@ class Result:
 
 
 def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) -> str:
-    """For a terminal of `width` columns; color: with ANSI bold and dim, and never any other emphasis."""
+    """Return the result for a terminal of `width` columns. color: with ANSI bold and dim, and no other
+    emphasis."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -106,8 +112,9 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
 
 
 def json(result: Result) -> str:
-    """One object: facts, columns (key, title, unit), rows (key → value, null where undefined), notes."""
-    units = [{"key": each.key, "title": each.title, "unit": each.unit} for each in result.columns]
+    """Return one object: facts, columns (key, title, unit), rows (key → value, null where undefined),
+    notes."""
+    units = [{"key": column.key, "title": column.title, "unit": column.unit} for column in result.columns]
     document = {
         "facts": {key: _plain(value) for key, value in result.facts.items()},
         "columns": units,
@@ -118,7 +125,7 @@ def json(result: Result) -> str:
 
 
 def csv(result: Result) -> str:
-    """The records alone, one per line under their keys, numbers with every digit; undefined = empty."""
+    """Return the records alone, one per line, with every digit; undefined values are empty."""
     target = io.StringIO()
     writer = csv_.writer(target, lineterminator="\n")
     keys = list(_keys(result))
@@ -130,13 +137,13 @@ def csv(result: Result) -> str:
 
 
 def markdown(result: Result) -> str:
-    """The same view as `table`, to be pasted into an issue or a page."""
+    """Return the same view as `table`, for an issue or a page."""
     blocks = []
     if result.facts:
         blocks.append("\n".join(f"- {_cell(key)}: {_cell(shown(v))}" for key, v in result.facts.items()))
     header, right, lines = grid(result)
     if lines:
-        rule = ["---:" if each else "---" for each in right]
+        rule = ["---:" if is_number else "---" for is_number in right]
         blocks.append(
             "\n".join("| " + " | ".join(map(_cell, line)) + " |" for line in [header, rule, *lines])
         )
@@ -156,10 +163,12 @@ FORMATS: Mapping[str, Callable[[Result], str]] = {
 
 
 def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
-    """(header, right-aligned?, lines) of the view for people, as `table` and `markdown` show it."""
+    """Return (header, right-aligned?, lines) of the view for people, which `table` and `markdown` show."""
     if result.aside is not None:
         names = [str(row[result.aside]) for row in result.rows]
-        lines = [[each.heading, *(cell(row, each) for row in result.rows)] for each in _quantities(result)]
+        lines = [
+            [column.heading, *(cell(row, column) for row in result.rows)] for column in _quantities(result)
+        ]
         return ["", *names], [False, *(True for _ in names)], lines
     header = [column.heading for column in result.columns]
     lines = [[cell(row, column) for column in result.columns] for row in result.rows]
@@ -167,7 +176,8 @@ def grid(result: Result) -> tuple[list[str], list[bool], list[list[str]]]:
 
 
 def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -> str:
-    """A value as people see it: rounded, a dash where it has no meaning, `<0.001` rather than a false 0."""
+    """Return a value as people see it: rounded, a dash if it has no meaning, `<0.001` rather than a false
+    0."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return ABSENT
     if isinstance(value, bool):
@@ -186,7 +196,7 @@ def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -
 
 
 def cell(row: Record, column: Column) -> str:
-    """A record's value under a column as people see it, with its spread where there is one."""
+    """Return a record's value under a column as people see it, with its spread if there is one."""
     own = row.get(column.digits) if column.digits else None
     decimals = own if isinstance(own, int) else column.decimals
     text = shown(row.get(column.key), decimals, percent=column.percent)
@@ -208,7 +218,8 @@ def _plain(value: Value) -> Value:
 
 
 def _clean(text: str) -> str:
-    """Names come from files that others wrote: nothing in them may steer the terminal."""
+    """Replace what is not printable: names come from files that others wrote, and must not steer the
+    terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
 
 
@@ -217,7 +228,7 @@ def _cell(text: str) -> str:
 
 
 def _quantities(result: Result) -> list[Column]:
-    """What is compared where records stand side by side: every column that holds figures for any of them."""
+    """Return the columns to compare where records stand side by side: those with a figure for any record."""
     return [
         column
         for column in result.columns
@@ -226,7 +237,7 @@ def _quantities(result: Result) -> list[Column]:
 
 
 def _is_number(result: Result, column: Column) -> bool:
-    """A column is right-aligned when every value in it is a number or missing."""
+    """Return whether every value in a column is a number or missing. Such a column is right-aligned."""
     values = [row.get(column.key) for row in result.rows]
     numbers = [isinstance(value, int | float) and not isinstance(value, bool) for value in values]
     return any(numbers) and all(is_n or value is None for is_n, value in zip(numbers, values, strict=True))
@@ -259,7 +270,7 @@ def _rich_rows(result: Result, width: int) -> Iterator[RenderableType]:
     ]
     wide = _widths(titles, lines)
     names = [all(" " not in line[index] for line in lines) for index in range(len(titles))]
-    # Figures stay in one piece whatever happens; ids and names, which people copy, if prose has room left.
+    # Figures always stay in one piece. Ids and names, which people copy, do so if prose has room left.
     both = [is_number or is_name for is_number, is_name in zip(right, names, strict=True)]
     rigid = both if _least(wide, both, _LEAST_PROSE) <= width else right
     drawn = _rich_table(titles, rigid, right, lines, [False] * len(lines))
@@ -272,7 +283,7 @@ def _rich_rows(result: Result, width: int) -> Iterator[RenderableType]:
 
 
 def _widths(titles: list[str], lines: list[list[str]]) -> list[int]:
-    """Columns on the screen that each column of a table would like, gap included."""
+    """Return the width in characters that each column of a table would like, with its gap."""
     return [
         _GAP + max(len(text) for text in (*title.split("\n"), *(line[index] for line in lines)))
         for index, title in enumerate(titles)
@@ -280,14 +291,14 @@ def _widths(titles: list[str], lines: list[list[str]]) -> list[int]:
 
 
 def _least(wide: list[int], rigid: list[bool], least: int) -> int:
-    """What a table needs when its columns that are not rigid are narrowed to `least`."""
+    """Return the width that a table needs when its columns that are not rigid are narrowed to `least`."""
     return sum(
-        each if in_one_piece else min(each, least) for each, in_one_piece in zip(wide, rigid, strict=True)
+        width if in_one_piece else min(width, least) for width, in_one_piece in zip(wide, rigid, strict=True)
     )
 
 
 def _rich_aside(result: Result, width: int) -> Iterator[RenderableType]:
-    """One table, or several below each other when the records do not fit side by side."""
+    """Yield one table, or several below each other if the records do not fit side by side."""
     from rich.text import Text
 
     header, _, lines = grid(result)
@@ -304,16 +315,17 @@ def _rich_aside(result: Result, width: int) -> Iterator[RenderableType]:
 
 
 def _stacked(name: str) -> str:
-    """A policy's parameters and conditions stand below its name: `static` over `factor=1.5`."""
+    """Put a policy's parameters and conditions below its name: `static` over `factor=1.5`."""
     return name.replace(":", "\n").replace(" ", "\n")
 
 
 def _blocks(header: list[str], lines: list[list[str]], width: int) -> Iterator[list[int]]:
-    """Indices of the records (from 1) of each table that fits into `width`; at least one each."""
+    """Yield the indices of the records (from 1) of each table that fits into `width`; at least one per
+    table."""
     wide = _widths([_stacked(title) for title in header], lines)
     block: list[int] = []
     for index in range(1, len(header)):
-        if block and wide[0] + sum(wide[each] for each in block) + wide[index] > width:
+        if block and wide[0] + sum(wide[column] for column in block) + wide[index] > width:
             yield block
             block = []
         block.append(index)

@@ -1,117 +1,111 @@
-"""Runs as one HTML page that explains itself: comparison, charts, notes, parameters, where it all comes from.
+"""Runs as one HTML page: comparison, charts, notes, parameters, conditions, and where the inputs come from.
 
-For: `twinbed report` and the explorer's download. Not for: the figures (lab.runs.compare) or a page to click
-through (the explorer). The page needs no network, runs no script, and prints well: charts are drawn by
-Vega here and stand in it as images.
+For: `twinbed report` and the explorer's download. Not for: the figures (lab.runs.compare), the charts
+(lab.kinds) or a page to click through (lab.explorer). The page needs no network, runs no script and can be
+printed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
-from lab.charts import report as report_charts
-from lab.containers.metrics import METRICS
-from lab.runs.compare import as_result, facts, notes_of, remarks
+from markupsafe import Markup
+
+from control.allocator import POLICIES
+from lab.runs.compare import as_result, kind_of
 from lab.runs.formats import grid
 from lab.runs.labels import conditions, labels
 from lab.runs.page import bullets, facts_list, figure, page, section, table
 from lab.runs.store import Run
-from twinbed import StoreError
 
 
 def document(runs: Sequence[Run]) -> str:
-    """The whole page as text. The same runs give the same page.
+    """Return the whole page as text. The same runs give the same page.
 
-    Raises StoreError for no runs, a run given twice, runs of fabrics, or tables that cannot be read.
+    Raises StoreError for no runs, a run that is given twice, runs of several kinds, and tables that cannot
+    be read.
     """
-    result = as_result(runs)
-    if runs[0].of_fabric:
-        raise StoreError(f"run {runs[0].id} is of a fabric, which has no report; compare shows its figures")
-    head = runs[0].manifest
+    kind, result, head = kind_of(runs), as_result(runs), runs[0].manifest
     names = list(dict.fromkeys(str(run.manifest["name"]) for run in runs))
     title = head["title"] if head["title"] and len(names) == 1 else ", ".join(names)
-    question = f'<p class="question">{escape(head["question"])}</p>' if head["question"] else ""
+    legend = Markup('<p class="legend">{}</p>').format(result.legend) if result.legend else Markup()
+    remarks, parameters = kind.remarks(runs), _parameters(runs)
     body = [
-        f"<h1>{escape(title)}</h1>{question}",
-        facts_list(facts(runs)),
-        section("Comparison", table(*grid(result)) + f'<p class="legend">{escape(result.legend)}</p>'),
-        section("Mind when reading", bullets(remarks(runs), "remarks")) if remarks(runs) else "",
+        Markup("<h1>{}</h1>").format(title),
+        Markup('<p class="question">{}</p>').format(head["question"]) if head["question"] else Markup(),
+        facts_list(kind.facts(runs)),
+        section("Comparison", table(*grid(result)) + legend),
+        section("Before you trust the table", bullets(remarks, "remarks")) if remarks else Markup(),
         *(
-            section(each.title, figure(each.title, each.caption, each.chart))
-            for each in report_charts.all_charts(_one_per_label(runs))
+            section(chart.title, figure(chart.title, chart.caption, chart.chart))
+            for chart in kind.charts(_one_per_label(runs))
         ),
-        section("What was done to the data, and the price", bullets(notes_of(runs), "notes")),
-        section("Parameters of the policies", _policies(runs)),
+        section("Assumptions, data and price", bullets(kind.notes(runs), "notes")),
+        section("Parameters of the policies", parameters) if parameters else Markup(),
         section("Conditions", _conditions(runs)),
-        section("The machine that was imitated", _calibration(head["calibration"])),
-        section("What the figures mean", _definitions()),
+        section("Calibration of the twin", _calibration(head["calibration"])),
+        section("What the figures mean", _definitions(runs)),
         section("Runs", _runs(runs)),
     ]
     return page(title, body)
 
 
 def _one_per_label(runs: Sequence[Run]) -> list[Run]:
-    """The first seed of each policy and its conditions: what a chart over time can show."""
+    """Return the first seed of each policy and its conditions, which a chart over time can show."""
     first = {label: run for run, label in reversed(list(zip(runs, labels(runs), strict=True)))}
     return [first[label] for label in dict.fromkeys(labels(runs))]
 
 
-def _policies(runs: Sequence[Run]) -> str:
-    from control.allocator import POLICIES
-
+def _parameters(runs: Sequence[Run]) -> Markup:
     lines = []
     for run in {run.policy: run for run in runs}.values():
         policy = run.manifest["spec"]["policy"]
-        settings, _ = POLICIES[policy["name"]]
         for key, value in policy["parameters"].items():
-            about = settings.__dataclass_fields__[key].metadata
-            lines.append([run.policy, key, _value(value), about["unit"], about["why"]])
-    return table(["Policy", "Parameter", "Value", "Unit", "Why this default"], [False] * 5, lines)
+            about = POLICIES[policy["name"]][0].__dataclass_fields__[key].metadata
+            text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+            lines.append([run.policy, key, text, about["unit"], about["why"]])
+    return _texts(["Policy", "Parameter", "Value", "Unit", "Why this default"], lines) if lines else Markup()
 
 
-def _conditions(runs: Sequence[Run]) -> str:
-    """Every condition; one column where all runs agree, else one per distinct set of conditions."""
-    sets = list({tuple(each.items()): each for each in (conditions(run) for run in runs)}.values())
-    keys = dict.fromkeys(key for each in sets for key in each)
-    lines = [[key, *(each.get(key, "") for each in sets)] for key in keys]
-    return table(
-        ["Key", *(f"Value {i + 1}" if len(sets) > 1 else "Value" for i in range(len(sets)))],
-        [False] * (len(sets) + 1),
-        lines,
-    )
+def _conditions(runs: Sequence[Run]) -> Markup:
+    """Return every condition, with one column per distinct set of conditions."""
+    sets = list({tuple(table.items()): table for table in map(conditions, runs)}.values())
+    keys = dict.fromkeys(key for table in sets for key in table)
+    header = [f"Value {number}" for number in range(1, len(sets) + 1)] if len(sets) > 1 else ["Value"]
+    return _texts(["Key", *header], [[key, *(table.get(key, "") for table in sets)] for key in keys])
 
 
-def _calibration(calibration: Mapping[str, Any]) -> str:
-    head = f"{calibration['name']}, {calibration['date']}: {calibration['kernel']}; {calibration['cpu']}"
+def _calibration(calibration: Mapping[str, Any]) -> Markup:
     lines = [
-        [key, f"{each['value']:g}", each["unit"], each["source"]]
-        for key, each in calibration["values"].items()
+        [key, f"{value['value']:g}", value["unit"], value["source"]]
+        for key, value in calibration["values"].items()
     ]
-    return f"<p>{escape(head)}</p>" + table(["Parameter", "Value", "Unit", "Source"], [False] * 4, lines)
+    machine = Markup("<p>{name}, {date}: {kernel}; {cpu}</p>").format(**calibration)
+    return machine + _texts(["Parameter", "Value", "Unit", "Source"], lines)
 
 
-def _definitions() -> str:
-    lines = [[metric.title, metric.unit, metric.definition] for metric in METRICS]
-    return table(["Figure", "Unit", "Definition"], [False] * 3, lines)
+def _definitions(runs: Sequence[Run]) -> Markup:
+    lines = [[metric.title, metric.unit, metric.definition] for metric in runs[0].kind.metrics()]
+    return _texts(["Figure", "Unit", "Definition"], lines)
 
 
-def _runs(runs: Sequence[Run]) -> str:
+def _runs(runs: Sequence[Run]) -> Markup:
     lines = [
         [
             run.id,
             run.policy,
             str(run.seed),
-            ", ".join(f"{each['role']} {each['source']}" for each in run.manifest["inputs"]),
-            ", ".join(each["sha256"][:16] for each in run.manifest["inputs"]),
+            ", ".join(f"{source['role']} {source['source']}" for source in run.manifest["inputs"]),
+            ", ".join(source["sha256"][:16] for source in run.manifest["inputs"]),
             str(run.manifest["created_at"]),
             str(run.manifest["versions"]["twinbed"]),
         ]
         for run in runs
     ]
-    return table(["Run", "Policy", "Seed", "Inputs", "SHA-256", "Made", "twinbed"], [False] * 7, lines)
+    return _texts(["Run", "Policy", "Seed", "Inputs", "SHA-256", "Made", "twinbed"], lines)
 
 
-def _value(value: object) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+def _texts(header: Sequence[str], lines: Sequence[Sequence[str]]) -> Markup:
+    """Return a table without figures."""
+    return table(header, [False] * len(header), lines)

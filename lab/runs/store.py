@@ -1,8 +1,9 @@
-"""The run store: one directory per run, manifest.json and Parquet tables, written all or nothing.
+"""The run store: one directory per run with manifest.json and Parquet tables, written whole or not at all.
 
-For: publishing, listing, opening, exporting, removing and querying runs. Not for: computing anything
-in them (lab.runs.runner, lab.containers.metrics). A run is written to a hidden directory in the same root,
-every file and the directory synced, then renamed, so that a reader never sees half a run, whatever breaks.
+For: publishing, listing, opening, exporting, removing and querying runs. Not for: computing anything in
+them (lab.runs.runner and the pillars). A run is written to a hidden directory in the same root, every file
+and the directory are synced, and the directory is renamed. So a reader never sees half a run, whatever
+breaks.
 """
 
 from __future__ import annotations
@@ -27,22 +28,18 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lab import kinds
+from lab.ask.kind import Kind
 from twinbed import StoreError
 
 MANIFEST = "manifest.json"
 SCHEMA = 1
-TABLES = ("summary", "containers", "events", "periods")
-"""Tables that every run of containers has."""
-FABRIC_TABLES = ("summary",)
-"""Tables that every run of a fabric has."""
-OPTIONAL_TABLES = ("requests", "outages", "series", "accuracy")
-"""Tables of some runs only: there are requests where there are clients, and the rest is of fabrics."""
 _TEMPORARY = re.compile(r"^\.(?P<kind>new|old)-(?P<pid>\d+)-[0-9a-f]+-(?P<id>.+)$")
 _LIST_COLUMNS = ("id", "name", "policy", "seed", "created_at")
 
 
 def default_root() -> Path:
-    """$TWINBED_STORE, else twinbed/runs in the user's data directory."""
+    """Return $TWINBED_STORE, else twinbed/runs in the user's data directory."""
     chosen = os.environ.get("TWINBED_STORE")
     if chosen:
         return Path(chosen)
@@ -52,8 +49,7 @@ def default_root() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A stored run. path: its directory; manifest: as written by lab.runs.runner (see
-    docs/reference/runs.md)."""
+    """A stored run. path: its directory; manifest: as docs/reference/runs.md describes it."""
 
     path: Path
     manifest: Mapping[str, Any]
@@ -74,53 +70,57 @@ class Run:
         return int(self.manifest["seed"])
 
     @property
-    def of_fabric(self) -> bool:
-        """Whether a fabric was run, not containers."""
-        return _of_fabric(self.manifest)
+    def kind(self) -> Kind:
+        """The kind of question that it answers."""
+        kind = kinds.of_manifest(self.manifest)
+        assert kind is not None, "checked when the manifest is read"
+        return kind
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The run's metrics (key of lab.containers.metrics.METRICS, of a fabric's run of
-        lab.fabric.metrics.METRICS → value; NaN where it has no meaning)."""
+        """The run's metrics: key of its kind's metrics → value, NaN where it has no meaning."""
         stored: dict[str, float | None] = self.manifest["metrics"]
         return {key: float("nan") if value is None else value for key, value in stored.items()}
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Names of the tables that it has: TABLES or FABRIC_TABLES, and some of OPTIONAL_TABLES."""
-        return tuple(name for name in (*TABLES, *OPTIONAL_TABLES) if name in self.manifest["tables"])
+        """The names of its tables."""
+        kind = self.kind
+        return tuple(
+            name for name in (*kind.tables, *kind.optional_tables) if name in self.manifest["tables"]
+        )
 
     def table(self, name: str, columns: list[str] | None = None) -> pa.Table:
-        """The table `name` (one of `tables`), or some of its columns; StoreError when it cannot be read."""
+        """Return a table, or some of its columns. Raises StoreError if it cannot be read."""
         if name not in self.tables:
             raise StoreError(f"run {self.id}: no table {name!r}; there are {', '.join(self.tables)}")
-        where = self.path / f"{name}.parquet"
+        file = self.path / f"{name}.parquet"
         try:
-            return pq.read_table(where, columns=columns, memory_map=False)
+            return pq.read_table(file, columns=columns, memory_map=False)
         except (OSError, pa.ArrowException) as error:
-            raise StoreError(f"{where}: cannot be read: {_one_line(error)}") from None
+            raise StoreError(f"{file}: cannot be read: {_one_line(error)}") from None
 
     def frame(self, name: str, columns: list[str] | None = None) -> pd.DataFrame:
-        """`table` as a DataFrame."""
+        """Return `table` as a DataFrame."""
         frame: pd.DataFrame = self.table(name, columns).to_pandas()
         return frame
 
     def verify(self) -> list[str]:
-        """What differs from the manifest's checksums, one line per table; empty when all is well."""
-        wrong = []
-        for name, wanted in self.manifest["tables"].items():
-            where = self.path / f"{name}.parquet"
-            if not where.is_file():
-                wrong.append(f"{where}: missing")
-            elif _sha256(where) != wanted:
-                wrong.append(f"{where}: content differs from the manifest")
-        return wrong
+        """Return a line for each table that differs from the manifest's checksum."""
+        problems = []
+        for name, sha256 in self.manifest["tables"].items():
+            file = self.path / f"{name}.parquet"
+            if not file.is_file():
+                problems.append(f"{file}: missing")
+            elif _sha256(file) != sha256:
+                problems.append(f"{file}: content differs from the manifest")
+        return problems
 
 
 class RunStore:
-    """All runs under one root directory (default: `default_root()`), created when first written to.
+    """All runs under one root directory, by default `default_root()`. It is created by the first run.
 
-    Opening a store removes what writers that died left behind. Safe for several processes at once.
+    Opening a store removes what writers that died left behind. Several processes may use a store at once.
     """
 
     def __init__(self, root: str | Path | None = None) -> None:
@@ -130,11 +130,11 @@ class RunStore:
         self._sweep()
 
     def ids(self) -> list[str]:
-        """Ids of all healthy runs, sorted."""
+        """Return the sorted ids of all healthy runs."""
         return [run.id for run, _ in self._scan() if run is not None]
 
     def has(self, run_id: str) -> bool:
-        """Whether there is a healthy run with exactly this id."""
+        """Return whether there is a healthy run with exactly this id."""
         try:
             _read_run(self.root / run_id)
         except StoreError:
@@ -142,10 +142,10 @@ class RunStore:
         return True
 
     def list(self) -> pd.DataFrame:
-        """One row per run, newest first: id, name, policy, seed, created_at, the metrics, problem.
+        """Return one row per run, newest first: id, name, policy, seed, created_at, the metrics, problem.
 
-        A directory that is no run, or a damaged one, has a row too: its name as id and what is wrong
-        as `problem` (empty for healthy runs).
+        A directory that is no run or a damaged run has a row too: its name as id, and what is wrong as
+        `problem`, which is empty for healthy runs.
         """
         rows: list[dict[str, Any]] = []
         for run, problem in self._scan():
@@ -160,17 +160,18 @@ class RunStore:
         return frame.sort_values(["created_at", "id"], ascending=[False, True], ignore_index=True)
 
     def open(self, run_id: str) -> Run:
-        """The run with this id, or the only one whose id begins with it; StoreError otherwise."""
+        """Return the run with this id, or the only one whose id begins with it. Raises StoreError if there
+        is none."""
         if run_id and (self.root / run_id / MANIFEST).is_file() and Path(run_id).name == run_id:
             return _read_run(self.root / run_id)
         matches = [run for run, _ in self._scan() if run is not None and run.id.startswith(run_id)]
         if len(matches) != 1:
-            found = f"{len(matches)} runs begin so" if matches else "there is no such run"
-            raise StoreError(f"run {run_id!r}: {found} in {self.root}")
+            problem = f"{len(matches)} runs begin so" if matches else "there is no such run"
+            raise StoreError(f"run {run_id!r}: {problem} in {self.root}")
         return matches[0]
 
     def remove(self, run_id: str) -> None:
-        """Deletes a run; StoreError when there is none or it cannot be deleted."""
+        """Delete a run. Raises StoreError if there is none or it cannot be deleted."""
         run = self.open(run_id)
         gone = self._temporary("old", run.id)
         try:
@@ -181,7 +182,7 @@ class RunStore:
             raise StoreError(f"{run.path}: cannot be removed: {_one_line(error)}") from None
 
     def export(self, run_id: str, path: str | Path) -> Path:
-        """Copies a run to `path`, which must not exist: a zip file if it ends in .zip, else a directory."""
+        """Copy a run to `path`, which must not exist: a zip file if it ends in .zip, else a directory."""
         run, target = self.open(run_id), Path(path)
         if target.exists():
             raise StoreError(f"{target}: exists already; a run is not exported over it")
@@ -202,13 +203,16 @@ class RunStore:
         return target
 
     def query(self, sql: str) -> pd.DataFrame:
-        """DuckDB over all healthy runs: a view per table over the runs that have it (each with a column
-        `run`, the id), and runs (what `list` shows). StoreError with DuckDB's first line if it refuses."""
+        """Return DuckDB's answer to a query over all healthy runs.
+
+        There is a view per table, over the runs that have it, with the column `run` for the id, and the
+        view `runs` with what `list` shows. Raises StoreError with the first line of DuckDB's error.
+        """
         runs = [run for run, _ in self._scan() if run is not None]
         if not runs:
             raise StoreError(f"{self.root}: no runs to query")
         with duckdb.connect() as connection:
-            for name in (*TABLES, *OPTIONAL_TABLES):
+            for name in kinds.tables():
                 files = [str(run.path / f"{name}.parquet") for run in runs if name in run.tables]
                 if not files:
                     continue
@@ -225,18 +229,20 @@ class RunStore:
                 raise StoreError(f"query: {_one_line(error)}") from None
 
     def publish(self, manifest: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Run:
-        """Writes a run (all of TABLES or FABRIC_TABLES, and those of OPTIONAL_TABLES that are there) under
-        manifest["id"], replacing a run of the same id.
+        """Write a run under manifest["id"], replacing a run of the same id, and return it.
 
-        The manifest gains the tables' SHA-256. All or nothing: on any failure, and on KeyboardInterrupt,
-        nothing is left; an OSError (a full disk) becomes a StoreError that names the path.
+        tables: by name, all that its kind requires. The manifest gains their SHA-256. On any failure, and
+        on KeyboardInterrupt, nothing is left behind. An OSError (a full disk) becomes a StoreError that
+        names the path.
         """
         run_id = str(manifest["id"])
         temporary = self._temporary("new", run_id)
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             temporary.mkdir()
-            names = (*_required(manifest), *(name for name in OPTIONAL_TABLES if name in tables))
+            kind = kinds.of_manifest(manifest)
+            assert kind is not None
+            names = (*kind.tables, *(name for name in kind.optional_tables if name in tables))
             sums = {name: write_table(temporary / f"{name}.parquet", tables[name]) for name in names}
             full = {**manifest, "tables": sums}
             text = json.dumps(full, indent=1, allow_nan=False) + "\n"
@@ -265,13 +271,13 @@ class RunStore:
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[None]:
-        """Renames happen one at a time across processes; released by the kernel if the holder dies."""
+        """Let one process at a time rename. The kernel releases the lock if its holder dies."""
         with (self.root / ".lock").open("a") as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield
 
     def _sweep(self) -> None:
-        """Removes temporary directories of dead writers; one that held the only copy goes back."""
+        """Remove temporary directories of dead writers; one that holds the only copy of a run goes back."""
         if not self.root.is_dir():
             return
         for entry in self.root.iterdir():
@@ -286,7 +292,7 @@ class RunStore:
                 _discard(entry)
 
     def _scan(self) -> Iterator[tuple[Run | None, str]]:
-        """Each visible directory as a run, or as `NAME: what is wrong with it`, by name."""
+        """Yield each visible directory, by name, as a run or as the text `NAME: what is wrong with it`."""
         if not self.root.is_dir():
             return
         for entry in sorted(self.root.iterdir()):
@@ -296,14 +302,6 @@ class RunStore:
                 yield _read_run(entry), ""
             except StoreError as error:
                 yield None, f"{entry.name}: {str(error).removeprefix(f'{entry}: ')}"
-
-
-def _of_fabric(manifest: Mapping[str, Any]) -> bool:
-    return manifest.get("spec", {}).get("fabric") is not None
-
-
-def _required(manifest: Mapping[str, Any]) -> tuple[str, ...]:
-    return FABRIC_TABLES if _of_fabric(manifest) else TABLES
 
 
 def _read_run(path: Path) -> Run:
@@ -323,8 +321,10 @@ def _read_run(path: Path) -> Run:
         raise StoreError(f"{path}: schema {manifest['schema']} is not {SCHEMA}, the one known here")
     if manifest["id"] != path.name:
         raise StoreError(f"{path}: its manifest says it is {manifest['id']}")
-    stored = manifest["tables"]
-    wanted = dict.fromkeys((*_required(manifest), *stored))
+    kind = kinds.of_manifest(manifest)
+    if kind is None:
+        raise StoreError(f"{path}: its conditions are of no kind that is known here")
+    wanted = dict.fromkeys((*kind.tables, *manifest["tables"]))
     absent = [name for name in wanted if not (path / f"{name}.parquet").is_file()]
     if absent:
         raise StoreError(f"{path}: tables missing: {', '.join(absent)}")
@@ -332,7 +332,7 @@ def _read_run(path: Path) -> Run:
 
 
 def write_table(path: Path, table: pa.Table) -> str:
-    """Writes and syncs one table; returns its SHA-256. The same table gives the same bytes.
+    """Write and sync one table, and return its SHA-256. The same table gives the same bytes.
 
     Raises OSError, also for what Arrow refuses.
     """
@@ -376,7 +376,7 @@ def _sha256(path: Path) -> str:
 
 
 def _discard(path: Path) -> None:
-    """Best effort, and silent: the error that led here is the one to tell."""
+    """Remove what can be removed, without an error: the one that led to the removal is the one to report."""
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from lab.ask import shipped
+from lab.ask.kind import Progress
 from lab.ask.scenario import Scenario, expand, load
-from lab.runs.intervals import mean_ci95
-from lab.runs.runner import Progress, run_scenario
+from lab.runs.compare import mean_ci95
+from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 from studies.experiments.model import Case, Compute, Experiment, Figure
 from studies.experiments.verdict import Judgement, judge

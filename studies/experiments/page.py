@@ -7,7 +7,8 @@ For: `twinbed report --experiment … --html FILE`. Not for: computing anything,
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
+
+from markupsafe import Markup
 
 from lab.runs.formats import Result, grid
 from lab.runs.page import bullets, facts_list, figure, page, section, table
@@ -22,12 +23,12 @@ def document(evaluations: Sequence[Evaluation], moved: Mapping[str, Sequence[Mov
     """The whole page as text; moved: experiment's name → its figures under each change."""
     title = " and ".join(each.experiment.name for each in evaluations)
     sources = "; ".join(dict.fromkeys(source(each.experiment.name) for each in evaluations))
-    head = f'<h1>{escape(title)}</h1><p class="question">Compared with: {escape(sources)}</p>'
+    head = Markup('<h1>{}</h1><p class="question">Compared with: {}</p>').format(title, sources)
     parts = [part for each in evaluations for part in _experiment(each, moved.get(each.experiment.name, ()))]
     return page(title, [head, *parts])
 
 
-def _experiment(evaluation: Evaluation, moved: Sequence[Moved]) -> Iterator[str]:
+def _experiment(evaluation: Evaluation, moved: Sequence[Moved]) -> Iterator[Markup]:
     experiment = evaluation.experiment
     found = present.result([evaluation])
     yield section(f"{experiment.name}: {experiment.title}", facts_list(found.facts) + _table(found))
@@ -39,9 +40,9 @@ def _experiment(evaluation: Evaluation, moved: Sequence[Moved]) -> Iterator[str]
         yield section(f"{experiment.name}: what it depends on", _table(tried) + bullets(tried.notes, "notes"))
     ids = sorted(case.run.id for case in evaluation.cases)
     if ids:
-        yield section(f"{experiment.name}: runs", f"<p><code>{escape(', '.join(ids))}</code></p>")
+        yield section(f"{experiment.name}: runs", Markup("<p><code>{}</code></p>").format(", ".join(ids)))
 
 
-def _table(result: Result) -> str:
-    legend = f'<p class="legend">{escape(result.legend)}</p>' if result.legend else ""
+def _table(result: Result) -> Markup:
+    legend = Markup('<p class="legend">{}</p>').format(result.legend) if result.legend else Markup()
     return table(*grid(result)) + legend

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lab.containers.calibrate.values import Calibration, load_calibration
+from lab.ask.calibration import Calibration
+from lab.containers.calibrate.values import load_calibration
 from lab.fabric.calibrate.values import load_calibration as load_fabric
 from lab.runs.files import write_whole
 from lab.runs.formats import markdown

@@ -15,8 +15,9 @@ from typing import Any
 import yaml
 
 from lab.ask import strict_yaml
+from lab.ask.kind import Progress
 from lab.ask.scenario import Scenario, build, with_overrides
-from lab.runs.runner import Progress, run_scenario
+from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from studies.experiments.evaluate import SCENARIOS, assess, cases_of, scenario_of
 from studies.experiments.model import Change, Edit, Experiment

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lab.ask.scenario import Scenario, expand, load, with_overrides
+from lab.containers.input.sections import container_scenario
 from twinbed import ScenarioError
 
 FOLDER = Path(__file__).resolve().parents[2] / "scenarios" / "validation"
@@ -35,8 +36,9 @@ def estimate_s(questions: Sequence[Scenario], repeats: int) -> float:
     return sum((START_S + length_s(each)) * len(expand(each)) * repeats for each in questions)
 
 
-def length_s(scenario: Scenario) -> float:
+def length_s(question: Scenario) -> float:
     """How long each of its runs is; 0 for a trace, which says itself."""
+    scenario = container_scenario(question)
     if scenario.services is not None:
         return scenario.services.duration_s
     if scenario.job is not None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from lab.containers.calibrate.values import Calibration
+from lab.ask.calibration import Calibration
 from lab.fabric.calibrate.measure import calibrated
 from lab.fabric.calibrate.values import fabric
 from lab.fabric.real import plan

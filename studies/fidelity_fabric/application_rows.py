@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lab.containers.calibrate.values import Calibration
+from lab.ask.calibration import Calibration
 from lab.fabric.real.settings import Road
 from lab.runs.formats import Column, Record, Result, markdown
 from studies.fidelity_fabric import application_twin as twin

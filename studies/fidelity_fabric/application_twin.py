@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from control.fabric import BfdTimers
-from lab.containers.calibrate.values import Calibration
+from lab.ask.calibration import Calibration
 from lab.fabric.calibrate import values as calibration
 from studies.fidelity_fabric.applications import Cell
 from twin.fabric import checkpoints, jobs

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import numpy as np
 
-from lab.containers.calibrate.values import Calibration
+from lab.ask.calibration import Calibration
 from lab.fabric.calibrate.values import load_calibration
 from lab.fabric.real.bench import GROUPS_KEPT_S
 from lab.fabric.real.chain import CHAIN

@@ -134,8 +134,8 @@ def write_sysctls(namespace: str, values: Mapping[str, str | int]) -> None:
 
 def environment_of(namespace: str) -> dict[str, str]:
     """Return this process's environment plus the mark of the namespace's fabric, for its processes."""
-    fabric = fabric_of(namespace)
-    return dict(os.environ) if fabric is None else {**os.environ, ENVIRONMENT: fabric}
+    mark = fabric_of(namespace)
+    return dict(os.environ) if mark is None else {**os.environ, ENVIRONMENT: mark}
 
 
 _CURE = "sudo make system installs what the fabric needs"

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from lab.ask.scenario import build
+from lab.cli.main import call
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
+from tests.lab.cli_calls import Ended, Twinbed
 from tests.lab.sample_traces import usage_trace, whatif
 from traces import parquet
 
@@ -37,3 +39,24 @@ def asked(tmp_path_factory) -> tuple[RunStore, list[Run]]:
     }
     store = RunStore(tmp_path_factory.mktemp("asked"))
     return store, run_scenario(build(raw), store)
+
+
+@pytest.fixture
+def store_path(tmp_path, monkeypatch) -> Path:
+    root = tmp_path / "store"
+    monkeypatch.setenv("TWINBED_STORE", str(root))
+    return root
+
+
+@pytest.fixture
+def twinbed(store_path, capsys, monkeypatch) -> Twinbed:
+    """Calls `twinbed ARGUMENTS…` on an empty store, 100 columns wide."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*arguments: object) -> Ended:
+        capsys.readouterr()
+        code = call([str(each) for each in arguments])
+        written = capsys.readouterr()
+        return Ended(code, written.out, written.err)
+
+    return run

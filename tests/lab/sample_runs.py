@@ -11,6 +11,7 @@ from lab.ask.scenario import build
 from lab.containers.calibrate.values import load_calibration
 from lab.containers.metrics import METRICS
 from lab.containers.run import tables
+from lab.runs.metric import summary
 from lab.runs.store import SCHEMA, Run, RunStore
 from twin.containers.model import Events, Series
 
@@ -90,7 +91,7 @@ def publish(
     per_container["oom_kills"] = np.array(kills)
     per_container["turned_away"] = np.array(turned_away)
     written = {
-        "summary": tables.summary(values, "USD"),
+        "summary": summary(METRICS, values, "USD"),
         "containers": tables.containers(NAMES, ("app", "app"), per_container),
         "events": tables.events(Events([1.0], [1], ["kill"], [1 << 20]), NAMES),
         "periods": tables.periods(series(), NAMES),

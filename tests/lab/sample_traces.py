@@ -5,7 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from lab.runs.runner import Progress, run_scenario, whatif_scenario
+from lab.ask.kind import Progress
+from lab.containers.input.whatif import whatif_scenario
+from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 from traces.schema import UsageTrace
 

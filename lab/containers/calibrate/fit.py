@@ -1,10 +1,11 @@
-"""What the service program costs, found by asking the twin: which costs make it use the CPU that was used.
+"""Finds the costs of the service program with which the twin uses the CPU that was used for real.
 
-For: pure arithmetic on a run of the calibration's application (subject.py). Not for: making it (program.py).
-CPU per container is linear in every cost but wake_tau_s, for which a grid is tried; so the twin is run with
-each cost raised a little, and non-negative least squares of relative errors gives all of them at once. What a
-container uses whatever it is asked is a further unknown of each, the same at every rate. Latency tells what
-CPU cannot: how unbalanced the machine's CPUs are, for which a grid is tried too, and the way. Source:
+For: the arithmetic on a run of the calibration's application (subject.py). Not for: making that run
+(program.py). The CPU of a container is linear in every cost except wake_tau_s, for which a grid of values
+is tried. The twin runs once more for each cost, with the cost raised a little; non-negative least squares
+of relative errors then gives all costs at once. The CPU that a container uses without requests is a
+further unknown, one per container and the same at every rate. Latency shows what CPU cannot: how
+unbalanced the machine's CPUs are, for which a grid is tried too, and the time on the network. Source:
 Gauss-Newton's method; scipy.optimize.nnls (Lawson & Hanson 1974).
 """
 
@@ -19,29 +20,34 @@ from scipy.optimize import nnls
 from control.allocator import make
 from lab.containers.calibrate import subject
 from lab.containers.calibrate.values import Program, load_calibration
-from lab.containers.metrics import recorded
+from lab.containers.run.figures import recorded
 from twin.containers import simulate
 from twin.containers.model import Floats
 from twin.containers.requests.model import Index, RequestLog
 
 TAUS_S = tuple(0.001 * 2.0 ** (step / 2) for step in range(15))
-"""Time constants that are tried: 1 to 128 ms."""
+"""Time constants of waking up to try: 1 to 128 ms, in seconds."""
 
 IMBALANCE = tuple(0.0625 * step for step in range(17))
-"""Shares that are tried."""
+"""Shares of imbalance to try, 0 to 1."""
 
 _COMPARED = (0.25, 0.5, 0.75)
-"""Quantiles of latency by which they are judged: tails are of threads that wait alone."""
+"""Quantiles of latency that are compared. Tails are left out, because they come from single threads that
+wait."""
 _STEPS = {"visit_s": 5e-5, "stage_s": 5e-5, "call_s": 5e-5, "dilation": 0.05, "wake_s": 5e-5}
-"""By how much each cost is raised to see what it does."""
+"""Steps by which each cost is raised to see its effect: seconds, and a ratio for dilation."""
 _ROUNDS = 2
+"""Number of steps of Gauss-Newton's method."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A run for real. asked: with the arrivals as they were sent; used_s: float64[rates, N], CPU of
-    containers in all rows of a rate; latency_s: float64[A], from when they were sent, NaN where there was no
-    answer."""
+    """A run for real.
+
+    asked: the load, with the arrivals as they were sent
+    used_s: float64[rates, N], CPU seconds of the containers in all rows of a rate
+    latency_s: float64[A], from when requests were sent, NaN where there was no answer
+    """
 
     asked: subject.Schedule
     used_s: Floats
@@ -50,24 +56,31 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """program: with the costs found; error: float64[rates, N], relative, of the twin's CPU with what is used
-    whatever is asked (0 where nothing was used)."""
+    """The result of a fit. program: with the costs that explain the run; error: float64[rates, N],
+    relative error of the twin's CPU, with the CPU that is used without requests (0 where nothing was
+    used)."""
 
     program: Program
     error: Floats
 
 
 def fit(ran: Ran, start: Program, cores: float, taus_s: Sequence[float] = TAUS_S) -> Fitted:
-    """The costs of `start` (whose other fields are kept) that explain the run best, on a host of `cores`."""
+    """Return the costs that explain the run best on a host of `cores`; the other fields are those of
+    `start`."""
     tried = [_fitted(ran, replace(start, wake_tau_s=tau_s), cores) for tau_s in taus_s]
-    return min(tried, key=lambda each: float(np.square(each.error).sum()))
+    return min(tried, key=lambda fitted: float(np.square(fitted.error).sum()))
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """Latency that no CPU time explains. call_s: of each call that is waited for; client_s: of the client's
-    own request; imbalance: as Program's; error: root mean square of the logarithms of twin's to real
-    quantiles; n: answers that it is from."""
+    """Latency that CPU time does not explain.
+
+    call_s: of each call that is waited for, s
+    client_s: of the client's own request, s
+    imbalance: as in Program
+    error: root mean square of the logarithms of the twin's to the real quantiles
+    n: number of answers used
+    """
 
     call_s: float
     client_s: float
@@ -77,15 +90,17 @@ class Way:
 
 
 def way(ran: Ran, costs: Program, cores: float) -> Way:
-    """What explains the latencies of the kinds that make their calls one after another best."""
+    """Return what best explains the latencies of the kinds of requests that make their calls one after
+    another."""
     still = replace(costs, network_s=0.0, client_s=0.0)
     tried = [_way(ran, replace(still, imbalance=imbalance), cores) for imbalance in IMBALANCE]
-    return min(tried, key=lambda each: each.error)
+    return min(tried, key=lambda way: way.error)
 
 
 def _way(ran: Ran, costs: Program, cores: float) -> Way:
-    """Of this imbalance: the line through the medians of what is beyond the twin's latency, by how many
-    calls are waited for; then twin and line beside what was, per kind and rate."""
+    """Return the way for one imbalance. A line is fitted through the medians of the latency beyond the
+    twin's, over the number of calls that are waited for. The error compares quantiles of twin plus line
+    with the real ones, per kind and rate."""
     log = simulated(ran.asked, costs, cores)[1]
     beyond_s = ran.latency_s - log.latency_s
     arrivals = ran.asked.arrivals
@@ -93,34 +108,34 @@ def _way(ran: Ran, costs: Program, cores: float) -> Way:
     known = np.isfinite(waited) & np.isfinite(beyond_s)
     hops = np.unique(waited[known])
     of_hops = [beyond_s[known & (waited == count)] for count in hops]
-    weights = np.sqrt([len(each) for each in of_hops])
+    weights = np.sqrt([len(group) for group in of_hops])
     line = np.stack([hops, np.ones_like(hops)], axis=1) * weights[:, None]
-    (call_s, client_s), _ = nnls(line, [np.median(each) for each in of_hops] * weights)
+    (call_s, client_s), _ = nnls(line, [np.median(group) for group in of_hops] * weights)
     twins_s = log.latency_s + call_s * waited + client_s
     rates = ran.asked.rate[
         np.minimum((arrivals.at_s / subject.PERIOD_S).astype(int), len(ran.asked.rate) - 1)
     ]
     squares, count = 0.0, 0
     for rate, kind in np.ndindex(len(subject.RATES_RPS), len(subject.hops())):
-        here = known & (rates == rate) & (arrivals.kind == kind)
-        if here.any():
-            ratios = np.quantile(twins_s[here], _COMPARED) / np.quantile(ran.latency_s[here], _COMPARED)
-            squares += float(np.square(np.log(ratios)).mean()) * int(here.sum())
-            count += int(here.sum())
+        counted = known & (rates == rate) & (arrivals.kind == kind)
+        if counted.any():
+            ratios = np.quantile(twins_s[counted], _COMPARED) / np.quantile(ran.latency_s[counted], _COMPARED)
+            squares += float(np.square(np.log(ratios)).mean()) * int(counted.sum())
+            count += int(counted.sum())
     error = float(np.sqrt(squares / count)) if count else 0.0
     return Way(float(call_s), float(client_s), costs.imbalance, error, int(known.sum()))
 
 
 def used(usage_cores: Floats, rate: Index) -> Floats:
-    """float64[rates, N]: CPU seconds in all rows of each rate; usage_cores: [T, N], of which the last may be
-    missing."""
+    """Return float64[rates, N]: CPU seconds in all rows of each rate. usage_cores: [T, N], whose last rows
+    may be missing."""
     rate = rate[: len(usage_cores)]
     rows = [usage_cores[: len(rate)][rate == index] for index in range(len(subject.RATES_RPS))]
-    return np.stack([each.sum(axis=0, dtype=np.float64) for each in rows]) * subject.PERIOD_S
+    return np.stack([group.sum(axis=0, dtype=np.float64) for group in rows]) * subject.PERIOD_S
 
 
 def simulated(asked: subject.Schedule, costs: Program, cores: float) -> tuple[Floats, RequestLog]:
-    """(CPU as `used`, what became of the requests) of the twin's run without limits."""
+    """Return (CPU as `used`, the log of requests) of the twin's run without limits."""
     load = subject.workload(asked, costs, cores)
     machine = load_calibration().machine()
     outcome = simulate(load, make("unlimited", {}), machine, seed=np.random.SeedSequence(0))
@@ -136,18 +151,18 @@ def _fitted(ran: Ran, costs: Program, cores: float) -> Fitted:
     idle = np.kron(seconds[:, None] * subject.PERIOD_S, np.eye(count))
     for _ in range(_ROUNDS):
         at = np.array([getattr(costs, name) for name in _STEPS])
-        here_s = _used_s(ran, costs, cores)
+        base_s = _used_s(ran, costs, cores)
         slopes = np.stack(
             [
-                (_used_s(ran, replace(costs, **{name: getattr(costs, name) + step}), cores) - here_s) / step
+                (_used_s(ran, replace(costs, **{name: getattr(costs, name) + step}), cores) - base_s) / step
                 for name, step in _STEPS.items()
             ],
             axis=1,
         )
-        wanted_s = used_s - (here_s - slopes @ at)
-        found, _ = nnls(np.hstack([slopes, idle]) * share[:, None], wanted_s * share)
-        costs = replace(costs, **dict(zip(_STEPS, found.tolist(), strict=False)))
-    error = (_used_s(ran, costs, cores) + idle @ found[len(_STEPS) :] - used_s) * share
+        wanted_s = used_s - (base_s - slopes @ at)
+        solution, _ = nnls(np.hstack([slopes, idle]) * share[:, None], wanted_s * share)
+        costs = replace(costs, **dict(zip(_STEPS, solution.tolist(), strict=False)))
+    error = (_used_s(ran, costs, cores) + idle @ solution[len(_STEPS) :] - used_s) * share
     return Fitted(costs, error.reshape(rates, count))
 
 

@@ -1,7 +1,8 @@
-"""What setting limits takes and does: quota and memory writes, OOM grants, throttling overrun, burst.
+"""Measures what setting limits takes and does: quota and memory writes, OOM grants, throttling overrun,
+burst.
 
-For: single cgroups driven by hand. Not for: the control loop (loop.py). Commands are this interpreter's, so
-that nothing needs to be installed.
+For: single cgroups that are driven by hand. Not for: the control loop (loop.py). The commands run in this
+interpreter, so nothing needs to be installed.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from lab.ask.calibration import Value
 from lab.containers.calibrate.figures import distribution
-from lab.containers.calibrate.values import Value
 from testbed.containers.cgroup.drivers import Driver, Group
 from testbed.containers.ownership import new_run
 
@@ -48,7 +49,8 @@ for page in range(0, size, mmap.PAGESIZE):
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much is measured: quota writes, OOM grants, seconds of burning per quota."""
+    """How much is measured. writes: of quotas; grants: after OOM events; burn_s: seconds of burning CPU
+    per quota; quotas_ms: quotas to burn under, ms per period."""
 
     writes: int
     grants: int
@@ -57,7 +59,8 @@ class Extent:
 
 
 def quota_writes(driver: Driver, extent: Extent) -> Value:
-    """Seconds of a quota write, alternating between two values, on a group with a busy thread."""
+    """Return the time of a quota write, alternating between two values, on a group with a busy thread,
+    seconds."""
     with _group(driver, "quota") as group, _running(group, _BURN, "1"):
         taken = []
         for number in range(extent.writes):
@@ -69,7 +72,7 @@ def quota_writes(driver: Driver, extent: Extent) -> Value:
 
 
 def memory_writes(driver: Driver, extent: Extent) -> Value:
-    """Seconds until a memory limit is lowered, above what is used, as a reclaim does."""
+    """Return the time of lowering a memory limit that stays above the usage, as a reclaim does, seconds."""
     with _group(driver, "reclaim") as group, _running(group, _BURN, "1"):
         group.set_cpu_quota(0.1)
         taken = []
@@ -83,15 +86,16 @@ def memory_writes(driver: Driver, extent: Extent) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Grants:
-    """grants: seconds from the kernel's word that a task is held to the raised limit being in force; kills:
-    tasks that the OOM killer ended although they were to be held."""
+    """The result of `oom_grants`. grants: time from the kernel's event that a task is held to the raised
+    limit being in force, s; kills: number of tasks that the OOM killer ended although they should have
+    been held."""
 
     grants: Value
     kills: int
 
 
 def oom_grants(driver: Driver, extent: Extent) -> Grants:
-    """A process that takes memory page by page, held and granted 1 MiB so often."""
+    """Run a process that takes memory page by page and is held and granted 1 MiB again and again."""
     size = _LEAST_BYTES + extent.grants * _GRANT_BYTES
     kills = 0
     taken: list[float] = []
@@ -118,8 +122,9 @@ def oom_grants(driver: Driver, extent: Extent) -> Grants:
 
 
 def throttling(driver: Driver, extent: Extent, threads: int) -> dict[str, Value]:
-    """Per quota: CPU used per period (ms), which is what there is of overrun, and the throttled share."""
-    found: dict[str, Value] = {}
+    """Return, per quota, the CPU used per period (ms), which shows the overrun, and the share of throttled
+    periods."""
+    values: dict[str, Value] = {}
     for quota_ms in extent.quotas_ms:
         with _group(driver, f"burn{quota_ms}") as group:
             group.set_cpu_quota(quota_ms / _PERIOD_MS)
@@ -133,13 +138,13 @@ def throttling(driver: Driver, extent: Extent, threads: int) -> dict[str, Value]
         throttled = (after.nr_throttled - before.nr_throttled) / periods
         name = f"{quota_ms}ms_{threads}t"
         text = f"measured: {threads} busy thread{'s' if threads > 1 else ''} at a quota of {quota_ms} ms"
-        found[f"used_{name}"] = Value(used_ms, "ms", text, periods)
-        found[f"throttled_{name}"] = Value(throttled, "1", text, periods)
-    return found
+        values[f"used_{name}"] = Value(used_ms, "ms", text, periods)
+        values[f"throttled_{name}"] = Value(throttled, "1", text, periods)
+    return values
 
 
 def burst(driver: Driver) -> Value:
-    """The burst credit that new groups have, as the kernel says; 0 where it knows none."""
+    """Return the burst credit of new groups as the kernel reports it; 0 if the kernel has none."""
     with _group(driver, "burst") as group:
         for directory in group.directories:
             for name in ("cpu.cfs_burst_us", "cpu.max.burst"):
@@ -162,7 +167,7 @@ def _group(driver: Driver, name: str) -> Iterator[Group]:
 
 @contextmanager
 def _running(group: Group, program: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The program inside the group; ended, and waited for, at the end."""
+    """Run the program inside the group, and end and await it when the block ends."""
     command = (sys.executable, "-S", "-c", program, *arguments)
     process = subprocess.Popen(command, preexec_fn=group.enter)
     try:

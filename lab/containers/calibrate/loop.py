@@ -1,4 +1,5 @@
-"""How well the control loop keeps time under load: telemetry delay, jitter and loss, its own CPU.
+"""Measures how well the control loop keeps time under load: telemetry delay, jitter and loss, and its own
+CPU.
 
 For: one run of many small containers under Escra. Not for: single writes (limits.py).
 """
@@ -11,8 +12,8 @@ import numpy as np
 
 from control.allocator import make
 from control.allocator.model import Application
+from lab.ask.calibration import Value
 from lab.containers.calibrate.figures import distribution, jitter
-from lab.containers.calibrate.values import Value
 from testbed.containers import ownership
 from testbed.containers.host import loop
 from testbed.containers.host.observed import Observed
@@ -21,13 +22,15 @@ from testbed.containers.load.stress_scripts import StressScripts
 CONTAINERS = 11
 _BYTES = 32 << 20
 _CORES = 0.5
-"""Of all containers together."""
+"""Most CPU that all containers together use, cores."""
 _CYCLE = 10
+"""Periods after which a container changes between more and less CPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """delay, jitter and loss: of telemetry, fields of Machine; cores: what the loop used."""
+    """What was measured. delay, jitter, loss: of telemetry, fields of Machine; cores: CPU that the loop
+    used."""
 
     delay: Value
     jitter: Value
@@ -36,22 +39,23 @@ class Kept:
 
 
 def measure(duration_s: float) -> Kept:
-    """CONTAINERS containers for so long. Raises as loop.control."""
-    found = run(CONTAINERS, duration_s)
-    late, lost, reports = found.times.lateness_s, found.times.lost, found.reports
-    what = f"{CONTAINERS} containers for {duration_s:g} s, telemetry {found.telemetry}"
+    """Run CONTAINERS containers for `duration_s` seconds. Raises as loop.control."""
+    observed = run(CONTAINERS, duration_s)
+    late, lost, reports = observed.times.lateness_s, observed.times.lost, observed.reports
+    setting = f"{CONTAINERS} containers for {duration_s:g} s, telemetry {observed.telemetry}"
     return Kept(
-        distribution(late, "s", f"measured: from when a report was due until it was served; {what}"),
-        jitter(late, f"measured: (p95 - p50) / 1.645 of the same; {what}"),
-        Value(lost / max(lost + reports, 1), "1", f"measured: periods that ended unread; {what}", reports),
-        Value(found.times.own_cores, "cores", f"measured: CPU of the loop's thread; {what}"),
+        distribution(late, "s", f"measured: from when a report was due until it was served; {setting}"),
+        jitter(late, f"measured: (p95 - p50) / 1.645 of the same; {setting}"),
+        Value(lost / max(lost + reports, 1), "1", f"measured: periods that ended unread; {setting}", reports),
+        Value(observed.times.own_cores, "cores", f"measured: CPU of the loop's thread; {setting}"),
     )
 
 
 def run(containers: int, duration_s: float) -> Observed:
-    """Containers that use a little CPU each, more and less in turns, under Escra. Raises as loop.control.
+    """Run containers that each use a little CPU, alternating between more and less, under Escra. Raises as
+    loop.control.
 
-    Its gamma is so small that limits follow: quotas are written all the time.
+    Escra's gamma is so small that limits follow the use, so quotas are written all the time.
     """
     most_cores = _CORES / containers
     periods = round(duration_s / 0.1)

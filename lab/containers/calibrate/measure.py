@@ -1,6 +1,6 @@
-"""All measurements, one after another, as one calibration.
+"""Makes all measurements of `twinbed calibrate`, one after another, as one calibration.
 
-For: `twinbed calibrate`. Not for: the measurements themselves. No workload that is validated is used here.
+For: `twinbed calibrate`. Not for: the measurements themselves. No workload that validations use is used here.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
+from lab.ask.calibration import Value
 from lab.containers.calibrate import limits, loop, program, starting
-from lab.containers.calibrate.values import Calibration, Program, Value, load_calibration
+from lab.containers.calibrate.values import MachineCalibration, Program, load_calibration
 from testbed.containers import machine
 from testbed.containers.cgroup.drivers import detect
 from twin.containers.model import Machine
@@ -19,15 +20,15 @@ Progress = Callable[[str, float], None]
 
 HEAD = """What `twinbed calibrate` found on this machine. Every value carries its unit and its source; a value
 that nobody has measured says "assumption". `[values.*]` are the fields of twin.containers.model.Machine,
-`[program.*]` those of lab.containers.calibrate.values.Program, `[measured.*]` is what else was found."""
+`[program.*]` those of lab.containers.calibrate.values.Program, `[measured.*]` are further measurements."""
 
 STEPS = ("quota writes", "memory writes", "OOM grants", "throttling", "control loop", "service program")
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How long to measure. loop_s, program_s: seconds of the control loop's run, of the program's; starts: of
-    the program."""
+    """How long to measure. extent: of limits; starts: number of starts of the service program; loop_s,
+    program_s: length of the control loop's and the program's run, s."""
 
     extent: limits.Extent
     starts: int
@@ -44,8 +45,8 @@ QUICK = Effort(
 )
 
 
-def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Calibration:
-    """Measures; raises BackendError where this machine cannot, with nothing left running."""
+def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> MachineCalibration:
+    """Measure this machine. Raises BackendError where it cannot be measured, with nothing left running."""
     tell = progress or _nobody
     driver = detect()
     driver.sweep()
@@ -72,19 +73,19 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ca
     costs = program.measure(effort.program_s, lambda fraction: tell(STEPS[5], fraction))
     values |= starting.measure(driver, effort.starts)
     facts = machine.facts()
-    return Calibration(
+    return MachineCalibration(
         name=name,
         kernel=f"{facts['kernel']}, cgroup v{driver.version}",
         cpu=f"{facts['cpus']} × {facts['cpu_model']}",
         date=datetime.now(UTC).date().isoformat(),
-        values={each.name: values[each.name] for each in fields(Machine)},
+        values={field.name: values[field.name] for field in fields(Machine)},
         sha256="",
         program={
-            each.name: ({"loop_cores": kept.cores} | costs.program)[each.name] for each in fields(Program)
+            field.name: ({"loop_cores": kept.cores} | costs.program)[field.name] for field in fields(Program)
         },
         measured=measured | costs.residuals,
     )
 
 
 def _nobody(_step: str, _fraction: float) -> None:
-    """For callers that do not look."""
+    """Ignore progress."""

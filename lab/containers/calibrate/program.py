@@ -1,7 +1,8 @@
-"""What the service program costs: CPU per visit, stage, call and wake-up, memory, network, load generator.
+"""Measures what the service program costs: CPU per visit, stage, call and wake-up, memory, network, load
+generator.
 
-For: `twinbed calibrate`: the application of subject.py, run for real without limits. Not for:
-scenarios, nor for how the costs are told apart (fit.py).
+For: `twinbed calibrate`, which runs the application of subject.py for real without limits. Not for:
+scenarios, nor for telling the costs apart (fit.py).
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import numpy as np
 from control.allocator import make
 from control.allocator.model import Application
 from control.services import RequestStatus
+from lab.ask.calibration import Value
 from lab.containers.calibrate import fit, subject
 from lab.containers.calibrate.figures import per_request
-from lab.containers.calibrate.values import Program, Value
+from lab.containers.calibrate.values import Program
 from lab.containers.input.services.graph import service_app
 from lab.containers.real.busy import Busy
 from testbed.containers import ownership
@@ -30,33 +32,35 @@ from twin.containers.requests.model import Arrivals
 from twinbed import BackendError
 
 _START = Program(1e-4, 1e-4, 5e-5, 1.05, 1e-4, 0.02, 1e-4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-"""Where the search for the costs begins."""
+"""Costs at which the search begins."""
 _SOURCE = "measured: an application of twelve services under no limits at three rates, the twin fitted to it"
 _CLIENT = "measured: the same, by what more requests add"
 _SHORT = 0.1
-"""Length of the short run, which only tells what does not depend on requests, to that of the other one."""
+"""Length of the short run as a share of the long one's. It only shows what does not depend on requests."""
 _FITTED = ("visit_s", "stage_s", "call_s", "dilation", "wake_s", "wake_tau_s")
 _UNITS = {"dilation": "ratio"}
-"""Of those that are not seconds."""
+"""Units of the fitted costs that are not in seconds."""
 _WAY = "measured: latency beyond what the fitted twin has without a network"
 _STOLEN = "measured: the hypervisor's share of the CPU time that was wanted in that run, /proc/stat"
 _IMBALANCE = "measured: latencies of that run, which the twin has most nearly with it"
 _LATENCY = "measured: root mean square of the logarithms of the fitted twin's to real latency quantiles"
 _IDLE_ROWS = 3
 _LEAST_ANSWERED = 0.95
+"""Share of the requests that must be answered for the run to count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """program: fields of lab.containers.calibrate.values.Program but loop_cores; residuals: by how much the
-    fitted twin's CPU is not the real one."""
+    """program: fields of lab.containers.calibrate.values.Program except loop_cores; residuals: relative
+    errors of the fitted twin's CPU and latency."""
 
     program: dict[str, Value]
     residuals: dict[str, Value]
 
 
 def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
-    """A run of about that long, and a short one; tell: called with the fraction done; raises as `control`."""
+    """Make a run of about `about_s` seconds and a short one. tell: called with the fraction done. Raises
+    as `control`."""
     idle, few, _ = _run(subject.schedule(about_s * _SHORT))
     tell(_SHORT)
     asked = subject.schedule(about_s)
@@ -67,10 +71,12 @@ def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
     ran = _ran(asked, observed, load)
     cores = float(os.cpu_count() or 1)
     start = replace(_START, loop_cores=observed.times.own_cores, client_request_s=client_s, stolen=stolen)
-    found = fit.fit(ran, start, cores)
-    way = fit.way(ran, found.program, cores)
+    fitted = fit.fit(ran, start, cores)
+    way = fit.way(ran, fitted.program, cores)
     n = counts[1]
-    costs = {name: Value(getattr(found.program, name), _UNITS.get(name, "s"), _SOURCE, n) for name in _FITTED}
+    costs = {
+        name: Value(getattr(fitted.program, name), _UNITS.get(name, "s"), _SOURCE, n) for name in _FITTED
+    }
     memory = idle.series.memory_bytes[:_IDLE_ROWS]
     return Measured(
         costs
@@ -84,12 +90,12 @@ def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
             "stolen": Value(stolen, "1", _STOLEN),
             "imbalance": Value(way.imbalance, "1", _IMBALANCE, way.n),
         },
-        dict(_residuals(found)) | {"program_error_latency": Value(way.error, "ratio", _LATENCY, way.n)},
+        dict(_residuals(fitted)) | {"program_error_latency": Value(way.error, "ratio", _LATENCY, way.n)},
     )
 
 
 def _ran(asked: subject.Schedule, observed: Observed, load: LoadResult) -> fit.Ran:
-    """The run for the fit, each request at the moment at which the load generator turned to it."""
+    """Return the run for the fit, with requests at the moments at which the load generator turned to them."""
     sent_s = load.at_s + load.late_s
     order = np.argsort(sent_s, kind="stable")
     latency_s = np.where(load.status == RequestStatus.OK, load.end_s - sent_s, np.nan)
@@ -99,23 +105,23 @@ def _ran(asked: subject.Schedule, observed: Observed, load: LoadResult) -> fit.R
     )
 
 
-def _residuals(found: fit.Fitted) -> Iterator[tuple[str, Value]]:
-    """Per rate the median and the largest relative error of a container's CPU."""
-    for rate_rps, error in zip(subject.RATES_RPS, np.abs(found.error), strict=True):
+def _residuals(fitted: fit.Fitted) -> Iterator[tuple[str, Value]]:
+    """Yield, per rate, the median and the largest relative error of a container's CPU."""
+    for rate_rps, error in zip(subject.RATES_RPS, np.abs(fitted.error), strict=True):
         for name, value in (("median", np.median(error)), ("max", error.max())):
             source = f"measured: {name} over containers at {rate_rps:g} requests/s, fitted twin's CPU"
             yield f"program_error_{name}_{rate_rps:g}rps", Value(float(value), "ratio", source, error.size)
 
 
 def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
-    """(containers, requests, share of the CPU time wanted by anybody that the hypervisor took)."""
+    """Return (containers, requests, share of the wanted CPU time that the hypervisor took)."""
     busy = Busy()
     app = service_app(subject.application())
     with ownership.temporary_directory() as folder, deploy(app, folder) as placed:
         plan = LoadPlan(asked.arrivals.at_s, asked.arrivals.kind, placed.entries, asked.duration_s)
         with LoadGenerator(plan, folder) as client:
             observed = loop.control(
-                [loop.Managed(each.spec, ready=each.ready) for each in placed.containers],
+                [loop.Managed(container.spec, ready=container.ready) for container in placed.containers],
                 [Application(app.name, 64.0, 1 << 40)],
                 make("unlimited", {}),
                 loop.Settings(duration_s=asked.duration_s, logs=folder),
@@ -127,11 +133,12 @@ def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
 
 
 def _answered(load: LoadResult) -> int:
-    """How many; BackendError when so many are missing that visits of theirs would be counted to others."""
+    """Return the number of answered requests. Raises BackendError if so many are missing that the costs of
+    their visits would be counted to others."""
     count = int(np.count_nonzero(load.status == RequestStatus.OK))
     if count < _LEAST_ANSWERED * len(load.at_s):
         raise BackendError(
             f"calibration: {count} of {len(load.at_s)} requests were answered at a rate that a quiet machine "
-            "serves with ease; end what else runs here and calibrate again"
+            "serves with ease; end the other programs on this machine and calibrate again"
         )
     return count

@@ -1,7 +1,8 @@
-"""How long the service program takes to start, and how much CPU that is.
+"""Measures how long the service program takes to start, and how much CPU that takes.
 
-For: `restart_s` and `restart_cpu_s`: a container that is killed burns its start-up again, under its quota.
-Not for: what it costs when it runs (program.py). It starts alone, as one does that is restarted.
+For: `restart_s` and `restart_cpu_s`, because a container that is killed spends its start-up again, under
+its quota. Not for: the costs of the running program (program.py). The program starts alone, as a restarted
+container does.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import time
 
 from control.services import Handler, Service, ServiceApp
+from lab.ask.calibration import Value
 from lab.containers.calibrate.figures import distribution
-from lab.containers.calibrate.values import Value
 from testbed.containers import ownership
 from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host.hosted import HostedContainer
@@ -22,7 +23,8 @@ _DEADLINE_S = 30.0
 
 
 def measure(driver: Driver, starts: int) -> dict[str, Value]:
-    """Fields of twin.containers.model.Machine, from so many starts; BackendError when one does not answer."""
+    """Return fields of twin.containers.model.Machine from `starts` starts. Raises BackendError if one does
+    not answer."""
     app = ServiceApp("calibration", {"alone": Service({"work": Handler(0.0)})}, {"page": "alone.work"})
     taken_s: list[float] = []
     burnt_s: list[float] = []

@@ -1,11 +1,10 @@
-"""The application whose CPU tells what the service program costs, its load, and both on twin and testbed.
+"""The application whose CPU shows what the service program costs, its load, and both on twin and testbed.
 
-For: program.py, which runs it for real, and fit.py, which asks the twin about it. Not for: scenarios; no
-validation uses it, so that what is calibrated and what is validated share nothing. Its services differ in all
-that the costs are made of: demand, calls, calls at once, and how long they idle between visits (from nothing,
-when they are called several times in a row, to seconds). All demands are fixed, so that nothing but the costs
-is unknown. One run has all rates, a few seconds each in turn: what else a machine does meanwhile then meets
-all of them alike.
+For: program.py, which runs it for real, and fit.py, which runs it on the twin. Not for: scenarios. No
+validation uses it, so calibration and validation share nothing. Its services differ in everything that the
+costs depend on: demand, calls, parallel calls, and idle time between visits (from none, when they are
+called several times in a row, to seconds). All demands are fixed, so that only the costs are unknown. One
+run has all rates, a few seconds of each in turn, so that other work on the machine meets all rates alike.
 """
 
 from __future__ import annotations
@@ -27,11 +26,12 @@ from twin.containers.requests.model import Arrivals, Client, Index, RequestWorkl
 PERIOD_S = 0.1
 RATES_RPS = (8.0, 32.0, 128.0)
 WARM_UP = -1
-"""Rate of the rows that do not count: connections are opened in them, and code is run for the first time."""
+"""Rate index of the rows that do not count, in which connections are opened and code runs for the first
+time."""
 
 _BLOCK_S = 5.0
 _GAP_S = 0.4
-"""Of a block without requests, half of it at either end: what a block asks for is done in its rows."""
+"""Time of a block without requests, half at each end, so that the block's requests end in its rows, s."""
 
 _LEAVES_MS = {"often": 0.3, "short": 0.3, "middle": 1.0, "long": 4.0, "far": 0.4}
 _OFTEN, _FAR = "often.work", "far.work"
@@ -48,7 +48,7 @@ _CALLERS: dict[str, tuple[float, float, list[object]]] = {
 
 
 def application() -> AppSpec:
-    """Seven services that clients ask, and five that these call."""
+    """Return seven services that clients call, and five services that these call."""
     callers = {
         name: {"handlers": {"page": {"cpu_ms": cpu_ms, "distribution": "fixed", "calls": calls}}}
         for name, (_, cpu_ms, calls) in _CALLERS.items()
@@ -73,7 +73,8 @@ def application() -> AppSpec:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """arrivals: of a run of duration_s; rate: int64[T], per period the index into RATES_RPS, or WARM_UP."""
+    """The load of a run. arrivals: of all requests; duration_s: length, s; rate: int64[T], per period the
+    index into RATES_RPS, or WARM_UP."""
 
     arrivals: Arrivals
     duration_s: float
@@ -81,8 +82,9 @@ class Schedule:
 
 
 def schedule(about_s: float) -> Schedule:
-    """A run of about so many seconds, always the same for the same: blocks of equal length, the first for
-    warming up, then Poisson arrivals of each rate in turn, each as often as the others."""
+    """Return the load of a run of about `about_s` seconds, always the same for the same length. It has
+    blocks of equal length: the first warms up, then the rates take turns with Poisson arrivals, all
+    equally often."""
     rounds = max(1, round((about_s / _BLOCK_S - 1) / len(RATES_RPS)))
     rates = np.array([WARM_UP, *list(range(len(RATES_RPS))) * rounds], np.int64)
     rows = max(round(about_s / len(rates) / PERIOD_S), round(2 * _GAP_S / PERIOD_S))
@@ -92,16 +94,16 @@ def schedule(about_s: float) -> Schedule:
     for number, (rate, seed) in enumerate(
         zip(rates, np.random.SeedSequence(0).spawn(len(rates)), strict=True)
     ):
-        # Index −1, of the warming up, is the highest rate's.
+        # The index of the warm-up, −1, picks the highest rate.
         spec = Exponential(kind="exponential", rate_rps=RATES_RPS[rate])
         drawn = generate(spec, block_s - _GAP_S, weights, seed)
         blocks.append((drawn.at_s + number * block_s + _GAP_S / 2, drawn.kind))
-    at_s, kind = (np.concatenate(each) for each in zip(*blocks, strict=True))
+    at_s, kind = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
     return Schedule(Arrivals(at_s, kind), len(rates) * block_s, np.repeat(rates, rows))
 
 
 def workload(asked: Schedule, costs: Program, cores: float) -> RequestWorkload:
-    """The application under that load as the twin takes it, on this machine's `cores`."""
+    """Return the application under that load as the twin takes it, on a machine of `cores`."""
     compiled = with_program(compile_graph(application()), costs)
     count = len(compiled.names)
     whole = RequestWorkload(
@@ -125,8 +127,8 @@ def workload(asked: Schedule, costs: Program, cores: float) -> RequestWorkload:
 
 
 def hops() -> Floats:
-    """float64[R]: how many calls a request of each kind waits for one after another; NaN where it makes some
-    at once, whose answers wait for each other."""
+    """Return float64[R]: the number of calls that a request of each kind waits for one after another; NaN
+    for kinds with parallel calls, whose answers wait for each other."""
     return np.array(
         [
             np.nan if any(isinstance(call, list) for call in calls) else float(len(calls))

@@ -1,7 +1,7 @@
-"""What every kind of workload derives from a scenario alike: profiled peaks, global limits, threads.
+"""Derives from a scenario what every sort of workload needs: profiled peaks, global limits, threads.
 
-For: `peak_cores`, `applications` and `threads` of the twin's workloads. Not for: where use and demand come
-from (lab.containers.input.workload, lab.containers.input.services.prepare).
+For: `peak_cores`, `applications` and `threads` of the twin's workloads. Not for: use and demand, which
+come from lab.containers.input.workload or lab.containers.input.services.prepare.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import KERNEL_MIN_QUOTA_S, PAGE_BYTES, Application
-from lab.ask.scenario import Scenario
+from lab.containers.input.sections import ContainerScenario
 from twin.containers.model import Floats
 from twinbed import ScenarioError
 
 
 def profile_peaks(demand_cores: Floats, period_s: float, interval_s: float) -> Floats:
-    """float64[N]: each container's largest mean CPU use over `interval_s` (cores).
+    """Return float64[N]: each container's largest mean CPU use over `interval_s`, cores.
 
-    This is what a profiler sees that samples every `interval_s`: a spike shorter than that is averaged
-    with what surrounds it, so a limit at the "peak" throttles inside the spike.
+    A profiler that samples every `interval_s` sees this. It averages a shorter spike with its
+    surroundings, so a limit at the "peak" throttles inside the spike.
     """
     width = max(1, round(interval_s / period_s))
     starts = np.arange(0, len(demand_cores), width)
@@ -33,16 +33,17 @@ def profile_peaks(demand_cores: Floats, period_s: float, interval_s: float) -> F
 
 
 def applications(
-    scenario: Scenario,
+    scenario: ContainerScenario,
     names: tuple[str, ...],
     app: NDArray[np.int64],
     peak_cores: Floats,
     peak_bytes: NDArray[np.int64],
 ) -> tuple[Application, ...]:
-    """Ω and M: as given, else factor × Σ peaks, every peak at least what the kernel can express.
+    """Return each application with Ω and M: as given, else factor × Σ peaks.
 
-    Memory is rounded up by a page per container, so that limits of factor × peak rounded up to pages
-    fit; CPU by 1e-9 for the rounding of the sum.
+    A peak counts with at least the smallest quota of the kernel. Memory is rounded up by a page per
+    container, so that limits of factor × peak, rounded up to pages, fit; CPU by 1e-9, for the rounding of
+    the sum.
     """
     if scenario.budget is not None:
         budget = scenario.budget
@@ -59,13 +60,14 @@ def applications(
 
 
 def given_threads(
-    scenario: Scenario,
+    scenario: ContainerScenario,
     names: tuple[str, ...],
     threads: Floats,
     own: Mapping[str, float] = MappingProxyType({}),
 ) -> Floats:
-    """`threads` (float64[N]) with the scenario's one number instead, or a container's `own`, or what the
-    scenario says by its name; ScenarioError for a name that is not there."""
+    """Return `threads` (float64[N]) with values replaced: by the scenario's number for all containers,
+    then by a container's `own`, then by the scenario's number for its name. Raises ScenarioError for an
+    unknown name."""
     threads = threads.copy()
     per_name = dict(own)
     if isinstance(scenario.threads, dict):

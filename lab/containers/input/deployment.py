@@ -1,8 +1,9 @@
-"""What `twinbed controller` is given: applications, global limits, containers on agents, a policy, as YAML.
+"""The deployment file of `twinbed controller`: applications, global limits, containers on agents, and a
+policy.
 
-For: reading and checking the file, and its JSON schema. Not for: running it (testbed.containers.remote). It
-comes from a user and says what is run as root on other machines, so it is read strictly: no key twice,
-no aliases (a few lines of them can stand for gigabytes), no path that leads out of a hierarchy.
+For: reading and checking the file, and its JSON schema. Not for: running it (testbed.containers.remote).
+The file comes from a user and says what runs as root on other machines. So it is read strictly: no key
+twice, no aliases (a few lines of them can stand for gigabytes), no path that leads out of a hierarchy.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ from pydantic import (
     Field,
     PositiveFloat,
     PositiveInt,
-    ValidationError,
     field_validator,
     model_validator,
 )
@@ -29,17 +29,18 @@ from pydantic import (
 from control.allocator.model import PAGE_BYTES, Application
 from control.allocator.ports import Allocator
 from lab.ask import policy as policies
-from lab.ask.commands import Command, Environment
-from lab.ask.problems import describe
+from lab.ask.problems import validated
+from lab.ask.section import Command, Environment
 from lab.ask.strict_yaml import parse
 from testbed.containers.host.container import RuntimeName
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
 from twinbed import ScenarioError
 
 MAX_FILE_BYTES = 256 * 1024
-"""Some thousand containers; a larger file is a mistake or worse."""
+"""Largest file, enough for some thousand containers. A larger one is a mistake or an attack."""
 
 _MAX_DEPTH = 16
+"""Deepest nesting of the YAML; valid files stay far below."""
 
 
 def _policy(text: str) -> str:
@@ -68,7 +69,7 @@ class _Strict(BaseModel):
 
 
 class AttachPaths(_Strict):
-    """A cgroup whose paths differ between version 1's hierarchies."""
+    """A cgroup whose path differs between the hierarchies of cgroup version 1."""
 
     cpu: CgroupPath
     memory: CgroupPath
@@ -77,35 +78,43 @@ class AttachPaths(_Strict):
 class ContainerEntry(_Strict):
     """One container on one agent: a command that the agent runs, or an existing cgroup."""
 
-    name: Name = Field(description="Letters, digits, - and _; once in the file.")
-    agent: Name = Field(description="The agent of the host that it is on.")
+    name: Name = Field(description="Name of letters, digits, - and _, used once in the file.")
+    agent: Name = Field(description="Agent of the host that the container is on.")
     command: Command | None = Field(
-        default=None, description="Run without a shell; text is split as a shell would."
+        default=None, description="Command to run, without a shell; text is split by a shell's rules."
     )
-    env: Environment = Field(default_factory=dict, description="Added to the agent's own.")
+    env: Environment = Field(
+        default_factory=dict, description="Environment variables, in addition to the agent's."
+    )
     runtime: RuntimeName = Field(
         default="process",
-        description="What the command is run as: a process of the host in a cgroup of its own, or an OCI "
-        "container (runc) that sees the host's files read-only.",
+        description="How the command runs: as a process of the host in a cgroup of its own, or as an OCI "
+        "container "
+        "(runc) that sees the host's files read-only.",
     )
     attach: CgroupPath | AttachPaths | None = Field(
         default=None,
-        description="Instead of a command: path of the cgroup, as in /proc/PID/cgroup; where it differs "
-        "between hierarchies, one each for cpu and memory.",
+        description="Path of an existing cgroup instead of a command, as in /proc/PID/cgroup; two paths, "
+        "for cpu and "
+        "memory, if they differ between hierarchies.",
     )
-    peak_cores: PositiveFloat | None = Field(default=None, description="Profiled, for policies that need it.")
-    peak_bytes: PositiveInt | None = Field(default=None, description="Profiled, for policies that need it.")
+    peak_cores: PositiveFloat | None = Field(
+        default=None, description="Profiled CPU peak for policies that need it, cores."
+    )
+    peak_bytes: PositiveInt | None = Field(
+        default=None, description="Profiled memory peak for policies that need it, bytes."
+    )
 
     @field_validator("command", "env")
     @classmethod
-    def _no_nul(cls, given: Any) -> Any:
-        if given is not None and any("\0" in text for text in given):
+    def _no_nul(cls, value: Any) -> Any:
+        if value is not None and any("\0" in text for text in value):
             raise ValueError("a NUL character cannot be passed to a command")
-        return given
+        return value
 
     @property
     def paths(self) -> dict[str, str]:
-        """As Placed.attach."""
+        """The cgroup's paths, as in Placed.attach."""
         if isinstance(self.attach, AttachPaths):
             return self.attach.model_dump()
         return {"": self.attach} if self.attach else {}
@@ -120,40 +129,47 @@ class ContainerEntry(_Strict):
 
 
 class WatchEntry(_Strict):
-    """Cgroups that appear below a parent join the application, and leave it when they disappear."""
+    """Cgroups that join the application when they appear below a parent, and leave it when they disappear."""
 
-    agent: Name
-    parent: CgroupPath = Field(description="As attach; its children are watched, not what is below them.")
+    agent: Name = Field(description="Agent of the host that the cgroups are on.")
+    parent: CgroupPath = Field(
+        description="Path of the parent, as `attach`; only its direct children are watched."
+    )
     pattern: str = Field(
-        default="*", min_length=1, max_length=256, description="Of their names, with * and ?."
+        default="*", min_length=1, max_length=256, description="Pattern of their names, with * and ?."
     )
 
 
 class ApplicationEntry(_Strict):
     """A Distributed Container: all containers of one tenant, on any number of hosts, under two limits."""
 
-    name: Name
+    name: Name = Field(description="Name of the application, used once in the file.")
     cpu_limit_cores: PositiveFloat = Field(
-        description="Ω: what the CPU limits of all containers may add up to."
+        description="Ω: the most that the CPU limits of all containers add up to, cores."
     )
-    memory_limit_bytes: int = Field(ge=PAGE_BYTES, description="M: the same for memory.")
-    containers: list[ContainerEntry] = Field(default_factory=list)
-    watch: list[WatchEntry] = Field(default_factory=list)
+    memory_limit_bytes: int = Field(
+        ge=PAGE_BYTES, description="M: the most that the memory limits of all containers add up to, bytes."
+    )
+    containers: list[ContainerEntry] = Field(default_factory=list, description="Its containers.")
+    watch: list[WatchEntry] = Field(
+        default_factory=list, description="Cgroups that join it when they appear."
+    )
 
 
 class DeploymentFile(_Strict):
     """Applications on agents, and the policy that decides their limits."""
 
-    policy: PolicyText = Field(default="escra", description="NAME[:KEY=VALUE]…, as in scenarios.")
-    applications: list[ApplicationEntry] = Field(min_length=1)
+    policy: PolicyText = Field(default="escra", description="Policy, `NAME[:KEY=VALUE]…`, as in scenarios.")
+    applications: list[ApplicationEntry] = Field(min_length=1, description="The applications.")
 
     @model_validator(mode="after")
     def _once(self) -> DeploymentFile:
-        entries = [each for app in self.applications for each in app.containers]
+        entries = [container for app in self.applications for container in app.containers]
         _refuse_twice("application {}", [app.name for app in self.applications])
-        _refuse_twice("container {}", [each.name for each in entries])
+        _refuse_twice("container {}", [entry.name for entry in entries])
         _refuse_twice(
-            "cgroup {0[1]} of agent {0[0]}", [(e.agent, p) for e in entries for p in {*e.paths.values()}]
+            "cgroup {0[1]} of agent {0[0]}",
+            [(entry.agent, path) for entry in entries for path in {*entry.paths.values()}],
         )
         for app in self.applications:
             if not app.containers and not app.watch:
@@ -163,42 +179,46 @@ class DeploymentFile(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the file says: the deployment, and a fresh allocator of its policy."""
+    """What a file asks for: the deployment, and a fresh allocator of its policy."""
 
     deployment: Deployment
     allocator: Allocator
 
 
 def load(path: Path) -> Plan:
-    """Reads a deployment. Raises ScenarioError in one line that names the file and the key."""
-    given = _checked(path)
-    apps = list(enumerate(given.applications))
+    """Read a deployment. Raises ScenarioError in one line that names the file and the key."""
+    file = _checked(path)
+    apps = list(enumerate(file.applications))
     return Plan(
         Deployment(
             tuple(Application(app.name, app.cpu_limit_cores, app.memory_limit_bytes) for _, app in apps),
             tuple(
                 Placed(
-                    each.name,
-                    each.agent,
+                    entry.name,
+                    entry.agent,
                     index,
-                    tuple(each.command or ()),
-                    each.env,
-                    each.paths,
-                    each.peak_cores,
-                    each.peak_bytes,
-                    each.runtime,
+                    tuple(entry.command or ()),
+                    entry.env,
+                    entry.paths,
+                    entry.peak_cores,
+                    entry.peak_bytes,
+                    entry.runtime,
                 )
                 for index, app in apps
-                for each in app.containers
+                for entry in app.containers
             ),
-            tuple(Watch(e.agent, index, e.parent, e.pattern) for index, app in apps for e in app.watch),
+            tuple(
+                Watch(entry.agent, index, entry.parent, entry.pattern)
+                for index, app in apps
+                for entry in app.watch
+            ),
         ),
-        policies.parse(given.policy).make(),
+        policies.parse(file.policy).make(),
     )
 
 
 def schema_json() -> str:
-    """The file's JSON schema, as published."""
+    """Return the file's JSON schema, as published."""
     return json.dumps(DeploymentFile.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
@@ -218,14 +238,11 @@ def _checked(path: Path) -> DeploymentFile:
     data = parse(text, str(path))
     if not isinstance(data, dict):
         raise ScenarioError(f"{path}: expected keys, `applications` among them")
-    try:
-        return DeploymentFile.model_validate(data)
-    except ValidationError as error:
-        raise ScenarioError(describe(error, DeploymentFile, str(path))) from None
+    return validated(DeploymentFile, data, str(path))
 
 
 def _refuse_bombs(text: str, path: Path) -> None:
-    """Looks at the events only, so nothing is built of what is refused."""
+    """Refuse aliases and deep nesting. Only events are read, so nothing is built of a refused file."""
     depth = 0
     try:
         for event in yaml.parse(text, yaml.SafeLoader):
@@ -236,11 +253,9 @@ def _refuse_bombs(text: str, path: Path) -> None:
             elif isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
             if depth > _MAX_DEPTH:
-                raise ScenarioError(
-                    f"{path}: line {_line(event)}: nested deeper than {_MAX_DEPTH}; nothing here is"
-                )
+                raise ScenarioError(f"{path}: line {_line(event)}: nested deeper than {_MAX_DEPTH} levels")
     except yaml.YAMLError:
-        # `parse` meets it again, and says where it is.
+        # `parse` meets the same error and says where it is.
         return
 
 

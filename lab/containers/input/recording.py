@@ -1,7 +1,7 @@
-"""From what a user asks to record to a trace: specifications in, trace and summary out.
+"""Reads what a user wants to record, and turns a recording into a trace and a summary.
 
-For: the file of containers, the `--container` groups of the command line, and what is shown at the end.
-Not for: recording (testbed.containers.record.recorder) nor the verb's options (lab.cli.record).
+For: the file of containers, the `--container` groups of the command line, and the table at the end. Not
+for: recording (testbed.containers.record.recorder) nor the verb's options (lab.cli.record).
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from lab.ask.commands import Command, Environment
-from lab.ask.problems import describe
+from lab.ask.problems import validated
+from lab.ask.section import Command, Environment
 from lab.ask.strict_yaml import read_keys
 from lab.runs.formats import ABSENT, Column, Result, Value
 from testbed.containers.host.container import RuntimeName
@@ -43,8 +43,8 @@ class _Strict(BaseModel):
 
 
 class ContainerEntry(_Strict):
-    """A container as a user writes it; a command given as text is split as a shell would, and runs without
-    one."""
+    """A container as a user writes it. A command that is text is split by a shell's rules, but runs
+    without one."""
 
     name: str
     command: Command
@@ -55,7 +55,8 @@ class ContainerEntry(_Strict):
     runtime: RuntimeName = "process"
 
     def spec(self, directory: Path | None) -> ContainerSpec:
-        """For the recorder. Raises ScenarioError for a name that a cgroup cannot have."""
+        """Return the container for the recorder. Raises ScenarioError for a name that a cgroup cannot
+        have."""
         return ContainerSpec(
             self.name,
             tuple(self.command),
@@ -69,7 +70,7 @@ class ContainerEntry(_Strict):
 
 
 class RecordingFile(_Strict):
-    """A recording of several containers as a file (docs/how-to/record-a-workload.md)."""
+    """A file of several containers to record (docs/how-to/record-a-workload.md)."""
 
     name: str | None = None
     network: NetworkMode = "host"
@@ -80,7 +81,8 @@ class RecordingFile(_Strict):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What to record. name: of the recording and its application; the rest as `recorder.record` takes it."""
+    """What to record. name: of the recording and its application; the other fields as in
+    `recorder.record`."""
 
     name: str
     specs: tuple[ContainerSpec, ...]
@@ -90,30 +92,27 @@ class Request:
 
 
 def from_file(path: Path, name: str | None) -> Request:
-    """Reads a file of containers; their commands run in its folder. name: None = the file says.
+    """Read a file of containers, whose commands run in its folder. name: None takes the file's.
 
     Raises ScenarioError in one line that names the file and the key.
     """
-    data = read_keys(path, "containers")
-    try:
-        given = RecordingFile.model_validate(data)
-    except ValidationError as error:
-        raise ScenarioError(describe(error, RecordingFile, str(path))) from None
+    entry = validated(RecordingFile, read_keys(path, "containers"), str(path))
     folder = path.resolve().parent
     return Request(
-        _checked_name(name or given.name or path.stem, str(path)),
-        tuple(each.spec(folder) for each in given.containers),
-        given.network,
-        given.interval_s,
-        given.duration_s,
+        _checked_name(name or entry.name or path.stem, str(path)),
+        tuple(container.spec(folder) for container in entry.containers),
+        entry.network,
+        entry.interval_s,
+        entry.duration_s,
     )
 
 
 def from_arguments(command: Sequence[str], containers: Sequence[str], name: str | None) -> Request:
-    """What the command line says: one command, or groups `--container name=NAME[,KEY=VALUE] -- COMMAND…`.
+    """Return what the command line asks for: one command, or groups `--container name=NAME[,KEY=VALUE] --
+    COMMAND…`.
 
-    command: everything after the first `--`; containers: values of `--container` before it; name: as
-    given. Raises ScenarioError.
+    command: everything after the first `--`; containers: values of `--container` before it; name: of the
+    recording. Raises ScenarioError.
     """
     if not containers:
         if not command:
@@ -127,7 +126,7 @@ def from_arguments(command: Sequence[str], containers: Sequence[str], name: str 
 
 
 def _groups(first: str, words: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Splits at every `--container X --` (or `--container=X --`) inside the words."""
+    """Split the words at every `--container X --` or `--container=X --`."""
     groups: list[tuple[str, list[str]]] = [(first, [])]
     rest = list(words)
     while rest:
@@ -152,10 +151,7 @@ def _entry(text: str, command: list[str]) -> ContainerEntry:
         keys[key.strip()] = value.strip()
     if not command:
         raise ScenarioError(f"{where}: no command; write -- COMMAND… after it")
-    try:
-        return ContainerEntry.model_validate(keys)
-    except ValidationError as error:
-        raise ScenarioError(describe(error, ContainerEntry, where)) from None
+    return validated(ContainerEntry, keys, where)
 
 
 def _checked_name(name: str, where: str) -> str:
@@ -165,12 +161,12 @@ def _checked_name(name: str, where: str) -> str:
 
 
 def as_trace(recording: Recording) -> UsageTrace:
-    """The recording as a trace: the same arrays."""
-    return UsageTrace(**{each.name: getattr(recording, each.name) for each in fields(UsageTrace)})
+    """Return the recording as a trace with the same arrays."""
+    return UsageTrace(**{field.name: getattr(recording, field.name) for field in fields(UsageTrace)})
 
 
 def as_result(recording: Recording, path: Path) -> Result:
-    """What was recorded, one column per container, and how well."""
+    """Return what was recorded, one column per container, and how well."""
     return Result(
         columns=_COLUMNS if recording.rx_bytes is not None else _COLUMNS[:-2],
         rows=tuple(_row(recording, index) for index in range(len(recording.containers))),
@@ -187,12 +183,12 @@ def as_result(recording: Recording, path: Path) -> Result:
 
 
 def _row(recording: Recording, index: int) -> dict[str, Value]:
-    here = recording.present[:, index]
+    present = recording.present[:, index]
     row: dict[str, Value] = {
         "container": recording.containers[index],
         "exit_code": recording.exit_codes[index],
-        "duration_s": round(float(here.sum()) * recording.interval_s, 6),
-        "cpu_mean_cores": float(recording.cpu_cores[here, index].mean()),
+        "duration_s": round(float(present.sum()) * recording.interval_s, 6),
+        "cpu_mean_cores": float(recording.cpu_cores[present, index].mean()),
         "cpu_max_cores": float(recording.cpu_cores[:, index].max()),
         "memory_max_mib": float(recording.memory_bytes[:, index].max()) / MIB,
         "throttled_s": float(recording.throttled_s[:, index].sum()),

@@ -1,8 +1,8 @@
-"""A scenario's workload ready for the twin, and the port through which every kind of input becomes one.
+"""A scenario's workload that is ready for the twin, and the port through which every sort of input becomes
+one.
 
-For: what the runner knows of a trace, a synthetic demand, an application's requests or a function's pods.
-Not for: any of them (lab.containers.input.workload, lab.containers.input.services.prepare,
-lab.containers.input.services.functions).
+For: what the runner knows of a trace, a synthetic demand, an application's requests or a function's pods. Not
+for: any of these (workload.py, services/prepare.py, services/functions.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.ask.scenario import Scenario
+from lab.containers.input.sections import ContainerScenario
 from twin.containers.model import Machine, Workload
 from twin.containers.requests.model import RequestWorkload
 from twin.containers.serverless_model import ServerlessWorkload
@@ -24,9 +24,10 @@ from twin.containers.serverless_model import ServerlessWorkload
 class Replay:
     """A scenario's workload with one seed, ready for the twin.
 
-    memory_known: bool[N], False where the input says nothing of the container's memory, so that memory
-    metrics would be about nothing; notes: what was done and assumed, one sentence each; about: what else the
-    manifest is to say of the workload (JSON types).
+    memory_known: bool[N], False where the input has no memory of the container, so that memory metrics are
+    undefined
+    notes: what was done and assumed, one sentence each
+    about: what else the manifest says of the workload, in JSON types
     """
 
     workload: Workload | RequestWorkload | ServerlessWorkload
@@ -36,18 +37,19 @@ class Replay:
 
 
 class Source(Protocol):
-    """A scenario's input, loaded: what its seeds and policies share."""
+    """A scenario's loaded input, which its seeds and policies share."""
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of all that the input says, wherever it lies."""
+        """SHA-256 of the input's content, wherever the input lies."""
 
     @property
     def inputs(self) -> tuple[dict[str, Any], ...]:
-        """What went in, for the manifest: role, sha256, source, …."""
+        """The inputs for the manifest: role, sha256, source, …."""
 
-    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:
-        """`resolved` (RunSpec.resolved) without what depends on where a file lies."""
+    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
+        """Return `resolved` (RunSpec.resolved) without what depends on where a file lies."""
 
-    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
-        """The workload with this seed; raises ScenarioError for conditions that do not fit the input."""
+    def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
+        """Return the workload with this seed. Raises ScenarioError for conditions that do not fit the
+        input."""

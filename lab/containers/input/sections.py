@@ -1,126 +1,297 @@
-"""What a scenario can be about: a recorded trace, a written-down demand, or clients and an application.
+"""What a scenario about containers may say: what is run, and under which conditions.
 
-For: the sections of a scenario file that name a workload. Not for: the conditions it runs under
-(lab.ask.scenario), nor for turning it into the twin's arrays (lab.containers.input.workload,
-lab.containers.input.services.prepare).
+For: `ContainerScenario` and its sections. Not for: turning them into the twin's arrays (workload.py and
+services/prepare.py beside this file), nor for what every scenario has (lab.ask.scenario).
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import datetime
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
+from lab.ask.calibration import Calibration
+from lab.ask.scenario import PolicyText, RunSpec, Scenario, policies_by_default
 from lab.ask.section import Section
+from lab.containers.calibrate.values import machine
 from lab.containers.input.services.arrivals import ArrivalSpec
+from lab.containers.input.services.serverless import ServerlessInput
+from twin.containers.model import Machine
+from twinbed import InvariantError
+
+DEFAULT_POLICIES = ("escra", "autopilot", "vpa", "static")
+"""Policies of a scenario that names none."""
 
 
 class TraceInput(Section):
-    """Which trace to replay, and which part of it."""
+    """The recorded trace to replay, and which part of it."""
 
     source: str = Field(
         min_length=1,
-        description="A shipped recording's name, or a path (relative to the scenario file, else to "
-        "the working directory).",
+        description="Name of a shipped recording, or a path, relative to the scenario file, else to the "
+        "working "
+        "directory.",
     )
-    format: str | None = Field(default=None, description="Trace format; sniffed when left out.")
+    format: str | None = Field(default=None, description="Format of the trace; recognised when left out.")
     options: dict[str, Any] = Field(default_factory=dict, description="Options of the format's reader.")
     containers: list[str] | None = Field(
         default=None, description="Replay only these containers.", min_length=1
     )
-    max_containers: PositiveInt | None = Field(default=None, description="Replay only the first so many.")
+    max_containers: PositiveInt | None = Field(
+        default=None, description="Replay at most this many containers, the first ones."
+    )
     start_s: NonNegativeFloat | None = Field(
-        default=None, description="Skip this many seconds from the start."
+        default=None, description="Skip this many seconds at the start of the trace."
     )
     end_s: PositiveFloat | None = Field(
-        default=None, description="Stop this many seconds after the trace's start."
+        default=None, description="Stop this many seconds after the start of the trace."
     )
 
 
 class Step(Section):
     """A stretch of constant demand."""
 
-    duration_s: PositiveFloat = Field(description="Length in seconds; rounded to whole periods.")
-    cpu_cores: NonNegativeFloat = Field(description="CPU work arriving per second, cores.")
+    duration_s: PositiveFloat = Field(description="Length, seconds; rounded to whole periods.")
+    cpu_cores: NonNegativeFloat = Field(description="CPU work that arrives per second, cores.")
     memory_bytes: int | None = Field(
-        default=None, ge=0, description="Working set; the container's when left out."
+        default=None, ge=0, description="Working set, bytes; that of the container when left out."
     )
 
 
 class SyntheticContainer(Section):
     """A container whose demand is written down instead of recorded."""
 
-    name: str = Field(min_length=1)
-    app: str = Field(default="app", min_length=1, description="Application (tenant) it belongs to.")
-    threads: PositiveInt | None = Field(default=None, description="CPUs it can keep busy at once.")
-    memory_bytes: int = Field(
-        default=0, ge=0, description="Working set in bytes; 0 = memory is not simulated."
-    )
-    steps: list[Step] = Field(min_length=1)
+    name: str = Field(min_length=1, description="Name of the container.")
+    app: str = Field(default="app", min_length=1, description="Application (tenant) that it belongs to.")
+    threads: PositiveInt | None = Field(default=None, description="Number of CPUs it can keep busy at once.")
+    memory_bytes: int = Field(default=0, ge=0, description="Working set, bytes; 0: memory is not simulated.")
+    steps: list[Step] = Field(min_length=1, description="Its demand, one stretch after another.")
 
 
 class SyntheticWorkload(Section):
-    """Containers with stepwise demand; all start together, a shorter one leaves at its end."""
+    """Containers with stepwise demand. All start together; one with a shorter demand leaves at its end."""
 
     containers: list[SyntheticContainer] = Field(min_length=1)
 
 
 class JobInput(Section):
-    """Commands that run together: the testbed runs them, the twin replays a recording of them.
+    """Commands that run together. The testbed runs them; the twin replays a recording of them.
 
     The recording is made without limits, once on each machine, and kept in ~/.cache/twinbed/jobs.
     """
 
     file: str = Field(
         min_length=1,
-        description="File of containers as for `twinbed record --file` (relative to the scenario file, else "
-        "to the working directory), in the host's network; `python` is the one that runs twinbed.",
+        description="File of containers as for `twinbed record --file`, in the host's network; relative to "
+        "the "
+        "scenario file, else to the working directory. `python` is the interpreter that runs twinbed.",
     )
     duration_s: PositiveFloat = Field(
-        default=30.0, le=3600.0, description="How much of it is recorded and replayed, seconds."
+        default=30.0, le=3600.0, description="How long the job is recorded and replayed, seconds."
     )
 
 
 class ServicesInput(Section):
-    """Clients that ask an application for something, and the hosts that its containers are on."""
+    """Clients that send requests to an application of services, and the hosts of its containers."""
 
     app: str = Field(
         min_length=1,
-        description="A shipped application's name, or the path of its file (relative to the scenario file, "
-        "else to the working directory).",
+        description="Name of a shipped application, or the path of its file, relative to the scenario file, "
+        "else to "
+        "the working directory.",
     )
     arrivals: ArrivalSpec = Field(
-        description="When clients ask: the name of a shipped pattern, or a mapping with its `kind`."
+        description="When requests arrive: the name of a shipped pattern, or a mapping with its `kind`."
     )
-    duration_s: PositiveFloat = Field(default=300.0, le=1e6, description="How long clients ask, seconds.")
+    duration_s: PositiveFloat = Field(
+        default=300.0, le=1e6, description="How long clients send requests, seconds."
+    )
     hosts: PositiveInt = Field(
         default=3,
         le=100_000,
-        description="Hosts of host_cores cores; containers are spread over them in turn.",
+        description="Number of hosts, each with host_cores cores; containers are placed on them in turn.",
     )
     cpu_scale: PositiveFloat = Field(
-        default=1.0, le=1e6, description="Every CPU time of the application is multiplied by it."
+        default=1.0, le=1e6, description="Factor on every CPU time of the application."
     )
     connections: NonNegativeInt = Field(
         default=0,
-        description="Requests that the clients together have open at once (0: no limit); others wait, and "
-        "their latency counts from when they were due.",
+        description="Most requests that all clients together have open at once; 0: no limit. Further "
+        "requests wait, "
+        "and their latency counts from when they were due.",
     )
     client_queue: NonNegativeInt = Field(
-        default=1_000_000, le=10_000_000, description="How many requests may wait so; more are turned away."
+        default=1_000_000,
+        le=10_000_000,
+        description="Most requests that wait for a connection; further ones are turned away.",
     )
     client_timeout_s: PositiveFloat | None = Field(
-        default=None, description="After which a client gives up, from when its request was due; null: never."
+        default=None,
+        description="Time after which a client gives up, counted from when its request was due, seconds; "
+        "null: never.",
     )
     phases: PositiveInt = Field(
         default=4,
         le=1000,
-        description="From how many offsets the containers' CFS periods are drawn, evenly over a period; 1: "
-        "all end together.",
+        description="Number of offsets, evenly spread over a period, from which each container's CFS period "
+        "draws "
+        "its own; 1: all periods end together.",
     )
     program: Literal["none", "twinbed"] = Field(
         default="none",
-        description="What the twin's containers run: `none`, exactly the declared demand; `twinbed`, the "
-        "testbed's service program with what the calibration says that it costs, beside its control loop and "
-        "load generator.",
+        description="What the twin's containers run. `none`: exactly the declared demand; `twinbed`: the "
+        "testbed's "
+        "service program, with its costs from the calibration, beside its control loop and load generator.",
     )
+
+
+class Budget(Section):
+    """Global limits of every application (Ω and M), the same for every policy."""
+
+    cpu_cores: PositiveFloat = Field(
+        description="Ω: the most CPU that an application's limits add up to, cores."
+    )
+    memory_bytes: PositiveInt = Field(
+        description="M: the most memory that an application's limits add up to, bytes."
+    )
+
+
+class Profile(Section):
+    """How the peaks were profiled from which static limits and budgets are made."""
+
+    interval_s: PositiveFloat = Field(
+        default=1.0,
+        description="Length of the intervals of which a CPU peak is the largest mean, seconds. A longer "
+        "interval "
+        "averages more of a spike away, so a policy built on such a peak throttles inside the spike.",
+    )
+
+
+class Refine(Section):
+    """Burstiness inside an interval of a trace that is coarser than the period; defaults come from traces."""
+
+    cv: NonNegativeFloat | None = Field(default=None, description="Coefficient of variation of CPU use.")
+    correlation_s: NonNegativeFloat | None = Field(
+        default=None, description="Correlation time of the bursts, seconds."
+    )
+
+
+class MachineOverrides(Section):
+    """Single values of the calibration replaced, for all hosts."""
+
+    telemetry_delay_s: NonNegativeFloat | None = Field(
+        default=None, description="Time from a period's end until its statistics are read, seconds."
+    )
+    telemetry_jitter_s: NonNegativeFloat | None = Field(
+        default=None, description="Standard deviation of that time, seconds."
+    )
+    quota_write_delay_s: NonNegativeFloat | None = Field(
+        default=None, description="Time from a decision until its CPU quota is in force, seconds."
+    )
+    oom_grant_delay_s: NonNegativeFloat | None = Field(
+        default=None,
+        description="Time from when a container is held at its memory limit until a raised limit is in "
+        "force, seconds.",
+    )
+    reclaim_delay_s: NonNegativeFloat | None = Field(
+        default=None,
+        description="Time from a request to reclaim memory until limits are lowered and reported, seconds.",
+    )
+    restart_s: NonNegativeFloat | None = Field(
+        default=None, description="Start-up time of a container that is restarted or was killed, seconds."
+    )
+    restart_cpu_s: NonNegativeFloat | None = Field(
+        default=None,
+        description="CPU time of that start-up, on one thread under the container's quota, seconds.",
+    )
+    burst_s: NonNegativeFloat | None = Field(
+        default=None,
+        description="CPU time that a container may carry over from one period to the next (CFS burst), "
+        "seconds.",
+    )
+    network_delay_s: NonNegativeFloat | None = Field(
+        default=None, description="One-way delay of a message between the controller and a host, seconds."
+    )
+    telemetry_loss: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="Share of the period statistics that are lost, 0 to 1."
+    )
+
+
+class Price(Section):
+    """Price of a reserved core-hour and GiB-hour, and where it is from."""
+
+    cpu_core_hour: NonNegativeFloat = Field(default=0.031611, description="Price of a core for an hour.")
+    memory_gib_hour: NonNegativeFloat = Field(
+        default=0.004237, description="Price of a GiB of memory for an hour."
+    )
+    currency: str = Field(default="USD", description="Currency of both prices.")
+    source: str = Field(
+        default="Google Compute Engine, N1 predefined, us-central1, on demand: the rates that give the "
+        "listed "
+        "n1-standard-4 0.189999, n1-highcpu-16 0.5667888 and n1-highmem-8 0.473212 per hour",
+        description="Where the prices are from.",
+    )
+    as_of: datetime.date | None = Field(
+        default=datetime.date(2026, 7, 22), description="Day on which the source was read."
+    )
+
+
+class ContainerScenario(Scenario):
+    """A scenario about containers: a workload, and the machine and conditions that it runs under."""
+
+    policies: list[PolicyText] = policies_by_default(DEFAULT_POLICIES)
+    trace: TraceInput | None = Field(default=None, description="Replay a recorded trace.")
+    workload: SyntheticWorkload | None = Field(default=None, description="Run a demand that is written down.")
+    job: JobInput | None = Field(
+        default=None, description="Run commands on the testbed, a recording on the twin."
+    )
+    services: ServicesInput | None = Field(
+        default=None, description="Run an application of services with clients."
+    )
+    serverless: ServerlessInput | None = Field(
+        default=None, description="Run the pods of a serverless function."
+    )
+    period_s: float = Field(default=0.1, ge=0.01, le=1.0, description="CFS period, seconds.")
+    budget: Budget | None = Field(
+        default=None, description="Global limits of each application; made from budget_factor when left out."
+    )
+    budget_factor: PositiveFloat = Field(
+        default=1.5,
+        description="Global limits as this factor times the sum of the application's profiled peaks.",
+    )
+    host_cores: PositiveFloat | None = Field(
+        default=None, description="Cores of each host; those of the trace when left out."
+    )
+    threads: PositiveFloat | dict[str, PositiveFloat] | None = Field(
+        default=None,
+        description="Number of CPUs that a container can keep busy: one number for all, or one per "
+        "container name.",
+    )
+    profile: Profile = Field(default=Profile(), description="How peaks were profiled.")
+    refine: Refine = Field(default=Refine(), description="How a coarse trace is made finer.")
+    machine: MachineOverrides = Field(
+        default=MachineOverrides(), description="Single values of the calibration replaced."
+    )
+    price: Price = Field(default=Price(), description="What reservations cost.")
+
+    def derived(self, calibration: Calibration) -> dict[str, Any]:
+        """Return the machine with every value, in place of the values that were replaced."""
+        return {"machine": asdict(self.machine_of(calibration))}
+
+    def machine_of(self, calibration: Calibration) -> Machine:
+        """Return the calibration's machine with the scenario's own values."""
+        return machine(calibration, self.machine.model_dump(exclude_none=True))
+
+
+def container_scenario(scenario: Scenario) -> ContainerScenario:
+    """Return the scenario itself. Raises InvariantError if it is not about containers."""
+    if not isinstance(scenario, ContainerScenario):
+        raise InvariantError(f"{scenario.name}: not a scenario about containers")
+    return scenario
+
+
+def machine_of(spec: RunSpec) -> Machine:
+    """Return the machine that the twin imitates in a run."""
+    return container_scenario(spec.scenario).machine_of(spec.calibration)

@@ -1,7 +1,7 @@
-"""A trace as the long CSV that `traces` reads back: one line per container and interval.
+"""Writes a trace as the long CSV that `traces` reads back: one line per container and interval.
 
 For: `twinbed traces convert … .csv`. Not for: reading (traces/readers/plain_csv.py), nor for metadata and
-notes, which CSV has no place for.
+notes, which have no place in CSV.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _ROWS_AT_ONCE = 1 << 20
 
 
 def write_long(trace: UsageTrace, file: BinaryIO) -> None:
-    """Writes container, app, time_s and the quantities that the trace has, container by container.
+    """Write container, app, time_s and the quantities that the trace has, container by container.
 
-    Memory that is zero throughout was not in the source and is left out. Every number is written so that
-    it reads back to the same bits.
+    Memory that is always zero was not in the source and is left out. Every number reads back to the same
+    bits.
     """
     rows = len(trace.present)
     cells = np.flatnonzero(trace.present.T)

@@ -1,8 +1,9 @@
-"""From the trace that a scenario names to the twin's `Workload`: load, refine, profile, set the ceilings.
+"""Turns the trace that a scenario names into the twin's `Workload`: loads, refines, profiles, sets the
+ceilings.
 
-For: everything that all policies of a scenario share. Not for: parsing traces (traces), requests
-(lab.containers.input.services.prepare), nor for what a policy does with the profile. Every assumption made
-here is a note on the run.
+For: what all policies of a scenario share. Not for: parsing traces (traces), requests
+(services/prepare.py), nor for what a policy does with the profile. Every assumption becomes a note on the
+run.
 """
 
 from __future__ import annotations
@@ -16,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import PAGE_BYTES
-from lab.ask.scenario import Scenario
 from lab.containers.input.ceilings import applications, given_threads, profile_peaks
 from lab.containers.input.replay import Replay
-from lab.containers.input.sections import SyntheticContainer
+from lab.containers.input.sections import ContainerScenario, SyntheticContainer
 from traces.load import load
 from traces.refine import DEFAULT, Burstiness, refine
 from traces.schema import MAX_CELLS, UsageTrace
@@ -27,7 +27,8 @@ from twin.containers.model import Floats, Machine, Workload
 from twinbed import ScenarioError
 
 LEAST_HOST_CORES = 4
-"""Smallest host assumed when a trace does not say: a small cloud machine, n1-standard-4 for one."""
+"""Cores of the smallest host that is assumed if a trace does not say: a small cloud machine like
+n1-standard-4."""
 _HOST_KEY = "cpus"
 """The recorder's name for the machine's logical CPUs in a trace's metadata."""
 _SELECTION = ("format", "containers", "max_containers", "start_s", "end_s")
@@ -35,64 +36,66 @@ _SELECTION = ("format", "containers", "max_containers", "start_s", "end_s")
 
 @dataclass(frozen=True, slots=True)
 class TraceSource:
-    """A loaded trace; implements lab.source.Source."""
+    """A loaded trace; implements lab.containers.input.replay.Source."""
 
     trace: UsageTrace
     sha256: str
     inputs: tuple[dict[str, Any], ...]
 
-    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:
-        """The trace counts by its content; the burstiness it is refined with is written out."""
+    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
+        """Leave the trace out, whose content is hashed, and write out the burstiness that refines it."""
         plain = {key: value for key, value in resolved.items() if key != "trace"}
         return plain | {"refine": asdict(burstiness(scenario))}
 
-    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
-        """`prepare` of this trace; no machine is needed, because peaks are those of the trace."""
+    def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
+        """Return the trace as a workload. The machine is not needed, because the peaks are those of the
+        trace."""
         return prepare(scenario, self.trace, seed)
 
 
-def load_source(scenario: Scenario) -> TraceSource:
-    """The scenario's trace with its content's hash; errors as of `input_trace`."""
+def load_source(scenario: ContainerScenario) -> TraceSource:
+    """Return the scenario's trace with its content's hash. Raises as `input_trace`."""
     trace = input_trace(scenario)
     sha256 = content_sha256(trace)
-    given = {"source": "scenario"} if scenario.trace is None else scenario.trace.model_dump(mode="json")
-    return TraceSource(trace, sha256, ({"role": "trace", "sha256": sha256, **given},))
+    origin = {"source": "scenario"} if scenario.trace is None else scenario.trace.model_dump(mode="json")
+    return TraceSource(trace, sha256, ({"role": "trace", "sha256": sha256, **origin},))
 
 
-def input_trace(scenario: Scenario) -> UsageTrace:
-    """The scenario's trace, selected and checked, not yet refined; or its synthetic workload as a trace.
+def input_trace(scenario: ContainerScenario) -> UsageTrace:
+    """Return the scenario's trace, selected and checked but not refined, or its synthetic workload as a
+    trace.
 
-    Raises TraceError for what is wrong with the trace, ScenarioError for what is wrong with the request.
+    Raises TraceError for what is wrong with the trace, ScenarioError for what is wrong with the scenario.
     """
     if scenario.workload is not None:
         return _synthetic(scenario.workload.containers, scenario.period_s)
-    given = scenario.trace
-    if given is None:
+    asked = scenario.trace
+    if asked is None:
         raise ScenarioError(f"{scenario.name}: neither a trace nor a workload")
-    taken = sorted(set(given.options) & set(_SELECTION))
-    if taken:
-        raise ScenarioError(f"{scenario.name}: trace.options.{taken[0]}: write it as trace.{taken[0]}")
-    selection = {key: getattr(given, key) for key in _SELECTION}
-    return load(given.source, **selection, **given.options)
+    own = sorted(set(asked.options) & set(_SELECTION))
+    if own:
+        raise ScenarioError(f"{scenario.name}: trace.options.{own[0]}: write it as trace.{own[0]}")
+    selection = {key: getattr(asked, key) for key in _SELECTION}
+    return load(asked.source, **selection, **asked.options)
 
 
 def content_sha256(trace: UsageTrace) -> str:
-    """SHA-256 of what the trace says, independent of the file it came from."""
+    """Return the SHA-256 of the trace's content, which does not depend on the file it came from."""
     digest = hashlib.sha256(repr((trace.containers, trace.apps, trace.start_s, trace.interval_s)).encode())
     for values in (trace.cpu_cores, trace.memory_bytes, trace.present, trace.throttled_s):
         digest.update(b"-" if values is None else np.ascontiguousarray(values).data)
     return digest.hexdigest()
 
 
-def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence) -> Replay:
-    """Brings the trace to the scenario's period and derives threads, hosts, peaks and global limits.
+def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.SeedSequence) -> Replay:
+    """Bring the trace to the scenario's period, and derive threads, hosts, peaks and global limits.
 
-    Raises ScenarioError for a thread count given for a container that is not there.
+    Raises ScenarioError for a thread count of an unknown container.
     """
     notes: list[str] = []
     host_cores = _host_cores(scenario, trace, notes)
     _note_censoring(trace, notes)
-    # Network counters are of no use to the twin, and refining them costs as much as the CPU.
+    # The twin does not use network counters, and refining them costs as much as refining CPU.
     plain = replace(trace, rx_bytes=None, tx_bytes=None)
     fine = refine(plain, scenario.period_s, seed, burstiness(scenario), max_cores=host_cores)
     demand, memory = fine.cpu_cores, np.rint(fine.memory_bytes).astype(np.int64)
@@ -101,7 +104,7 @@ def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence)
     peak_cores = profile_peaks(demand, scenario.period_s, scenario.profile.interval_s)
     peak_bytes = np.maximum(memory.max(axis=0), PAGE_BYTES)
     names = tuple(dict.fromkeys(fine.apps))
-    app = np.array([names.index(each) for each in fine.apps], np.int64)
+    app = np.array([names.index(name) for name in fine.apps], np.int64)
     workload = Workload(
         names=fine.containers,
         applications=applications(scenario, names, app, peak_cores, peak_bytes),
@@ -118,12 +121,12 @@ def prepare(scenario: Scenario, trace: UsageTrace, seed: np.random.SeedSequence)
     return Replay(workload, memory_known, (*fine.notes, *notes), {"start_s": trace.start_s})
 
 
-def burstiness(scenario: Scenario) -> Burstiness:
-    """What a coarse trace is refined with: the default of traces, or what the scenario sets."""
+def burstiness(scenario: ContainerScenario) -> Burstiness:
+    """Return the burstiness that refines a coarse trace: the default of traces, or the scenario's."""
     return replace(DEFAULT, **scenario.refine.model_dump(exclude_none=True))
 
 
-def _host_cores(scenario: Scenario, trace: UsageTrace, notes: list[str]) -> float:
+def _host_cores(scenario: ContainerScenario, trace: UsageTrace, notes: list[str]) -> float:
     if scenario.host_cores is not None:
         return scenario.host_cores
     said = trace.metadata.get(_HOST_KEY, "")
@@ -138,12 +141,18 @@ def _host_cores(scenario: Scenario, trace: UsageTrace, notes: list[str]) -> floa
     return float(cores)
 
 
-def _threads(scenario: Scenario, names: tuple[str, ...], demand: Floats, host_cores: float) -> Floats:
-    """As given, else enough to have used the peak that was seen."""
+def _threads(
+    scenario: ContainerScenario, names: tuple[str, ...], demand: Floats, host_cores: float
+) -> Floats:
+    """Return the thread counts: as given, else enough for the peak in the trace."""
     threads: Floats = np.clip(np.ceil(demand.max(axis=0)), 1.0, max(1.0, host_cores))
     own: dict[str, float] = {}
     if scenario.workload is not None:
-        own = {each.name: each.threads for each in scenario.workload.containers if each.threads}
+        own = {
+            container.name: container.threads
+            for container in scenario.workload.containers
+            if container.threads
+        }
     return given_threads(scenario, names, threads, own)
 
 
@@ -169,25 +178,27 @@ def _note_memory(trace: UsageTrace, known: NDArray[np.bool_], notes: list[str]) 
 
 
 def _synthetic(containers: list[SyntheticContainer], period_s: float) -> UsageTrace:
-    """The written-down demand at the period itself, so that nothing is left to refine."""
-    names = tuple(each.name for each in containers)
+    """Return the written-down demand as a trace at the period itself, so that nothing is left to refine."""
+    names = tuple(container.name for container in containers)
     for name in names:
         if names.count(name) > 1:
             raise ScenarioError(f"workload: container {name!r} appears twice")
-    lengths = [[max(1, round(step.duration_s / period_s)) for step in each.steps] for each in containers]
-    shape = (max(sum(each) for each in lengths), len(containers))
+    lengths = [
+        [max(1, round(step.duration_s / period_s)) for step in container.steps] for container in containers
+    ]
+    shape = (max(map(sum, lengths)), len(containers))
     if shape[0] * shape[1] > MAX_CELLS:
         raise ScenarioError(f"workload: {shape[0]} periods × {shape[1]} containers is over {MAX_CELLS:,}")
     cpu, memory, present = np.zeros(shape), np.zeros(shape), np.zeros(shape, np.bool_)
-    for index, each in enumerate(containers):
-        count = sum(lengths[index])
-        held = [each.memory_bytes if step.memory_bytes is None else step.memory_bytes for step in each.steps]
-        cpu[:count, index] = np.repeat([step.cpu_cores for step in each.steps], lengths[index])
+    for index, container in enumerate(containers):
+        count, steps = sum(lengths[index]), container.steps
+        held = [container.memory_bytes if step.memory_bytes is None else step.memory_bytes for step in steps]
+        cpu[:count, index] = np.repeat([step.cpu_cores for step in steps], lengths[index])
         memory[:count, index] = np.repeat(np.array(held, np.float64), lengths[index])
         present[:count, index] = True
     return UsageTrace(
         containers=names,
-        apps=tuple(each.app for each in containers),
+        apps=tuple(container.app for container in containers),
         start_s=0.0,
         interval_s=period_s,
         cpu_cores=cpu,

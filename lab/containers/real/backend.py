@@ -16,12 +16,14 @@ from typing import Any
 
 import numpy as np
 
+from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.containers.input.replay import Replay, Source
+from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
 from lab.containers.real.busy import Busy
 from lab.containers.real.deployments import deployed
 from lab.containers.real.outcome import outcome, request_log
-from lab.runs.runner import Progress, identity_of, load_source, store_run, streams
+from lab.containers.run.runner import identity_of, load_source, store_run, streams
 from lab.runs.store import Run, RunStore
 from testbed.containers import machine as here
 from testbed.containers import ownership
@@ -52,13 +54,14 @@ def run(
     KeyboardInterrupt and whatever `progress` raises, nothing is left running and nothing stored of this run.
     """
     began = time.perf_counter()
-    spec = replace(spec, scenario=on_this_machine(spec.scenario))
-    source = load_source(spec.scenario)
+    scenario = on_this_machine(spec.scenario)
+    spec = replace(spec, scenario=scenario)
+    source = load_source(scenario)
     identity = identity_of(spec, source, {"backend": NAME, "repeat": repeat})
     if not fresh and store.has(identity["id"]):
         return store.open(identity["id"])
     check()
-    replay = source.prepare(spec.scenario, spec.machine, streams(spec.seed)[0])
+    replay = source.prepare(scenario, machine_of(spec), streams(spec.seed)[0])
     if not isinstance(replay.workload, Workload | RequestWorkload):
         raise BackendError(f"{spec.name}: pods of a function cannot be run here; use --backend twin")
     label = f"{spec.label} repeat {repeat}" if repeat else spec.label
@@ -88,9 +91,10 @@ def check() -> None:
     detect()
 
 
-def on_this_machine(scenario: Scenario) -> Scenario:
+def on_this_machine(question: Scenario) -> ContainerScenario:
     """The scenario with what this machine is: one host, its CPUs, the service program. Raises BackendError
     for conditions that it cannot meet."""
+    scenario = container_scenario(question)
     cores = float(os.cpu_count() or 1)
     if scenario.serverless is not None:
         raise BackendError(f"{scenario.name}: serverless scenarios cannot be run here; use --backend twin")

@@ -17,10 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from lab.ask.scenario import Scenario
 from lab.containers.input.recording import Request, as_trace, from_file
 from lab.containers.input.replay import Replay
-from lab.containers.input.sections import JobInput, TraceInput
+from lab.containers.input.sections import ContainerScenario, JobInput, TraceInput
 from lab.containers.input.workload import TraceSource
 from lab.containers.input.workload import load_source as load_trace
 from testbed.containers import machine as here
@@ -42,17 +41,17 @@ class JobSource:
     sha256: str
     inputs: tuple[dict[str, Any], ...]
 
-    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:
+    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
         """The job counts by what it runs, wherever its file lies."""
         plain = self.recording.settle(scenario, resolved)
         return plain | {"job": {"name": self.request.name, "duration_s": self.job.duration_s}}
 
-    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
+    def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
         """The recording as a workload."""
         return self.recording.prepare(scenario, machine, seed)
 
 
-def load_source(scenario: Scenario) -> JobSource:
+def load_source(scenario: ContainerScenario) -> JobSource:
     """The scenario's job; records it where this machine has no recording of it yet. Raises ScenarioError for
     what is wrong with the job's file, BackendError where nothing can be recorded."""
     if scenario.job is None:

@@ -1,10 +1,9 @@
-"""The Arrow tables of a run, built from the twin's arrays without passing through pandas.
+"""Builds the Arrow tables of a run from the twin's arrays, without pandas.
 
-For: periods, events, containers, summary and requests as the store writes them. Not for: writing files
-(lab.runs.store) or the figures' definitions (lab.containers.metrics). Rows of `periods` are period by
-period, as the twin
-recorded them: the columns are views of its arrays, and one container's rows are found as fast as if they
-lay together.
+For: the tables periods, events, containers, summary and requests. Not for: writing files (lab.runs.store)
+or the figures' definitions (lab.containers.metrics). The rows of `periods` go period by period, as the
+twin recorded them. So its columns are views of the twin's arrays, and one container's rows can be read as
+fast as if they lay together.
 """
 
 from __future__ import annotations
@@ -16,7 +15,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from control.services import RequestStatus
-from lab.containers.metrics import METRICS, Figures, recorded
+from lab.containers.metrics import METRICS
+from lab.containers.run.figures import Figures, recorded
+from lab.runs.metric import summary
 from twin.containers.model import EVENT_KINDS, Events, Outcome, Series, Workload
 from twin.containers.requests.model import RequestLog, RequestWorkload
 from twin.containers.serverless_model import ServerlessWorkload
@@ -41,10 +42,10 @@ def of_run(
     figures: Figures,
     currency: str,
 ) -> dict[str, pa.Table]:
-    """All tables of a run, by name; `requests` only where there were any clients."""
+    """Return all tables of a run by name; `requests` only if there were clients."""
     apps = tuple(workload.applications[index].name for index in workload.app)
-    found = {
-        "summary": summary(figures.summary, currency),
+    made = {
+        "summary": summary(METRICS, figures.summary, currency),
         "containers": containers(workload.names, apps, {**figures.per_container, **_visits(outcome)}),
         "events": events(outcome.events, workload.names),
         "periods": periods(recorded(outcome), workload.names),
@@ -52,17 +53,18 @@ def of_run(
     if outcome.requests is not None and not isinstance(workload, Workload):
         graph = workload.graph if isinstance(workload, RequestWorkload) else None
         kinds = (workload.applications[0].name,) if graph is None else graph.request_names
-        found["requests"] = requests(outcome.requests, kinds)
-    return found
+        made["requests"] = requests(outcome.requests, kinds)
+    return made
 
 
 def _visits(outcome: Outcome) -> dict[str, NDArray[np.float64]]:
-    """How many calls each container answered; nothing where there are no clients."""
+    """Return how many calls each container answered; {} if there are no clients."""
     return {} if outcome.requests is None else {"visits": outcome.requests.visits.astype(np.float64)}
 
 
 def periods(series: Series, names: tuple[str, ...]) -> pa.Table:
-    """One row per period and container: period (int32), container, and the series' columns (not copied)."""
+    """Return one row per period and container: period (int32), container, and the series' columns, not
+    copied."""
     length, count = series.up.shape
     columns: dict[str, pa.Array] = {
         "period": pa.array(np.repeat(np.arange(length, dtype=np.int32), count)),
@@ -74,7 +76,7 @@ def periods(series: Series, names: tuple[str, ...]) -> pa.Table:
 
 
 def events(rows: Events, names: tuple[str, ...]) -> pa.Table:
-    """One row per event: at_s (float64), container, kind, limit_bytes (int64)."""
+    """Return one row per event: at_s (float64), container, kind, limit_bytes (int64)."""
     kinds = [EVENT_KINDS.index(kind) for kind in rows.kind]
     return pa.table(
         {
@@ -89,14 +91,14 @@ def events(rows: Events, names: tuple[str, ...]) -> pa.Table:
 def containers(
     names: tuple[str, ...], apps: tuple[str, ...], figures: Mapping[str, NDArray[np.float64]]
 ) -> pa.Table:
-    """One row per container: container, app, and `figures` (key → float64[N])."""
+    """Return one row per container: container, app, and `figures` (key → float64[N])."""
     columns = {"container": pa.array(names), "app": pa.array(apps)}
     return pa.table(columns | {key: pa.array(values) for key, values in figures.items()})
 
 
 def requests(log: RequestLog, kinds: tuple[str, ...]) -> pa.Table:
-    """One row per request of a client, as they arrived: at_s (float64), kind, latency_s (float64, NaN while
-    pending), status (a `RequestStatus` in lower case)."""
+    """Return one row per client request, in order of arrival: at_s (float64), kind, latency_s (float64,
+    NaN while pending), status (a `RequestStatus` in lower case)."""
     statuses = tuple(status.name.lower() for status in RequestStatus)
     return pa.table(
         {
@@ -104,17 +106,6 @@ def requests(log: RequestLog, kinds: tuple[str, ...]) -> pa.Table:
             "kind": _names(log.kind.astype(np.int32), kinds),
             "latency_s": pa.array(log.latency_s),
             "status": _names(log.status.astype(np.int32), statuses),
-        }
-    )
-
-
-def summary(values: Mapping[str, float], currency: str) -> pa.Table:
-    """One row per metric, in METRICS' order: metric, value (float64, NaN = not defined), unit."""
-    return pa.table(
-        {
-            "metric": pa.array([metric.key for metric in METRICS]),
-            "value": pa.array(np.array([values[metric.key] for metric in METRICS], np.float64)),
-            "unit": pa.array([currency if metric.unit == "currency" else metric.unit for metric in METRICS]),
         }
     )
 

@@ -1,9 +1,9 @@
-"""One scenario on both backends: the twin's runs, the testbed's repeats, and the judgement of each cell.
+"""Runs one scenario on both backends, the testbed several times, and judges each cell.
 
-For: `twinbed validate` and the results page. Not for: the rule (rule.py) or showing (present.py). A cell is
-one policy on one variant of the scenario. Both backends get the same arrivals and demand: those of the seed.
-The twin of one seed is the same to the bit, so it is run once; the testbed is repeated, more often where the
-machine was disturbed (disturbance.py).
+For: `twinbed validate` and the results page. Not for: the rule (rule.py) or showing (present.py). A cell
+is one policy on one variant of the scenario. Both backends get the same arrivals and demand, those of the
+seed. The twin of one seed is the same to the bit, so it runs once. The testbed is repeated, more often
+where the machine was disturbed (disturbance.py).
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ Progress = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One policy on one variant of a scenario. twin: a run per seed; testbed: a run per seed and repeat that
-    counts; judgements: one per quantity of rule.QUANTITIES; disturbed: the testbed's others."""
+    """One policy on one variant of a scenario. twin: a run per seed; testbed: a run per seed and repeat
+    that counts; judgements: one per quantity of rule.QUANTITIES; disturbed: the testbed's runs that do not
+    count."""
 
     scenario: str
     variant: str
@@ -43,7 +44,7 @@ class Cell:
     @property
     def agrees(self) -> bool:
         """Whether every quantity that could be compared agrees."""
-        return all(each.verdict.agrees for each in self.judgements if each.verdict.counts)
+        return all(judgement.verdict.agrees for judgement in self.judgements if judgement.verdict.counts)
 
 
 def validate(
@@ -54,18 +55,19 @@ def validate(
     progress: Progress | None = None,
     fresh: bool = True,
 ) -> list[Cell]:
-    """Runs the scenario on both backends, the testbed `repeats` times, and judges every cell.
+    """Run the scenario on both backends, the testbed `repeats` times, and judge every cell.
 
-    Where a cell has fewer undisturbed runs than `repeats`, the testbed goes on, to twice as many at most.
-    fresh: False takes what the store has already. Raises as the backends do; what was finished stays.
+    Where a cell has fewer undisturbed runs than `repeats`, the testbed goes on, up to twice as many.
+    fresh: False uses runs that the store has already. Raises as the backends do; runs that finished stay
+    in the store.
     """
     question = backend.on_this_machine(scenario)
     specs = expand(question)
-    # The testbed first learns what it needs of the machine: without it the twin's runs would be for nothing.
+    # Check the machine first: if the testbed cannot run, the twin's runs are of no use.
     backend.check()
     twin = run_scenario(question, store, progress=_named("twin", progress), jobs=1, fresh=fresh)
     real: dict[int, list[Run]] = {index: [] for index in range(len(specs))}
-    # All runs of a repeat before the next repeat: a machine that changes meanwhile shows as spread.
+    # All runs of a repeat come before the next repeat, so that a machine that changes shows as spread.
     for repeat in range(2 * repeats):
         for index, spec in enumerate(specs):
             if repeat >= repeats and len(undisturbed(real[index])) >= repeats:
@@ -83,27 +85,29 @@ def validate(
 
 
 def cell(spec: RunSpec, twin: Sequence[Run], testbed: Sequence[Run]) -> Cell:
-    """The judged cell of these runs, all of which answer `spec` but for seed and repeat."""
+    """Return the judged cell of these runs, all of which answer `spec` except for seed and repeat."""
     return judged(spec.name, spec.variant, spec.policy.text, twin, testbed)
 
 
 def judged(scenario: str, variant: str, policy: str, twin: Sequence[Run], testbed: Sequence[Run]) -> Cell:
-    """A cell with the judgement of each quantity of these runs."""
+    """Return a cell with the judgement of each quantity of these runs."""
     kept, disturbed = divided(testbed)
     ours, theirs = [measures(run) for run in twin], [measures(run) for run in kept]
     judgements = tuple(
-        judge(each, [found[each.key] for found in ours], [found[each.key] for found in theirs])
-        for each in QUANTITIES
+        judge(
+            quantity, [values[quantity.key] for values in ours], [values[quantity.key] for values in theirs]
+        )
+        for quantity in QUANTITIES
     )
     return Cell(scenario, variant, policy, tuple(twin), tuple(kept), judgements, tuple(disturbed))
 
 
 def _by_cell(specs: Sequence[RunSpec]) -> Iterator[list[int]]:
-    """Indices of the specs that differ in the seed alone."""
-    found: dict[tuple[str, str], list[int]] = {}
+    """Yield the indices of the specs that differ in the seed alone."""
+    indices: dict[tuple[str, str], list[int]] = {}
     for index, spec in enumerate(specs):
-        found.setdefault((spec.variant, spec.policy.text), []).append(index)
-    yield from found.values()
+        indices.setdefault((spec.variant, spec.policy.text), []).append(index)
+    yield from indices.values()
 
 
 def _named(backend_name: str, progress: Progress | None) -> Progress | None:

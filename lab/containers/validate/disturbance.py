@@ -1,9 +1,10 @@
-"""Runs whose requests took more CPU than the same requests in another repeat: the processor had other work.
+"""Finds runs whose requests took more CPU than the same requests in another repeat: the processor had
+other work.
 
-For: leaving out what the neighbours of a virtual machine did to a run. Not for: company on the machine
-itself, which /proc/stat shows (present.company). The same requests with the same demand, under the same
-policy, cost the same CPU; where somebody else uses the caches, or the other thread of the core, they cost
-more, and no counter of a virtual machine says so. The twin has no part in it.
+For: leaving out runs that the neighbours of a virtual machine disturbed. Not for: other work on the
+machine itself, which /proc/stat shows (present.company). The same requests with the same demand, under the
+same policy, cost the same CPU. They cost more where somebody else uses the caches or the other thread of
+the core, and no counter of a virtual machine shows that. The twin has no part in this.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from lab.runs.store import Run
 from twin.containers.model import Floats
 
 MOST = 1.15
-"""CPU per request beyond which a run is disturbed, as a multiple of the least among its equals."""
+"""CPU per request above which a run counts as disturbed, as a multiple of the least of equal runs."""
 
 
 def cpu_per_request_s(run: Run) -> float:
-    """CPU seconds that the containers used per request that was answered; NaN where there are none."""
+    """Return the CPU seconds that the containers used per answered request; NaN if there are no requests."""
     answered = run.metrics["throughput_rps"] if "requests" in run.tables else 0.0
     periods = int(run.manifest["workload"]["periods"])
     usage = run.table("periods", ["usage_cores"]).column("usage_cores").to_numpy().astype(np.float64)
@@ -30,15 +31,16 @@ def cpu_per_request_s(run: Run) -> float:
 
 
 def undisturbed(equals: Sequence[Run]) -> list[Run]:
-    """Those of equal runs, which differ in the repeat alone, that took at most MOST times the least CPU."""
+    """Return those of equal runs, which differ in the repeat alone, that took at most MOST times the least
+    CPU."""
     within = _within(np.array([cpu_per_request_s(run) for run in equals]))
     return [run for run, fine in zip(equals, within, strict=True) if fine]
 
 
 def divided(testbed: Sequence[Run]) -> tuple[list[Run], list[Run]]:
-    """(what counts, what is left out) of a cell's runs, by seed, in their order.
+    """Return (runs that count, runs that are left out) of a cell, by seed, in their order.
 
-    LEAST_REPEATS of a seed count at least, those that took least, as far as there are so many.
+    At least LEAST_REPEATS runs of a seed count, those that took least, as far as there are that many.
     """
     kept: set[int] = set()
     for seed in {run.seed for run in testbed}:
@@ -55,6 +57,6 @@ def divided(testbed: Sequence[Run]) -> tuple[list[Run], list[Run]]:
 
 
 def _within(cost_s: Floats) -> NDArray[np.bool_]:
-    """Which are no more than MOST times the least; also those of which nothing is known."""
+    """Return which values are at most MOST times the least, or unknown."""
     known = cost_s[np.isfinite(cost_s)]
     return ~(cost_s > MOST * known.min()) if known.size else np.ones(len(cost_s), np.bool_)

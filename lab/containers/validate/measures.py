@@ -1,6 +1,6 @@
-"""The quantities that are compared, taken from a stored run of either backend.
+"""Takes the quantities that are compared from a stored run of either backend.
 
-For: the values that `rule.judge` puts beside each other. Not for: judging. All of it comes from the run's
+For: the values that `rule.judge` puts beside each other. Not for: judging. All values come from the run's
 tables, which are the same for both backends.
 """
 
@@ -17,10 +17,10 @@ _SERIES = ["usage_cores", "quota_cores", "memory_bytes", "limit_bytes", "up"]
 
 
 def measures(run: Run) -> dict[str, float]:
-    """Every key of rule.QUANTITIES → value, NaN where the run has no such thing.
+    """Return every key of rule.QUANTITIES → value, NaN where the run has no such quantity.
 
-    Slack means are over container-periods: one value per container and period in which it is up and has a
-    limit. work_cores: CPU time used per second, where there are no clients.
+    Means of slack are over container-periods: one value per container and period in which it is up and has
+    a limit. work_cores is the CPU time used per second where there are no clients.
     """
     metrics, periods = run.metrics, run.table("periods", _SERIES)
     columns = {name: periods.column(name).to_numpy() for name in _SERIES}
@@ -30,10 +30,12 @@ def measures(run: Run) -> dict[str, float]:
     bounded = up & (columns["limit_bytes"] < UNLIMITED_BYTES)
     free = (columns["limit_bytes"] - columns["memory_bytes"])[bounded] / MIB
     known = not math.isnan(metrics["memory_slack_p50_mib"])
-    asked = "requests" in run.tables
+    has_clients = "requests" in run.tables
     return {
         "throughput_rps": metrics["throughput_rps"],
-        "work_cores": math.nan if asked else float(usage.sum()) / int(run.manifest["workload"]["periods"]),
+        "work_cores": math.nan
+        if has_clients
+        else float(usage.sum()) / int(run.manifest["workload"]["periods"]),
         "cpu_slack_mean_cores": _mean((quota - usage)[limited]),
         "throttled_share": metrics["throttled_share"],
         "latency_p50_s": metrics["latency_p50_s"],

@@ -1,6 +1,6 @@
-"""Judged cells as a table: twin, testbed, error, spread, limit and verdict of every quantity.
+"""Shows judged cells as a table: twin, testbed, error, spread, limit and verdict of every quantity.
 
-For: `twinbed validate` and the results page. Not for: judging.
+For: `twinbed validate` and the results page. Not for: judging (rule.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lab.runs.formats import Column, Record, Result
 from lab.runs.store import Run
 
 COMPANY_CORES = 0.2
-"""CPU that something else may use beside a run, on average, before the run is said to have had company."""
+"""Mean CPU that other programs may use beside a run before a warning is given, cores."""
 
 COLUMNS = (
     Column("cell", "Cell"),
@@ -44,8 +44,10 @@ COLUMNS = (
 
 
 def result(cells: Sequence[Cell]) -> Result:
-    """One line per cell and quantity that could be compared; shares and the rule below."""
-    rows = tuple(row(cell, each) for cell in cells for each in cell.judgements if each.verdict.counts)
+    """Return one line per cell and quantity that could be compared, with the shares and the rule below."""
+    rows = tuple(
+        row(cell, judgement) for cell in cells for judgement in cell.judgements if judgement.verdict.counts
+    )
     several = len({cell.name for cell in cells}) > 1
     return Result(
         COLUMNS if several else COLUMNS[1:],
@@ -56,37 +58,38 @@ def result(cells: Sequence[Cell]) -> Result:
     )
 
 
-def row(cell: Cell, each: Judgement) -> Record:
-    """One comparison as a record of COLUMNS."""
-    quantity = each.quantity
+def row(cell: Cell, judgement: Judgement) -> Record:
+    """Return one comparison as a record of COLUMNS."""
+    quantity = judgement.quantity
     return {
         "cell": cell.name,
         "policy": cell.policy,
         "quantity": quantity.title,
         "unit": "" if quantity.unit == "1" else quantity.unit,
-        "twin": each.twin,
-        "testbed": each.testbed,
-        "error": each.error,
-        "relative_error": each.relative_error,
-        "low": each.low,
-        "high": each.high,
+        "twin": judgement.twin,
+        "testbed": judgement.testbed,
+        "error": judgement.error,
+        "relative_error": judgement.relative_error,
+        "low": judgement.low,
+        "high": judgement.high,
         "limit": quantity.limit,
-        "verdict": str(each.verdict),
+        "verdict": str(judgement.verdict),
         "decimals": quantity.decimals,
     }
 
 
 def shares(cells: Sequence[Cell]) -> Iterator[str]:
-    """How much agrees: of all comparisons, and of each quantity's, in words."""
-    judged = [each for cell in cells for each in cell.judgements]
-    counted = [each for each in judged if each.verdict.counts]
-    good = [each for each in counted if each.verdict.agrees]
-    inside = sum(each.verdict is Verdict.LIMIT for each in good)
+    """Yield sentences on how many of all comparisons agree, and how many of each quantity."""
+    verdicts = [judgement.verdict for cell in cells for judgement in cell.judgements]
+    counted = [verdict for verdict in verdicts if verdict.counts]
+    good = [verdict for verdict in counted if verdict.agrees]
+    inside = good.count(Verdict.LIMIT)
     if not counted:
         yield "Nothing could be compared."
         return
     yield (
-        f"{len(good)} of {len(counted)} comparisons agree ({share(counted):.0%}; the aim is {TARGET:.0%}): "
+        f"{len(good)} of {len(counted)} comparisons agree ({len(good) / len(counted):.0%}; the aim is "
+        f"{TARGET:.0%}): "
         f"{inside} inside their limit, {len(good) - inside} inside the spread. "
         f"{sum(cell.agrees for cell in cells)} of {len(cells)} cells agree in everything."
     )
@@ -97,12 +100,13 @@ def shares(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
-    """What was left out because the processor had other work, and what would have been without that."""
+    """Yield a sentence on runs that were left out because the processor had other work, and on their
+    effect."""
     left = sum(len(cell.disturbed) for cell in cells)
     if left:
-        first = [each for cell in cells for each in _of_first_runs(cell)]
-        counted = [each for each in first if each.verdict.counts]
-        good = sum(each.verdict.agrees for each in counted)
+        first = [judgement for cell in cells for judgement in _of_first_runs(cell)]
+        counted = [judgement for judgement in first if judgement.verdict.counts]
+        good = sum(judgement.verdict.agrees for judgement in counted)
         yield (
             f"{left} of {left + sum(len(cell.testbed) for cell in cells)} runs on the testbed were disturbed "
             f"and do not count: they took over {MOST - 1:.0%} more CPU for the same requests than another "
@@ -113,27 +117,31 @@ def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
 
 
 def _of_first_runs(cell: Cell) -> Iterator[Judgement]:
-    """The judgements as if no run had been left out, nor made in its place."""
+    """Yield the judgements as if no run had been left out or repeated."""
     runs = [run for run in (*cell.testbed, *cell.disturbed) if run.manifest["repeat"] < LEAST_REPEATS]
-    ours, theirs = ([measures(run) for run in each] for each in (cell.twin, runs))
+    ours, theirs = ([measures(run) for run in side] for side in (cell.twin, runs))
     for quantity in QUANTITIES:
-        yield judge(quantity, [each[quantity.key] for each in ours], [each[quantity.key] for each in theirs])
+        yield judge(
+            quantity, [values[quantity.key] for values in ours], [values[quantity.key] for values in theirs]
+        )
 
 
 def company(cells: Sequence[Cell]) -> Iterator[str]:
-    """A warning where something else used so much CPU that the testbed's runs are not the containers' own."""
-    found = [_company_cores(run) for cell in cells for run in cell.testbed]
-    busy = sum(cores > COMPANY_CORES for cores in found)
+    """Yield a warning if other programs used so much CPU that the runs are not the containers' alone."""
+    used_cores = [_company_cores(run) for cell in cells for run in cell.testbed]
+    busy = sum(cores > COMPANY_CORES for cores in used_cores)
     if busy:
         yield (
-            f"{busy} of {len(found)} runs on the testbed had company: something else on the machine used "
-            f"more than {COMPANY_CORES:g} cores ({max(found):.2f} at most). The twin knows nothing of it; "
+            f"{busy} of {len(used_cores)} runs on the testbed had company: something else on the machine "
+            f"used "
+            f"more than {COMPANY_CORES:g} cores ({max(used_cores):.2f} at most). The twin knows nothing of "
+            f"it; "
             "repeat them on a quiet machine."
         )
 
 
 def _company_cores(run: Run) -> float:
-    """What neither containers nor control loop nor load generator used."""
+    """Return the CPU that neither containers nor control loop nor load generator used, cores."""
     about = run.manifest["testbed"]
     workload = run.manifest["workload"]
     client_s = about["client"]["cpu_s"] if "client" in about else 0.0
@@ -142,33 +150,37 @@ def _company_cores(run: Run) -> float:
 
 
 def repeats(cells: Sequence[Cell]) -> str:
-    """How many runs of the testbed count per cell and seed: `3`, `3 to 5`."""
+    """Return how many runs of the testbed count per cell and seed: `3`, `3 to 5`."""
     counts = [len(cell.testbed) // len({run.seed for run in cell.testbed}) for cell in cells]
     return f"{min(counts)} to {max(counts)}" if min(counts) < max(counts) else f"{counts[0]}"
 
 
 def by_quantity(cells: Sequence[Cell]) -> Iterator[tuple[Quantity, int, int]]:
-    """(quantity, comparisons that agree, comparisons) of each quantity that could be compared."""
+    """Yield (quantity, comparisons that agree, comparisons) for each quantity that could be compared."""
     for quantity in QUANTITIES:
-        judged = [each for cell in cells for each in cell.judgements if each.quantity == quantity]
-        found = [each.verdict.agrees for each in judged if each.verdict.counts]
-        if found:
-            yield quantity, sum(found), len(found)
+        agree = [
+            judgement.verdict.agrees
+            for cell in cells
+            for judgement in cell.judgements
+            if judgement.quantity == quantity and judgement.verdict.counts
+        ]
+        if agree:
+            yield quantity, sum(agree), len(agree)
 
 
 def worst(cells: Sequence[Cell], most: int) -> list[tuple[Cell, Judgement]]:
-    """The comparisons that miss their limit by most and are not inside the spread, the worst first."""
-    found = [
-        (cell, each)
+    """Return the comparisons that miss their limit by most and are outside the spread, the worst first."""
+    missed = [
+        (cell, judgement)
         for cell in cells
-        for each in cell.judgements
-        if each.verdict.counts and not each.verdict.agrees
+        for judgement in cell.judgements
+        if judgement.verdict.counts and not judgement.verdict.agrees
     ]
-    return sorted(found, key=lambda pair: -pair[1].badness)[:most]
+    return sorted(missed, key=lambda pair: -pair[1].badness)[:most]
 
 
 def facts(cells: Sequence[Cell]) -> Record:
-    """What was run, and where."""
+    """Return what was run, and where."""
     first = cells[0].testbed[0].manifest
     machine = first["testbed"]["machine"]
     seeds = sorted({run.seed for cell in cells for run in cell.testbed})

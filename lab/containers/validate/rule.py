@@ -1,7 +1,8 @@
-"""When the twin agrees with the testbed: the quantities, their limits and the rule, fixed before any result.
+"""Says when the twin agrees with the testbed: the quantities, their limits and the rule, fixed before any
+result.
 
-For: putting the twin's value of a quantity beside what several repeats on the testbed gave. Not for: taking
-the values from runs (measures.py) or running anything (both.py). RULE is printed with every result.
+For: putting the twin's value of a quantity beside the values of several repeats on the testbed. Not for:
+taking the values from runs (measures.py) or running anything (both.py). RULE is printed with every result.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """What is compared, and the largest error that is small.
+    """A quantity that is compared, and the largest error that counts as small.
 
-    key, title, unit, decimals: as a lab.containers.metrics.Metric's. relative: of the testbed's median;
-    absolute: in `unit`; None = no such limit. One of the two that are given suffices.
+    key, title, unit, decimals: as in lab.runs.metric.Metric
+    relative: limit of the error as a share of the testbed's median; absolute: limit in `unit`; None: no such
+    limit. It is enough to meet one of the limits.
     """
 
     key: str
@@ -48,16 +50,17 @@ QUANTITIES = (
     Quantity("latency_p99_s", "Latency p99", "s", 4, relative=0.30),
     Quantity("memory_slack_mean_mib", "Memory slack mean", "MiB", 1, relative=0.10),
 )
-"""Where no client asks for anything, CPU work done stands for throughput."""
+"""The quantities of a validation. Where there are no clients, CPU work done takes the place of throughput."""
 
 TARGET = 0.80
-"""Share of the comparisons of each quantity that are to be inside a limit or the spread."""
+"""Share of the comparisons of each quantity that should be inside a limit or the spread."""
 
 LEAST_REPEATS = 3
+"""Least number of runs of each seed that count."""
 
 
 class Verdict(StrEnum):
-    """How the twin's value stands to the testbed's."""
+    """How the twin's value compares with the testbed's."""
 
     LIMIT = "inside limit"
     SPREAD = "inside spread"
@@ -67,7 +70,7 @@ class Verdict(StrEnum):
 
     @property
     def counts(self) -> bool:
-        """Whether there was something to compare."""
+        """Whether there was anything to compare."""
         return self is not Verdict.NONE
 
     @property
@@ -78,19 +81,18 @@ class Verdict(StrEnum):
 
 RULE = (
     "Twin: its median over the seeds. Testbed: its median over seeds and repeats; spread: its smallest to "
-    "its largest value. "
-    + "Inside limit: the two differ by at most "
-    + "; ".join(f"{each.limit} ({each.title})" for each in QUANTITIES)
-    + " of the testbed's median. Inside spread: not that, but within what the testbed's own repeats "
-    "spread over. Everything else is outside, also a quantity that only one of the two has; what neither has "
-    "is not counted."
+    "its largest value. Inside limit: the two differ by at most "
+    + "; ".join(f"{quantity.limit} ({quantity.title})" for quantity in QUANTITIES)
+    + " of the testbed's median. Inside spread: not inside the limit, but within the range of the testbed's "
+    "own repeats. Everything else is outside, including a quantity that only one of the two has. A quantity "
+    "that neither has does not count."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """One quantity of one cell. twin, testbed: medians; low, high: the testbed's smallest and largest value;
-    NaN where there is none."""
+    """The comparison of one quantity in one cell. twin, testbed: medians; low, high: the testbed's
+    smallest and largest value; NaN where there is none."""
 
     quantity: Quantity
     twin: float
@@ -101,17 +103,17 @@ class Judgement:
 
     @property
     def error(self) -> float:
-        """Twin − testbed, in the quantity's unit."""
+        """The twin's value minus the testbed's, in the quantity's unit."""
         return self.twin - self.testbed
 
     @property
     def relative_error(self) -> float:
-        """Of the testbed's median; NaN where that is 0."""
+        """The error as a share of the testbed's median; NaN if that is 0."""
         return self.error / self.testbed if self.testbed else math.nan
 
     @property
     def badness(self) -> float:
-        """The error over what is allowed: 1 = at the limit; inf where one side is missing."""
+        """The error as a multiple of the allowed error: 1 at the limit, inf if one side is missing."""
         if self.verdict is Verdict.ONE_SIDED:
             return math.inf
         allowed = _allowed(self.quantity, self.testbed)
@@ -119,14 +121,15 @@ class Judgement:
 
 
 def judge(quantity: Quantity, twin: Sequence[float], testbed: Sequence[float]) -> Judgement:
-    """The rule. twin: values over seeds; testbed: over seeds and repeats; NaN = not defined there."""
+    """Apply the rule. twin: values over seeds; testbed: values over seeds and repeats; NaN where not
+    defined."""
     ours, theirs = _defined(twin), _defined(testbed)
     middle = float(np.median(ours)) if ours else math.nan
     if not ours or not theirs:
         verdict = Verdict.ONE_SIDED if ours or theirs else Verdict.NONE
-        found = float(np.median(theirs)) if theirs else math.nan
+        reference = float(np.median(theirs)) if theirs else math.nan
         ends = (min(theirs), max(theirs)) if theirs else (math.nan, math.nan)
-        return Judgement(quantity, middle, found, *ends, verdict)
+        return Judgement(quantity, middle, reference, *ends, verdict)
     reference, low, high = float(np.median(theirs)), min(theirs), max(theirs)
     if abs(middle - reference) <= _allowed(quantity, reference):
         verdict = Verdict.LIMIT
@@ -138,8 +141,8 @@ def judge(quantity: Quantity, twin: Sequence[float], testbed: Sequence[float]) -
 
 
 def share(judgements: Sequence[Judgement]) -> float:
-    """Of what could be compared, the share that agrees; NaN where nothing could."""
-    counted = [each.verdict.agrees for each in judgements if each.verdict.counts]
+    """Return the share that agrees of what could be compared; NaN if nothing could."""
+    counted = [judgement.verdict.agrees for judgement in judgements if judgement.verdict.counts]
     return sum(counted) / len(counted) if counted else math.nan
 
 

@@ -1,6 +1,6 @@
-"""Cells found among stored runs: those of both backends that answer the same question.
+"""Finds cells among stored runs: runs of both backends that answer the same question.
 
-For: the Validation page, which reads runs and nothing else. Not for: making them (both.py).
+For: the page "Validation", which reads stored runs only. Not for: making cells (both.py).
 """
 
 from __future__ import annotations
@@ -20,22 +20,23 @@ class _Pair:
 
 
 def cells(runs: Sequence[Run]) -> list[Cell]:
-    """Every policy and variant that both backends have run, by scenario's name, in the order of their making.
+    """Return every policy and variant that both backends have run, by the scenario's name, in the order of
+    making.
 
-    Runs belong together when all that they depend on, but for backend, seed and repeat, is the same; seeds
-    that only one backend has run are left out.
+    Runs belong together if all that they depend on is the same except backend, seed and repeat. Seeds that
+    only one backend has run are left out.
     """
-    found: dict[str, _Pair] = {}
+    pairs: dict[str, _Pair] = {}
     for run in sorted(runs, key=lambda run: str(run.manifest["created_at"])):
-        pair = found.setdefault(_question(run), _Pair())
+        pair = pairs.setdefault(_question(run), _Pair())
         (pair.testbed if run.manifest["backend"] == "testbed" else pair.twin).append(run)
-    made = [_cell(pair) for pair in found.values()]
-    return sorted((each for each in made if each is not None), key=lambda each: each.scenario)
+    made = [_cell(pair) for pair in pairs.values()]
+    return sorted((cell for cell in made if cell is not None), key=lambda cell: cell.scenario)
 
 
 def _question(run: Run) -> str:
     spec = {key: value for key, value in run.manifest["spec"].items() if key != "seed"}
-    contents = [each["sha256"] for each in run.manifest["inputs"]]
+    contents = [source["sha256"] for source in run.manifest["inputs"]]
     return json.dumps([spec, contents, run.manifest["calibration"]["sha256"]], sort_keys=True)
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from lab.containers.calibrate.values import Calibration, Value
+from lab.ask.calibration import Calibration, Value
 from lab.fabric.calibrate.values import load_calibration
 from lab.fabric.real import campaign
 from lab.fabric.real.plan import CALIBRATION, STALLS, WATCHED

@@ -1,8 +1,7 @@
 """The calibrated values of a fabric, measured or assumed, as a TOML file, and what the twin takes from them.
 
-For: reading and checking a fabric's calibration, with single values replaced. Not for: a calibration of
-containers, nor the common parts of both files (lab.containers.calibrate.values). calibration_default.toml
-ships.
+For: reading, checking and writing a fabric's calibration, and replacing single values. Not for: the form
+of the file (lab.ask.calibration). calibration_default.toml ships.
 """
 
 from __future__ import annotations
@@ -13,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from control.fabric import BfdTimers
-from lab.containers.calibrate.values import Calibration, Value, read_table, read_values, write_table
+from lab.ask import calibration
+from lab.ask.calibration import Calibration, Value
 from twin.fabric.model import (
     Bond,
     ControlPlane,
@@ -75,29 +75,23 @@ class Fabric:
 
 
 def load_calibration(path: str | Path | None = None) -> Calibration:
-    """Read and check a fabric's calibration (None: the default that ships).
+    """Read and check a fabric's calibration; None reads the default that ships.
 
-    Its values have dotted keys, such as `control.hold_s`. Raises ScenarioError naming the file and the key.
+    Its values have dotted keys, `control.hold_s`. Raises as lab.ask.calibration.read.
     """
-    where = DEFAULT_PATH if path is None else Path(path)
-    table, sha256 = read_table(where, SCHEMA, tuple(UNITS), f"{DEFAULT_PATH.name} shows how one looks")
-    values = {
-        f"{section}.{key}": value
-        for section, units in UNITS.items()
-        for key, value in read_values(f"{where}: {section}", table[section], units).items()
-    }
-    return Calibration(
-        table["name"], table["kernel"], table["cpu"], table["date"].isoformat(), values, sha256
-    )
+    cure = f"{DEFAULT_PATH.name} shows how one looks"
+    head, sections = calibration.read(DEFAULT_PATH if path is None else Path(path), SCHEMA, UNITS, cure)
+    values = {f"{section}.{key}": value for section, each in sections.items() for key, value in each.items()}
+    return Calibration(**head, values=values)
 
 
-def write(calibration: Calibration, head: str = "") -> str:
-    """Return the calibration as the text of a file, with `head` as a leading comment. sha256 is not in it."""
+def write(calibrated: Calibration, head: str = "") -> str:
+    """Return the calibration as the text of a file that begins with the comment `head`."""
     sections = {
-        section: {key: calibration.values[f"{section}.{key}"] for key in units}
+        section: {key: calibrated.values[f"{section}.{key}"] for key in units}
         for section, units in UNITS.items()
     }
-    return write_table(calibration, SCHEMA, sections, head)
+    return calibration.written(calibrated, sections, DEFAULT_PATH.read_text(encoding="utf-8"), head)
 
 
 def check(replaced: Replaced) -> Replaced:

@@ -1,59 +1,52 @@
-"""Runs of fabric scenarios on the twin: one scheme, variant and seed after another, stored.
+"""Makes fabric runs on the twin: one scheme, variant and seed after another.
 
-For: making a stored Run from a RunSpec with a fabric. Not for: the measurements (sends.py, …), the physics
-(twin.fabric) or files (lab.runs.store).
+For: `run_all`, from a RunSpec with a fabric to a Run in the store. Not for: the measurements (sends.py,
+…), the physics (twin.fabric) or files (lab.runs.store).
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from importlib import import_module
 
 import numpy as np
-import pyarrow as pa
 
+from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec
 from lab.fabric.input import MEASURES, FabricInput, FaultsInput
 from lab.fabric.metrics import METRICS
 from lab.fabric.run.measured import Measured
 from lab.fabric.run.world import World, build_world
-from lab.runs.identity import asked, identified
+from lab.runs.manifest import identified, store_run
+from lab.runs.metric import summary
 from lab.runs.store import Run, RunStore
 from twin.fabric.bfd import false_downs_per_hour
 from twin.fabric.steps import OVERLAYS
 from twinbed import InvariantError
 
 
-def run_one(
-    spec: RunSpec, store: RunStore, *, fresh: bool, progress: Callable[[str, float], None] | None = None
-) -> Run:
-    """Return the run: from the store if it is there and `fresh` is false, else made anew. Raises
-    TwinbedError."""
-    identity = identified(spec, spec.resolved(), "")
-    if not fresh and store.has(identity["id"]):
-        run = store.open(identity["id"])
-    else:
-        began = time.perf_counter()
-        world = build_world(spec)
-        measured = _measured(world)
-        metrics = _of_fabric(world) | dict(measured.metrics)
-        manifest = {
-            **identity,
-            **asked(spec),
-            "backend": "twin",
-            "inputs": [],
-            "about": about(world.asked),
-            "notes": [],
-            "metrics": {metric.key: _plain(metrics.get(metric.key, np.nan)) for metric in METRICS},
-            "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "wall_s": round(time.perf_counter() - began, 3),
-        }
-        run = store.publish(manifest, {"summary": _summary(manifest["metrics"]), **measured.tables})
-    if progress is not None:
-        progress(spec.label, 1.0)
-    return run
+def run_all(
+    specs: Sequence[RunSpec], store: RunStore, *, fresh: bool, progress: Progress | None
+) -> list[Run]:
+    """Return the stored runs of the specs; implements lab.ask.kind.Runner."""
+    runs = []
+    for spec in specs:
+        identity = identified(spec, spec.resolved(), "")
+        if not fresh and store.has(identity["id"]):
+            runs.append(store.open(identity["id"]))
+        else:
+            began = time.perf_counter()
+            world = build_world(spec)
+            measured = _measured(world)
+            values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
+            values |= _false_downs(world) | dict(measured.metrics)
+            about_run = {"backend": "twin", "inputs": [], "about": about(world.asked), "notes": []}
+            tables = {"summary": summary(METRICS, values), **measured.tables}
+            runs.append(store_run(spec, store, identity, about_run, values, tables, began))
+        if progress is not None:
+            progress(spec.label, 1.0)
+    return runs
 
 
 def about(fabric: FabricInput) -> str:
@@ -94,24 +87,9 @@ def _measured(world: World) -> Measured:
     raise InvariantError("a fabric scenario without a measure")
 
 
-def _of_fabric(world: World) -> dict[str, float]:
+def _false_downs(world: World) -> dict[str, float]:
     if world.scheme not in OVERLAYS or world.asked.fleet is not None:
         return {}
     timers, stalls = world.fabric.timers, world.fabric.control.stalls
     per_host = false_downs_per_hour(timers, stalls, world.topology.uplinks)
     return {"false_downs_per_h": world.topology.hosts * per_host}
-
-
-def _plain(value: float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-def _summary(metrics: dict[str, float | None]) -> pa.Table:
-    values = [np.nan if metrics[metric.key] is None else metrics[metric.key] for metric in METRICS]
-    return pa.table(
-        {
-            "metric": pa.array([metric.key for metric in METRICS]),
-            "value": pa.array(np.array(values, np.float64)),
-            "unit": pa.array([metric.unit for metric in METRICS]),
-        }
-    )

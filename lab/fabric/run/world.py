@@ -13,13 +13,12 @@ from control.fabric import Direction, FaultKind, PlannedFault
 from lab.ask.scenario import RunSpec
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.values import Fabric
-from lab.fabric.input import FabricInput, FaultsInput
+from lab.fabric.input import FabricInput, FaultsInput, fabric_of
 from twin.fabric.failover import failover
 from twin.fabric.faults import EdgeRates, check_faults, flapping, random_edge, round_robin
 from twin.fabric.model import Delay, Floats, Outages, Scheme, Topology, Whole
 from twin.fabric.rdma import wire_bytes
 from twin.fabric.topology import check, dual_tor, paths
-from twinbed import InvariantError
 
 _DAY_S = 86_400.0
 
@@ -76,9 +75,7 @@ class World:
 
 def build_world(spec: RunSpec) -> World:
     """Return the run's world. Raises ScenarioError for a topology on which its scheme cannot work."""
-    asked = spec.scenario.fabric
-    if asked is None:
-        raise InvariantError(f"{spec.name}: not about a fabric")
+    asked = fabric_of(spec.scenario)
     fabric = calibration.fabric(spec.calibration, asked.values, fast_path=asked.fast_path)
     topology = dual_tor(
         asked.topology.hosts,

@@ -14,7 +14,7 @@ from pathlib import Path
 from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.fabric.calibrate import values as calibration
 from lab.fabric.calibrate.values import Fabric
-from lab.fabric.input import FabricInput
+from lab.fabric.input import FabricInput, fabric_of
 from lab.fabric.real import campaign
 from lab.fabric.real.plan import Planned
 from lab.fabric.real.settings import Road, Setting, What
@@ -23,7 +23,7 @@ from lab.fabric.validate.figures import measured, simulated
 from lab.fabric.validate.judge import LEAST_FAULTS, Compared, compared
 from twin.fabric.model import Scheme
 from twin.fabric.steps import OVERLAYS
-from twinbed import InvariantError, ScenarioError
+from twinbed import ScenarioError
 
 _NAME = "validated"
 _MS = 1e3
@@ -55,9 +55,7 @@ def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compa
 
 
 def _setting(spec: RunSpec) -> tuple[Setting, Fabric]:
-    asked = spec.scenario.fabric
-    if asked is None:
-        raise InvariantError(f"{spec.name}: not about a fabric")
+    asked = fabric_of(spec.scenario)
     scheme = Scheme(spec.policy.name)
     if scheme not in OVERLAYS:
         raise ScenarioError(

@@ -3,7 +3,8 @@ import gzip
 
 import pytest
 
-from lab.ask.scenario import MachineOverrides, Price, build, expand, load, with_overrides
+from lab.ask.scenario import build, expand, load, with_overrides
+from lab.containers.input.sections import MachineOverrides, Price, machine_of
 from twin.containers.model import Machine
 from twinbed import ScenarioError
 
@@ -99,8 +100,8 @@ def test_expand_gives_one_spec_per_policy_and_seed_with_the_machine_resolved():
         ("static", 1),
         ("static", 2),
     ]
-    assert {spec.machine.restart_s for spec in specs} == {9.0}
-    assert specs[0].machine.oom_grant_delay_s > 0
+    assert {machine_of(spec).restart_s for spec in specs} == {9.0}
+    assert machine_of(specs[0]).oom_grant_delay_s > 0
     assert len({spec.label for spec in specs}) == 4
 
 

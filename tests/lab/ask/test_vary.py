@@ -5,6 +5,7 @@ import json
 import pytest
 
 from lab.ask.scenario import build, expand, load, variants, with_overrides
+from lab.containers.input.sections import machine_of
 from twinbed import ScenarioError
 
 MINIMAL = {"name": "mine", "trace": {"source": "x.parquet"}, "policies": ["escra", "static"]}
@@ -38,7 +39,7 @@ def test_a_scenario_in_which_nothing_varies_is_its_only_variant():
 
 def test_expand_runs_each_variant_under_each_policy_with_each_seed():
     specs = expand(varied(machine__restart_s=[3.0, 4.0], seeds=[[1, 2]]))
-    assert [(spec.machine.restart_s, spec.policy.name, spec.seed) for spec in specs] == [
+    assert [(machine_of(spec).restart_s, spec.policy.name, spec.seed) for spec in specs] == [
         (restart_s, policy, seed)
         for restart_s in (3.0, 4.0)
         for policy in ("escra", "static")
@@ -69,7 +70,7 @@ def test_a_policys_parameter_varies_and_runs_that_it_does_not_concern_come_once(
         ({"budget_factor": []}, "scenario: vary.budget_factor: List should have at least 1 item"),
         ({"budget_factor": 2.0}, "scenario: vary.budget_factor: Input should be a valid list"),
         ({"name.first": ["a"]}, "scenario: vary.name.first: name has no keys inside"),
-        ({"vary.name": [["a"]]}, "scenario: vary: what varies cannot vary itself"),
+        ({"vary.name": [["a"]]}, "scenario: vary: `vary` cannot vary itself"),
         ({"escra.kapa": [1.0]}, "scenario: vary.escra.kapa: policy 'escra' has no parameter 'kapa'"),
         ({"vpa.in_place": [True]}, "scenario: vary.vpa.in_place: the scenario has no policy vpa"),
     ],

@@ -1,32 +1,8 @@
-"""The command line called in this process, on a store of its own."""
+"""A trace as users bring it."""
 
 from pathlib import Path
 
 import pytest
-
-from lab.cli.main import call
-from tests.lab.cli.cli_calls import Ended, Twinbed
-
-
-@pytest.fixture
-def store_path(tmp_path, monkeypatch) -> Path:
-    root = tmp_path / "store"
-    monkeypatch.setenv("TWINBED_STORE", str(root))
-    return root
-
-
-@pytest.fixture
-def twinbed(store_path, capsys, monkeypatch) -> Twinbed:
-    """Calls `twinbed ARGUMENTS…` on an empty store, 100 columns wide."""
-    monkeypatch.setenv("COLUMNS", "100")
-
-    def run(*arguments: object) -> Ended:
-        capsys.readouterr()
-        code = call([str(each) for each in arguments])
-        written = capsys.readouterr()
-        return Ended(code, written.out, written.err)
-
-    return run
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from testbed.fabric.capture import CapturedPacket
 from testbed.fabric.leftovers import Standing
 from testbed.fabric.model import Fabric, Plan
 from testbed.fabric.plan import fabric_of
-from tests.lab.cli.cli_calls import Twinbed
+from tests.lab.cli_calls import Twinbed
 from twinbed import BackendError
 
 RUNS = (

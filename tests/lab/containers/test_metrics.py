@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from control.services import RequestStatus as Status
-from lab.ask.scenario import Price, build
+from lab.ask.scenario import build
+from lab.containers.input.sections import Price
 from lab.containers.input.workload import prepare
-from lab.containers.metrics import METRICS, OF_REQUESTS, UNLIMITED_BYTES, figures, quantiles
+from lab.containers.metrics import METRICS, OF_REQUESTS, UNLIMITED_BYTES
+from lab.containers.run.figures import figures, quantiles
 from tests.lab.sample_traces import usage_trace
 from twin.containers.model import Events, Outcome, Series
 from twin.containers.requests.model import RequestLog
@@ -145,12 +147,7 @@ def log(status, end_s, dropped=(0, 0)):
 
 def test_clients_are_judged_by_the_answers_they_got():
     replay, outcome = made()
-    ok, given_up, turned_away, pending = (
-        Status.OK,
-        Status.TIMED_OUT,
-        Status.DROPPED,
-        Status.PENDING,
-    )
+    ok, given_up, turned_away, pending = Status.OK, Status.TIMED_OUT, Status.DROPPED, Status.PENDING
     asked = log([ok, ok, given_up, turned_away, pending], [0.2, 0.5, 9.0, 0.3, np.nan], dropped=(0, 7))
     result = figures(replay, replace(outcome, requests=asked), PRICE)
     summary = result.summary

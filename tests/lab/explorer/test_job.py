@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from lab.containers.input.whatif import whatif_scenario
 from lab.explorer.job import Job
 from lab.explorer.uploads import accept, lend
 from lab.explorer.worker import Request
-from lab.runs.runner import whatif_scenario
 from lab.runs.store import RunStore
 from tests.lab.sample_traces import usage_trace
 from traces import parquet

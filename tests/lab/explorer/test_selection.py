@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.ask.scenario import Price
+from lab.containers.input.sections import Price
 from lab.containers.input.services.arrivals import PRESETS
 from lab.explorer.selection import (
     MAX_POLICIES,

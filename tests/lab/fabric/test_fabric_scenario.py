@@ -22,8 +22,11 @@ def test_its_policies_are_schemes_and_all_of_them_by_default():
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        ({**MINIMAL, "policies": ["escra"]}, "policy escra is for containers; with a fabric give none, bond"),
-        ({**MINIMAL, "policies": ["thorn:x=1"]}, "policy thorn: a scheme has no parameters"),
+        (
+            {**MINIMAL, "policies": ["escra"]},
+            "policy escra is for scenarios with containers; with a fabric give none",
+        ),
+        ({**MINIMAL, "policies": ["thorn:x=1"]}, "policy thorn: it has no parameters"),
         ({**MINIMAL, "period_s": 0.05}, "period_s has no meaning with a fabric"),
         ({"name": "edge", "fabric": {}}, "fabric: give one of sends"),
         (asked(topology={"hosts": 1}), "fabric.topology.hosts"),
@@ -34,7 +37,7 @@ def test_its_policies_are_schemes_and_all_of_them_by_default():
         (asked(faults={"kind": "single", "per_day": {"port": 1.0}}), "per_day is for random faults"),
         (
             {"name": "x", "trace": {"source": "y"}, "policies": ["thorn"]},
-            "thorn is for scenarios with a fabric",
+            "policy thorn is for scenarios with a fabric; with containers give",
         ),
     ],
 )
@@ -75,7 +78,7 @@ def test_a_replaced_delay_keeps_its_relative_spread():
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("[bond.lacp_s]", "[bond.lacp]", "bond: unknown key 'lacp'"),
+        ("[bond.lacp_s]", "[bond.lacp]", r"bond\.lacp_s: missing"),
         ('unit = "exponent"', 'unit = "s"', "unit: 's' is not 'exponent'"),
         ("schema = 2", "schema = 9", "schema: 9 is not 2"),
     ],

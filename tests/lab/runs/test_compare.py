@@ -5,7 +5,8 @@ import math
 import pytest
 
 from lab.containers.metrics import METRICS
-from lab.runs.compare import as_result, comparison, facts, legend, notes_of, over_seeds, remarks
+from lab.containers.run.remarks import facts, legend, remarks
+from lab.runs.compare import as_result, comparison, over_seeds
 from lab.runs.formats import csv, json, markdown, table
 from lab.runs.labels import labels
 from lab.runs.store import RunStore
@@ -114,8 +115,10 @@ def test_escra_is_remarked_on_when_no_container_can_ever_give_cpu_back(store):
     # Ω = 3 cores over two containers: 1.5 cores each.
     assert remarks([publish(store, "escra:gamma=1.4")]) == []
     assert remarks([publish(store, "escra:gamma=1.5")]) == [
-        "escra:gamma=1.5 starts every container with an equal share, 1.5 cores here, and takes back only "
-        "what is unused beyond gamma = 1.5 cores: nobody can give anything back, so the pool stays empty. "
+        "escra:gamma=1.5 starts every container with an equal share, 1.5 cores in this run, and takes back "
+        "only "
+        "what is unused beyond gamma = 1.5 cores: no container can give anything back, so the pool stays "
+        "empty. "
         "Try --policy escra:gamma=0.1."
     ]
 
@@ -137,7 +140,8 @@ def test_runs_on_different_data_are_not_compared_without_a_word(store):
 
 
 def test_notes_come_once_and_the_price_has_its_source(store):
-    notes = notes_of([publish(store), publish(store, "vpa", notes=("A note on the data.", "Another."))])
+    runs = [publish(store), publish(store, "vpa", notes=("A note on the data.", "Another."))]
+    notes = runs[0].kind.notes(runs)
     assert notes[:2] == ["A note on the data.", "Another."]
     assert notes[2].startswith("Price: 0.031611 USD per core-hour")
     assert "as of 2026-07-22" in notes[2]

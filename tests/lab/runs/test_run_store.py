@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from lab.containers.kind import Containers
 from lab.runs import store as store_module
-from lab.runs.store import TABLES, RunStore
+from lab.runs.store import RunStore
 from twinbed import StoreError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -41,6 +42,7 @@ def manifest(run_id: str = "mine-escra-0123456789", created_at: str = "2026-01-0
         "schema": 1,
         "id": run_id,
         "name": "mine",
+        "spec": {"period_s": 0.1},
         "policy": "escra",
         "seed": 0,
         "created_at": created_at,
@@ -134,7 +136,7 @@ def test_a_table_that_only_some_runs_have_is_stored_read_checked_and_queried_whe
     served = store.publish(
         manifest("mine-b-0000000002"), tables() | {"requests": pa.table({"latency_s": [0.1, 0.3]})}
     )
-    assert served.tables == (*TABLES, "requests")
+    assert served.tables == (*Containers.tables, "requests")
     assert served.table("requests").num_rows == 2
     assert store.query("SELECT run, max(latency_s) AS slowest FROM requests GROUP BY run").to_dict(
         "list"
@@ -142,7 +144,7 @@ def test_a_table_that_only_some_runs_have_is_stored_read_checked_and_queried_whe
         "run": [served.id],
         "slowest": [0.3],
     }
-    assert plain.tables == TABLES
+    assert plain.tables == Containers.tables
     with pytest.raises(StoreError, match="no table 'requests'"):
         plain.table("requests")
     (served.path / "requests.parquet").unlink()

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from lab.ask.scenario import build, expand, load
-from lab.runs.runner import run, run_scenario, whatif_scenario
-from lab.runs.store import TABLES, RunStore
+from lab.containers.input.whatif import whatif_scenario
+from lab.containers.kind import Containers
+from lab.runs.runner import run, run_scenario
+from lab.runs.store import RunStore
 from tests.lab.sample_services import question, write_app
 from tests.lab.sample_traces import usage_trace, whatif
 from traces import parquet
@@ -39,7 +41,7 @@ def test_the_same_question_gives_the_same_id_and_the_same_bytes(trace_path, tmp_
     for first, second in zip(one, two, strict=True):
         assert first.id == second.id
         assert first.manifest["tables"] == second.manifest["tables"]
-        for name in TABLES:
+        for name in Containers.tables:
             file = f"{name}.parquet"
             assert (first.path / file).read_bytes() == (second.path / file).read_bytes()
 
@@ -70,7 +72,7 @@ def test_the_manifest_says_what_went_in(trace_path, store):
     assert manifest["calibration"]["values"]["restart_s"]["source"]
     assert manifest["workload"]["host_cores"] == 4
     assert any("4 cores each are assumed" in note for note in manifest["notes"])
-    assert set(manifest["tables"]) == set(TABLES)
+    assert set(manifest["tables"]) == set(Containers.tables)
     json.dumps(manifest, allow_nan=False)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.fabric import FaultKind
-from lab.runs.intervals import mean_ci95
+from lab.runs.compare import mean_ci95
 from twin.fabric import checkpoints
 from twin.fabric.checkpoints import Checkpointing, expected_ratio
 from twin.fabric.fleet import simulate

@@ -1,8 +1,7 @@
-"""An application as a user writes it: services, their handlers, the calls these make, and what clients ask.
+"""An application as a user writes it: services, their handlers and calls, and the requests of clients.
 
-For: checking such text, with the key of what is wrong, and generating its JSON schema. Not for: finding and
-reading files (lab.containers.input.services.load), nor for the arrays that the twin runs
-(lab.containers.input.services.graph).
+For: checking such a file, with the key of what is wrong, and generating its JSON schema. Not for: finding
+and reading the file (load.py), nor for the arrays that the twin runs (graph.py).
 """
 
 from __future__ import annotations
@@ -33,61 +32,79 @@ Target = Annotated[str, StringConstraints(pattern=r"^[^.\s]+\.[^.\s]+$")]
 
 
 class Memory(Section):
-    """A container's memory: base + its caches + what each visit holds while it has a worker."""
+    """A container's memory: that of the idle process, its caches, and what each visit holds."""
 
-    base_mib: NonNegativeFloat = Field(default=64.0, le=1e6, description="Of the idle process, MiB.")
-    request_kib: NonNegativeFloat = Field(default=256.0, le=1e9, description="Of each visit, KiB.")
-    cache_mib: NonNegativeFloat = Field(default=0.0, le=1e6, description="What its caches grow to, MiB.")
+    base_mib: NonNegativeFloat = Field(default=64.0, le=1e6, description="Memory of the idle process, MiB.")
+    request_kib: NonNegativeFloat = Field(
+        default=256.0, le=1e9, description="Memory that a visit holds while it has a worker, KiB."
+    )
+    cache_mib: NonNegativeFloat = Field(
+        default=0.0, le=1e6, description="Memory that its caches grow to, MiB."
+    )
     cache_request_kib: NonNegativeFloat = Field(
-        default=0.0, le=1e9, description="By how much each finished visit grows them until then, KiB."
+        default=0.0,
+        le=1e9,
+        description="Memory that each finished visit adds to the caches until they are full, KiB.",
     )
 
 
 class Settings(Section):
-    """How a service's containers run and how it calls: for all services in `defaults`, or in a service."""
+    """How a service's containers run and make calls; in `defaults` for all services, or in one service."""
 
-    replicas: PositiveInt = Field(default=1, le=1000, description="Containers of the service.")
+    replicas: PositiveInt = Field(default=1, le=1000, description="Number of containers of the service.")
     threads: PositiveFloat = Field(
-        default=8.0, le=4096, description="CPUs that a container can keep busy at once."
+        default=8.0, le=4096, description="Number of CPUs that a container can keep busy at once."
     )
-    workers: PositiveInt = Field(default=256, le=1_000_000, description="Visits at once in a container.")
+    workers: PositiveInt = Field(
+        default=256, le=1_000_000, description="Most visits that a container serves at once."
+    )
     queue: NonNegativeInt = Field(
         default=1024,
         le=10_000_000,
-        description="Visits that may wait for a worker of a container; more are dropped.",
+        description="Most visits that wait for a worker of a container; further ones are dropped.",
     )
-    memory: Memory = Memory()
+    memory: Memory = Field(default=Memory(), description="Memory of a container.")
     timeout_s: PositiveFloat | None = Field(
-        default=None, description="After which a call that the service makes is given up; null: never."
+        default=None,
+        description="Time after which the service gives up a call that it makes, seconds; null: never.",
     )
     retries: NonNegativeInt = Field(
-        default=0, le=100, description="Further attempts of a call that failed or timed out."
+        default=0, le=100, description="Number of further attempts at a call that failed or timed out."
     )
     backoff_s: NonNegativeFloat = Field(default=0.0, description="Wait before each further attempt, seconds.")
 
 
 class Call(Section):
-    """A call to a handler. Where nothing but `call` is to be said, its text alone will do."""
+    """A call to a handler. If only `call` is given, its text alone is enough: `service.handler`."""
 
-    call: Target = Field(description="`service.handler`.")
-    probability: float = Field(default=1.0, gt=0, le=1, description="That a visit makes the call.")
+    call: Target = Field(description="The handler to call, as `service.handler`.")
+    probability: float = Field(
+        default=1.0, gt=0, le=1, description="Probability that a visit makes the call."
+    )
     times: PositiveInt = Field(
         default=1,
         le=1000,
-        description="How often: one after another, or at once if the call stands in a list of parallel ones.",
+        description="Number of times: one after another, or at once if the call stands in a list of "
+        "parallel calls.",
     )
     timeout_s: PositiveFloat | None = Field(
-        default=None, description="The service's when left out; null: never."
+        default=None,
+        description="Time after which the call is given up, seconds; the service's when left out; null: "
+        "never.",
     )
-    retries: NonNegativeInt | None = Field(default=None, le=100, description="The service's when left out.")
-    backoff_s: NonNegativeFloat | None = Field(default=None, description="The service's when left out.")
+    retries: NonNegativeInt | None = Field(
+        default=None, le=100, description="Number of further attempts; the service's when left out."
+    )
+    backoff_s: NonNegativeFloat | None = Field(
+        default=None, description="Wait before each further attempt, seconds; the service's when left out."
+    )
 
 
 def _spelt_out(calls: Any) -> Any:
-    """Calls written as text, as mappings; everything else as it is, for pydantic to judge."""
+    """Turn calls that are written as text into mappings, and leave everything else for pydantic to judge."""
     if isinstance(calls, str):
         return {"call": calls}
-    return [_spelt_out(each) for each in calls] if isinstance(calls, list) else calls
+    return [_spelt_out(call) for call in calls] if isinstance(calls, list) else calls
 
 
 def _stage_kind(stage: Any) -> Literal["one", "parallel"]:
@@ -104,64 +121,72 @@ _AsWritten = list[Target | Call | Annotated[list[Target | Call], Field(min_lengt
 
 
 class Handler(Section):
-    """An operation of a service: its CPU demand, spent in equal parts around its calls, and these calls."""
+    """An operation of a service: its CPU demand, which is spent in equal parts around its calls, and its
+    calls."""
 
-    cpu_ms: PositiveFloat = Field(le=1e7, description="Mean CPU time of a visit, without its calls, ms.")
+    cpu_ms: PositiveFloat = Field(le=1e7, description="Mean CPU time of a visit without its calls, ms.")
     distribution: Literal["fixed", "exponential", "lognormal"] = Field(
         default="lognormal", description="How the CPU time of a visit varies."
     )
     cv: PositiveFloat = Field(
-        default=0.5, le=100, description="Coefficient of variation (of lognormal only; exponential has 1)."
+        default=0.5,
+        le=100,
+        description="Coefficient of variation, for lognormal only; that of exponential is 1.",
     )
     calls: Annotated[list[Stage], BeforeValidator(_spelt_out, json_schema_input_type=_AsWritten)] = Field(
         default_factory=list,
         max_length=1000,
-        description="Made one after another; those in a list inside the list in parallel.",
+        description="Calls, made one after another; calls in a list inside this list are made in parallel.",
     )
 
     def stages(self) -> Iterator[tuple[tuple[int, ...], tuple[Call, ...]]]:
-        """(key under `calls`, the calls made at once) of each stage, in order, `times` written out."""
+        """Yield (key under `calls`, the calls made at once) of each stage in order, with `times` written
+        out."""
         for at, stage in enumerate(self.calls):
             if isinstance(stage, Call):
                 yield from [((at,), (stage,))] * stage.times
             else:
-                yield (at,), tuple(each for each in stage for _ in range(each.times))
+                yield (at,), tuple(call for call in stage for _ in range(call.times))
 
 
 class Service(Settings):
-    """A service: these keys and those of Settings, where what is left out is taken from `defaults`."""
+    """A service. It has these keys and those of Settings; keys that are left out are taken from
+    `defaults`."""
 
     component: str = Field(
-        default="", description="What kind of thing it is (gateway, jvm, database, …): a word for the reader."
+        default="", description="Its role in a word, for readers: gateway, jvm, database, …"
     )
     connections: dict[Name, PositiveInt] = Field(
         default_factory=dict,
-        description="Open calls at once to a callee, by its name, over all containers of this service; "
-        "further ones wait in line. No limit when left out.",
+        description="Most calls to a callee that are open at once, over all containers of this service, by "
+        "the "
+        "callee's name; further calls wait in line. No limit when left out.",
     )
-    handlers: dict[Name, Handler] = Field(min_length=1)
+    handlers: dict[Name, Handler] = Field(min_length=1, description="Its operations by name.")
 
 
 class Request(Section):
-    """What a client may ask for."""
+    """A kind of request that clients send."""
 
-    handler: Target = Field(description="`service.handler` that it calls.")
-    weight: NonNegativeFloat = Field(default=1.0, le=1e9, description="Share among all requests.")
+    handler: Target = Field(description="The handler that it calls, as `service.handler`.")
+    weight: NonNegativeFloat = Field(
+        default=1.0, le=1e9, description="Weight of this kind among all requests."
+    )
 
 
 class AppSpec(Section):
-    """An application: who calls whom, what that costs, and what clients ask for."""
+    """An application: its services, whom they call, what that costs, and the requests of clients."""
 
-    name: Name
-    title: str = ""
-    source: str = Field(default="", description="Where the shape is from.")
-    assumptions: str = Field(default="", description="Where the figures are from.")
+    name: Name = Field(description="Short name of the application.")
+    title: str = Field(default="", description="Title for people.")
+    source: str = Field(default="", description="Where the shape of the application is from.")
+    assumptions: str = Field(default="", description="Where the figures are from, and what was assumed.")
     network_s: NonNegativeFloat = Field(
-        default=0.0002, le=10.0, description="A call's way to another container and back, seconds."
+        default=0.0002, le=10.0, description="Time that a call takes to another container and back, seconds."
     )
-    defaults: Settings = Settings()
-    services: dict[Name, Service] = Field(min_length=1)
-    requests: dict[Name, Request] = Field(min_length=1)
+    defaults: Settings = Field(default=Settings(), description="Settings of all services.")
+    services: dict[Name, Service] = Field(min_length=1, description="Services by name.")
+    requests: dict[Name, Request] = Field(min_length=1, description="Kinds of requests by name.")
 
     @model_validator(mode="after")
     def _consistent(self) -> AppSpec:
@@ -172,7 +197,7 @@ class AppSpec(Section):
         return self
 
     def settings(self, service: str) -> Settings:
-        """What holds for a service: its own keys over those of `defaults`, also within `memory`."""
+        """Return the settings of a service: its own keys over those of `defaults`, also within `memory`."""
         own = self.services[service]
         given = {key: getattr(own, key) for key in own.model_fields_set & set(Settings.model_fields)}
         if "memory" in given:
@@ -186,7 +211,7 @@ class AppSpec(Section):
         return tuple(container for name in replicas for container in container_names(name, replicas[name]))
 
     def handlers(self) -> dict[str, Handler]:
-        """Every handler by its `service.handler`, in the order of the text."""
+        """Return every handler by its `service.handler`, in the order of the file."""
         return {
             f"{service}.{name}": handler
             for service, spec in self.services.items()
@@ -244,7 +269,7 @@ class AppSpec(Section):
 
 
 def app_schema_json() -> str:
-    """The JSON schema of an application's file, as kept in scenarios/apps/schema.json."""
+    """Return the JSON schema of an application's file, as kept in scenarios/apps/schema.json."""
     return json.dumps(AppSpec.model_json_schema(), indent=1, sort_keys=True) + "\n"
 
 

@@ -1,8 +1,9 @@
-"""When clients ask, as a user writes it: an arrival process or a file, and how fast.
+"""When requests arrive, as a user writes it: an arrival process or a file, and its rate.
 
-For: the `arrivals` of a scenario's services, and drawing the arrivals from them. Not for: the processes
-themselves (twin.containers.requests.arrivals) nor for the files' formats (traces.request_rates). The defaults
-of the first four kinds are the workloads of the source's evaluation (SPEC §1): a bare name is one of them.
+For: the `arrivals` of services and functions, and drawing arrivals from them. Not for: the processes
+themselves (twin.containers.requests.arrivals) nor for the files' formats (traces.request_rates). Source:
+the defaults of the first four kinds are the workloads of Escra's evaluation (ICDCS 2022); a bare name
+stands for one.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from twin.containers.requests.model import Arrivals
 from twinbed import ScenarioError
 
 MAX_ARRIVALS = 50_000_000
-"""Requests of one run beyond which a scenario is refused: their log alone would take more than a GiB."""
+"""Most requests of one run. The log of more would take more than a GiB."""
 
 _Rate = Annotated[float, Field(ge=0, le=1e7)]
-_Scale = Annotated[float, Field(ge=0, le=1e6, description="Multiplies every rate.")]
+_Scale = Annotated[float, Field(ge=0, le=1e6, description="Factor on every rate.")]
 
 
 class Fixed(Section):
-    """Requests at equal distances."""
+    """Requests at equal intervals."""
 
     kind: Literal["fixed"]
     rate_rps: _Rate = 400.0
@@ -36,7 +37,7 @@ class Fixed(Section):
 
 
 class Exponential(Section):
-    """A Poisson stream: exponentially distributed gaps."""
+    """A Poisson stream: the time between requests is exponentially distributed."""
 
     kind: Literal["exponential"]
     rate_rps: _Rate = 300.0
@@ -44,13 +45,17 @@ class Exponential(Section):
 
 
 class Burst(Section):
-    """Requests at equal distances, and on top of them Poisson bursts at the end of every cycle."""
+    """Requests at equal intervals, and in addition a Poisson burst at the end of every cycle."""
 
     kind: Literal["burst"]
     base_rps: _Rate = 50.0
-    burst_rps: _Rate = Field(default=600.0, description="Of the burst alone; the base goes on.")
-    every_s: PositiveFloat = Field(default=20.0, description="A cycle's length: quiet first, then the burst.")
-    length_s: PositiveFloat = Field(default=10.0, description="A burst's length.")
+    burst_rps: _Rate = Field(
+        default=600.0, description="Rate of the burst, in addition to the base, requests/s."
+    )
+    every_s: PositiveFloat = Field(
+        default=20.0, description="Length of a cycle, which is quiet first and then has the burst, seconds."
+    )
+    length_s: PositiveFloat = Field(default=10.0, description="Length of a burst, seconds.")
     scale: _Scale = 1.0
 
     @model_validator(mode="after")
@@ -61,19 +66,19 @@ class Burst(Section):
 
 
 class AlibabaLike(Section):
-    """A Poisson stream whose rate wanders between two bounds, every rate between them equally likely.
+    """A Poisson stream whose rate wanders between two bounds; every rate between them is equally likely.
 
-    The source replays a part of Alibaba's trace that it does not name, ten times as fast; only its range of
-    rates is known. How the rate moves in between is our assumption.
+    Escra's evaluation replays a part of Alibaba's trace ten times as fast and does not say which part.
+    Only its range of rates is known; how the rate moves within that range is our assumption.
     """
 
     kind: Literal["alibaba_like"]
     low_rps: _Rate = 56.0
     high_rps: _Rate = 548.0
     correlation_s: PositiveFloat = Field(
-        default=30.0, description="Time after which the rate's correlation with itself has fallen to 1/e."
+        default=30.0, description="Time after which the rate's autocorrelation has fallen to 1/e, seconds."
     )
-    step_s: float = Field(default=1.0, ge=0.001, description="How long a rate holds.")
+    step_s: float = Field(default=1.0, ge=0.001, description="Time for which a rate holds, seconds.")
     scale: _Scale = 1.0
 
     @model_validator(mode="after")
@@ -87,23 +92,32 @@ class Rates(Section):
     """Request rates from a file."""
 
     kind: Literal["rates"]
-    file: str = Field(min_length=1, description="CSV with t_s and rps, at equal distances.")
+    file: str = Field(min_length=1, description="CSV file with the columns t_s and rps, at equal intervals.")
     spacing: Literal["poisson", "even"] = Field(
-        default="poisson", description="Gaps: exponential, or equal while the rate holds."
+        default="poisson",
+        description="Time between requests: exponentially distributed, or equal while a rate holds.",
     )
-    start_s: NonNegativeFloat = Field(default=0.0, description="Skip this much of the file, in its own time.")
-    speed: PositiveFloat = Field(default=1.0, description="Plays the file so many times as fast; rates stay.")
+    start_s: NonNegativeFloat = Field(
+        default=0.0, description="Skip this much at the start of the file, in its own time, seconds."
+    )
+    speed: PositiveFloat = Field(
+        default=1.0, description="Factor by which the file is played faster; its rates stay the same."
+    )
     scale: _Scale = 1.0
 
 
 class Timestamps(Section):
-    """Requests when a file says."""
+    """Requests at the times in a file."""
 
     kind: Literal["timestamps"]
-    file: str = Field(min_length=1, description="CSV with a time column; counted from its first time.")
-    start_s: NonNegativeFloat = Field(default=0.0, description="Skip this much of the file, in its own time.")
+    file: str = Field(
+        min_length=1, description="CSV file with a time column; times count from the first one."
+    )
+    start_s: NonNegativeFloat = Field(
+        default=0.0, description="Skip this much at the start of the file, in its own time, seconds."
+    )
     speed: PositiveFloat = Field(
-        default=1.0, description="Plays the file so many times as fast, which raises the rate as much."
+        default=1.0, description="Factor by which the file is played faster, which raises the rate as much."
     )
 
 
@@ -111,11 +125,12 @@ _Kind = Fixed | Exponential | Burst | AlibabaLike | Rates | Timestamps
 _Preset = Literal["fixed", "exponential", "burst", "alibaba_like"]
 
 PRESETS: tuple[str, ...] = get_args(_Preset)
-"""Kinds that a bare name stands for, with the figures of the source's evaluation."""
+"""Kinds that a bare name stands for, with the figures of Escra's evaluation."""
 
 
 def _spelt_out(written: Any) -> Any:
-    """A bare name as the mapping it stands for; everything else as it is, for pydantic to judge."""
+    """Turn a bare name into the mapping that it stands for, and leave everything else for pydantic to
+    judge."""
     if isinstance(written, dict) and "kind" not in written:
         raise ValueError("kind is missing")
     if isinstance(written, str):
@@ -135,11 +150,11 @@ ArrivalSpec: TypeAlias = Annotated[
 def generate(
     spec: ArrivalSpec, duration_s: float, weights: ArrayLike, seed: np.random.SeedSequence
 ) -> Arrivals:
-    """The arrivals of one run: times from the spec, kinds in proportion to weights (float64[R]).
+    """Return the arrivals of one run: times by the spec, kinds in proportion to weights (float64[R]).
 
-    Times and kinds are drawn from streams of their own, so the same seed gives the same times whatever the
-    application's requests are; `seed` is not changed. Raises ScenarioError for more than MAX_ARRIVALS and for
-    a file that is shorter than the run, TraceError for what is wrong in a file.
+    Times and kinds have random streams of their own, so the same seed gives the same times whatever the
+    application's requests are. `seed` is not changed. Raises ScenarioError for more than MAX_ARRIVALS and
+    for a file that is shorter than the run, TraceError for what is wrong in a file.
     """
     times, kinds = (
         np.random.default_rng(np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, stream)))
@@ -175,7 +190,7 @@ def _times(spec: ArrivalSpec, duration_s: float, rng: np.random.Generator) -> Fl
 
 
 def _played(spec: Rates, duration_s: float, rng: np.random.Generator) -> Floats:
-    """Whole steps are drawn, from the one in which start_s lies, and then cut to the run."""
+    """Draw whole steps, from the one that start_s lies in, and cut them to the run."""
     series = request_rates.read_rates(spec.file)
     _check_length(spec, series.duration_s, duration_s)
     first = int(spec.start_s / series.step_s)
@@ -188,7 +203,8 @@ def _played(spec: Rates, duration_s: float, rng: np.random.Generator) -> Floats:
 
 
 def _bounded(rate_rps: float, duration_s: float) -> float:
-    """The highest rate of a stream, if even that for the whole run is not too many requests."""
+    """Return the highest rate of a stream. Raises ScenarioError if it may mean too many requests for a
+    run."""
     if rate_rps * duration_s > MAX_ARRIVALS:
         raise ScenarioError(
             f"arrivals: {rate_rps:g} requests/s for {duration_s:g} s are more than the {MAX_ARRIVALS} that "

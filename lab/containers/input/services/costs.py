@@ -1,9 +1,9 @@
-"""What the testbed's service program costs beyond the declared demand, added to what the twin replays.
+"""Adds the costs of the testbed's service program to what the twin replays.
 
-For: `services.program: twinbed`, and the twin's side of a calibration. Not for: measuring it
-(lab.containers.calibrate), nor for the program itself. What visits, stages and calls cost is the same for
-every visit,
-so it raises a demand's mean and leaves its standard deviation; what waking up costs is the engine's to add.
+For: `services.program: twinbed`, and the twin's side of a calibration. Not for: measuring the costs
+(lab.containers.calibrate) nor for the program itself. The costs of visits, stages and calls are the same
+for every visit, so they raise a demand's mean and leave its standard deviation. The twin's engine adds the
+cost of waking up.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from twin.containers.model import Floats
 from twin.containers.requests.model import Index, RequestWorkload, ServiceGraph
 
 _LEAST_SHARE = 0.1
-"""Of a host's cores that is left to the containers, however much runs beside them."""
+"""Share of a host's cores that is left to the containers, however much runs beside them."""
 
 
 def with_program(compiled: CompiledApp, costs: Program) -> CompiledApp:
-    """The application as the service program runs it: its CPU, memory and network."""
+    """Return the application with the service program's CPU, memory and network."""
     graph = compiled.graph
     stages, calls = _stages_and_calls(graph)
     declared_s = graph.mean_s * costs.dilation
@@ -46,7 +46,8 @@ def with_program(compiled: CompiledApp, costs: Program) -> CompiledApp:
 
 
 def _stages_and_calls(graph: ServiceGraph) -> tuple[Floats, Floats]:
-    """(float64[H], float64[H]): stages in which a visit makes calls, and its calls, on average."""
+    """Return (float64[H], float64[H]): mean number of stages in which a visit makes calls, and of its
+    calls."""
     calls = _sums(graph.probability, graph.first_call)
     with np.errstate(divide="ignore"):
         none = np.exp(_sums(np.log1p(-graph.probability), graph.first_call))
@@ -54,14 +55,14 @@ def _stages_and_calls(graph: ServiceGraph) -> tuple[Floats, Floats]:
 
 
 def _sums(values: Floats, first: Index) -> Floats:
-    """float64[owners]: of the values [first[i], first[i + 1]) of each owner i."""
+    """Return float64[owners]: the sum of the values [first[i], first[i + 1]) of each owner i."""
     owners = np.repeat(np.arange(len(first) - 1), np.diff(first))
     return np.asarray(np.bincount(owners, values, len(first) - 1), np.float64)
 
 
 def beside(workload: RequestWorkload, costs: Program, rate_rps: float) -> RequestWorkload:
-    """The workload on hosts that run no better than the measured one, and that a control loop and a load
-    generator share with the containers."""
+    """Return the workload on hosts like the measured one, which a control loop and a load generator share
+    with the containers."""
     used_cores = costs.loop_cores + costs.client_request_s * rate_rps
     cores: Floats = workload.cores_of_host
     return replace(

@@ -1,9 +1,8 @@
-"""From `serverless:` of a scenario to the twin's workload of pods.
+"""Turns the section `serverless` of a scenario into the twin's workload of pods.
 
-For: everything that all policies of such a scenario share. Not for: the text
-(lab.containers.input.services.serverless),
-nor for pods (twin.containers.pods). There is no profiling run: the size that the pods' owner asked for
-takes the place of a profile, for limits as for the application's ceilings.
+For: what all policies of such a scenario share. Not for: the text (serverless.py) nor for pods
+(twin.containers.pods). There is no profiling run. The size that the pods' owner asked for takes the place
+of a profile, both for limits and for the application's ceilings.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import numpy as np
 
 from control.allocator.model import Application
 from control.services import Draw
-from lab.ask.scenario import Scenario
 from lab.containers.input.ceilings import applications
 from lab.containers.input.replay import Replay
+from lab.containers.input.sections import ContainerScenario
 from lab.containers.input.services.arrivals import generate
 from lab.containers.input.services.serverless import Function, Length, Part, Pod, ServerlessInput
 from twin.containers.model import Machine
@@ -26,28 +25,29 @@ from twin.containers.serverless_model import Batch, Invocations, PodSpec, Server
 from twinbed import ScenarioError
 
 DEFAULT_HOST_CORES = 16.0
-"""Cores of a host that nothing is said about: two Xeon E5-2650v2, the source's for serverless."""
+"""Cores of a host if the scenario does not say: two Xeon E5-2650v2, the hosts of Escra's serverless
+evaluation."""
 _MIB = 1 << 20
 _PROSE = {"title", "assumptions"}
 
 
 @dataclass(frozen=True, slots=True)
 class ServerlessSource:
-    """A function and what is asked of it; implements lab.containers.input.replay.Source."""
+    """A function and the load on it; implements lab.containers.input.replay.Source."""
 
     asked: ServerlessInput
     sha256: str
     inputs: tuple[dict[str, Any], ...]
 
-    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
-        """Without prose, and without the conditions that are about traces."""
+    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
+        """Leave out prose, and the conditions that are about traces."""
         serverless = resolved["serverless"]
         function = {key: value for key, value in serverless["function"].items() if key not in _PROSE}
         kept = {key: value for key, value in resolved.items() if key not in ("refine", "profile", "threads")}
         return kept | {"serverless": serverless | {"function": function}}
 
-    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
-        """The workload: its arrivals are all of it that is random before it runs."""
+    def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
+        """Return the workload, of which only the arrivals are random before it runs."""
         asked, function = self.asked, self.asked.function
         workload = _workload(scenario, asked, seed)
         count = len(workload.names)
@@ -70,8 +70,8 @@ class ServerlessSource:
         )
 
 
-def load_source(scenario: Scenario) -> ServerlessSource:
-    """The scenario's function and load."""
+def load_source(scenario: ContainerScenario) -> ServerlessSource:
+    """Return the scenario's function and load."""
     asked = scenario.serverless
     if asked is None:
         raise ScenarioError(f"{scenario.name}: no serverless")
@@ -82,7 +82,9 @@ def load_source(scenario: Scenario) -> ServerlessSource:
     )
 
 
-def _workload(scenario: Scenario, asked: ServerlessInput, seed: np.random.SeedSequence) -> ServerlessWorkload:
+def _workload(
+    scenario: ContainerScenario, asked: ServerlessInput, seed: np.random.SeedSequence
+) -> ServerlessWorkload:
     function = asked.function
     pods = _pods(asked)
     cores = DEFAULT_HOST_CORES if scenario.host_cores is None else scenario.host_cores
@@ -120,13 +122,13 @@ def _count(load: Invocations | Batch) -> int:
 
 
 def _described(asked: ServerlessInput) -> str:
-    """What is asked, in words."""
+    """Return the load in words."""
     if asked.batch is not None:
         return f"one batch for {asked.batch.workers} workers"
     return f"every {asked.interval_s:g} s" if asked.arrivals is None else asked.arrivals.kind
 
 
-def _application(scenario: Scenario, function: Function, pods: int) -> Application:
+def _application(scenario: ContainerScenario, function: Function, pods: int) -> Application:
     app = np.zeros(pods, np.int64)
     peak_bytes = np.full(pods, function.pod.memory_mib * _MIB, np.int64)
     return applications(scenario, (function.name,), app, np.full(pods, function.pod.cores), peak_bytes)[0]

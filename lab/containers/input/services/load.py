@@ -1,7 +1,7 @@
-"""Finds and reads the file of an application: one that ships with twinbed, by name, or a user's, by path.
+"""Finds and reads the file of an application: a shipped one by name, or a user's by path.
 
-For: `services.app` of a scenario and everything else that names an application. Not for: what the file
-may say (lab.containers.input.services.application).
+For: `services.app` of a scenario and everything else that names an application. Not for: what the file may
+say (application.py).
 """
 
 from __future__ import annotations
@@ -9,16 +9,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from lab.ask import shipped, strict_yaml
-from lab.ask.problems import describe
+from lab.ask.problems import validated
 from lab.containers.input.services.application import AppSpec
 from twinbed import ScenarioError
 
 
 def load_app(name_or_path: str | Path) -> AppSpec:
-    """The checked application; raises ScenarioError (file, dotted key, problem, nearest valid name)."""
+    """Return the checked application. Raises ScenarioError with file, dotted key, problem and nearest
+    valid name."""
     path = shipped.path_of("application", name_or_path)
     try:
         text = path.read_text(encoding="utf-8")
@@ -32,8 +31,5 @@ def load_app(name_or_path: str | Path) -> AppSpec:
 
 
 def build_app(raw: dict[str, Any], where: str = "application") -> AppSpec:
-    """A checked application from plain data; raises ScenarioError that begins with `where`."""
-    try:
-        return AppSpec.model_validate(raw)
-    except ValidationError as error:
-        raise ScenarioError(describe(error, AppSpec, where)) from None
+    """Return the checked application of plain data. Raises ScenarioError that begins with `where`."""
+    return validated(AppSpec, raw, where)

@@ -1,8 +1,8 @@
-"""From `services:` of a scenario to the twin's requests: application, arrivals, hosts, peaks, ceilings.
+"""Turns the section `services` of a scenario into the twin's requests: application, arrivals, hosts,
+peaks, ceilings.
 
-For: everything that all policies of such a scenario share. Not for: reading applications
-(lab.containers.input.services.load), arrivals (lab.containers.input.services.arrivals), nor what a policy
-does with the profile. Every assumption made here is a note on the run.
+For: what all policies of such a scenario share. Not for: reading applications (load.py), arrivals
+(arrivals.py), nor for what a policy does with the profile. Every assumption becomes a note on the run.
 """
 
 from __future__ import annotations
@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 from control.allocator.model import Application
-from lab.ask.scenario import Scenario
 from lab.containers.calibrate.values import load_calibration
 from lab.containers.input.ceilings import applications, given_threads
 from lab.containers.input.replay import Replay
-from lab.containers.input.sections import ServicesInput
+from lab.containers.input.sections import ContainerScenario, ServicesInput
 from lab.containers.input.services.application import AppSpec
 from lab.containers.input.services.arrivals import ArrivalSpec, generate
 from lab.containers.input.services.costs import beside, with_program
@@ -33,7 +32,7 @@ from twin.containers.requests.model import NO_TIMEOUT, Arrivals, Client, Request
 from twinbed import ScenarioError
 
 DEFAULT_HOST_CORES = 20.0
-"""Cores of a host that nothing is said about: those of the source's hosts."""
+"""Cores of a host if the scenario does not say: those of the hosts in Escra's evaluation."""
 _NO_CEILING_BYTES = 1 << 62
 _PROSE = {"title", "source", "assumptions"}
 
@@ -47,16 +46,16 @@ class ServicesSource:
     sha256: str
     inputs: tuple[dict[str, Any], ...]
 
-    def settle(self, scenario: Scenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
-        """The application counts by its name and content, the arrivals as they are written shortest."""
+    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
+        """Replace the application's path by its name, and the arrivals by their shortest form."""
         services = resolved["services"] | {"app": self.app.name, "arrivals": _shortly(self.asked.arrivals)}
         return {key: value for key, value in resolved.items() if key != "refine"} | {"services": services}
 
-    def prepare(self, scenario: Scenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
-        """The containers on their hosts, their load and their profiled peaks.
+    def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
+        """Return the containers on their hosts, with their load and their profiled peaks.
 
-        The profiling run has random numbers of its own. Raises ScenarioError for threads of a container that
-        is not there.
+        The profiling run has random numbers of its own. Raises ScenarioError for threads of an unknown
+        container.
         """
         load, phases, other_load, other_run = seed.spawn(4)
         asked, app = self.asked, self.app
@@ -65,11 +64,12 @@ class ServicesSource:
         if costs is not None:
             compiled = with_program(compiled, costs)
         arrivals, others = (
-            generate(asked.arrivals, asked.duration_s, compiled.weights, each) for each in (load, other_load)
+            generate(asked.arrivals, asked.duration_s, compiled.weights, stream)
+            for stream in (load, other_load)
         )
         if arrivals.at_s.size == 0 or others.at_s.size == 0:
             raise ScenarioError(
-                f"{scenario.name}: services.arrivals: nobody asks for anything in {asked.duration_s:g} s "
+                f"{scenario.name}: services.arrivals: no request arrives in {asked.duration_s:g} s "
                 f"({_shortly(asked.arrivals)}); a higher rate or a longer duration_s is needed"
             )
         unlimited = _workload(scenario, asked, compiled, others, phases)
@@ -95,13 +95,13 @@ class ServicesSource:
         return Replay(workload, np.ones(len(workload.names), np.bool_), tuple(notes), about)
 
 
-def load_source(scenario: Scenario) -> ServicesSource:
-    """The scenario's application and load; raises ScenarioError for what is wrong with either."""
+def load_source(scenario: ContainerScenario) -> ServicesSource:
+    """Return the scenario's application and load. Raises ScenarioError for what is wrong with either."""
     asked = scenario.services
     if asked is None:
         raise ScenarioError(f"{scenario.name}: no services")
     app = load_app(asked.app)
-    # By content: what counts is what the files say, not where they lie nor in which words they explain it.
+    # The hashes are of the content that counts, not of where files lie or of the words in them.
     shape = _sha256(app.model_dump_json(exclude=_PROSE).encode())
     pattern = asked.arrivals.model_dump(mode="json")
     plain = json.dumps(pattern | ({"file": _file_sha256(pattern["file"])} if "file" in pattern else {}))
@@ -109,17 +109,19 @@ def load_source(scenario: Scenario) -> ServicesSource:
         {"role": "application", "sha256": shape, "source": asked.app},
         {"role": "arrivals", "sha256": _sha256(plain.encode()), "source": "scenario", **pattern},
     )
-    return ServicesSource(app, asked, _sha256("".join(each["sha256"] for each in inputs).encode()), inputs)
+    return ServicesSource(
+        app, asked, _sha256("".join(source["sha256"] for source in inputs).encode()), inputs
+    )
 
 
 def _workload(
-    scenario: Scenario,
+    scenario: ContainerScenario,
     asked: ServicesInput,
     compiled: CompiledApp,
     arrivals: Arrivals,
     seed: np.random.SeedSequence,
 ) -> RequestWorkload:
-    """The containers before anything is known of their peaks: these are 0, and the hosts the only ceiling."""
+    """Return the containers before their peaks are known: peaks are 0, and the hosts are the only ceiling."""
     count = len(compiled.names)
     cores = DEFAULT_HOST_CORES if scenario.host_cores is None else scenario.host_cores
     offsets = np.random.default_rng(seed).integers(asked.phases, size=count)
@@ -146,7 +148,7 @@ def _workload(
     )
 
 
-def _notes(scenario: Scenario, asked: ServicesInput, app: AppSpec) -> Iterator[str]:
+def _notes(scenario: ContainerScenario, asked: ServicesInput, app: AppSpec) -> Iterator[str]:
     yield (
         "Peaks are those of a profiling run without limits, under the same load with other random numbers: "
         f"CPU is the largest mean over {scenario.profile.interval_s:g} s."
@@ -167,7 +169,7 @@ def _notes(scenario: Scenario, asked: ServicesInput, app: AppSpec) -> Iterator[s
 
 
 def _saturation(workload: RequestWorkload, needed_cores: Floats) -> Iterator[str]:
-    """What no policy can serve: more work on average than the CPUs that could do it."""
+    """Yield a note on each container and host that has more work on average than its CPUs can do."""
     most = np.minimum(workload.threads, workload.host_cores)
     for index in np.flatnonzero(needed_cores > most):
         yield (
@@ -183,7 +185,7 @@ def _saturation(workload: RequestWorkload, needed_cores: Floats) -> Iterator[str
 
 
 def _shortly(arrivals: ArrivalSpec) -> str:
-    """Their kind and what differs from its defaults: `burst`, `exponential rate_rps=250`."""
+    """Return their kind and what differs from its defaults: `burst`, `exponential rate_rps=250`."""
     given = arrivals.model_dump(mode="json", exclude={"kind"}, exclude_defaults=True)
     named = given | ({"file": Path(given["file"]).name} if "file" in given else {})
     return " ".join([arrivals.kind, *(f"{key}={_plainly(value)}" for key, value in named.items())])

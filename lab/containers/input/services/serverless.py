@@ -1,11 +1,9 @@
-"""A serverless function as a user writes it: its pods, the parts of an invocation, and what is asked of it.
+"""A serverless function as a user writes it: its pods, the parts of an invocation, and the load on it.
 
-For: the `serverless:` section of a scenario and the functions that come along by name. Not for: the
-twin's workload made of it (lab.containers.input.services.functions), nor for pods
-(twin.containers.serverless).
-
-What the functions that come along cost is our assumption: the source says what they do, not how long it
-takes. Each says how its figures were arrived at; none was fitted to the source's results.
+For: the section `serverless` of a scenario, and the functions that ship. Not for: the twin's workload
+(functions.py) nor for pods (twin.containers.serverless). Source: Escra (ICDCS 2022) says what the shipped
+functions do, not how long that takes. Their costs are our assumptions; each function says how they were
+made, and none was fitted to the paper's results.
 """
 
 from __future__ import annotations
@@ -33,22 +31,26 @@ class Length(Section):
     """A time that varies."""
 
     mean_s: NonNegativeFloat = Field(description="Mean, seconds.")
-    distribution: Distribution = Field(default="lognormal", description="How it varies.")
+    distribution: Distribution = Field(default="lognormal", description="How the time varies.")
     cv: PositiveFloat = Field(
-        default=0.5, le=100, description="Coefficient of variation (of lognormal only; exponential has 1)."
+        default=0.5,
+        le=100,
+        description="Coefficient of variation, for lognormal only; that of exponential is 1.",
     )
 
 
 class Part(Section):
-    """A part of an invocation: CPU work of the pod, or a wait for something outside of it."""
+    """A part of an invocation: CPU work of the pod, or a wait for something outside the pod."""
 
     cpu_s: NonNegativeFloat | None = Field(default=None, description="Mean CPU time, seconds.")
     wait_s: NonNegativeFloat | None = Field(default=None, description="Mean wait without CPU, seconds.")
-    distribution: Distribution = Field(default="lognormal", description="How it varies.")
+    distribution: Distribution = Field(default="lognormal", description="How the time varies.")
     cv: PositiveFloat = Field(
-        default=0.5, le=100, description="Coefficient of variation (of lognormal only; exponential has 1)."
+        default=0.5,
+        le=100,
+        description="Coefficient of variation, for lognormal only; that of exponential is 1.",
     )
-    what: str = Field(default="", description="What happens in it: a word for the reader.")
+    what: str = Field(default="", description="What happens in this part, for readers.")
 
     @model_validator(mode="after")
     def _one(self) -> Part:
@@ -58,51 +60,62 @@ class Part(Section):
 
 
 class Pod(Section):
-    """What all pods of the function are."""
+    """The pods of the function, which are all alike."""
 
     cores: PositiveFloat = Field(
-        default=1.0, le=4096, description="CPU that its owner asked for: what a policy takes for its peak."
+        default=1.0,
+        le=4096,
+        description="CPU that the owner asked for, cores; policies take it for the pod's peak.",
     )
-    memory_mib: PositiveInt = Field(default=256, le=1_000_000, description="Memory asked for, MiB; likewise.")
+    memory_mib: PositiveInt = Field(
+        default=256,
+        le=1_000_000,
+        description="Memory that the owner asked for, MiB; policies take it for the pod's peak.",
+    )
     threads: PositiveInt = Field(
-        default=1, le=1024, description="Threads that CPU work is divided among, evenly."
+        default=1, le=1024, description="Number of threads that share CPU work evenly."
     )
     start: Length = Field(
         default=Length(mean_s=2.0, cv=0.3),
-        description="From the request for a pod to a running process; it has its limits meanwhile.",
+        description="Time from the request for a pod to a running process; its limits count during that "
+        "time.",
     )
     initialise: Length = Field(
         default=Length(mean_s=0.5, cv=0.3), description="CPU work before the first invocation."
     )
-    keep_alive_s: NonNegativeFloat = Field(default=600.0, description="How long an idle pod stays.")
+    keep_alive_s: NonNegativeFloat = Field(
+        default=600.0, description="Time after which an idle pod ends, seconds."
+    )
     base_mib: NonNegativeFloat = Field(
         default=40.0, le=1e6, description="Memory of the started process, MiB."
     )
     retained_mib: NonNegativeFloat = Field(
-        default=20.0, le=1e6, description="What its initialisation adds until the pod ends, MiB."
+        default=20.0, le=1e6, description="Memory that initialisation adds until the pod ends, MiB."
     )
     working_mib: NonNegativeFloat = Field(
-        default=60.0, le=1e6, description="What each CPU part adds while it lasts, MiB."
+        default=60.0, le=1e6, description="Memory that a CPU part adds while it lasts, MiB."
     )
 
 
 class Function(Section):
-    """A function: its pods, and the parts of an invocation one after another."""
+    """A function: its pods, and the parts of an invocation."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")
-    title: str = ""
-    assumptions: str = Field(default="", description="Where the figures are from.")
-    pod: Pod = Pod()
-    parts: list[Part] = Field(min_length=1, max_length=100)
+    title: str = Field(default="", description="Title for people.")
+    assumptions: str = Field(default="", description="Where the figures are from, and what was assumed.")
+    pod: Pod = Field(default=Pod(), description="Its pods.")
+    parts: list[Part] = Field(
+        min_length=1, max_length=100, description="Parts of an invocation, one after another."
+    )
 
 
 class BatchJob(Section):
-    """A job: workers start together and take tasks from one list until all are done."""
+    """A batch job: workers start together and take tasks from one list until all tasks are done."""
 
-    tasks: PositiveInt = Field(le=1_000_000)
-    workers: PositiveInt = Field(le=100_000, description="Pods at once.")
+    tasks: PositiveInt = Field(le=1_000_000, description="Number of tasks.")
+    workers: PositiveInt = Field(le=100_000, description="Most pods at once.")
     retries: NonNegativeInt = Field(
-        default=1, le=100, description="How often a task is taken again whose pod was killed."
+        default=1, le=100, description="How often a task is started again after its pod was killed."
     )
 
 
@@ -155,12 +168,13 @@ GRID_SEARCH = Function.model_validate(
     }
 )
 
-FUNCTIONS = {each.name: each for each in (IMAGE_PROCESS, GRID_SEARCH)}
-"""The functions that come along, by name."""
+FUNCTIONS = {function.name: function for function in (IMAGE_PROCESS, GRID_SEARCH)}
+"""The functions that ship, by name."""
 
 
 def _named(function: Any) -> Any:
-    """A function by its name; everything else as it is, for pydantic to judge."""
+    """Turn the name of a shipped function into the function, and leave everything else for pydantic to
+    judge."""
     if not isinstance(function, str):
         return function
     if function not in FUNCTIONS:
@@ -171,33 +185,41 @@ def _named(function: Any) -> Any:
 
 
 def _allow_text(schema: dict[str, Any]) -> None:
-    """The short form of a function in the JSON schema."""
+    """Allow the short form of a function in the JSON schema: its name."""
     whole = dict(schema)
     schema.clear()
     schema["anyOf"] = [{"type": "string", "enum": list(FUNCTIONS)}, whole]
 
 
 class ServerlessInput(Section):
-    """A function and what is asked of it: invocations every interval_s, by `arrivals`, or a batch."""
+    """A function and the load on it: invocations every interval_s, by `arrivals`, or a batch."""
 
     function: Annotated[Function, BeforeValidator(_named)] = Field(
-        description="A function, or the name of one that comes along.", json_schema_extra=_allow_text
+        description="A function, or the name of a shipped one.", json_schema_extra=_allow_text
     )
-    interval_s: PositiveFloat | None = Field(default=None, description="From one invocation to the next.")
+    interval_s: PositiveFloat | None = Field(
+        default=None, description="Time from one invocation to the next, seconds."
+    )
     arrivals: ArrivalSpec | None = Field(
         default=None,
-        description="When it is invoked: the name of a shipped pattern, or a mapping with its `kind`.",
+        description="When the function is invoked: the name of a shipped pattern, or a mapping with its "
+        "`kind`.",
     )
-    batch: BatchJob | None = Field(default=None, description="A job of many tasks instead of invocations.")
+    batch: BatchJob | None = Field(default=None, description="A batch of tasks instead of invocations.")
     duration_s: PositiveFloat = Field(
-        default=600.0, le=1e6, description="Length of the run, seconds; a batch ends it when it is done."
+        default=600.0, le=1e6, description="Length of the run, seconds; a batch that is done ends it earlier."
     )
     max_pods: PositiveInt | None = Field(
-        default=None, le=100_000, description="Pods at once; a batch's workers when left out."
+        default=None, le=100_000, description="Most pods at once; the batch's workers when left out."
     )
-    hosts: PositiveInt = Field(default=3, le=10_000, description="Hosts that take turns in getting a pod.")
+    hosts: PositiveInt = Field(
+        default=3, le=10_000, description="Number of hosts; pods are placed on them in turn."
+    )
     phases: PositiveInt = Field(
-        default=4, le=100, description="From how many offsets the pods' periods begin (1: all in step)."
+        default=4,
+        le=100,
+        description="Number of offsets, evenly spread over a period, at which the pods' periods begin; 1: "
+        "all together.",
     )
 
     @model_validator(mode="after")
@@ -205,5 +227,5 @@ class ServerlessInput(Section):
         if [self.interval_s, self.arrivals, self.batch].count(None) != 2:
             raise ValueError("give one of interval_s, arrivals, batch")
         if self.max_pods is None and self.batch is None:
-            raise ValueError("max_pods: say how many pods there may be at once")
+            raise ValueError("max_pods: give the largest number of pods at once")
         return self

@@ -1,8 +1,8 @@
-"""The data-parallel training job of the recordings as containers that can run beside others.
+"""Describes the recorded data-parallel training job as containers that can run beside others.
 
-For: starting scenarios/recordings/ddp_training.py (one master, workers, gloo over loopback) under a control
-loop. Not for: recording it (ddp_training.yaml), nor for what it trains. A rank that is killed takes the job
-with it, as gloo has no spare ones: the others end with an error.
+For: starting scenarios/recordings/ddp_training.py (one master, workers, gloo over loopback) under a
+control loop. Not for: recording it (ddp_training.yaml), nor its training. If a rank is killed, the others
+end with an error, because gloo has no spare ranks.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ PROGRAM = Path(__file__).resolve().parents[4] / "scenarios" / "recordings" / "dd
 def training_job(
     address: str, *, workers: int = 2, seconds: float = 170.0, images: int = 6000
 ) -> list[ContainerSpec]:
-    """The containers `master`, `worker-1`, …; all have to be started for any to begin.
+    """Return the containers `master`, `worker-1`, …. Training begins when all of them have started.
 
     address: a loopback address of the job's own (testbed.containers.services.deploy.loopback_address), so
-    that jobs side by side do not meet; seconds: no epoch begins after this time; images: per rank and epoch.
-    ScenarioError for fewer than one worker, or times or images that are not above 0.
+    that jobs side by side do not meet; seconds: no epoch begins after this time; images: per rank and
+    epoch. Raises ScenarioError for fewer than one worker, and for times or images that are not above 0.
     """
     if workers < 1 or not seconds > 0 or images < 1:
         raise ScenarioError(

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from control.services import RequestStatus as Status
-from lab.ask.scenario import Price, build, expand
+from lab.ask.scenario import build, expand
 from lab.containers.input.replay import Replay
+from lab.containers.input.sections import Price, machine_of
 from lab.containers.input.services.prepare import load_source
-from lab.containers.metrics import figures
 from lab.containers.real.outcome import outcome, request_log
+from lab.containers.run.figures import figures
 from testbed.containers.load.plan import LoadResult
 from tests.lab.sample_observed import observed
 
@@ -17,7 +18,7 @@ def _replay(periods: int) -> Replay:
     services = {"app": "teastore", "arrivals": {"kind": "fixed", "rate_rps": 20}, "duration_s": periods / 10}
     scenario = build({"name": "tea", "services": services | {"hosts": 1}})
     spec = expand(scenario)[0]
-    return load_source(scenario).prepare(scenario, spec.machine, np.random.SeedSequence(0))
+    return load_source(scenario).prepare(scenario, machine_of(spec), np.random.SeedSequence(0))
 
 
 def test_what_a_kernel_does_not_tell_has_no_figure():

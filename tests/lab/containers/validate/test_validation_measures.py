@@ -39,7 +39,7 @@ def test_a_run_with_clients_has_throughput_and_latency(asked):
 
 
 def test_a_run_without_limits_has_no_slack(tmp_path, trace_path):
-    from lab.runs.runner import whatif_scenario
+    from lab.containers.input.whatif import whatif_scenario
 
     run = run_scenario(whatif_scenario(trace_path, ["unlimited"]), RunStore(tmp_path))[0]
     assert math.isnan(measures(run)["cpu_slack_mean_cores"])

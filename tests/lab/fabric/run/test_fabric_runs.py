@@ -172,9 +172,10 @@ def test_two_uplinks_spare_a_fleet_the_deaths_by_cables(tmp_path):
 
 
 @pytest.mark.slow
-def test_there_is_no_report_of_a_fabric(sends):
-    with pytest.raises(StoreError, match="compare shows its figures"):
-        document(sends[1][:1])
+def test_a_report_of_a_fabric_has_its_figures_and_no_parameters(sends):
+    page = document(sends[1][:2])
+    assert "Latency p99.9" in page
+    assert "Parameters of the policies" not in page
 
 
 @pytest.mark.slow

@@ -8,10 +8,12 @@ import pytest
 from control.allocator.model import PAGE_BYTES
 from control.services import Draw
 from lab.ask.scenario import Scenario, build, expand, load, variants, with_overrides
+from lab.containers.input.sections import machine_of
 from lab.containers.input.services.functions import load_source
 from lab.containers.input.services.serverless import FUNCTIONS
 from lab.containers.metrics import METRICS
-from lab.runs.compare import as_result, facts
+from lab.containers.run.remarks import facts
+from lab.runs.compare import as_result
 from lab.runs.formats import table
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
@@ -41,7 +43,7 @@ def serverless(**section: object) -> Scenario:
 
 def prepared(scenario: Scenario, seed: int = 0) -> ServerlessWorkload:
     spec = expand(scenario)[0]
-    replay = load_source(scenario).prepare(scenario, spec.machine, np.random.SeedSequence(seed))
+    replay = load_source(scenario).prepare(scenario, machine_of(spec), np.random.SeedSequence(seed))
     assert isinstance(replay.workload, ServerlessWorkload)
     return replay.workload
 

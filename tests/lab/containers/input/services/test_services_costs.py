@@ -6,6 +6,7 @@ import pytest
 from control.services import Draw
 from lab.ask.scenario import expand
 from lab.containers.calibrate.values import Program, load_calibration, write
+from lab.containers.input.sections import machine_of
 from lab.containers.input.services.application import AppSpec
 from lab.containers.input.services.costs import beside, with_program
 from lab.containers.input.services.graph import compile_graph
@@ -79,7 +80,7 @@ def test_a_program_that_costs_nothing_changes_nothing_that_is_declared():
 def _prepared(app, *, path=None, **within):
     scenario = question(app, within=within, host_cores=2.0, calibration=path)
     spec = expand(scenario)[0]
-    return load_source(spec.scenario).prepare(spec.scenario, spec.machine, np.random.SeedSequence(3))
+    return load_source(spec.scenario).prepare(spec.scenario, machine_of(spec), np.random.SeedSequence(3))
 
 
 def test_a_scenario_takes_the_costs_from_its_calibration_and_says_so(tmp_path):

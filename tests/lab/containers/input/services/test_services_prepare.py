@@ -5,13 +5,14 @@ import pytest
 
 from lab.ask.scenario import expand
 from lab.containers.input.ceilings import profile_peaks
+from lab.containers.input.sections import machine_of
 from lab.containers.input.services.prepare import load_source
 from tests.lab.sample_services import question, write_app
 from twinbed import ScenarioError
 
 
 def prepared(scenario, seed=0):
-    machine = expand(scenario)[0].machine
+    machine = machine_of(expand(scenario)[0])
     return load_source(scenario).prepare(scenario, machine, np.random.SeedSequence(seed))
 
 
@@ -62,7 +63,7 @@ def test_a_longer_profiling_interval_gives_lower_peaks(app):
 def test_the_profiling_run_meets_other_requests_than_the_measured_ones(app):
     scenario = question(app)
     source = load_source(scenario)
-    machine = expand(scenario)[0].machine
+    machine = machine_of(expand(scenario)[0])
     one = source.prepare(scenario, machine, np.random.SeedSequence(3)).workload
     load, _, other_load, _ = np.random.SeedSequence(3).spawn(4)
     from lab.containers.input.services.arrivals import generate

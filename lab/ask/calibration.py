@@ -1,0 +1,165 @@
+"""A calibration file: measured or assumed values in TOML, each with its unit and its source.
+
+For: reading, checking and writing the form that all pillars share. Not for: which values a pillar needs
+(lab.containers.calibrate.values, lab.fabric.calibrate.values) nor for measuring them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import tomlkit
+from pydantic import AfterValidator, ConfigDict, Field, create_model
+
+from lab.ask.problems import validated
+from lab.ask.section import Section
+from twinbed import ScenarioError
+
+_Number = Annotated[float, Field(ge=0, strict=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One calibrated quantity. Its limits are checked when a file is read.
+
+    value: the quantity in `unit`, for a distribution its median; unit: the unit; source: who measured or
+    assumed it; n: number of measurements; p50, p95, p99: percentiles in `unit`. n and the percentiles are
+    None where they are unknown.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    value: _Number
+    unit: str
+    source: str
+    n: Annotated[int, Field(ge=0, strict=True)] | None = None
+    p50: _Number | None = None
+    p95: _Number | None = None
+    p99: _Number | None = None
+
+
+Values = Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """A machine's calibration. name: what the file is called; kernel, cpu: the machine that was measured;
+    date: of the measurement, YYYY-MM-DD; values: the quantities by key; sha256: hash of the file, "" if not
+    from a file."""
+
+    name: str
+    kernel: str
+    cpu: str
+    date: str
+    values: Values
+    sha256: str
+
+
+class _Table(Section):
+    # A strict model takes no plain data as a Value, whose own fields are strict instead.
+    model_config = ConfigDict(strict=False)
+
+
+class _Head(_Table):
+    name: str
+    date: Annotated[date, Field(strict=True)]
+    kernel: str
+    cpu: str
+
+
+def read(
+    path: Path, schema: int, units: Mapping[str, Mapping[str, str] | None], cure: str
+) -> tuple[dict[str, Any], dict[str, dict[str, Value]]]:
+    """Return the file's head as arguments of Calibration, and its values by section and key, in the order
+    of `units`.
+
+    units: section → key → the unit that the value must have, or None for a section with free keys and units;
+    cure: what the user can do about a file of another schema version. Raises ScenarioError that names the
+    file and the key if the file cannot be read, is not TOML, lacks a key or has an unknown one, or has a
+    value that is negative, not finite, in another unit, or a share above 1.
+    """
+    try:
+        content = path.read_bytes()
+        data = tomllib.loads(content.decode())
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: not a TOML file: {error}") from None
+    version = data.pop("schema", None)
+    if version != schema:
+        raise ScenarioError(f"{path}: schema: {version} is not {schema}, the version known here; {cure}")
+    sections: dict[str, Any] = {name: (_section_type(name, keys), ...) for name, keys in units.items()}
+    model: Any = create_model("Calibration", __base__=_Head, **sections)
+    table = validated(model, data, str(path))
+    values: dict[str, dict[str, Value]] = {
+        name: dict(getattr(table, name))
+        if keys is None
+        else {key: getattr(getattr(table, name), key) for key in keys}
+        for name, keys in units.items()
+    }
+    head = {
+        "name": table.name,
+        "kernel": table.kernel,
+        "cpu": table.cpu,
+        "date": table.date.isoformat(),
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
+    return head, values
+
+
+def _section_type(name: str, units: Mapping[str, str] | None) -> Any:
+    if units is None:
+        return dict[str, _checked(None)]  # type: ignore[misc]
+    fields: dict[str, Any] = {key: (_checked(unit), ...) for key, unit in units.items()}
+    return create_model(name, __base__=_Table, **fields)
+
+
+def _checked(unit: str | None) -> Any:
+    def check(entry: Value) -> Value:
+        if unit is not None and entry.unit != unit:
+            raise ValueError(f"unit: {entry.unit!r} is not {unit!r}")
+        if entry.unit == "1" and entry.value > 1:
+            raise ValueError(f"value: {entry.value} is a share, which is at most 1")
+        return entry
+
+    return Annotated[Value, AfterValidator(check)]
+
+
+def written(calibration: Calibration, sections: Mapping[str, Values], template: str, head: str) -> str:
+    """Return the text of a calibration file.
+
+    template: the text of a file of the same pillar, usually the shipped one. The comments inside it are
+    kept; the comment at its top is replaced by `head`. The calibration's sha256 is not written.
+    """
+    lines = template.splitlines(keepends=True)
+    while lines and (lines[0].startswith("#") or not lines[0].strip()):
+        del lines[0]
+    document = tomlkit.parse("".join(lines))
+    document["name"], document["date"] = calibration.name, date.fromisoformat(calibration.date)
+    document["kernel"], document["cpu"] = calibration.kernel, calibration.cpu
+    for section, values in sections.items():
+        table: Any = document[section]
+        for key in [key for key in table if key not in values]:
+            del table[key]
+        for key, value in values.items():
+            if key not in table:
+                table[key] = tomlkit.table()
+            _update(table[key], value)
+    comment = "".join(f"# {line}".rstrip() + "\n" for line in head.splitlines())
+    return comment + tomlkit.dumps(document)
+
+
+def _update(table: Any, value: Value) -> None:
+    for key, entry in asdict(value).items():
+        # Six digits are more than any of these values is known to.
+        rounded = float(f"{entry:.6g}") if isinstance(entry, float) else entry
+        if rounded is None:
+            table.pop(key, None)
+        elif table.get(key) != rounded:
+            table[key] = rounded

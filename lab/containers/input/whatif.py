@@ -1,0 +1,53 @@
+"""The question of `twinbed whatif`: one trace under several policies.
+
+For: making a scenario of a trace and a few options. Not for: running it (lab.runs.runner).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lab.ask.scenario import Scenario, build, with_overrides
+
+
+def whatif_scenario(
+    source: str | Path,
+    policies: Sequence[str],
+    *,
+    name: str | None = None,
+    format: str | None = None,  # noqa: A002 - the trace's format, named as in traces.load
+    options: dict[str, Any] | None = None,
+    containers: Sequence[str] | None = None,
+    start_s: float | None = None,
+    end_s: float | None = None,
+    seed: int = 0,
+    overrides: Sequence[str] = (),
+) -> Scenario:
+    """Return the scenario that replays a trace, given by path or by a recording's name, under each policy.
+
+    name: of the scenario; made of the trace's name when left out. overrides: `KEY=VALUE` texts as in
+    lab.ask.scenario.with_overrides. Raises ScenarioError.
+    """
+    trace = {
+        "source": str(source),
+        "format": format,
+        "options": options,
+        "containers": None if containers is None else list(containers),
+        "start_s": start_s,
+        "end_s": end_s,
+    }
+    raw = {
+        "name": name or _name_of(str(source)),
+        "trace": {key: value for key, value in trace.items() if value is not None},
+        "policies": list(policies),
+        "seeds": [seed],
+    }
+    return with_overrides(build(raw, "whatif"), overrides)
+
+
+def _name_of(source: str) -> str:
+    stem = Path(source).name.split(".", 1)[0]
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", stem).strip("-_")[:64] or "trace"

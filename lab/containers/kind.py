@@ -1,0 +1,117 @@
+"""Containers as a kind of question: the row of lab.kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from lab.ask.kind import Calibrated, Figure, Kind, Progress, Runner
+
+if TYPE_CHECKING:
+    from lab.ask.calibration import Calibration
+    from lab.ask.scenario import Scenario
+    from lab.runs.formats import Record, Result
+    from lab.runs.metric import Metric
+    from lab.runs.store import Run, RunStore
+
+
+class Containers(Kind):
+    """Containers under an allocator: replayed traces, services with clients, serverless functions and
+    jobs."""
+
+    name = "containers"
+    title = "containers"
+    sections = ("trace", "workload", "services", "serverless", "job")
+    paths = ("trace.source", "job.file", "services.app", "services.arrivals.file", "serverless.arrivals.file")
+    tables = ("summary", "containers", "events", "periods")
+    optional_tables = ("requests",)
+    told_by: ClassVar[Mapping[str, str]] = {
+        "trace": "name",
+        "application": "services.app",
+        "arrivals": "services.arrivals",
+    }
+    processes = None
+
+    def scenario_model(self) -> type[Scenario]:
+        from lab.containers.input.sections import ContainerScenario
+
+        return ContainerScenario
+
+    def load_calibration(self, path: str | None) -> Calibration:
+        from lab.containers.calibrate.values import load_calibration
+
+        return load_calibration(path)
+
+    def runner(self) -> Runner:
+        from lab.containers.run.runner import Runner
+
+        return Runner()
+
+    def run_for_real(
+        self, scenario: Scenario, store: RunStore, repeat: int, progress: Progress | None
+    ) -> list[Run]:
+        from lab.containers.real.backend import run_scenario
+
+        return run_scenario(scenario, store, repeats=(repeat,), progress=progress)
+
+    def metrics(self) -> Sequence[Metric]:
+        from lab.containers.metrics import METRICS
+
+        return METRICS
+
+    def currency(self, run: Run) -> str:
+        return str(run.manifest["spec"]["price"]["currency"])
+
+    def facts(self, runs: Sequence[Run]) -> Record:
+        from lab.containers.run.remarks import facts
+
+        return facts(runs)
+
+    def legend(self, runs: Sequence[Run]) -> str:
+        from lab.containers.run.remarks import legend
+
+        return legend(runs)
+
+    def notes(self, runs: Sequence[Run]) -> list[str]:
+        from lab.containers.run.remarks import prices
+
+        return [*super().notes(runs), *prices(runs)]
+
+    def remarks(self, runs: Sequence[Run]) -> list[str]:
+        from lab.containers.run.remarks import remarks
+
+        return remarks(runs)
+
+    def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
+        from lab.charts.report import all_charts
+
+        return list(all_charts(runs))
+
+    def validation_steps(self, scenario: Scenario, repeats: int) -> int:
+        from lab.ask.scenario import expand
+
+        return len(expand(scenario)) * (1 + repeats)
+
+    def validate(
+        self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
+    ) -> tuple[Result, bool]:
+        from lab.containers.validate.both import validate
+        from lab.containers.validate.present import result
+        from lab.containers.validate.rule import TARGET, share
+
+        cells = validate(scenario, store, repeats=repeats, progress=progress, fresh=fresh)
+        agreed = share([judgement for cell in cells for judgement in cell.judgements]) >= TARGET
+        return result(cells), agreed
+
+    def calibration_steps(self) -> Sequence[str]:
+        from lab.containers.calibrate.measure import STEPS
+
+        return STEPS
+
+    def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
+        from lab.containers.calibrate.measure import HEAD, QUICK, THOROUGH, calibrate
+        from lab.containers.calibrate.values import write
+
+        made = calibrate(name, QUICK if quick else THOROUGH, progress)
+        sections = {"values": made.values, "program": made.program, "measured": made.measured}
+        return Calibrated(made, sections, write(made, HEAD))

@@ -1,0 +1,257 @@
+"""What container runs are about, and what a reader should know before believing their table.
+
+For: the lines above and below every table of container runs. Not for: the table itself (lab.runs.compare).
+Reads stored runs only.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from lab.containers.metrics import GIB, MIB
+from lab.runs.formats import Record
+from lab.runs.labels import labels
+from lab.runs.store import Run
+
+_LEGEND = (
+    "Lower is better in every line{exception}, but the lines pull against each other: slack is what is "
+    "reserved and "
+    "not used, {price} is what too little slack costs."
+)
+_MOST_FACTS = 3
+"""Number of different texts of a fact that are shown before the rest is counted."""
+_FAILED_WORTH_A_REMARK = 0.01
+"""Share of requests without an answer above which a remark says why."""
+_FATES = {
+    "pending": "not ended when the run ended",
+    "timed_out": "given up by their client",
+    "dropped": "turned away, because a queue was full",
+    "failed": "lost, because a call failed or a container was killed, restarted or down",
+}
+"""What becomes of a request, by its status in the table `requests`."""
+_OVERLOADED = ("dropped", "pending")
+"""Statuses of requests where more is asked than can be served."""
+_BRISK_S = (1, 2, 5, 10, 20, 30, 60)
+"""Update intervals to propose for a short trace, seconds."""
+
+
+def legend(runs: Sequence[Run]) -> str:
+    """Return how to read the table of these runs, in a line."""
+    if any("requests" in run.tables for run in runs):
+        return _LEGEND.format(exception=" except throughput", price="latency")
+    return _LEGEND.format(exception="", price="delayed work")
+
+
+def facts(runs: Sequence[Run]) -> Record:
+    """Return what the runs are about, for the lines above a table. What differs between them is listed."""
+    texts = {
+        "workload": [_workload_text(run) for run in runs],
+        "requests": [_requests_text(run) for run in runs if "requests" in run.tables],
+        "global limits": [_limits_text(run) for run in runs],
+        "seed": [str(run.seed) for run in runs],
+        "machine": [_machine_text(run) for run in runs],
+    }
+    return {key: _listed(lines, ", " if key == "seed" else "; ") for key, lines in texts.items() if lines}
+
+
+def prices(runs: Sequence[Run]) -> list[str]:
+    """Return the price and its source as a sentence, once for each price."""
+    return _unique(_price_text(price_of(run)) for run in runs)
+
+
+def remarks(runs: Sequence[Run]) -> list[str]:
+    """Return what a careful colleague would say about these runs; may be empty.
+
+    The remarks say what makes runs not comparable, which policy never acted and how to let it act, where
+    containers were killed, and why requests were not answered. They depend on the runs alone.
+    """
+    texts = _not_comparable(runs)
+    for policy in _unique(run.policy for run in runs):
+        same = [run for run in runs if run.policy == policy]
+        texts += _never_acted(same[0])
+        texts += _never_gives_back(same[0])
+        texts += _killed(same)
+    return texts + _unanswered(runs)
+
+
+def price_of(run: Run) -> dict[str, Any]:
+    """Return the price in a run's conditions."""
+    price: dict[str, Any] = run.manifest["spec"]["price"]
+    return price
+
+
+def _not_comparable(runs: Sequence[Run]) -> list[str]:
+    """Return a remark on what differs although a comparison of policies takes it to be the same."""
+    shared = {
+        "workloads": {_workload_key(run) for run in runs},
+        "prices": {json.dumps(price_of(run), sort_keys=True) for run in runs},
+        "calibrations": {run.manifest["calibration"]["sha256"] for run in runs},
+        "versions of twinbed": {run.manifest["versions"]["twinbed"] for run in runs},
+        "global limits": {json.dumps(run.manifest["workload"]["applications"]) for run in runs},
+    }
+    different = [name for name, values in shared.items() if len(values) > 1]
+    # Refinement draws each seed's peaks anew, so limits that are made of them differ between seeds.
+    if len({run.seed for run in runs}) > 1 and "global limits" in different:
+        different.remove("global limits")
+    if not different:
+        return []
+    return [
+        f"These runs have different {' and '.join(different)}: differences between them are not the "
+        "policies' alone."
+    ]
+
+
+def _never_acted(run: Run) -> list[str]:
+    """Return a remark if a recommender changed nothing after its first guess: why, and how to let it act."""
+    policy = run.manifest["spec"]["policy"]
+    every_s = policy["parameters"].get("update_interval_s")
+    if not isinstance(every_s, int | float) or run.metrics["limit_changes_per_s"] > 0:
+        return []
+    lasted_s = _duration_s(run)
+    if every_s < lasted_s:
+        kept = f"{run.policy} changed no limit: it kept its initial {_initial(policy)}."
+        why = " Its bounds are wide while its history is short; they narrow over days."
+        return [kept + (why if policy["name"] == "vpa" else "")]
+    quicker = max((interval_s for interval_s in _BRISK_S if interval_s <= lasted_s / 15), default=_BRISK_S[0])
+    return [
+        f"{run.policy} updates every {every_s:g} s and the trace is {lasted_s:g} s long: it never updated "
+        f"and kept its initial {_initial(policy)}. Try --policy {policy['name']}:update_interval_s={quicker}."
+    ]
+
+
+def _never_gives_back(run: Run) -> list[str]:
+    """Return a remark if Escra cannot lower a limit: it does so only where more than γ is unused, and no
+    container starts with more than that."""
+    gamma = run.manifest["spec"]["policy"]["parameters"].get("gamma")
+    if gamma is None:
+        return []
+    members = run.frame("containers", ["app"])["app"].value_counts()
+    limits = {app["name"]: app["cpu_limit_cores"] for app in run.manifest["workload"]["applications"]}
+    share = min(limit / members[name] for name, limit in limits.items())
+    if share > gamma:
+        return []
+    return [
+        f"{run.policy} starts every container with an equal share, {share:.3g} cores in this run, and takes "
+        f"back "
+        f"only what is unused beyond gamma = {gamma:g} cores: no container can give anything back, so the "
+        f"pool "
+        f"stays empty. Try --policy escra:gamma={share / 10:.1g}."
+    ]
+
+
+def _initial(policy: Mapping[str, Any]) -> str:
+    factor = policy["parameters"].get("initial_factor")
+    return "limits" if factor is None else f"limits of {factor:g} × the profiled peak"
+
+
+def _killed(runs: Sequence[Run]) -> list[str]:
+    """Return a remark on which containers were killed, and how often, over all seeds."""
+    tables = [run.frame("containers", ["container", "oom_kills"]) for run in runs]
+    counts = pd.concat(tables).groupby("container", sort=False)["oom_kills"].sum()
+    killed = counts[counts > 0].sort_values(ascending=False, kind="stable")
+    if killed.empty:
+        return []
+    shown = ", ".join(f"{name} {count:.0f}×" for name, count in killed.head(3).items())
+    more = f" and {len(killed) - 3} more" if len(killed) > 3 else ""
+    return [f"{runs[0].policy} had containers killed for memory: {shown}{more}."]
+
+
+def _unanswered(runs: Sequence[Run]) -> list[str]:
+    """Return a remark on the worst run of each policy whose clients got too few answers."""
+    worst: dict[str, tuple[float, str, Run]] = {}
+    for run, label in zip(runs, labels(runs), strict=True):
+        share = run.metrics["failed_share"] if "requests" in run.tables else 0.0
+        if share > max(_FAILED_WORTH_A_REMARK, worst.get(run.policy, (0.0,))[0]):
+            worst[run.policy] = (share, label, run)
+    return [_why_unanswered(share, label, run) for share, label, run in worst.values()]
+
+
+def _why_unanswered(share: float, label: str, run: Run) -> str:
+    statuses = run.frame("requests", ["status"])["status"].value_counts().drop("ok", errors="ignore")
+    main = str(statuses.index[0])
+    text = f"{label} left {100 * share:.1f} % of the requests without an answer"
+    text += f"; most of these were {_FATES[main]}."
+    if main not in _OVERLOADED:
+        return text
+    away = run.frame("containers", ["container", "turned_away"]).nlargest(1, "turned_away")
+    place = f" {away['container'].iloc[0]}" if away["turned_away"].iloc[0] > 0 else " it"
+    return f"{text} So{place} was saturated: more was asked than its limits or its host could serve."
+
+
+def _workload_key(run: Run) -> str:
+    """Return what tells a run's workload from another's."""
+    contents = [source["sha256"] for source in run.manifest["inputs"]]
+    return json.dumps([contents, run.manifest["spec"].get("services")], sort_keys=True)
+
+
+def _price_text(price: Mapping[str, Any]) -> str:
+    as_of = f", as of {price['as_of']}" if price.get("as_of") else ""
+    return (
+        f"Price: {price['cpu_core_hour']:g} {price['currency']} per core-hour and "
+        f"{price['memory_gib_hour']:g} per GiB-hour reserved ({price['source']}{as_of})."
+    )
+
+
+def _listed(texts: Iterable[str], between: str) -> str:
+    """Return the different texts; if there are many, the first few and how many more."""
+    different = _unique(texts)
+    more = len(different) - _MOST_FACTS
+    shown = different if more <= 1 or between == ", " else [*different[:_MOST_FACTS], f"and {more} more"]
+    return between.join(shown)
+
+
+def _requests_text(run: Run) -> str:
+    workload = run.manifest["workload"]
+    return (
+        f"{workload['requests']:,} to {workload['application']}, arrivals {workload['arrivals']}, "
+        f"{_duration_s(run):,g} s"
+    )
+
+
+def _workload_text(run: Run) -> str:
+    workload = run.manifest["workload"]
+    count, periods = len(workload["containers"]), workload["periods"]
+    containers = "1 container" if count == 1 else f"{count:,} containers"
+    apps = len(workload["applications"])
+    tenants = f" of {apps} applications" if apps > 1 else ""
+    length = f"{_duration_s(run):,g} s in {periods:,} periods of {workload['period_s'] * 1000:g} ms"
+    return f"{run.manifest['name']}: {containers}{tenants}, {length}"
+
+
+def _limits_text(run: Run) -> str:
+    """Return Ω and M, summed over applications, and where they come from."""
+    applications = run.manifest["workload"]["applications"]
+    cores = sum(app["cpu_limit_cores"] for app in applications)
+    limit_bytes = sum(app["memory_limit_bytes"] for app in applications)
+    memory = f"{limit_bytes / GIB:,.2f} GiB" if limit_bytes >= GIB else f"{limit_bytes / MIB:,.1f} MiB"
+    if math.isnan(run.metrics["reserved_gib_h"]):
+        memory = "memory unknown"
+    spec = run.manifest["spec"]
+    origin = "given" if spec.get("budget") else f"{spec['budget_factor']:g} × the profiled peaks"
+    in_all = " in all" if len(applications) > 1 else ""
+    return f"{cores:,.2f} cores, {memory}{in_all} ({origin})"
+
+
+def _machine_text(run: Run) -> str:
+    if run.manifest["backend"] == "testbed":
+        machine = run.manifest["testbed"]["machine"]
+        return f"testbed: {machine['cpus']} CPUs ({machine['cpu_model']}), {machine['kernel']}"
+    calibration = run.manifest["calibration"]
+    workload = run.manifest["workload"]
+    hosts = f"{workload['hosts']} hosts of {workload['host_cores']:g} cores" if "hosts" in workload else ""
+    hosts = hosts or f"{workload['host_cores']:g}-core hosts"
+    return f"{hosts}, calibration {calibration['name']} of {calibration['date']}"
+
+
+def _duration_s(run: Run) -> float:
+    workload = run.manifest["workload"]
+    return float(round(workload["periods"] * workload["period_s"], 9))
+
+
+def _unique(texts: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(texts))

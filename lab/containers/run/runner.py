@@ -1,0 +1,151 @@
+"""Makes container runs on the twin: a workload in, stored runs out.
+
+For: `Runner`, which loads an input once, and makes a workload of it once per seed, for all policies. Not
+for: the physics (twin.containers), the figures (figures.py) or files (lab.runs.store).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from lab.ask.kind import Progress
+from lab.ask.scenario import RunSpec
+from lab.containers.input.replay import Replay, Source
+from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
+from lab.containers.run import tables
+from lab.containers.run.figures import figures, recorded
+from lab.runs import manifest
+from lab.runs.manifest import NOTHING_BEYOND, identified
+from lab.runs.store import Run, RunStore
+from twin.containers import simulate
+from twin.containers.model import Outcome
+from twin.containers.serverless_model import ServerlessWorkload
+
+
+class Runner:
+    """Implements lab.ask.kind.Runner. Keeps the input that was loaded last."""
+
+    def __init__(self) -> None:
+        self._asked: object = None
+        self._source: Source | None = None
+
+    def __call__(
+        self, specs: Sequence[RunSpec], store: RunStore, *, fresh: bool, progress: Progress | None
+    ) -> list[Run]:
+        """Return the runs. The workload is prepared only if at least one of them has to be made."""
+        first = specs[0]
+        scenario = container_scenario(first.scenario)
+        source = self._load(scenario)
+        replay: Replay | None = None
+        runs = []
+        for spec in specs:
+            identity = identity_of(spec, source)
+            if not fresh and store.has(identity["id"]):
+                runs.append(store.open(identity["id"]))
+                if progress is not None:
+                    progress(spec.label, 1.0)
+                continue
+            if replay is None:
+                replay = source.prepare(scenario, machine_of(first), streams(first.seed)[0])
+            began = time.perf_counter()
+            outcome = _simulated(spec, replay, None if progress is None else partial(progress, spec.label))
+            runs.append(store_run(spec, identity, source, replay, outcome, store, {"backend": "twin"}, began))
+            pa.default_memory_pool().release_unused()
+        return runs
+
+    def _load(self, scenario: ContainerScenario) -> Source:
+        asked = (scenario.trace, scenario.workload, scenario.job, scenario.services, scenario.serverless)
+        if self._source is None or (asked, scenario.period_s) != self._asked:
+            self._source = None
+            self._source = load_source(scenario)
+            self._asked = (asked, scenario.period_s)
+            pa.default_memory_pool().release_unused()
+        return self._source
+
+
+def load_source(scenario: ContainerScenario) -> Source:
+    """Return the scenario's input, of whatever sort. Raises TwinbedError."""
+    if scenario.services is not None:
+        from lab.containers.input.services.prepare import load_source as load_services
+
+        return load_services(scenario)
+    if scenario.serverless is not None:
+        from lab.containers.input.services.functions import load_source as load_function
+
+        return load_function(scenario)
+    if scenario.job is not None:
+        from lab.containers.real.recorded import load_source as load_job
+
+        return load_job(scenario)
+    from lab.containers.input.workload import load_source as load_trace
+
+    return load_trace(scenario)
+
+
+def streams(seed: int) -> tuple[np.random.SeedSequence, np.random.SeedSequence]:
+    """Return the seeds of (workload, simulation), the same for every policy, so that policies meet the
+    same luck."""
+    workload, simulation = np.random.SeedSequence(seed).spawn(2)
+    return workload, simulation
+
+
+def identity_of(spec: RunSpec, source: Source, beyond: Mapping[str, Any] = NOTHING_BEYOND) -> dict[str, Any]:
+    """Return the run's identity as lab.runs.manifest.identified; beyond: what else it depends on."""
+    resolved = source.settle(container_scenario(spec.scenario), spec.resolved())
+    return identified(spec, resolved, source.sha256, beyond)
+
+
+def store_run(
+    spec: RunSpec,
+    identity: dict[str, Any],
+    source: Source,
+    replay: Replay,
+    outcome: Outcome,
+    store: RunStore,
+    backend: Mapping[str, Any],
+    began: float,
+) -> Run:
+    """Store a finished run with its figures and tables, and return it.
+
+    backend: what the manifest says of who carried it out; began: `time.perf_counter()` at its start.
+    """
+    price, workload = container_scenario(spec.scenario).price, replay.workload
+    result = figures(replay, outcome, price)
+    about = {
+        "inputs": list(source.inputs),
+        "workload": {
+            "containers": list(workload.names),
+            "periods": len(recorded(outcome).up),
+            "period_s": workload.period_s,
+            "host_cores": float(workload.host_cores.max()),
+            "applications": [asdict(application) for application in workload.applications],
+            **replay.about,
+        },
+        "reports": outcome.reports,
+        "decide_s": round(outcome.decide_s, 6),
+        "notes": list(replay.notes),
+        **backend,
+    }
+    written = tables.of_run(workload, outcome, result, price.currency)
+    return manifest.store_run(spec, store, identity, about, result.summary, written, began)
+
+
+def _simulated(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | None) -> Outcome:
+    workload, policy, seed, machine = (
+        replay.workload,
+        spec.policy.make(),
+        streams(spec.seed)[1],
+        machine_of(spec),
+    )
+    if isinstance(workload, ServerlessWorkload):
+        from twin.containers.serverless import simulate_serverless
+
+        return simulate_serverless(workload, policy, machine, seed=seed, progress=progress).outcome
+    return simulate(workload, policy, machine, seed=seed, progress=progress)

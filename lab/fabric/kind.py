@@ -1,0 +1,94 @@
+"""Fabrics as a kind of question: the row of lab.kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from lab.ask.kind import Calibrated, Kind, Progress, Runner
+from twin.fabric.model import Scheme
+
+if TYPE_CHECKING:
+    from lab.ask.calibration import Calibration
+    from lab.ask.scenario import Scenario
+    from lab.runs.formats import Record, Result
+    from lab.runs.metric import Metric
+    from lab.runs.store import Run, RunStore
+
+
+class Fabric(Kind):
+    """A network fabric with faults at its edge, under schemes that meet such faults."""
+
+    name = "fabric"
+    title = "a fabric"
+    sections = ("fabric",)
+    policies = tuple(str(scheme) for scheme in Scheme)
+    optional_tables = ("outages", "series", "accuracy")
+
+    def scenario_model(self) -> type[Scenario]:
+        from lab.fabric.input import FabricScenario
+
+        return FabricScenario
+
+    def load_calibration(self, path: str | None) -> Calibration:
+        from lab.fabric.calibrate.values import load_calibration
+
+        return load_calibration(path)
+
+    def runner(self) -> Runner:
+        from lab.fabric.run.runner import run_all
+
+        return run_all
+
+    def metrics(self) -> Sequence[Metric]:
+        from lab.fabric.metrics import METRICS
+
+        return METRICS
+
+    def facts(self, runs: Sequence[Run]) -> Record:
+        calibrations = [run.manifest["calibration"] for run in runs]
+        return {
+            "fabric": "; ".join(dict.fromkeys(str(run.manifest["about"]) for run in runs)),
+            "seed": ", ".join(dict.fromkeys(str(run.seed) for run in runs)),
+            "calibration": "; ".join(
+                dict.fromkeys(
+                    f"{calibration['name']} of {calibration['date']}" for calibration in calibrations
+                )
+            ),
+        }
+
+    def validation_steps(self, scenario: Scenario, repeats: int) -> int:
+        from lab.ask.scenario import expand
+
+        return len({(spec.variant, spec.policy.text) for spec in expand(scenario)})
+
+    def validate(
+        self,
+        scenario: Scenario,
+        store: RunStore,
+        *,
+        repeats: int,
+        fresh: bool,
+        progress: Progress,
+    ) -> tuple[Result, bool]:
+        from lab.fabric.validate.both import validate
+        from lab.fabric.validate.judge import RULE, result
+
+        compared = validate(scenario, repeats, progress)
+        return result(compared, [RULE]), all(quantity.agrees for quantity in compared)
+
+    def calibration_steps(self) -> Sequence[str]:
+        from lab.fabric.calibrate.measure import STEPS
+
+        return STEPS
+
+    def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
+        from lab.fabric.calibrate.measure import HEAD, QUICK, THOROUGH, measure
+        from lab.fabric.calibrate.values import UNITS, write
+
+        made = measure(name, QUICK if quick else THOROUGH, progress)
+        sections = {
+            section: {key: made.values[f"{section}.{key}"] for key in units}
+            for section, units in UNITS.items()
+        }
+        return Calibrated(made, sections, write(made, HEAD))

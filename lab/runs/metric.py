@@ -1,0 +1,48 @@
+"""What a metric is, and the table `summary` in which every run stores its metrics.
+
+For: the pillars' tables of metrics (lab.containers.metrics, lab.fabric.metrics). Not for: computing values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import Literal
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One figure that a run is judged by.
+
+    key: its name in tables; title, unit: for people; decimals: digits to print after the point; better:
+    which way is better; definition: what it means, one or two sentences; section: metrics of one section
+    stand together in a table; per_container: whether the table `containers` has it too
+    """
+
+    key: str
+    title: str
+    unit: str
+    decimals: int
+    better: Literal["lower", "higher"]
+    definition: str
+    section: str = ""
+    per_container: bool = False
+
+
+def summary(metrics: Sequence[Metric], values: Mapping[str, float], currency: str = "") -> pa.Table:
+    """Return one row per metric: metric, value (float64, NaN where it has no meaning), unit."""
+    return pa.table(
+        {
+            "metric": pa.array([metric.key for metric in metrics], pa.string()),
+            "value": pa.array([float(values.get(metric.key, nan)) for metric in metrics], pa.float64()),
+            "unit": pa.array([unit_of(metric, currency) for metric in metrics], pa.string()),
+        }
+    )
+
+
+def unit_of(metric: Metric, currency: str) -> str:
+    """Return the metric's unit, the currency's name for a price."""
+    return currency if metric.unit == "currency" else metric.unit
