@@ -1,6 +1,6 @@
 """The frame and the parts of an HTML page that explains itself and needs no network.
 
-For: every report that is written as one file (lab.runs.report, studies.experiments.page). Not for: what is
+For: every report that is written as one file (lab.runs.report, studies.experiments.present). Not for: what is
 in it.
 Text is escaped here, whatever names it brings; charts are drawn by Vega here and stand in it as images.
 """
