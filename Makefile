@@ -71,21 +71,15 @@ test-faults: setup
 bench: setup
 	@$(BIN)/python -m benchmarks
 
-results-containers: setup
-	$(BIN)/python -m studies.experiments containers
-
-results-fabric: setup
-	$(BIN)/python -m studies.experiments fabric
-
-results-cloud: setup
-	$(BIN)/python -m studies.cloud.results
+results-containers results-fabric results-cloud: setup
+	$(BIN)/python -m studies $(@:results-%=%)
 
 results-fidelity-containers: setup
-	$(BIN)/python -m studies.fidelity_containers $(addprefix --part ,$(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION))
+	$(BIN)/python -m studies fidelity-containers $(if $(PART),--only $(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION))
 
 results-fidelity-fabric: setup
-	$(BIN)/python -m studies.fidelity_fabric.applications
-	$(BIN)/python -m studies.fidelity_fabric $(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE))
+	$(BIN)/python -m studies applications
+	$(BIN)/python -m studies fidelity-fabric $(if $(MINUTES),--minutes $(MINUTES)) $(if $(STORE),--store $(STORE))
 
 clean:
 	rm -rf $(VENV) build artefacts *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

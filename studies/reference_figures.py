@@ -1,7 +1,7 @@
-"""Figures that the source reports, as facts with their place: what ours are put beside.
+"""The figures that the sources report, each with its place in the source. Ours are compared with them.
 
 For: reading and checking reference_figures.toml (containers), reference_fabric.toml and reference_cloud.toml.
-Not for: computing ours (studies.experiments) or judging how near they come (studies.experiments.verdict).
+Not for: computing our figures (studies.experiments) or judging how near they come (studies.judge).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any, Literal, get_args
 from twinbed import InvariantError
 
 Kind = Literal["change", "absolute", "at_most", "sign"]
-
-PATHS = tuple(Path(__file__).with_name(f"reference_{part}.toml") for part in ("figures", "fabric", "cloud"))
+_FILES = tuple(Path(__file__).with_name(f"reference_{part}.toml") for part in ("figures", "fabric", "cloud"))
 _KEYS = {"experiment", "key", "what", "kind", "value", "unit", "where"}
 
 
@@ -25,8 +24,11 @@ _KEYS = {"experiment", "key", "what", "kind", "value", "unit", "where"}
 class ReferenceFigure:
     """One figure of the source.
 
+    experiment, key: the figure of ours that it is compared with
+    what, where: what the source measured, and its section, table or figure
     kind: change (percent, A against B), absolute, at_most (an upper bound), or sign (+1 or −1: the source
-    says only which is greater). low and high: the value, twice, or the two ends of a range.
+    says only which is greater)
+    low, high: the two ends of a range in `unit`; a single value is both ends
     """
 
     experiment: str
@@ -41,28 +43,26 @@ class ReferenceFigure:
 
 @cache
 def reference_figures() -> tuple[ReferenceFigure, ...]:
-    """Every figure, in the files' order; raises InvariantError, for the files ship with twinbed."""
-    return tuple(figure for path in PATHS for figure in parse(path.read_text(encoding="utf-8")))
+    """Return every figure in the files' order. Raises InvariantError for a wrong file: the files are ours."""
+    return tuple(figure for file in _FILES for figure in parse(file.read_text(encoding="utf-8")))
 
 
 def source(experiment: str) -> str:
-    """What the experiment's figures are taken from; of one that has none, what the first file's are."""
-    for path in PATHS:
-        text = path.read_text(encoding="utf-8")
-        if any(figure.experiment == experiment for figure in parse(text)):
-            return str(tomllib.loads(text)["source"])
-    return str(tomllib.loads(PATHS[0].read_text(encoding="utf-8"))["source"])
+    """Return the title of the experiment's source; of the first file's for one without a source figure."""
+    texts = [file.read_text(encoding="utf-8") for file in _FILES]
+    own = [text for text in texts if any(figure.experiment == experiment for figure in parse(text))]
+    return str(tomllib.loads((own or texts)[0])["source"])
 
 
 def parse(text: str) -> tuple[ReferenceFigure, ...]:
-    """The figures in a TOML text; InvariantError naming the entry that is wrong."""
-    found: dict[tuple[str, str], ReferenceFigure] = {}
+    """Return the figures in a TOML text. Raises InvariantError naming the entry that is wrong."""
+    figures: dict[tuple[str, str], ReferenceFigure] = {}
     for index, entry in enumerate(tomllib.loads(text)["figures"]):
         figure = _figure(entry, f"reference figure {index + 1} ({entry.get('key')})")
-        if (figure.experiment, figure.key) in found:
+        if (figure.experiment, figure.key) in figures:
             raise InvariantError(f"reference figure {figure.experiment} {figure.key} is given twice")
-        found[figure.experiment, figure.key] = figure
-    return tuple(found.values())
+        figures[figure.experiment, figure.key] = figure
+    return tuple(figures.values())
 
 
 def _figure(entry: dict[str, Any], where: str) -> ReferenceFigure:
@@ -71,7 +71,7 @@ def _figure(entry: dict[str, Any], where: str) -> ReferenceFigure:
     if entry["kind"] not in get_args(Kind):
         raise InvariantError(f"{where}: kind {entry['kind']!r} is none of {', '.join(get_args(Kind))}")
     value = entry["value"]
-    ends = [float(each) for each in (value if isinstance(value, list) else [value, value])]
+    ends = [float(end) for end in (value if isinstance(value, list) else [value, value])]
     if len(ends) != 2 or not all(map(math.isfinite, ends)) or ends[0] > ends[1]:
         raise InvariantError(f"{where}: value {value!r} is neither a number nor [low, high]")
     if entry["kind"] == "sign" and ends[0] not in (-1.0, 1.0):

@@ -1,6 +1,6 @@
 """The frame and the parts of an HTML page that explains itself and needs no network.
 
-For: every report that is one file (lab.runs.report, studies.experiments.page). Not for: its contents. The
+For: every report that is one file (lab.runs.report, studies.experiments.present). Not for: its contents. The
 parts are the macros of page.html.jinja. They escape text, whatever names it holds; markup that another
 part returned goes in as it is. Vega draws the charts, which stand in the page as images.
 """

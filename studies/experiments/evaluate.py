@@ -1,37 +1,43 @@
-"""From an experiment's definition to its figures with intervals and verdicts; runs what the store lacks.
+"""From an experiment's definition to its figures, with intervals and verdicts; makes the runs that lack.
 
-For: `twinbed report --experiment` and the results page. Not for: how figures are computed from one seed's
-runs (measures.py) or shown (present.py).
+For: the results pages and `python -m studies E2`, with one assumption changed at a time (`sensitivity`), too.
+Not for: computing a figure from one seed's runs (measures.py) or showing it (present.py).
 """
 
 from __future__ import annotations
 
 import itertools
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
-from lab.ask import shipped
+from lab.ask import shipped, strict_yaml
 from lab.ask.kind import Progress
-from lab.ask.scenario import Scenario, expand, load
+from lab.ask.scenario import Scenario, build, load, with_overrides
 from lab.runs.compare import mean_ci95
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
-from studies.experiments.model import Case, Compute, Experiment, Figure
-from studies.experiments.verdict import Judgement, judge
+from studies.experiments.model import Case, Change, Edit, Experiment, Figure
+from studies.judge import Judgement, judge
 from studies.reference_figures import ReferenceFigure, reference_figures
 from twinbed import InvariantError, ScenarioError
 
 SCENARIOS = shipped.SCENARIOS
+DECLARED = "as declared"
+"""Title of the runs without a changed assumption."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A figure over all seeds: mean and half-width of its 95 % interval (Student's t; NaN for one seed).
+    """A figure over all seeds.
 
-    reference and judgement: None where the source has no such figure.
+    mean, ci95: mean and half-width of its 95 % interval (Student's t; NaN for one seed)
+    reference, judgement: None where the source has no such figure
     """
 
     figure: Figure
@@ -43,7 +49,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """An experiment with its runs and figures; one that computes them has neither scenario nor runs."""
+    """An experiment with its runs and figures. One that computes its figures has no scenario and no runs."""
 
     experiment: Experiment
     scenario: Scenario | None
@@ -51,23 +57,27 @@ class Evaluation:
     measured: tuple[Measured, ...]
 
     @property
-    def seeds(self) -> tuple[int, ...]:
-        """What was drawn with."""
-        return self.experiment.seeds if self.scenario is None else tuple(self.scenario.seeds)
-
-    @property
     def basis(self) -> str:
-        """What the figures come from."""
-        if self.scenario is None and len(self.seeds) == 1:
-            return "computed, nothing is drawn"
-        seeds = ", ".join(map(str, self.seeds))
-        if self.scenario is None:
-            return f"computed, seeds {seeds}"
-        return f"{len(self.cases):,} runs of scenarios/{self.experiment.scenario}, seeds {seeds}"
+        """What the figures come from, in words."""
+        seeds = self.experiment.seeds if self.scenario is None else self.scenario.seeds
+        if self.scenario is None and len(seeds) == 1:
+            return "computed without randomness"
+        origin = "computed"
+        if self.scenario is not None:
+            origin = f"{len(self.cases):,} runs of scenarios/{self.experiment.scenario}"
+        return f"{origin}, seeds {', '.join(map(str, seeds))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """The figures (key → value, NaN where undefined) under one changed assumption."""
+
+    title: str
+    values: Mapping[str, float]
 
 
 def scenario_of(experiment: Experiment, seeds: Sequence[int] | None = None) -> Scenario:
-    """The experiment's scenario, with other seeds if given; ScenarioError when the file is not there."""
+    """Return the experiment's scenario, with other seeds if given. Raises ScenarioError if it has none."""
     if experiment.compute is not None:
         raise ScenarioError(f"experiment {experiment.name} has no scenario: it computes its figures itself")
     path = SCENARIOS / experiment.scenario
@@ -85,9 +95,9 @@ def evaluate(
     progress: Progress | None = None,
     jobs: int | None = None,
 ) -> Evaluation:
-    """Runs what is not in the store yet, and computes every figure. Raises TwinbedError."""
+    """Make the runs that the store lacks, and compute every figure. Raises TwinbedError."""
     if experiment.compute is not None:
-        return _computed(experiment, experiment.compute, progress)
+        return _computed(experiment, progress)
     scenario = scenario_of(experiment, seeds)
     workers = 1 if experiment.timed else jobs
     runs = run_scenario(scenario, store, progress=progress, jobs=workers, fresh=False)
@@ -95,48 +105,49 @@ def evaluate(
 
 
 def assess(experiment: Experiment, scenario: Scenario, cases: Sequence[Case]) -> Evaluation:
-    """The experiment's figures from these cases."""
-    references = _references(experiment)
-    by_seed = _by_seed(cases)
-    measured = [
-        _measured(figure, [figure.measure(cases) for cases in by_seed], references)
-        for figure in experiment.figures
-    ]
-    return Evaluation(experiment, scenario, tuple(cases), tuple(measured))
+    """Return the experiment's figures from these cases."""
+    seeds = dict.fromkeys(case.seed for case in cases)
+    by_seed = [[case for case in cases if case.seed == seed] for seed in seeds]
+    values = {figure.key: [figure.measure(cases) for cases in by_seed] for figure in experiment.figures}
+    return Evaluation(experiment, scenario, tuple(cases), _measured(experiment, values))
 
 
-def units(experiment: Experiment) -> int:
-    """Of how many parts the progress of `evaluate` is told."""
-    return len(experiment.seeds if experiment.compute else expand(scenario_of(experiment)))
+def sensitivity(
+    experiment: Experiment, store: RunStore, *, progress: Progress | None = None, jobs: int | None = None
+) -> Iterator[Moved]:
+    """Yield the figures as declared, then under each of the experiment's changes, as they are done."""
+    declared = with_overrides(
+        scenario_of(experiment, experiment.sensitivity_seeds), experiment.sensitivity_part
+    )
+    for change in (Change(DECLARED), *experiment.sensitivity):
+        with tempfile.TemporaryDirectory() as folder:
+            scenario = changed(declared, change, Path(folder))
+            told, workers = _told_of(change, progress), 1 if experiment.timed else jobs
+            runs = run_scenario(scenario, store, progress=told, jobs=workers, fresh=False)
+        # The settings are the declared scenario's: an edited application is a file of another name.
+        evaluation = assess(experiment, declared, cases_of(declared, runs))
+        yield Moved(change.title, {measured.figure.key: measured.mean for measured in evaluation.measured})
 
 
-def _computed(experiment: Experiment, compute: Compute, progress: Progress | None) -> Evaluation:
-    found = []
-    for seed in experiment.seeds:
-        found.append(compute(seed))
-        if progress is not None:
-            progress(f"{experiment.name}, seed {seed}", 1.0)
-    references = _references(experiment)
-    measured = [
-        _measured(figure, [each[figure.key] for each in found], references) for figure in experiment.figures
-    ]
-    if len(found) == 1:
-        # Nothing is drawn: the figure has no spread, and is not one draw of unknown spread.
-        measured = [_exact(each) for each in measured]
-    return Evaluation(experiment, None, (), tuple(measured))
-
-
-def _exact(each: Measured) -> Measured:
-    judgement = None if each.reference is None else judge(each.reference, each.mean, 0.0)
-    return replace(each, ci95=0.0, judgement=judgement)
-
-
-def _references(experiment: Experiment) -> dict[str, ReferenceFigure]:
-    return {each.key: each for each in reference_figures() if each.experiment == experiment.name}
+def changed(scenario: Scenario, change: Change, folder: Path) -> Scenario:
+    """Return the scenario under a change. Edited applications are written into `folder`."""
+    scenario = with_overrides(scenario, change.assignments)
+    if change.of_scenario is None and change.of_apps is None:
+        return scenario
+    raw = scenario.model_dump(exclude_unset=True)
+    if change.of_scenario is not None:
+        raw = change.of_scenario(raw)
+    if change.of_apps is not None:
+        services = raw["services"]
+        raw |= {"services": services | {"app": _edited(services["app"], change.of_apps, folder)}}
+        if "services.app" in raw["vary"]:
+            apps = [_edited(name, change.of_apps, folder) for name in raw["vary"]["services.app"]]
+            raw |= {"vary": raw["vary"] | {"services.app": apps}}
+    return build(raw, scenario.name)
 
 
 def cases_of(scenario: Scenario, runs: Sequence[Run]) -> list[Case]:
-    """The scenario's runs, in `expand` order, each with the settings of its variant."""
+    """Return the scenario's runs, which are in `expand` order, each with the settings of its variant."""
     keys = list(scenario.vary)
     units = [
         (_flat(dict(zip(keys, values, strict=True))), policy, seed)
@@ -151,36 +162,66 @@ def cases_of(scenario: Scenario, runs: Sequence[Run]) -> list[Case]:
     return cases
 
 
+def groups(evaluation: Evaluation) -> Iterator[tuple[str, list[Measured]]]:
+    """Yield the measured figures of each column (`aside`), in order of appearance."""
+    for aside in dict.fromkeys(measured.figure.aside for measured in evaluation.measured):
+        yield aside, [measured for measured in evaluation.measured if measured.figure.aside == aside]
+
+
+def _computed(experiment: Experiment, progress: Progress | None) -> Evaluation:
+    rows = []
+    for seed in experiment.seeds:
+        assert experiment.compute is not None
+        rows.append(experiment.compute(seed))
+        if progress is not None:
+            progress(f"{experiment.name}, seed {seed}", 1.0)
+    values = {figure.key: [row[figure.key] for row in rows] for figure in experiment.figures}
+    # With one seed nothing is random: the figure is exact, and not one draw of unknown spread.
+    return Evaluation(experiment, None, (), _measured(experiment, values, exact=len(rows) == 1))
+
+
 def _measured(
-    figure: Figure, by_seed: Sequence[float], references: Mapping[str, ReferenceFigure]
-) -> Measured:
-    values = np.array(by_seed, np.float64)
-    mean, ci95 = mean_ci95(values[~np.isnan(values)])
-    reference = references.get(figure.key)
-    return Measured(
-        figure, mean, ci95, reference, None if reference is None else judge(reference, mean, ci95)
-    )
+    experiment: Experiment, by_seed: Mapping[str, Sequence[float]], *, exact: bool = False
+) -> tuple[Measured, ...]:
+    references = {
+        reference.key: reference
+        for reference in reference_figures()
+        if reference.experiment == experiment.name
+    }
+    rows = []
+    for figure in experiment.figures:
+        values = np.array(by_seed[figure.key], np.float64)
+        mean, ci95 = mean_ci95(values[~np.isnan(values)])
+        ci95 = 0.0 if exact else ci95
+        reference = references.get(figure.key)
+        judgement = None if reference is None else judge(reference, mean, ci95)
+        rows.append(Measured(figure, mean, ci95, reference, judgement))
+    return tuple(rows)
 
 
-def _by_seed(cases: Sequence[Case]) -> list[list[Case]]:
-    seeds = dict.fromkeys(case.seed for case in cases)
-    return [[case for case in cases if case.seed == seed] for seed in seeds]
+def _told_of(change: Change, progress: Progress | None) -> Progress | None:
+    """Name the change in the progress: runs under different changes have equal labels."""
+    if progress is None:
+        return None
+    return lambda label, fraction: progress(f"{change.title}: {label}", fraction)
+
+
+def _edited(name: str, edit: Edit, folder: Path) -> str:
+    source = SCENARIOS / "apps" / f"{name}.yaml"
+    raw: dict[str, Any] = strict_yaml.parse(source.read_text(encoding="utf-8"), str(source))
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(edit(raw), sort_keys=False), encoding="utf-8")
+    return str(path)
 
 
 def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that are sections, spelt out under dotted keys."""
-    found: dict[str, Any] = {}
+    """Return the settings with sections spelt out under dotted keys."""
+    flat: dict[str, Any] = {}
     for key, value in settings.items():
-        inner = {f"{key}.{name}": each for name, each in value.items()} if isinstance(value, dict) else {}
-        found |= _flat(inner) if inner else {key: value}
-    return found
+        inner = {f"{key}.{name}": part for name, part in value.items()} if isinstance(value, dict) else {}
+        flat |= _flat(inner) if inner else {key: value}
+    return flat
 
 
 def _name(policy: str) -> str:
     return policy.split(":", 1)[0]
-
-
-def groups(evaluation: Evaluation) -> Iterator[tuple[str, list[Measured]]]:
-    """The measured figures by what stands side by side, in order of appearance."""
-    for aside in dict.fromkeys(each.figure.aside for each in evaluation.measured):
-        yield aside, [each for each in evaluation.measured if each.figure.aside == aside]

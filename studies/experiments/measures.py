@@ -1,12 +1,12 @@
-"""Figures of one seed's runs: means, extremes, and changes paired over what else was varied.
+"""Figures of one seed's runs: means, extremes, and changes between paired runs.
 
-For: building the `measure` of a Figure. Not for: what an experiment measures (its own module), nor means
-over seeds (evaluate.py).
+For: the `measure` of a Figure. Not for: what an experiment measures (its definition), nor means over seeds
+(evaluate.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +17,13 @@ from studies.experiments.model import Case, Measure
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Cases of one policy ("" = of any) with these settings."""
+    """Selects the cases of a policy (empty: of any) that have these settings."""
 
     policy: str = ""
     where: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, cases: Sequence[Case]) -> list[Case]:
-        """The cases meant; none where a part of the scenario was run that has none."""
+        """Return the selected cases; none if the part of the scenario that was run has none."""
         return [
             case
             for case in cases
@@ -33,55 +33,49 @@ class Pick:
 
 
 def mean(metric: str, pick: Pick) -> Measure:
-    """Mean of a metric over the picked runs in which it has a meaning."""
-    return lambda cases: _mean(_values(metric, pick, cases))
+    """Return the mean of a metric over the picked runs in which it has a meaning."""
+    return lambda cases: _over(np.mean, [case.metric(metric) for case in pick.of(cases)])
 
 
 def total(metric: str, pick: Pick) -> Measure:
-    """Sum of a metric over the picked runs."""
-    return lambda cases: float(sum(values)) if (values := _values(metric, pick, cases)) else float("nan")
+    """Return the sum of a metric over the picked runs."""
+
+    def measure(cases: Sequence[Case]) -> float:
+        picked = pick.of(cases)
+        return float(sum(case.metric(metric) for case in picked)) if picked else float("nan")
+
+    return measure
 
 
 def most(metric: str, pick: Pick) -> Measure:
-    """Largest value of a metric in one run."""
-    return lambda cases: max(_values(metric, pick, cases), default=float("nan"))
+    """Return the largest value of a metric in one run."""
+    return lambda cases: max((case.metric(metric) for case in pick.of(cases)), default=float("nan"))
 
 
 def change(metric: str, of: Pick, against: Pick) -> Measure:
-    """Percent by which a metric with `of` differs from that with `against`, mean over what else was varied.
+    """Return by how many percent a metric with `of` differs from that with `against`: the mean over pairs.
 
-    Each run is compared with the one run that differs in nothing but what the picks name. Pairs without a
-    change (no value, none or zero to compare with) are left out.
+    Each run is compared with the one run that differs only in what the picks name. Pairs without a change
+    (no value, or zero to compare with) are left out.
     """
-    return lambda cases: _mean(_changes(metric, of, against, cases))
+    return lambda cases: _over(np.mean, _changes(metric, of, against, cases))
 
 
 def median_change(metric: str, of: Pick, against: Pick) -> Measure:
-    """The same, median instead of mean: what one extreme pair cannot move."""
-
-    def measure(cases: Sequence[Case]) -> float:
-        known = [value for value in _changes(metric, of, against, cases) if not np.isnan(value)]
-        return float(np.median(known)) if known else float("nan")
-
-    return measure
+    """Return the median instead of the mean, which one extreme pair cannot move."""
+    return lambda cases: _over(np.median, _changes(metric, of, against, cases))
 
 
 def difference(metric: str, of: Pick, against: Pick) -> Measure:
-    """`of` minus `against`, mean over the same pairs as `change`."""
-
-    def measure(cases: Sequence[Case]) -> float:
-        return _mean([ours - theirs for ours, theirs in _pairs(metric, of, against, cases)])
-
-    return measure
+    """Return `of` minus `against`: the mean over the pairs that `change` makes."""
+    return lambda cases: _over(
+        np.mean, [ours - theirs for ours, theirs in _pairs(metric, of, against, cases)]
+    )
 
 
 def scaled(factor: float, measure: Measure) -> Measure:
-    """A measure in another unit."""
+    """Return a measure in another unit."""
     return lambda cases: factor * measure(cases)
-
-
-def _values(metric: str, pick: Pick, cases: Sequence[Case]) -> list[float]:
-    return [case.metric(metric) for case in pick.of(cases)]
 
 
 def _changes(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> list[float]:
@@ -98,6 +92,7 @@ def _rest(case: Case, named: set[str]) -> tuple[tuple[str, str], ...]:
     return tuple((key, repr(value)) for key, value in case.settings.items() if key not in named)
 
 
-def _mean(values: Sequence[float]) -> float:
+def _over(middle: Callable[[list[float]], Any], values: Sequence[float]) -> float:
+    """Apply mean or median to the values that are numbers; NaN if there are none."""
     known = [value for value in values if not np.isnan(value)]
-    return float(np.mean(known)) if known else float("nan")
+    return float(middle(known)) if known else float("nan")

@@ -1,7 +1,7 @@
-"""What an experiment is: a scenario, figures computed from its runs, assumptions to vary, a discussion.
+"""An experiment: a scenario, figures computed from its runs, assumptions to change, a discussion.
 
-For: the data that definitions (e1.py … e8.py and others) fill in. Not for: running them (evaluate.py),
-judging (verdict.py) or showing (present.py).
+For: the data that the definitions (escra.py, fabric.py, cloud.py …) fill in. Not for: running them
+(evaluate.py), judging them (studies.judge) or showing them (present.py).
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from lab.runs.store import Run
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A run with what tells it from the experiment's others.
+    """A run with the settings that tell it from the experiment's other runs.
 
-    settings: the scenario's `vary` keys → their values here, as the scenario file writes them; of a value
-    that is a section, each of its keys (`serverless.function`).
+    settings: the scenario's `vary` keys → their values, as in the scenario file; a value that is a section
+    appears as one entry for each of its keys (`serverless.function`).
     """
 
     settings: Mapping[str, Any]
@@ -27,7 +27,7 @@ class Case:
     run: Run
 
     def metric(self, key: str) -> float:
-        """A metric of the run; NaN where it has no meaning."""
+        """Return a metric of the run; NaN where the run has no such metric."""
         return self.run.metrics.get(key, float("nan"))
 
 
@@ -35,39 +35,48 @@ Measure = Callable[[Sequence[Case]], float]
 """From all cases of one seed to a figure; NaN where it has no meaning."""
 
 
+def undefined(_cases: Sequence[Case]) -> float:
+    """Return NaN: the measure of a figure that its experiment computes without runs."""
+    return float("nan")
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure of an experiment. key: that of the source's figure, if the source has one.
+    """A figure of an experiment.
 
-    aside: in an experiment that compares with no source, figures of equal `aside` are a column (a policy, a
-    delay) and those of equal title a line. detail: left out where there is little room (sensitivity).
+    key: the same as the source's figure, if the source has one
+    title, unit, decimals: how it is shown
+    measure: how it is computed from one seed's cases
+    aside: its column (a policy, a delay) in an experiment without a source; equal titles share a line
+    detail: whether it is left out of the sensitivity tables, which have little room
     """
 
     key: str
     title: str
     unit: str
     decimals: int
-    measure: Measure
+    measure: Measure = undefined
     aside: str = ""
     detail: bool = False
 
 
-def of_no_run(_cases: Sequence[Case]) -> float:
-    """The measure of a figure that its experiment computes itself."""
-    return float("nan")
+def figures(*rows: tuple[Any, ...], aside: str = "") -> tuple[Figure, ...]:
+    """Return a figure for each row of values, in the order of Figure's fields; aside: their column."""
+    if aside:
+        rows = tuple((f"{key}@{aside}", *row, aside) for key, *row in rows)
+    return tuple(Figure(*row) for row in rows)
 
 
 Compute = Callable[[int], Mapping[str, float]]
 """From a seed to all figures by their keys."""
 
-
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
-"""A file as plain data → the same with one assumption changed; what it is given stays as it is."""
+"""A file as plain data → a copy with one assumption changed. The argument stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One assumption changed: `KEY=VALUE` assignments to the scenario, or an edit of it or of its apps."""
+    """One changed assumption: `KEY=VALUE` assignments to the scenario, or an edit of it or of its apps."""
 
     title: str
     assignments: tuple[str, ...] = ()
@@ -75,18 +84,27 @@ class Change:
     of_apps: Edit | None = None
 
 
+def changes(assignments: Mapping[str, str]) -> tuple[Change, ...]:
+    """Return a change for each title → assignment. Several assignments are separated by a blank."""
+    return tuple(Change(title, tuple(text.split())) for title, text in assignments.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Experiment:
     """One question put to the twin.
 
-    name: as in the specification; scenario: file name in scenarios/; method: how the figures come from the
-    runs and which reading was taken where the source is silent; discussion: written after the results were
-    seen, one paragraph each: what is not reproduced, why, what it depends on. sensitivity: assumptions to
-    change one at a time, tried with `sensitivity_seeds` only, on the part of the scenario that the
-    assignments `sensitivity_part` leave of it; timed: a figure is a time of this machine's, so its runs are
-    made one after another; curve: title of the x axis when what stands aside is drawn as such, "" for no
-    chart. compute: in place of a scenario, whose name is then "": what makes the figures, once per seed of
-    `seeds`; with one seed nothing is drawn, and the figures are exact.
+    name, title: as on the results page
+    scenario: file name in scenarios/; empty for an experiment that computes its figures
+    method: how the figures come from the runs, and which reading was taken where the source is silent
+    figures: in the order of the table
+    discussion: paragraphs written after the results were seen: what is not reproduced, why, what it
+    depends on
+    sensitivity: assumptions that are changed one at a time
+    sensitivity_seeds, sensitivity_part: seeds and assignments that make these runs few enough
+    timed: whether a figure is a time of this machine, so that runs are made one after another
+    curve: title of the chart's x axis, along which `aside` stands; empty for no chart
+    compute: what makes the figures for one of `seeds`, instead of a scenario. With one seed nothing is
+    random, and the figures are exact
     """
 
     name: str

@@ -1,48 +1,221 @@
-"""Experiments as one HTML page: figures beside the source's, discussion, charts, sensitivity, runs.
+"""docs/results/containers.md and fabric.md: every experiment beside its source, and what it depends on.
 
-For: `twinbed report --experiment … --html FILE`. Not for: computing anything, nor for pages of single runs
-(lab.runs.report).
+For: `python -m studies containers` and `fabric`, which make the runs that their store lacks and write the
+page with its charts; `python -m studies E2` prints one experiment. Not for: computing or judging figures. The
+text depends on the runs alone; one figure of E7 is a time of this machine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from markupsafe import Markup
-
-from lab.runs.formats import Result, grid
-from lab.runs.page import bullets, facts_list, figure, page, section, table
+from lab.ask.calibration import Calibration
+from lab.ask.scenario import expand
+from lab.cli.options import Format, emit
+from lab.cli.progress import Bar
+from lab.containers.calibrate.values import load_calibration
+from lab.fabric.calibrate.values import load_calibration as load_fabric
+from lab.runs.formats import markdown
+from lab.runs.page import svg
+from lab.runs.store import RunStore
+from studies import harness
 from studies.experiments import present
-from studies.experiments.charts import curves
-from studies.experiments.evaluate import Evaluation
-from studies.experiments.sensitivity import Moved
+from studies.experiments.catalogue import CONTAINERS, FABRIC, experiment
+from studies.experiments.evaluate import Evaluation, Moved, evaluate, scenario_of, sensitivity
+from studies.experiments.model import Experiment
+from studies.fabric import iterations
+from studies.harness import Asked
+from studies.judge import RULE, Verdict
 from studies.reference_figures import source
 
 
-def document(evaluations: Sequence[Evaluation], moved: Mapping[str, Sequence[Moved]]) -> str:
-    """The whole page as text; moved: experiment's name → its figures under each change."""
-    title = " and ".join(each.experiment.name for each in evaluations)
-    sources = "; ".join(dict.fromkeys(source(each.experiment.name) for each in evaluations))
-    head = Markup('<h1>{}</h1><p class="question">Compared with: {}</p>').format(title, sources)
-    parts = [part for each in evaluations for part in _experiment(each, moved.get(each.experiment.name, ()))]
-    return page(title, [head, *parts])
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A results page of experiments.
+
+    name, title: of the file and its task; title of the page
+    experiments: in the page's order
+    answer: two sentences that follow the counts of what is reproduced
+    origin: where all figures of ours come from
+    calibration: reads the machine that is imitated
+    code: files and folders that a run's figures depend on beside the scenario
+    """
+
+    name: str
+    title: str
+    experiments: Mapping[str, Experiment]
+    answer: tuple[str, str]
+    origin: str
+    calibration: Callable[[], Calibration]
+    code: tuple[str, ...]
 
 
-def _experiment(evaluation: Evaluation, moved: Sequence[Moved]) -> Iterator[Markup]:
-    experiment = evaluation.experiment
-    found = present.result([evaluation])
-    yield section(f"{experiment.name}: {experiment.title}", facts_list(found.facts) + _table(found))
-    yield bullets(found.notes, "notes")
-    if experiment.curve:
-        yield figure(experiment.title, "Means with their 95 % intervals.", curves(evaluation))
-    if moved:
-        tried = present.moved(evaluation, moved)
-        yield section(f"{experiment.name}: what it depends on", _table(tried) + bullets(tried.notes, "notes"))
-    ids = sorted(case.run.id for case in evaluation.cases)
-    if ids:
-        yield section(f"{experiment.name}: runs", Markup("<p><code>{}</code></p>").format(", ".join(ids)))
+PAGES = {
+    "containers": Page(
+        "containers",
+        "Containers: the source's evaluation on the twin",
+        CONTAINERS,
+        (
+            "The twin agrees that Escra's limits follow a load within a second, that Escra cuts the 99th "
+            "percentile of CPU slack, and that a serverless batch needs less CPU and memory under it.",
+            "It does not show lower latency or higher throughput than with static limits, because a profile "
+            "of the same workload leaves Escra nothing to gain there.",
+        ),
+        "Every figure of ours comes from the request-level twin with its declared defaults. Nothing was "
+        "tuned to the source's figures. The applications' CPU demands are our assumption "
+        "(docs/reference/apps.md).",
+        load_calibration,
+        ("control", "twin/containers", "lab/containers", "scenarios/apps"),
+    ),
+    "fabric": Page(
+        "fabric",
+        "Fabric: the source's evaluation on the twin",
+        FABRIC,
+        (
+            "A job without a scheme loses its last epoch to one fault at the edge, as in the source; with "
+            "THORN it goes on, and each fault costs it one ACK timeout of its queue pairs.",
+            "Most differences from the source come from that timeout, which the source does not give.",
+        ),
+        "Every figure of ours comes from protocols (BFD, BGP's steps, RDMA's retransmission) and from the "
+        "calibration's values, each with its source in lab/fabric/calibrate/calibration_default.toml. "
+        "Nothing was tuned to the source's figures.",
+        load_fabric,
+        ("twin/fabric", "lab/fabric"),
+    ),
+}
 
 
-def _table(result: Result) -> Markup:
-    legend = Markup('<p class="legend">{}</p>').format(result.legend) if result.legend else Markup()
-    return table(*grid(result)) + legend
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """An experiment with its figures, and how they move under changed assumptions."""
+
+    evaluation: Evaluation
+    moves: Sequence[Moved]
+
+
+def make(asked: Asked) -> int:
+    """Make every run of the page that its store lacks, and write the page with its charts."""
+    page = PAGES[asked.name]
+    store, check = _store(page, asked), harness.clock(asked.minutes)
+    reported = []
+    for item in page.experiments.values():
+        began = time.monotonic()
+        evaluation = evaluate(item, store, progress=check)
+        moves = list(sensitivity(item, store, progress=check)) if item.sensitivity else []
+        reported.append(Reported(evaluation, moves))
+        harness.say(f"{item.name}: {len(evaluation.cases)} runs, {time.monotonic() - began:.0f} s")
+    for report in reported:
+        if report.evaluation.experiment.curve:
+            harness.write(asked.out / _image(report.evaluation), svg(present.curves(report.evaluation)))
+    harness.write(asked.out / f"{page.name}.md", document(page, reported, asked))
+    return 0
+
+
+def show(asked: Asked) -> int:
+    """Print one experiment; with asked.sensitivity how its figures move; with asked.html a page, too."""
+    item = experiment(asked.name)
+    page = next((page for page in PAGES.values() if item.name in page.experiments), None)
+    store = RunStore(asked.store) if page is None else _store(page, asked)
+    check = harness.clock(asked.minutes)
+
+    def told(bar: Bar) -> Callable[[str, float], None]:
+        def progress(label: str, fraction: float) -> None:
+            check()
+            bar(label, fraction)
+
+        return progress
+
+    units = len(item.seeds) if item.compute else len(expand(scenario_of(item)))
+    with Bar(units, wanted=True) as bar:
+        evaluation = evaluate(item, store, progress=told(bar))
+    moves: list[Moved] = []
+    if asked.sensitivity:
+        units = len(expand(scenario_of(item, item.sensitivity_seeds))) * (1 + len(item.sensitivity))
+        with Bar(units, wanted=True) as bar:
+            moves = list(sensitivity(item, store, progress=told(bar)))
+    if asked.html is not None:
+        harness.write(asked.html, present.document(evaluation, moves))
+    emit(present.moved(evaluation, moves) if moves else present.result(evaluation), Format(asked.form))
+    return 0
+
+
+def _store(page: Page, asked: Asked) -> RunStore:
+    return RunStore(asked.store or harness.store_of_code(page.name, page.code))
+
+
+def document(page: Page, reported: Sequence[Reported], asked: Asked) -> str:
+    """Return the page's text."""
+    verdicts = [
+        item.judgement.verdict for report in reported for item in report.evaluation.measured if item.judgement
+    ]
+    counts = (
+        f"The source gives {len(verdicts)} figures for these experiments: the twin reproduces "
+        f"{verdicts.count(Verdict.SIZE)} in size and {verdicts.count(Verdict.DIRECTION)} in direction only, "
+        f"and does not reproduce {verdicts.count(Verdict.NOT)}."
+    )
+    parts = [*_summary(reported), *_not_reproduced(reported)]
+    for report in reported:
+        parts += _experiment(report)
+    if page.name == "fabric":
+        parts += iterations.section(asked.data)
+    return harness.page(page.name, page.title, (counts, *page.answer), parts, _conditions(page))
+
+
+def _conditions(page: Page) -> Iterator[str]:
+    calibration = page.calibration()
+    yield f"Compared with: {source(next(iter(page.experiments)))}."
+    yield f"**When a figure counts as reproduced.** {RULE} The rule was fixed before the first result."
+    yield (
+        f"{page.origin} The machine imitated is calibration `{calibration.name}` of {calibration.date}: "
+        f"{calibration.kernel}; {calibration.cpu}."
+    )
+    yield "A ± B is the mean over the seeds and half of its 95 % confidence interval (Student's t)."
+
+
+def _summary(reported: Sequence[Reported]) -> Iterator[str]:
+    kinds = [Verdict.SIZE, Verdict.DIRECTION, Verdict.NOT, Verdict.OPEN]
+    rows = []
+    for report in reported:
+        verdicts = [item.judgement.verdict for item in report.evaluation.measured if item.judgement]
+        if verdicts:
+            item = report.evaluation.experiment
+            counts = [verdicts.count(kind) for kind in kinds]
+            rows.append([f"{item.name}: {item.title}", len(verdicts), *counts])
+    yield "## Summary"
+    yield harness.table(["experiment", "figures", *kinds], rows)
+
+
+def _not_reproduced(reported: Sequence[Reported]) -> Iterator[str]:
+    every = present.judged([report.evaluation for report in reported])
+    rows = tuple(row for row in every.rows if row["verdict"] == Verdict.NOT)
+    columns = tuple(column for column in every.columns if column.key != "verdict")
+    yield "## Not reproduced"
+    yield "Each experiment below says why, and what its figures depend on."
+    yield markdown(replace(every, columns=columns, rows=rows, notes=(), legend="", facts={})).strip()
+
+
+def _experiment(reported: Reported) -> Iterator[str]:
+    evaluation = reported.evaluation
+    item = evaluation.experiment
+    yield f"## {item.name}: {item.title}"
+    if evaluation.scenario is not None:
+        yield evaluation.scenario.question.strip()
+    # The page prints method, discussion and rule itself.
+    yield markdown(replace(present.result(evaluation), notes=(), legend="", facts={})).strip()
+    yield from item.discussion
+    if item.curve:
+        yield f"![{item.title}]({_image(evaluation)})"
+    if reported.moves:
+        yield f"### {item.name}: what it depends on"
+        # A line for each change: there are more changes than a page is wide.
+        moved = replace(present.moved(evaluation, reported.moves), aside=None)
+        yield markdown(replace(moved, notes=())).strip()
+        yield " ".join(moved.notes)
+    runs = evaluation.basis.replace("scenarios/" + item.scenario, f"`scenarios/{item.scenario}`")
+    yield f"*How: {runs} (`python -m studies {item.name}`). {item.method}*"
+
+
+def _image(evaluation: Evaluation) -> str:
+    return f"{evaluation.experiment.name}.svg"

@@ -1,22 +1,25 @@
-"""Evaluations as results to be written: our figures beside the source's, side by side, and moved.
+"""Evaluations as tables, charts and one HTML page: our figures compared with the source's.
 
-For: `twinbed report --experiment` and the results page. Not for: computing or judging figures.
+For: the results pages and `python -m studies E2`. Not for: computing or judging figures.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from lab.runs.formats import Column, Record, Result
-from studies.experiments.evaluate import Evaluation, Measured, groups
-from studies.experiments.sensitivity import Moved
-from studies.experiments.verdict import RULE
-from studies.reference_figures import ReferenceFigure
+import altair as alt
+import pandas as pd
+from markupsafe import Markup
 
-_INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
+from lab.runs import page as html
+from lab.runs.formats import Column, Record, Result, grid
+from studies.experiments.evaluate import Evaluation, Measured, Moved, groups
+from studies.judge import RULE
+from studies.reference_figures import ReferenceFigure, source
 
+_INTERVALS = "A ± B: the mean over the seeds, and half of its 95 % confidence interval (Student's t)."
 _JUDGED = (
     Column("experiment", "Experiment"),
     Column("figure", "Figure"),
@@ -26,115 +29,179 @@ _JUDGED = (
     Column("ratio", "Ratio", decimals=2),
     Column("verdict", "Verdict"),
 )
+_PANELS_A_ROW, _WIDTH, _HEIGHT = 2, 300, 130
+_COLOR = "#1A7FC4"
+"""Escra's colour in every chart."""
 
 
-def result(evaluations: Sequence[Evaluation]) -> Result:
-    """One experiment that compares with no source: side by side; anything else: one line per figure."""
-    if len(evaluations) == 1 and not _references(evaluations[0]):
-        return side_by_side(evaluations[0])
-    return judged(evaluations)
+def result(evaluation: Evaluation) -> Result:
+    """Return one line per figure, or conditions side by side if the source has none of the figures."""
+    return judged([evaluation]) if has_source(evaluation) else side_by_side(evaluation)
 
 
 def judged(evaluations: Sequence[Evaluation]) -> Result:
-    """One line per figure: ours with its interval, the source's, their ratio, the verdict."""
-    rows = tuple(_row(each, evaluation) for evaluation in evaluations for each in evaluation.measured)
-    notes = [f"{each.experiment.name}: {verdicts(each)}." for each in evaluations if _references(each)]
+    """Return one line per figure: ours with its interval, the source's, their ratio, the verdict."""
+    rows = tuple(_row(evaluation, measured) for evaluation in evaluations for measured in evaluation.measured)
+    notes = [f"{item.experiment.name}: {verdicts(item)}." for item in evaluations if has_source(item)]
     notes += [_INTERVALS]
-    for each in evaluations:
-        prefix = f"{each.experiment.name}: " if len(evaluations) > 1 else ""
-        notes += [prefix + text for text in (each.experiment.method, *each.experiment.discussion)]
-    columns = _JUDGED if len(evaluations) > 1 else _JUDGED[1:]
-    return Result(columns, rows, _facts(evaluations), RULE, tuple(notes))
+    for evaluation in evaluations:
+        notes += [evaluation.experiment.method, *evaluation.experiment.discussion]
+    return Result(
+        _JUDGED if len(evaluations) > 1 else _JUDGED[1:], rows, _facts(evaluations), RULE, tuple(notes)
+    )
 
 
 def side_by_side(evaluation: Evaluation) -> Result:
-    """One column per policy or condition, one line per quantity, for what has no figures in the source."""
+    """Return one column per policy or condition and one line per quantity."""
     columns: dict[str, Column] = {}
     rows: list[Record] = []
-    for aside, found in groups(evaluation):
+    for aside, column in groups(evaluation):
         row: dict[str, str | float] = {"aside": aside}
-        for each in found:
-            key = _quantity(each)
-            columns[key] = Column(
-                key, each.figure.title, each.figure.unit, each.figure.decimals, spread=f"{key}_ci95"
-            )
-            row |= {key: each.mean, f"{key}_ci95": each.ci95}
+        for measured in column:
+            figure = measured.figure
+            key = figure.key.removesuffix(f"@{figure.aside}")
+            columns[key] = Column(key, figure.title, figure.unit, figure.decimals, spread=f"{key}_ci95")
+            row |= {key: measured.mean, f"{key}_ci95": measured.ci95}
         rows.append(row)
+    notes = (_INTERVALS, evaluation.experiment.method, *evaluation.experiment.discussion)
+    heads = (Column("aside", "Condition"), *columns.values())
+    return Result(heads, tuple(rows), _facts([evaluation]), notes=notes, aside="aside")
+
+
+def moved(evaluation: Evaluation, moves: Sequence[Moved]) -> Result:
+    """Return how each figure moves under each changed assumption, the source's and the declared one first."""
+    defined = {key for move in moves for key, value in move.values.items() if not math.isnan(value)}
+    shown = [
+        measured
+        for measured in evaluation.measured
+        if not measured.figure.detail and measured.figure.key in defined
+    ]
+    columns = [
+        Column(item.figure.key, item.figure.title, item.figure.unit, item.figure.decimals) for item in shown
+    ]
+    rows: list[Record] = [{"change": move.title, **move.values} for move in moves]
+    if has_source(evaluation):
+        known = {item.figure.key: item.reference for item in shown if item.reference}
+        numbers = {key: reference.high for key, reference in known.items() if reference.kind != "sign"}
+        rows.insert(0, {"change": "source", **numbers})
     experiment = evaluation.experiment
-    return Result(
-        (Column("aside", "Condition"), *columns.values()),
-        tuple(rows),
-        _facts([evaluation]),
-        notes=(_INTERVALS, experiment.method, *experiment.discussion),
-        aside="aside",
-    )
-
-
-def moved(evaluation: Evaluation, changes: Sequence[Moved]) -> Result:
-    """How each figure moves when one assumption is changed: a line per figure, the declared ones first."""
-    defined = {key for each in changes for key, value in each.values.items() if not math.isnan(value)}
-    shown = [each for each in evaluation.measured if not each.figure.detail and each.figure.key in defined]
-    columns = tuple(
-        Column(each.figure.key, each.figure.title, each.figure.unit, each.figure.decimals) for each in shown
-    )
-    rows: list[Record] = [{"change": each.title, **each.values} for each in changes]
-    if _references(evaluation):
-        rows.insert(0, {"change": "source", **_numbers(shown)})
-    seeds = ", ".join(map(str, evaluation.experiment.sensitivity_seeds))
-    part = ", ".join(each.removeprefix("vary.") for each in evaluation.experiment.sensitivity_part)
+    part = ", ".join(key.removeprefix("vary.") for key in experiment.sensitivity_part)
     note = (
-        f"One assumption changed at a time, all else as declared; seed {seeds} only, no intervals"
-        f"{f'; tried on {part}' if part else ''}."
+        "One assumption is changed at a time; all others stay as declared. These runs have seed "
+        f"{', '.join(map(str, experiment.sensitivity_seeds))} only, so there are no intervals"
+        f"{f'; they cover {part}' if part else ''}."
     )
     return Result((Column("change", "Change"), *columns), tuple(rows), notes=(note,), aside="change")
 
 
-def _numbers(shown: Sequence[Measured]) -> dict[str, float]:
-    """The source's figures that are numbers, by key."""
-    known = {each.figure.key: each.reference for each in shown if each.reference}
-    return {key: each.high for key, each in known.items() if each.kind != "sign"}
-
-
 def verdicts(evaluation: Evaluation) -> str:
-    """How many figures got which verdict, as text."""
-    found = Counter(each.judgement.verdict for each in evaluation.measured if each.judgement)
-    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(found.items(), reverse=True))
+    """Return how many figures got which verdict, as text."""
+    counts = Counter(item.judgement.verdict for item in evaluation.measured if item.judgement)
+    return ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items(), reverse=True))
+
+
+def has_source(evaluation: Evaluation) -> bool:
+    """Return whether the source has any of the figures."""
+    return any(measured.reference for measured in evaluation.measured)
 
 
 def source_text(reference: ReferenceFigure | None) -> str:
-    """The source's figure as people read it."""
+    """Return the source's figure as people read it."""
     if reference is None:
         return "–"
     if reference.kind == "sign":
         return "> 0" if reference.low > 0 else "< 0"
     if reference.kind == "at_most":
         return f"≤ {reference.high:,g}"
-    return "–".join(f"{each:,g}" for each in dict.fromkeys((reference.low, reference.high)))
+    return "–".join(f"{end:,g}" for end in dict.fromkeys((reference.low, reference.high)))
 
 
-def _row(each: Measured, evaluation: Evaluation) -> Record:
-    figure, judgement = each.figure, each.judgement
+def _row(evaluation: Evaluation, measured: Measured) -> Record:
+    figure, judgement = measured.figure, measured.judgement
     return {
         "experiment": evaluation.experiment.name,
         "figure": f"{figure.title} ({figure.aside})" if figure.aside else figure.title,
         "unit": "" if figure.unit == "1" else figure.unit,
-        "ours": each.mean,
-        "ours_ci95": each.ci95,
+        "ours": measured.mean,
+        "ours_ci95": measured.ci95,
         "decimals": figure.decimals,
-        "source": source_text(each.reference),
+        "source": source_text(measured.reference),
         "ratio": judgement.ratio if judgement else None,
         "verdict": str(judgement.verdict) if judgement else "–",
     }
 
 
 def _facts(evaluations: Sequence[Evaluation]) -> Record:
-    return {each.experiment.name: f"{each.experiment.title}: {each.basis}" for each in evaluations}
+    return {item.experiment.name: f"{item.experiment.title}: {item.basis}" for item in evaluations}
 
 
-def _references(evaluation: Evaluation) -> bool:
-    return any(each.reference for each in evaluation.measured)
+def document(evaluation: Evaluation, moves: Sequence[Moved] = ()) -> str:
+    """Return the experiment as one HTML page: figures, notes, chart, sensitivity, runs."""
+    experiment = evaluation.experiment
+    figures = result(evaluation)
+    parts = [
+        Markup('<h1>{}</h1><p class="question">Compared with: {}</p>').format(
+            experiment.name, source(experiment.name)
+        ),
+        html.section(
+            f"{experiment.name}: {experiment.title}", html.facts_list(figures.facts) + _table(figures)
+        ),
+        html.bullets(figures.notes, "notes"),
+    ]
+    if experiment.curve:
+        chart = curves(evaluation)
+        parts.append(html.figure(experiment.title, "Means with their 95 % intervals.", chart))
+    if moves:
+        tried = moved(evaluation, moves)
+        parts.append(
+            html.section(
+                f"{experiment.name}: what it depends on", _table(tried) + html.bullets(tried.notes, "notes")
+            )
+        )
+    if evaluation.cases:
+        ids = ", ".join(sorted(case.run.id for case in evaluation.cases))
+        parts.append(html.section(f"{experiment.name}: runs", Markup("<p><code>{}</code></p>").format(ids)))
+    return html.page(experiment.name, parts)
 
 
-def _quantity(each: Measured) -> str:
-    """Key of the quantity: the figure's own key without what stands aside."""
-    return each.figure.key.removesuffix(f"@{each.figure.aside}")
+def _table(shown: Result) -> Markup:
+    legend = Markup('<p class="legend">{}</p>').format(shown.legend) if shown.legend else Markup()
+    return html.table(*grid(shown)) + legend
+
+
+def curves(evaluation: Evaluation) -> alt.TopLevelMixin:
+    """Return one panel per quantity: mean and 95 % interval over the conditions, in their order."""
+    frame = pd.DataFrame(_points(evaluation))
+    order = list(dict.fromkeys(frame["aside"]))
+    panels = [
+        _panel(frame[frame["title"] == title], title, order, evaluation.experiment.curve)
+        for title in dict.fromkeys(frame["title"])
+    ]
+    rows = [panels[at : at + _PANELS_A_ROW] for at in range(0, len(panels), _PANELS_A_ROW)]
+    chart = alt.vconcat(*(alt.hconcat(*row) for row in rows))
+    # aria=False: the image has a description of its own.
+    plain = chart.configure(font="system-ui, sans-serif", background="white", aria=False)
+    finished: alt.TopLevelMixin = plain.configure_view(stroke=None)
+    return finished
+
+
+def _points(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
+    for aside, column in groups(evaluation):
+        for measured in column:
+            title = f"{measured.figure.title} ({measured.figure.unit})".removesuffix(" (1)")
+            low, high = measured.mean - measured.ci95, measured.mean + measured.ci95
+            yield {"aside": aside, "title": title, "mean": measured.mean, "low": low, "high": high}
+
+
+def _panel(frame: pd.DataFrame, title: str, order: list[str], axis: str) -> alt.LayerChart:
+    base = alt.Chart(frame).encode(
+        x=alt.X("aside:O", title=axis, sort=order, scale=alt.Scale(type="point"), axis=alt.Axis(labelAngle=0))
+    )
+    mean, low = alt.Y("mean:Q", title=None, scale=alt.Scale(zero=True)), alt.Y("low:Q", title=None)
+    layers = [
+        base.mark_rule(color=_COLOR, strokeWidth=2, opacity=0.5).encode(y=low, y2="high:Q"),
+        base.mark_line(color=_COLOR, strokeWidth=1.5).encode(y=mean),
+        base.mark_point(color=_COLOR, filled=True, size=36).encode(y=mean),
+    ]
+    heading = alt.Title(title, anchor="start", fontWeight="normal")
+    return alt.LayerChart(layer=layers, width=_WIDTH, height=_HEIGHT, title=heading)

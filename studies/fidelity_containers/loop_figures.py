@@ -1,29 +1,33 @@
 """How well the control loop works on this kernel: 100 containers at 100 ms, and 1,000 OOM traps in a row.
 
-For: the figures beside the validation. Not for: calibrating (lab.containers.calibrate), whose parts it uses
-with more of everything.
+For: the figures on the page, and `python -m studies control-loop`. Not for: calibrating
+(lab.containers.calibrate), whose parts it uses with more of everything.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from lab.containers.calibrate import limits, loop
 from lab.containers.real.backend import ON_TIME_S
+from studies.harness import Asked
 from testbed.containers.cgroup.drivers import detect
 
-CONTAINERS = 100
-DURATION_S = 30.0
-TRAPS = 1000
-COMMAND = "python -m studies.fidelity_containers --loop"
+CONTAINERS, DURATION_S, TRAPS = 100, 30.0, 1000
 
 
 @dataclass(frozen=True, slots=True)
 class LoopFigures:
-    """on_time_share: of ticks served within ON_TIME_S; own_cores: of the loop's thread; *_p99_s: of ticks'
-    lateness, quota writes and OOM grants (event read to limit written); kills: by the OOM killer."""
+    """What was measured of the loop.
+
+    on_time_share: of ticks served within ON_TIME_S
+    late_p99_s, write_p99_s, grant_p99_s: 99th percentile of ticks' lateness, of quota writes, and of OOM
+    grants (event read to limit written)
+    own_cores: CPU of the loop's thread
+    writes, traps: how many there were; kills: by the OOM killer
+    """
 
     on_time_share: float
     late_p99_s: float
@@ -36,9 +40,8 @@ class LoopFigures:
 
 
 def measure() -> LoopFigures:
-    """Takes about a minute. Raises BackendError where this machine cannot."""
-    found = loop.run(CONTAINERS, DURATION_S)
-    times = found.times
+    """Measure the loop for about a minute. Raises BackendError where this machine cannot."""
+    times = loop.run(CONTAINERS, DURATION_S).times
     grants = limits.oom_grants(detect(), limits.Extent(writes=0, grants=TRAPS, burn_s=0.0))
     return LoopFigures(
         on_time_share=float(np.mean(times.lateness_s <= ON_TIME_S)),
@@ -50,3 +53,10 @@ def measure() -> LoopFigures:
         traps=grants.grants.n or 0,
         kills=grants.kills,
     )
+
+
+def make(_: Asked) -> int:
+    """Measure the loop and print its figures."""
+    for name, value in asdict(measure()).items():
+        print(f"{name} = {value:.6g}")
+    return 0

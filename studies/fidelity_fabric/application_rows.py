@@ -1,6 +1,6 @@
 """Applications through real faults, as tables: the testbed's figures, and the twin's beside them.
 
-For: the page of the fabric's fidelity. Not for: measuring (applications.py).
+For: docs/results/fidelity-fabric.md. Not for: measuring (applications.py).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from lab.ask.calibration import Calibration
 from lab.fabric.real.settings import Road
 from lab.runs.formats import Column, Record, Result, markdown
 from studies.fidelity_fabric import application_twin as twin
-from studies.fidelity_fabric.applications import RESTART, THROUGH, Cell, load, store_of_this_code
+from studies.fidelity_fabric.applications import RESTART, THROUGH, Cell, load
 
 TARGET = 0.10
-"""Of a training's inflation: the twin's relative error is to be no larger."""
+"""Largest relative error of a training's inflation that the twin aims at."""
 
 _SHARES = (50, 90, 95, 99, 99.9, 100)
 _WEB = {"kept": "HTTP, connections kept", "new": "HTTP, a new connection each time"}
@@ -27,20 +27,23 @@ _MILLI = 1e3
 def rows(
     store: Path | None = None, calibrations: Mapping[Road, Calibration] | None = None
 ) -> dict[str, Result]:
-    """Tables by name, of what the store (None: this code's) has: training, iterations, restart, others,
-    packets. calibrations: the twin's, by the fabric's road; else it has the one that ships."""
-    cells = load(store or store_of_this_code())
+    """Return the tables of what the store (None: this code's) has, by name.
+
+    Names: training, iterations, restart, others, packets. calibrations: the twin's, by the fabric's road; a
+    road without one uses the calibration that ships.
+    """
+    cells = load(store)
     known = calibrations or {}
     trainings = [_Beside(cells[name], known) for name in THROUGH if name in cells]
     dying = [cells[name] for name in RESTART if name in cells]
-    found = {
+    tables = {
         "training": _training(trainings),
         "iterations": _iterations(trainings),
         "restart": _restart(dying, trainings, known.get(Road.REAL_TIME)),
         "others": Result(_OTHERS, tuple(_others(cells))),
         "packets": _packets(cells),
     }
-    return {name: result for name, result in found.items() if result.rows}
+    return {name: result for name, result in tables.items() if result.rows}
 
 
 _HEADINGS = {
@@ -53,7 +56,7 @@ _HEADINGS = {
 
 
 def section(store: Path | None = None, calibrations: Mapping[Road, Calibration] | None = None) -> list[str]:
-    """The paragraphs of the results page that are about applications; none where nothing was measured."""
+    """Return the page's paragraphs about applications; none where nothing was measured."""
     tables = rows(store, calibrations)
     parts = ["## Applications, unmodified"] if tables else []
     for name, result in tables.items():
@@ -79,33 +82,33 @@ _TRAINING = (
 
 
 class _Beside:
-    """A training of the testbed, and the twin's."""
+    """A training on the testbed, and the twin's."""
 
     def __init__(self, cell: Cell, calibrations: Mapping[Road, Calibration]) -> None:
         road = Road.FAST if cell["asked"]["fast_path"] else Road.REAL_TIME
         self.cell, self.asked = cell, cell["asked"]
-        self.real, self.said = twin.measured(cell), twin.predicted(cell, calibrations.get(road))
+        self.real, self.twin = twin.measured(cell), twin.predicted(cell, calibrations.get(road))
         self.same = "yes" if cell["same_loss"] and cell["same_model"] else "no"
 
 
 def _training(trainings: Sequence[_Beside]) -> Result:
-    found = [_training_row(each) for each in trainings]
-    good = sum(abs(float(row["error"] or 0)) <= TARGET for row in found)
+    rows = [_training_row(training) for training in trainings]
+    good = sum(abs(float(row["error"] or 0)) <= TARGET for row in rows)
     return Result(
         _TRAINING,
-        tuple(found),
-        legend="Inflation: the mean of all iterations over that of those that nothing happened in. Longest: "
+        tuple(rows),
+        legend="Inflation: the mean of all iterations over the mean of undisturbed iterations. Longest: "
         f"the longest iteration within {twin.SETTLED_S:g} s of a fault on a path that the job's flows took.",
         notes=(
-            f"{good} of {len(found)} settings are within {TARGET:.0%}.",
-            "As without faults: every loss of every rank equal to the bit, and all replicas the same at the "
-            "end.",
+            f"{good} of {len(rows)} settings are within {TARGET:.0%}.",
+            "As without faults: every loss of every rank is equal to the bit, and all replicas are the same "
+            "at the end.",
         ),
     )
 
 
-def _training_row(each: _Beside) -> Record:
-    cell, real, said = each.cell, each.real, each.said
+def _training_row(training: _Beside) -> Record:
+    cell, real, said = training.cell, training.real, training.twin
     return {
         "setting": cell["asked"]["title"],
         "iterations": len(cell["iteration_s"]),
@@ -119,7 +122,7 @@ def _training_row(each: _Beside) -> Record:
         "inflation": real.inflation,
         "twin_inflation": said.inflation,
         "error": said.inflation / real.inflation - 1.0,
-        "same": each.same,
+        "same": training.same,
     }
 
 
@@ -131,7 +134,7 @@ _ITERATIONS = (
 
 
 def _iterations(trainings: Sequence[_Beside]) -> Result:
-    return Result(_ITERATIONS, tuple(row for each in trainings for row in _distributions(each.cell)))
+    return Result(_ITERATIONS, tuple(row for training in trainings for row in _distributions(training.cell)))
 
 
 def _distributions(cell: Cell) -> Iterator[Record]:
@@ -157,9 +160,9 @@ _RESTART = (
 
 def _restart(dying: Sequence[Cell], trainings: Sequence[_Beside], calibrated: Calibration | None) -> Result:
     cycles = {cell["asked"]["down_s"] for cell in dying}
-    found = [_restart_row(cell, calibrated) for cell in dying]
-    found += [_lasting_row(each) for each in trainings if each.asked["down_s"] in cycles]
-    return Result(_RESTART, tuple(found), legend="Seconds: the mean of all deaths.")
+    rows = [_restart_row(cell, calibrated) for cell in dying]
+    rows += [_lasting_row(training) for training in trainings if training.asked["down_s"] in cycles]
+    return Result(_RESTART, tuple(rows), legend="Seconds: the mean of all deaths.")
 
 
 def _restart_row(cell: Cell, calibrated: Calibration | None) -> Record:
@@ -176,16 +179,16 @@ def _restart_row(cell: Cell, calibrated: Calibration | None) -> Record:
     }
 
 
-def _lasting_row(each: _Beside) -> Record:
-    """The same job where hosts have two paths."""
-    real, said = each.real, each.said
+def _lasting_row(training: _Beside) -> Record:
+    """Return the row of the same job on hosts with two paths."""
+    real, said = training.real, training.twin
     return {
-        "setting": f"two paths, {each.asked['title']}",
+        "setting": f"two paths, {training.asked['title']}",
         "deaths": 0,
         "lost_share": 1.0 - 1.0 / real.inflation,
         "twin_lost_share": 1.0 - 1.0 / said.inflation,
         "job_error": said.inflation / real.inflation - 1.0,
-        "same": each.same,
+        "same": training.same,
     }
 
 
@@ -231,7 +234,7 @@ def _packets(cells: Mapping[str, Cell]) -> Result:
     if "packets" not in cells:
         return Result(_PACKETS, ())
     cell = cells["packets"]
-    found = {
+    values = {
         "packets at the first host's uplinks": " + ".join(map(str, cell["packets"])),
         "not as they have to be": "; ".join(cell["wrong"]) or "none",
         "payloads as sent": "all" if cell["all_payloads"] else "not all",
@@ -241,4 +244,4 @@ def _packets(cells: Mapping[str, Cell]) -> Result:
         "outer TTL": ", ".join(map(str, cell["ttl"])),
         "outer packets with DF": str(cell["fragments_refused"]),
     }
-    return Result(_PACKETS, tuple({"what": what, "found": value} for what, value in found.items()))
+    return Result(_PACKETS, tuple({"what": what, "found": value} for what, value in values.items()))

@@ -1,13 +1,13 @@
-"""What the twin says of a training that was measured: iterations through the same faults, and restarts.
+"""What the twin predicts of a training that was measured: iterations through the same faults, and restarts.
 
 For: applications.py's cells beside twin.fabric. Not for: measuring, nor tables (application_rows.py). The
-twin is given what the fabric's calibration says, how long an iteration lasts while nothing happens, when the
-faults came, and in which of their directions the job's flows were; never what the faults did.
+twin gets the fabric's calibration, the length of an iteration while nothing happens, when the faults came,
+and in which of their directions the job's flows were; never what the faults did.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,16 +22,16 @@ from twin.fabric.model import Floats, Handling, Scheme
 from twin.fabric.transports import Tcp
 
 PARAMETERS = 268_650
-"""Of the network that ddp_worker.py trains."""
+"""Parameters of the network that ddp_worker.py trains."""
 
 SETTLED_S = 2.0
-"""After a fault whatever it did to an iteration is over, and while nothing else has happened."""
+"""Time after a fault, s, in which whatever it did to an iteration is over."""
 
 STARTS = 5
-"""The first iterations are the start's."""
+"""Number of first iterations that belong to the start and are left out."""
 
 CARRIES_PER_S = 3_000.0
-"""Bytes: BFD and BGP alone send less by an uplink, a job more."""
+"""Bytes per second: BFD and BGP alone send less over an uplink, a job sends more."""
 
 _SAMPLES = 100
 _KERNEL_RTO_S = 0.2
@@ -39,8 +39,11 @@ _KERNEL_RTO_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Iterations:
-    """Of one run. usual_s: the mean of iterations while nothing happens; mean_s: of all; longest_s:
-    float64[m], the longest within SETTLED_S of each fault that met the job."""
+    """The iterations of one run.
+
+    usual_s: mean of the iterations while nothing happens; mean_s: of all
+    longest_s: the longest within SETTLED_S of each fault that met the job, float64[m]
+    """
 
     usual_s: float
     mean_s: float
@@ -48,23 +51,23 @@ class Iterations:
 
     @property
     def inflation(self) -> float:
-        """How much longer iterations are for the faults' sake: 1 is not at all."""
+        """Mean of all iterations over the usual one; 1: the faults cost nothing."""
         return self.mean_s / self.usual_s
 
 
 def met(cell: Cell) -> list[dict[str, float]]:
-    """The faults of a path that the job's flows took, but for one that came too close to the job's end."""
+    """Return the faults of a path that the job's flows took, without any too close to the job's end."""
     end_s = float(np.sum(cell["iteration_s"]))
-    return [each for each in cell["faults"] if any(_hit(each)) and each["at_s"] + SETTLED_S < end_s]
+    return [fault for fault in cell["faults"] if any(_hit(fault)) and fault["at_s"] + SETTLED_S < end_s]
 
 
 def measured(cell: Cell) -> Iterations:
-    """What the testbed's run shows."""
+    """Return what the testbed's run shows."""
     duration_s = np.array(cell["iteration_s"])
     end_s = np.cumsum(duration_s)
     quiet = np.ones(len(duration_s), np.bool_)
-    for each in cell["faults"]:
-        quiet &= (end_s < each["at_s"]) | (end_s - duration_s > each["at_s"] + SETTLED_S)
+    for fault in cell["faults"]:
+        quiet &= (end_s < fault["at_s"]) | (end_s - duration_s > fault["at_s"] + SETTLED_S)
     quiet[:STARTS] = False
     return Iterations(
         float(duration_s[quiet].mean()), float(duration_s.mean()), _longest(duration_s, met(cell))
@@ -72,7 +75,7 @@ def measured(cell: Cell) -> Iterations:
 
 
 def predicted(cell: Cell, calibrated: Calibration | None = None, *, seed: int = 0) -> Iterations:
-    """The same of the twin, the mean over many of its runs; longest_s of all of them.
+    """Return the twin's iterations: means over many of its runs, and longest_s of all of them.
 
     calibrated: the fabric's calibration (None: the one that ships).
     """
@@ -80,9 +83,9 @@ def predicted(cell: Cell, calibrated: Calibration | None = None, *, seed: int = 
     known = calibrated or calibration.load_calibration()
     fabric = calibration.fabric(known, {}, fast_path=asked["fast_path"])
     timers = BfdTimers(**asked["bfd"])
-    found = measured(cell)
+    usual_s = measured(cell).usual_s
     cluster = Cluster(1, fabric.software_rate_bps, fabric.alpha_s, fabric.software_rate_bps, fabric.alpha_s)
-    job = _job(found.usual_s, asked["hosts"], cluster)
+    job = _job(usual_s, asked["hosts"], cluster)
     faults = met(cell)
     transport = Tcp(rto_min_s=asked["rto_min_s"] or _KERNEL_RTO_S)
     mean_s, longest_s = [], []
@@ -95,8 +98,8 @@ def predicted(cell: Cell, calibrated: Calibration | None = None, *, seed: int = 
             gaps,
             down_s=asked["down_s"],
         )
-        begin_s = np.array([each["at_s"] for each in faults])
-        worst_s = np.array([gap_s[_hit(each)].max() for each, gap_s in zip(faults, lost_s, strict=False)])
+        begin_s = np.array([fault["at_s"] for fault in faults])
+        worst_s = np.array([gap_s[_hit(fault)].max() for fault, gap_s in zip(faults, lost_s, strict=False)])
         run = jobs.series(
             job,
             cluster,
@@ -108,12 +111,15 @@ def predicted(cell: Cell, calibrated: Calibration | None = None, *, seed: int = 
         )
         mean_s.append(float(run.duration_s.mean()))
         longest_s.append(_longest(run.duration_s, faults))
-    return Iterations(found.usual_s, float(np.mean(mean_s)), np.concatenate(longest_s))
+    return Iterations(usual_s, float(np.mean(mean_s)), np.concatenate(longest_s))
 
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """job_s: from the first iteration's begin to the last one's end; lost_s: of it, what was not progress."""
+    """A job that died and started again.
+
+    job_s: from the first iteration's begin to the last one's end; lost_s: the part that was not progress
+    """
 
     job_s: float
     lost_s: float
@@ -121,15 +127,17 @@ class Restarts:
 
 
 def restarts_measured(cell: Cell) -> Restarts:
-    """What the testbed's supervisor saw."""
+    """Return what the testbed's supervisor saw."""
     lost = cell["lost_s"]
     return Restarts(cell["job_s"], float(sum(map(np.sum, lost.values()))), len(lost["detect_s"]))
 
 
 def restarts_predicted(cell: Cell, calibrated: Calibration | None = None) -> Restarts:
-    """Walks the same work through the same faults. Given: the time of iterations, saves and of the first
-    start, gloo's timeout, and the calibration's time until a mended link is used again. calibrated: as of
-    predicted."""
+    """Walk the same work through the same faults in the twin.
+
+    The twin gets the times of iterations, saves and the first start, gloo's timeout, and the calibration's
+    time until a mended link is used again. calibrated: as for `predicted`.
+    """
     asked = cell["asked"]
     fabric = calibration.fabric(calibrated or calibration.load_calibration(), {})
     save_s = float(np.mean(cell["save_s"]))
@@ -140,8 +148,8 @@ def restarts_predicted(cell: Cell, calibrated: Calibration | None = None) -> Res
         detect_s=asked["timeout_s"],
         init_s=cell["start_s"],
     )
-    at_s = np.array([each["at_s"] for each in cell["faults"]])
-    back_s = np.array([each["cleared_s"] for each in cell["faults"]]) + fabric.control.session_up_s.median_s
+    at_s = np.array([fault["at_s"] for fault in cell["faults"]])
+    back_s = np.array([fault["cleared_s"] for fault in cell["faults"]]) + fabric.control.session_up_s.median_s
     lives = checkpoints.run(saving, work_s, at_s, back_s, until_s=float(10 * work_s + 1e4))
     saves_s = float(lives.saves.sum()) * save_s
     deaths = len(lives.begin_s) - lives.finished
@@ -153,35 +161,29 @@ def _hit(fault: dict[str, float]) -> list[bool]:
 
 
 def _spread(cell: Cell) -> float:
-    """Coefficient of variation of iterations, of the lognormal through their 16th and 84th percentiles: a
-    machine's rare stalls are no part of an iteration's usual scatter."""
+    """Return the coefficient of variation of the lognormal through the iterations' 16th and 84th percentiles.
+
+    A machine's rare stalls are no part of an iteration's usual scatter.
+    """
     low, high = np.log(np.percentile(np.array(cell["quiet_s"])[STARTS:], (15.87, 84.13)))
     return float(np.sqrt(np.expm1(((high - low) / 2) ** 2)))
 
 
 def _longest(duration_s: Floats, faults: list[dict[str, float]]) -> Floats:
-    """float64[m]: the longest iteration of those that end within SETTLED_S after each fault, or of the one
-    that then still runs. Faults after the end are left out."""
+    """Return the longest iteration that ends within SETTLED_S after each fault, or that then still runs.
+
+    The result is float64[m]. Faults after the end are left out.
+    """
     end_s = np.cumsum(duration_s)
-    faults = [each for each in faults if each["at_s"] < end_s[-1]]
-    spans = [
-        (np.searchsorted(end_s, each["at_s"]), np.searchsorted(end_s, each["at_s"] + SETTLED_S))
-        for each in faults
-    ]
+    at_s = [fault["at_s"] for fault in faults if fault["at_s"] < end_s[-1]]
+    spans = zip(np.searchsorted(end_s, at_s), np.searchsorted(end_s, np.add(at_s, SETTLED_S)), strict=True)
     return np.array([duration_s[first : last + 1].max() for first, last in spans])
 
 
 def _job(usual_s: float, hosts: int, cluster: Cluster) -> Job:
-    """A data-parallel job whose iteration lasts usual_s without faults."""
+    """Return a data-parallel job whose iteration lasts usual_s without faults."""
     whole = Job(
         PARAMETERS, layers=1, micro_batches=1, micro_batch_s=usual_s, activation_bytes=0.0, data=hosts
     )
     beyond_s = jobs.iteration_s(whole, cluster) - usual_s
-    return Job(
-        PARAMETERS,
-        layers=1,
-        micro_batches=1,
-        micro_batch_s=usual_s - beyond_s,
-        activation_bytes=0.0,
-        data=hosts,
-    )
+    return replace(whole, micro_batch_s=usual_s - beyond_s)

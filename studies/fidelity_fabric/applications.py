@@ -1,17 +1,14 @@
-"""Unmodified applications through real faults, measured: `python -m studies.fidelity_fabric.applications`.
+"""Unmodified applications through real faults, measured: `python -m studies applications`.
 
-For: cells of training, checkpoint and restart, streams, web and packets, each a file in a store, so that what
-was interrupted goes on where it was. Not for: what the twin says of them (application_twin.py) nor tables
-(application_rows.py). A cell takes its fabric up and down by itself. All times in a cell's file are seconds
-after its application began to compute, or to send.
+For: cells of training, checkpoint and restart, streams, web and packets. Each is a file in a store, so a
+measurement that was interrupted goes on where it stopped. Not for: what the twin predicts
+(application_twin.py) nor tables (application_rows.py). A cell takes its fabric up and down by itself. All
+times in a cell's file are seconds after its application began to compute, or to send.
 """
 
 from __future__ import annotations
 
-import argparse
-import hashlib
 import json
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from control.fabric import BfdTimers, Fault, FaultKind
-from lab.runs.files import write_whole
+from studies import harness
+from studies.harness import Asked
 from testbed.fabric import faults, leftovers, sentinel, up
 from testbed.fabric.apps import restart, streams, training, web, wire
 from testbed.fabric.apps.cycle import Cycle, Struck, round_robin
@@ -34,26 +32,27 @@ from testbed.fabric.model import Endpoint, Fabric, Plan
 from testbed.fabric.reach import Reach
 from twinbed import ScenarioError, TwinbedError
 
-ROOT = Path(__file__).resolve().parents[2]
-STORES = ROOT / "build" / "fidelity" / "applications"
 NAME = "apps"
-"""Of the fabrics that are taken up."""
+"""Name of the fabrics that are taken up."""
 
-_CODE = ("testbed/fabric/apps",)
+STORE, CODE = "applications", ("testbed/fabric/apps",)
 STALL_S = 0.1
-"""From this length on a stall of the machine is noted: BFD bears it, an iteration shows it."""
+"""Stalls of the machine of at least this length are noted: BFD bears them, an iteration shows them."""
 
 _START_S, _LIMIT_S = 120.0, 480.0
 
 Cell = dict[str, Any]
-"""What is in a cell's file."""
+"""The contents of a cell's file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """A training of `iterations` on so many hosts, once without faults and once through silent faults of one
-    port after the other, down_s each, up_s and until all routes are back between them. fast_path: hosts have
-    one, in both runs."""
+    """A training, once without faults and once through silent faults of one port after the other.
+
+    rto_min_s: TCP's least retransmission timeout; None: the kernel's fast_path: whether hosts have one, in
+    both runs down_s, up_s: length of each fault, and of the time between two, which also lasts until all
+    routes are back
+    """
 
     title: str
     hosts: int = 2
@@ -67,8 +66,10 @@ class Through:
 
 @dataclass(frozen=True, slots=True)
 class OnOnePath:
-    """A training whose hosts have one path only, with checkpoints: it dies of a fault of the path and starts
-    again. timeout_s: gloo's; save_every: iterations."""
+    """A training with checkpoints whose hosts have one path only: it dies of a fault and starts again.
+
+    timeout_s: gloo's; save_every: iterations between two saves
+    """
 
     title: str
     iterations: int = 1500
@@ -98,7 +99,7 @@ RESTART = {"restart": OnOnePath("one path, 20 s down and 20 s up")}
 
 
 def measure(name: str, folder: Path) -> Cell:
-    """Measures a cell afresh; folder: for its applications' files. Raises ScenarioError for no such cell."""
+    """Measure a cell. folder: for its applications' files. Raises ScenarioError for an unknown cell."""
     if name in THROUGH:
         return _through(THROUGH[name], folder)
     if name in RESTART:
@@ -112,11 +113,7 @@ def _through(asked: Through, folder: Path) -> Cell:
     job = Training(iterations=asked.iterations)
     plan = Plan(name=NAME, hosts=asked.hosts, bfd=asked.bfd, rto_min_s=asked.rto_min_s)
     stalls = folder / "stalls.txt"
-    with (
-        _standing(plan) as fabric,
-        _fast_paths(fabric, asked.fast_path),
-        sentinel.sentinel(stalls, STALL_S),
-    ):
+    with _standing(plan) as fabric, _fast_paths(fabric, asked.fast_path), sentinel.sentinel(stalls, STALL_S):
         places = _places(fabric)
         quiet = training.run(job, places, folder / "quiet", within_s=_LIMIT_S)
         struck, disturbed = _disturbed(fabric, job, asked, folder / "faults")
@@ -180,12 +177,12 @@ def _streams(_: Path) -> Cell:
     with _standing(Plan(name=NAME)) as fabric:
         source, destination = _places(fabric)
         with _faults_of(fabric) as cycle:
-            found = streams.measure(source, destination, seconds=30, streams=4, rate_bps=50e6)
+            measured = streams.measure(source, destination, seconds=30, streams=4, rate_bps=50e6)
     return {
-        "rate_bps": found.rate_bps.tolist(),
-        "retransmits": found.retransmits,
-        "error": found.error,
-        "longest_stall_s": found.longest_stall_s,
+        "rate_bps": measured.rate_bps.tolist(),
+        "retransmits": measured.retransmits,
+        "error": measured.error,
+        "longest_stall_s": measured.longest_stall_s,
         "faults": len(cycle.struck),
     }
 
@@ -201,41 +198,41 @@ def _web(folder: Path) -> Cell:
                     web.Clients(source, destination.address, keep=keep, clients=8) as clients,
                 ):
                     _wait_faults(cycle, 6)
-                found = clients.requests()
+                requests = clients.requests()
                 cell[key] = {
                     "faults": len(cycle.struck),
-                    "took_s": found.took_s.tolist(),
-                    "errors": list(found.errors),
+                    "took_s": requests.took_s.tolist(),
+                    "errors": list(requests.errors),
                 }
                 up.wait_converged(fabric, _START_S)
     return cell
 
 
 def _packets(_: Path) -> Cell:
-    flows, each = 64, 4
+    flows, of_flow = 64, 4
     with _standing(Plan(name=NAME)) as fabric:
         source, destination = fabric.hosts
         with ExitStack() as stack:
             frames = {uplink: stack.enter_context(wire.taken(source, uplink)) for uplink in source.uplinks}
-            payloads = wire.send(source.endpoints[0], destination.endpoints[0], flows=flows, count=each)
+            payloads = wire.send(source.endpoints[0], destination.endpoints[0], flows=flows, count=of_flow)
             wire.wait_for(list(frames.values()), payloads, _START_S)
-        found = [
+        uplinks = [
             wire.read(taken, wire.expected(fabric, source, uplink, destination))
             for uplink, taken in frames.items()
         ]
-    arrived = sorted(payload for seen in found for payload in seen.payloads)
+    arrived = sorted(payload for seen in uplinks for payload in seen.payloads)
     return {
         "flows": flows,
-        "packets": [seen.packets for seen in found],
-        "wrong": sorted({wrong for seen in found for wrong in seen.wrong}),
+        "packets": [seen.packets for seen in uplinks],
+        "wrong": sorted({wrong for seen in uplinks for wrong in seen.wrong}),
         "all_payloads": arrived == sorted(payloads),
-        "ttl": sorted({ttl for seen in found for ttl in seen.ttls}),
-        "fragments_refused": sum(seen.fragments_refused for seen in found),
-        "flows_by_uplink": [len(seen.source_ports) for seen in found],
+        "ttl": sorted({ttl for seen in uplinks for ttl in seen.ttls}),
+        "fragments_refused": sum(seen.fragments_refused for seen in uplinks),
+        "flows_by_uplink": [len(seen.source_ports) for seen in uplinks],
         "source_ports": len(
-            {port for seen in found for ports in seen.source_ports.values() for port in ports}
+            {port for seen in uplinks for ports in seen.source_ports.values() for port in ports}
         ),
-        "ports_of_a_flow": max(len(ports) for seen in found for ports in seen.source_ports.values()),
+        "ports_of_a_flow": max(len(ports) for seen in uplinks for ports in seen.source_ports.values()),
     }
 
 
@@ -284,70 +281,48 @@ def _wait_faults(cycle: Cycle, count: int) -> None:
 def _faults(struck: Sequence[Struck], origin_ns: int) -> list[dict[str, float]]:
     return [
         {
-            "at_s": (each.at_ns - origin_ns) * 1e-9,
-            "cleared_s": (each.cleared_ns - origin_ns) * 1e-9,
-            "out_per_s": each.before.out_per_s if each.before else np.nan,
-            "in_per_s": each.before.in_per_s if each.before else np.nan,
+            "at_s": (fault.at_ns - origin_ns) * 1e-9,
+            "cleared_s": (fault.cleared_ns - origin_ns) * 1e-9,
+            "out_per_s": fault.before.out_per_s if fault.before else np.nan,
+            "in_per_s": fault.before.in_per_s if fault.before else np.nan,
         }
-        for each in struck
+        for fault in struck
     ]
 
 
 def _stalls(seen: Sequence[sentinel.Stall], origin_ns: int) -> list[list[float]]:
-    """Begin and end of each; those before the origin are another run's."""
+    """Return begin and end of the stalls after the origin; earlier ones belong to another run."""
     return [
-        [(each.begin_ns - origin_ns) * 1e-9, (each.end_ns - origin_ns) * 1e-9]
-        for each in seen
-        if each.begin_ns >= origin_ns
+        [(stall.begin_ns - origin_ns) * 1e-9, (stall.end_ns - origin_ns) * 1e-9]
+        for stall in seen
+        if stall.begin_ns >= origin_ns
     ]
 
 
-def store_of_this_code() -> Path:
-    """The folder of cells that this version of the applications measured."""
-    digest = hashlib.sha256()
-    for part in _CODE:
-        for file in sorted((ROOT / part).rglob("*.py")):
-            digest.update(file.read_bytes())
-    return STORES / digest.hexdigest()[:10]
+def load(store: Path | None = None) -> dict[str, Cell]:
+    """Return all cells that a store (None: this code's) has, by name."""
+    folder = store or harness.store_of_code(STORE, CODE)
+    files = {name: folder / f"{name}.json" for name in CELLS}
+    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
 
 
-def load(store: Path) -> dict[str, Cell]:
-    """All cells that a store has, by name."""
-    found = {name: store / f"{name}.json" for name in CELLS}
-    return {name: json.loads(path.read_text("utf-8")) for name, path in found.items() if path.exists()}
+def fill(store: Path, names: Sequence[str] = CELLS, check: Callable[[], None] = lambda: None) -> None:
+    """Measure those of the named cells that the store lacks; `check` may raise before each of them.
 
-
-def fill(store: Path, names: Sequence[str] = CELLS, *, say: Callable[[str], None] = print) -> None:
-    """Measures those of the named cells that the store lacks. Raises TwinbedError where one cannot be."""
-    store.mkdir(parents=True, exist_ok=True)
+    Raises TwinbedError where a cell cannot be measured.
+    """
     for name in names:
         path = store / f"{name}.json"
         if path.exists():
             continue
+        check()
         began = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="twinbed-apps-") as folder:
-            _write(path, measure(name, Path(folder)))
-        say(f"{name}: {time.monotonic() - began:.0f} s")
+            harness.write(path, json.dumps(measure(name, Path(folder))))
+        harness.say(f"{name}: {time.monotonic() - began:.0f} s")
 
 
-def _write(path: Path, cell: Cell) -> None:
-    write_whole(path, lambda file: file.write(json.dumps(cell).encode()))
-
-
-def main() -> int:
-    """Exit code 2 with one line where it cannot be done."""
-    parser = argparse.ArgumentParser(
-        prog="python -m studies.fidelity_fabric.applications", description=__doc__
-    )
-    parser.add_argument("--cell", action="append", choices=CELLS, help="only these (default: all)")
-    options = parser.parse_args()
-    try:
-        fill(store_of_this_code(), options.cell or CELLS)
-    except TwinbedError as error:
-        sys.stderr.write(f"studies.fidelity_fabric.applications: {error}\n")
-        return 2
+def make(asked: Asked) -> int:
+    """Measure what the store lacks. asked.only: the names of cells."""
+    fill(asked.store or harness.store_of_code(STORE, CODE), asked.only or CELLS, harness.clock(asked.minutes))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

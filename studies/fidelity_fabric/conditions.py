@@ -1,6 +1,6 @@
-"""Under which conditions faults were measured, and which sessions went down by themselves: parts of the page.
+"""The conditions under which faults were measured, and the sessions that went down by themselves.
 
-For: results.py. Not for: gaps and the twin's error, which are there.
+For: parts of docs/results/fidelity-fabric.md. Not for: gaps and the twin's error (page.py).
 """
 
 from __future__ import annotations
@@ -11,40 +11,52 @@ import numpy as np
 
 from lab.fabric.real.settings import Road, Setting
 from lab.fabric.real.store import Measured, Watched
-from lab.fabric.validate.figures import STALL_S, measured
+from lab.fabric.validate.figures import STALL_S, Floats, measured
 from lab.runs.formats import Column, Record, Result, markdown
 
 LEAST_FAULTS = 15
-"""Of a setting measured alone, to be put beside the same among others."""
+"""Faults of a setting with so many fabrics up that a row needs."""
 
 _SESSIONS_LEFT = 3
-"""Of two hosts at two ToRs, while one link is broken."""
+"""Sessions of two hosts at two ToRs while one link is broken."""
 
+_SHARES = (5, 50, 95, 99)
 Faults = Mapping[Setting, Sequence[Measured]]
 Times = Mapping[Setting, Sequence[Watched]]
 
 
+def load_text(busy: bool) -> str:
+    """Return what a table says of the load that was made on purpose."""
+    return "every CPU" if busy else "idle"
+
+
+def shares_ms(values_s: Sequence[float] | Floats) -> dict[str, float]:
+    """Return percentiles by key (`p5` …), ms."""
+    shares = np.percentile(values_s, _SHARES) * 1e3
+    return dict(zip((f"p{share}" for share in _SHARES), shares.tolist(), strict=True))
+
+
 def machine(rows: Sequence[Measured]) -> str:
-    """How many fabrics shared the machine, and how busy its CPUs were."""
+    """Return how many fabrics shared the machine, and how busy its CPUs were, in words."""
     fabrics = np.array([row.fabrics for row in rows])
     shares = ", ".join(
         f"{count} fabric{'s' * (count > 1)}: {np.count_nonzero(fabrics == count)}"
         for count in np.unique(fabrics).tolist()
     )
     used = [row.cpu for row in rows if row.cpu is not None]
-    said = f"Conditions: fabrics side by side shared the CPUs; faults by the number of fabrics up: {shares}."
+    text = f"Fabrics side by side shared the CPUs. Faults by the number of fabrics up: {shares}."
     if used:
         low, middle, high = np.percentile(used, [5, 50, 95])
-        said += (
-            f" From one fault to the next the CPUs were used for {middle:.0%} of the time (median; "
-            f"5th to 95th percentile {low:.0%} to {high:.0%}), the measuring itself and whatever else ran "
-            'there included; "idle" means that no load was made on purpose.'
+        text += (
+            f" From one fault to the next the CPUs were used for {middle:.0%} of the time (median; 5th to "
+            f"95th percentile {low:.0%} to {high:.0%}), including the measurement and everything else that "
+            'ran there; "idle" means that no load was made on purpose.'
         )
-    return said
+    return text
 
 
 def cpu_percent(rows: Sequence[Measured | Watched]) -> float | None:
-    """Of the CPUs' time, what was used: the median."""
+    """Return the median share of the CPUs' time that was used, percent."""
     used = [row.cpu for row in rows if row.cpu is not None]
     return float(np.median(used)) * 100 if used else None
 
@@ -53,39 +65,27 @@ _BESIDE = (
     Column("setting", "Setting"),
     Column("fabrics", "Fabrics up", decimals=0),
     Column("n", "Faults", decimals=0),
-    *(Column(key, key, "ms", 0) for key in ("p5", "p50", "p95", "p99")),
+    *(Column(f"p{share}", f"p{share}", "ms", 0) for share in _SHARES),
     Column("cpu", "CPUs used", "%", 0),
 )
 
 
 def side_by_side(faults: Faults) -> Iterator[str]:
-    """Settings that were measured alone and among others."""
+    """Yield the settings that were measured alone and among others."""
     rows: list[Record] = []
-    for setting, found in sorted(faults.items()):
-        counts = sorted({row.fabrics for row in found})
-        some = {count: [row for row in found if row.fabrics == count] for count in counts}
-        some = {
-            count: each
-            for count, each in some.items()
-            if len(each) >= LEAST_FAULTS and measured(setting, each).worst.size
-        }
-        if len(some) > 1:
-            rows += [_beside_row(setting, count, each) for count, each in some.items()]
+    for setting, every in sorted(faults.items()):
+        own: list[Record] = []
+        for count in sorted({row.fabrics for row in every}):
+            some = [row for row in every if row.fabrics == count]
+            worst = measured(setting, some).worst
+            if len(some) >= LEAST_FAULTS and worst.size:
+                head: Record = {"setting": setting.key, "fabrics": count, "n": len(some)}
+                own.append({**head, **shares_ms(worst), "cpu": cpu_percent(some)})
+        rows += own if len(own) > 1 else []
     if rows:
         yield "### Alone and side by side"
-        yield f"The same setting with so many fabrics up, where there are {LEAST_FAULTS} faults of each."
-        yield markdown(Result(_BESIDE, tuple(rows)))
-
-
-def _beside_row(setting: Setting, fabrics: int, rows: Sequence[Measured]) -> Record:
-    shares = np.percentile(measured(setting, rows).worst, [5, 50, 95, 99]) * 1e3
-    return {
-        "setting": setting.key,
-        "fabrics": fabrics,
-        "n": len(rows),
-        **dict(zip(("p5", "p50", "p95", "p99"), shares.tolist(), strict=True)),
-        "cpu": cpu_percent(rows),
-    }
+        yield markdown(Result(_BESIDE, tuple(rows))).strip()
+        yield f"A row is a setting with so many fabrics up, where there are {LEAST_FAULTS} such faults."
 
 
 _DOWNS = (
@@ -102,23 +102,23 @@ _DOWNS = (
     Column("longest", "Longest", "ms", 0),
 )
 
+_Kind = tuple[bool, bool, int, int]
+"""Load, stock bfdd, BFD's multiplier and interval, ms: what decides whether a session goes down."""
+
 
 def downs(faults: Faults, watched: Times) -> Iterator[str]:
-    """By what bfdd is, for a session goes down by that and its timers alone."""
+    """Yield the sessions that went down by themselves, by what bfdd is and its timers."""
     yield "## False downs"
-    yield (
-        "Sessions that went down though their link was whole, as bfdd counts them at the hosts, by minutes "
-        "of a session: of the four of a fabric while nothing was broken, and of the three others while one "
-        "link was. The fast path changes nothing of BFD, so that its fabrics and those without it count "
-        f"together. Stalls, while nothing was broken: times of {STALL_S * 1e3:g} ms or more in which a CPU "
-        "ran nobody, as a process with the highest priority on it saw them; of several CPUs at once they are "
-        "one, and fabrics that stood side by side saw the same."
-    )
     kinds = sorted({_kind(setting) for setting in (*faults, *watched)})
-    yield markdown(Result(_DOWNS, tuple(_down_row(faults, watched, kind) for kind in kinds)))
-
-
-_Kind = tuple[bool, bool, int, int]
+    yield markdown(Result(_DOWNS, tuple(_down_row(faults, watched, kind) for kind in kinds))).strip()
+    yield (
+        "These are sessions that went down although their link was whole, as bfdd counts them at the hosts, "
+        "by minutes of a session. While nothing was broken they are the four of a fabric; while one link "
+        "was, the three others. The fast path changes nothing of BFD, so fabrics with and without it count "
+        f"together. Stalls, while nothing was broken, are times of {STALL_S * 1e3:g} ms or more in which a "
+        "CPU ran no process, as one with the highest priority on it saw them. Stalls of several CPUs at once "
+        "count as one, and fabrics side by side saw the same stalls."
+    )
 
 
 def _kind(setting: Setting) -> _Kind:
@@ -127,19 +127,16 @@ def _kind(setting: Setting) -> _Kind:
 
 def _down_row(faults: Faults, watched: Times, kind: _Kind) -> Record:
     busy, stock, multiplier, interval_ms = kind
-    still = [row for setting, rows in watched.items() if _kind(setting) == kind for row in rows]
-    fast = [
-        row.fast
-        for setting, rows in watched.items()
-        if _kind(setting) == kind and setting.road is Road.FAST
-        for row in rows
-    ]
-    broken = _counted(faults, kind)
-    stalls_s = [each for row in still for each in row.stalls_s]
+    times = {setting: rows for setting, rows in watched.items() if _kind(setting) == kind}
+    still = [row for rows in times.values() for row in rows]
+    fast = [row.fast for setting, rows in times.items() if setting.road is Road.FAST for row in rows]
+    every = [row for setting, rows in faults.items() if _kind(setting) == kind for row in rows]
+    broken = [row for row in every if row.downs is not None]
+    stalls_s = [stall_s for row in still for stall_s in row.stalls_s]
     return {
         "bfdd": "as packaged" if stock else "real-time priority",
         "timers": f"{multiplier}×{interval_ms}",
-        "load": "every CPU" if busy else "idle",
+        "load": load_text(busy),
         "watched": sum(row.lasted_s * row.sessions for row in still) / 60,
         "watched_downs": sum(row.downs for row in still) if still else None,
         "fast": sum(fast) if fast else None,
@@ -151,18 +148,8 @@ def _down_row(faults: Faults, watched: Times, kind: _Kind) -> Record:
     }
 
 
-def _counted(faults: Faults, kind: _Kind) -> list[Measured]:
-    return [
-        row
-        for setting, rows in faults.items()
-        if _kind(setting) == kind
-        for row in rows
-        if row.downs is not None
-    ]
-
-
 def false_downs(faults: Faults, watched: Times, setting: Setting) -> tuple[int, str]:
-    """How many, of a setting's timers and bfdd, and the same in words."""
+    """Return the number of false downs with a setting's timers and bfdd, and the same in words."""
     row = _down_row(faults, watched, _kind(setting))
     minutes = float(row["watched"] or 0) + float(row["between"] or 0)
     if not minutes:

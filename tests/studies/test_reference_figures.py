@@ -71,9 +71,9 @@ def test_the_shipped_files_have_figures_of_all_experiments():
     assert "FC2" in source("F3")
 
 
-def test_the_headline_figures_are_those_of_the_specification():
+def test_the_headline_figures_are_those_of_table_2_4():
     values = {figure.key: figure.low for figure in reference_figures() if figure.experiment == "E2"}
-    # SPEC §1, E2: against Static 1.5x and against Autopilot at 1 s.
+    # Escra chapter, table 2.4: against Static 1.5x and against Autopilot at 1 s.
     measures = (
         "latency_p999",
         "throughput",

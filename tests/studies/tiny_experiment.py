@@ -44,7 +44,7 @@ TINY = Experiment(
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder) -> Experiment:
-    """Makes the tiny experiment known, with its scenario in `folder`."""
+    """Make the tiny experiment known, with its scenario in `folder`."""
     (folder / "tiny.yaml").write_text(SCENARIO)
     monkeypatch.setattr(evaluate, "SCENARIOS", folder)
     # Worker processes would take longer to start than the runs take.

@@ -97,9 +97,7 @@ def _job(path: Path) -> Job:
 
 def _runs(table: Path) -> list[_Run]:
     if not table.exists():
-        raise ScenarioError(
-            f"{table}: no such table; python -m studies.cloud.measure makes one (root, an hour)"
-        )
+        raise ScenarioError(f"{table}: no such table; python -m studies measure makes one (root, an hour)")
     try:
         with table.open(newline="", encoding="utf-8") as file:
             rows = csv.DictReader(file)
@@ -113,7 +111,7 @@ def _runs(table: Path) -> list[_Run]:
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{table}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
     if not runs:
-        raise ScenarioError(f"{table}: no successful run; python -m studies.cloud.measure adds some")
+        raise ScenarioError(f"{table}: no successful run; python -m studies measure adds some")
     return runs
 
 

@@ -2,7 +2,7 @@
 
 from copy import deepcopy
 
-from studies.experiments.assumptions import at_most, demand, memory
+from studies.experiments.microservices import at_most, demand, memory
 
 SHARED = {"base_mib": 8, "request_kib": 16}
 APP = {
@@ -20,9 +20,9 @@ APP = {
 
 def edited(edit):
     before = deepcopy(APP)
-    found = edit(APP)
+    changed = edit(APP)
     assert before == APP
-    return found
+    return changed
 
 
 def test_demands_are_drawn_otherwise_with_their_means_kept():
@@ -32,13 +32,13 @@ def test_demands_are_drawn_otherwise_with_their_means_kept():
 
 
 def test_memory_per_request_is_multiplied_once_where_services_share_a_mapping():
-    found = edited(memory(4))
-    assert found["defaults"]["memory"] == {"request_kib": 512}
-    assert [found["services"][name]["memory"]["request_kib"] for name in "ab"] == [64, 64]
-    assert "memory" not in found["services"]["web"]
+    changed = edited(memory(4))
+    assert changed["defaults"]["memory"] == {"request_kib": 512}
+    assert [changed["services"][name]["memory"]["request_kib"] for name in "ab"] == [64, 64]
+    assert "memory" not in changed["services"]["web"]
 
 
 def test_a_cap_lowers_what_is_above_it():
-    found = edited(at_most("threads", 4))
-    assert found["defaults"]["threads"] == 4
-    assert found["services"]["a"]["threads"] == 1
+    changed = edited(at_most("threads", 4))
+    assert changed["defaults"]["threads"] == 4
+    assert changed["services"]["a"]["threads"] == 1

@@ -1,4 +1,4 @@
-"""The definitions fit the source's figures, their scenarios and each other."""
+"""The definitions fit the source's figures, their scenarios and item other."""
 
 import math
 from types import SimpleNamespace
@@ -10,65 +10,62 @@ from lab.containers.metrics import METRICS
 from lab.fabric.metrics import METRICS as FABRIC_METRICS
 from lab.runs.store import RunStore
 from studies.experiments.catalogue import EXPERIMENTS, experiment
-from studies.experiments.evaluate import SCENARIOS, cases_of, evaluate, scenario_of
-from studies.experiments.sensitivity import changed
-from studies.experiments.verdict import Verdict
+from studies.experiments.evaluate import SCENARIOS, cases_of, changed, evaluate, scenario_of
+from studies.judge import Verdict
 from studies.reference_figures import reference_figures
 from twinbed import ScenarioError
 
 FROM_TABLES = ("E1", "E7")
 """Experiments whose figures are read from tables and manifests, which runs made by hand lack."""
 
-ALL = pytest.mark.parametrize("each", EXPERIMENTS.values(), ids=EXPERIMENTS.keys())
+ALL = pytest.mark.parametrize("item", EXPERIMENTS.values(), ids=EXPERIMENTS.keys())
 RUN = pytest.mark.parametrize(
-    "each",
-    [each for each in EXPERIMENTS.values() if each.compute is None],
-    ids=lambda each: each.name,
+    "item", [item for item in EXPERIMENTS.values() if item.compute is None], ids=lambda item: item.name
 )
 
 
 def test_every_figure_of_the_source_is_computed():
-    ours = {(each.name, figure.key) for each in EXPERIMENTS.values() for figure in each.figures}
-    missing = [(each.experiment, each.key) for each in reference_figures()]
+    ours = {(item.name, figure.key) for item in EXPERIMENTS.values() for figure in item.figures}
+    missing = [(figure.experiment, figure.key) for figure in reference_figures()]
     assert [key for key in missing if key not in ours] == []
 
 
 def test_ours_have_the_unit_of_the_source():
-    units = {(each.experiment, each.key): each.unit for each in reference_figures()}
-    for each in EXPERIMENTS.values():
-        for figure in each.figures:
-            assert units.get((each.name, figure.key), figure.unit) == figure.unit, figure.key
+    units = {(figure.experiment, figure.key): figure.unit for figure in reference_figures()}
+    for item in EXPERIMENTS.values():
+        for figure in item.figures:
+            assert units.get((item.name, figure.key), figure.unit) == figure.unit, figure.key
 
 
 @ALL
-def test_keys_are_used_once(each):
-    keys = [figure.key for figure in each.figures]
+def test_keys_are_used_once(item):
+    keys = [figure.key for figure in item.figures]
     assert len(set(keys)) == len(keys)
 
 
 @RUN
-def test_the_scenario_is_there_with_five_seeds(each):
-    assert len(scenario_of(each).seeds) >= 5
+def test_the_scenario_is_there_with_five_seeds(item):
+    assert len(scenario_of(item).seeds) >= 5
 
 
 @RUN
-def test_every_figure_is_of_runs_that_the_scenario_has(each):
-    scenario = scenario_of(each, [0])
+def test_every_figure_is_of_runs_that_the_scenario_has(item):
+    scenario = scenario_of(item, [0])
     metrics = dict.fromkeys((metric.key for metric in (*METRICS, *FABRIC_METRICS)), 2.0)
     runs = [
         SimpleNamespace(policy=spec.policy.text, seed=spec.seed, metrics=metrics) for spec in expand(scenario)
     ]
     cases = cases_of(scenario, runs)
-    for figure in each.figures:
-        if each.name not in FROM_TABLES:
+    for figure in item.figures:
+        if item.name not in FROM_TABLES:
             assert not math.isnan(figure.measure(cases)), figure.key
 
 
 @pytest.mark.slow
 @RUN
-def test_every_assumption_can_be_changed(each, tmp_path):
-    declared = scenario_of(each, each.sensitivity_seeds)
-    for change in each.sensitivity:
+def test_every_assumption_can_be_changed(item, tmp_path):
+    declared = scenario_of(item, item.sensitivity_seeds)
+    for change in item.sensitivity:
         scenario = changed(declared, change, tmp_path)
         assert scenario != declared, change.title
         assert [len(values) for values in scenario.vary.values()] == [
@@ -78,10 +75,10 @@ def test_every_assumption_can_be_changed(each, tmp_path):
 
 @pytest.mark.parametrize("name", ["F1", "F2", "F3", "F4"])
 def test_what_is_computed_has_every_figure_and_no_spread(name, tmp_path):
-    found = evaluate(experiment(name), RunStore(tmp_path))
-    assert found.basis == "computed, nothing is drawn"
-    assert all(not math.isnan(each.mean) and each.ci95 == 0 for each in found.measured)
-    assert all(each.judgement.verdict is not Verdict.OPEN for each in found.measured if each.judgement)
+    evaluation = evaluate(experiment(name), RunStore(tmp_path))
+    assert evaluation.basis == "computed without randomness"
+    assert all(not math.isnan(item.mean) and item.ci95 == 0 for item in evaluation.measured)
+    assert all(item.judgement.verdict is not Verdict.OPEN for item in evaluation.measured if item.judgement)
     assert not list(tmp_path.iterdir())
 
 
@@ -91,8 +88,8 @@ def test_what_is_computed_has_no_scenario():
 
 
 def test_the_titles_of_changes_are_unique():
-    for each in EXPERIMENTS.values():
-        titles = [change.title for change in each.sensitivity]
+    for item in EXPERIMENTS.values():
+        titles = [change.title for change in item.sensitivity]
         assert len(set(titles)) == len(titles)
 
 

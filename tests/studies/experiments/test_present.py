@@ -9,14 +9,11 @@ import pytest
 from lab.runs.formats import grid, markdown
 from lab.runs.page import svg
 from studies.experiments import present
-from studies.experiments.charts import curves
-from studies.experiments.evaluate import assess
+from studies.experiments.evaluate import Moved, assess
 from studies.experiments.measures import Pick, mean
 from studies.experiments.model import Figure
-from studies.experiments.page import document
-from studies.experiments.results import PAGES, Reported
-from studies.experiments.results import document as results
-from studies.experiments.sensitivity import Moved
+from studies.experiments.page import PAGES, Reported, document
+from studies.harness import Asked
 from studies.reference_figures import ReferenceFigure
 from tests.studies.experiments.sample_cases import case
 from tests.studies.tiny_experiment import TINY
@@ -42,27 +39,27 @@ def apart():
 
 def test_ours_stands_beside_the_source_s_with_ratio_and_verdict():
     # Mean 2; standard error sqrt(0.5) / sqrt(2) = 0.5, times t(0.975, 1) = 12.706: 6.35. Ratio to 1: 2.
-    header, _, lines = grid(present.result([beside()]))
+    header, _, lines = grid(present.result(beside()))
     assert header == ["Figure", "Unit", "Ours", "Source", "Ratio", "Verdict"]
     assert lines == [["It follows", "s", "2.00 ± 6.35", "≤ 1", "2.00", "not reproduced"]]
 
 
 def test_several_experiments_share_a_table_that_names_them():
-    header, _, lines = grid(present.result([beside(), apart()]))
+    header, _, lines = grid(present.judged([beside(), apart()]))
     assert header[0] == "Experiment"
     assert [line[0] for line in lines] == ["E1", "apart", "apart"]
     assert lines[1][1] == "Quantity (escra)"
 
 
 def test_the_rule_and_the_discussion_come_with_the_table():
-    text = markdown(present.result([beside()]))
+    text = markdown(present.result(beside()))
     assert "within a factor of 1.5" in text
     assert "It is tiny." in text
     assert "1 not reproduced" in text
 
 
 def test_without_figures_of_the_source_conditions_stand_side_by_side():
-    header, _, lines = grid(present.result([apart()]))
+    header, _, lines = grid(present.result(apart()))
     assert header == ["", "escra", "vpa"]
     assert lines == [["Quantity (s)", "0.5 ± 6.4", "0.5 ± 6.4"]]
 
@@ -89,25 +86,27 @@ def test_the_source_s_figure_is_written_as_what_it_is(kind, low, high, text):
 
 
 def test_the_page_escapes_and_has_chart_sensitivity_and_runs():
-    page = document([beside(), apart()], {"E1": [Moved("<b>", {"follows_s": 1.0})]})
+    page = present.document(beside(), [Moved("<b>", {"follows_s": 1.0})])
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
+    page = present.document(apart())
     assert "x-vpa-1" in page
     assert page.count("data:image/svg+xml") == 1
 
 
 def test_the_same_evaluation_gives_the_same_chart():
-    assert svg(curves(apart())) == svg(curves(apart()))
+    assert svg(present.curves(apart())) == svg(present.curves(apart()))
 
 
 def test_the_results_have_each_experiment_with_the_command_that_prints_it():
-    text = results(
-        PAGES["containers"],
-        [Reported(beside(), [Moved("as declared", {"follows_s": 2.0})]), Reported(apart(), [])],
-    )
+    moved = [Moved("as declared", {"follows_s": 2.0})]
+    reported = [Reported(beside(), moved), Reported(apart(), [])]
+    text = document(PAGES["containers"], reported, Asked())
+    assert "The source gives 1 figures" in text
+    assert text.index("does not reproduce 1.") < text.index("## Summary") < text.index("## Conditions")
     assert "| E1: A tiny experiment | 1 | 0 | 0 | 1 | 0 |" in text
-    assert "`twinbed report --experiment E1`" in text
-    assert "`twinbed report --experiment E1 --sensitivity`" in text
-    assert "`twinbed report --experiment apart`" in text
+    assert "`python -m studies E1`" in text
+    assert "### E1: what it depends on" in text
+    assert "`python -m studies apart`" in text
     assert "![A tiny experiment](apart.svg)" in text
     assert "It is tiny." in text

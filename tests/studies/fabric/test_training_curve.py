@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from studies.fabric.record_curve import CLASSES, SIZE, images, smooth_patterns
+from studies.fabric.training_curve import CLASSES, SIZE, images, smooth_patterns
 
 
 def test_its_images_are_made_here() -> None:

@@ -7,7 +7,7 @@ from twinbed import ScenarioError
 
 def test_the_matrix_has_sixty_four_cells_and_says_how_long_it_takes():
     questions = matrix.scenarios()
-    assert sum(len(expand(each)) for each in questions) == 64
+    assert sum(len(expand(question)) for question in questions) == 64
     assert 30 * 60 < matrix.estimate_s(questions, 3) < 50 * 60
     assert matrix.estimate_s(matrix.scenarios(["step"]), 3) < 5 * 60
 

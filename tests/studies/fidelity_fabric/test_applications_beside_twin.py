@@ -19,16 +19,16 @@ COUNT = 1000
 
 
 def test_iterations_beside_faults_are_no_part_of_the_usual_ones() -> None:
-    found = application_twin.measured(_training(stall_s=0.55))
-    assert found.usual_s == pytest.approx(USUAL_S)
-    assert found.longest_s == pytest.approx([0.6, 0.6, 0.6])
-    assert found.inflation == pytest.approx((COUNT * 0.05 + 3 * 0.55) / (COUNT * 0.05))
+    iterations = application_twin.measured(_training(stall_s=0.55))
+    assert iterations.usual_s == pytest.approx(USUAL_S)
+    assert iterations.longest_s == pytest.approx([0.6, 0.6, 0.6])
+    assert iterations.inflation == pytest.approx((COUNT * 0.05 + 3 * 0.55) / (COUNT * 0.05))
 
 
 def test_a_fault_of_an_empty_path_did_not_meet_the_job() -> None:
     cell = _training(stall_s=0.55)
     cell["faults"][1] |= {"out_per_s": 1500.0, "in_per_s": 1500.0}
-    assert [each["at_s"] for each in application_twin.met(cell)] == [
+    assert [fault["at_s"] for fault in application_twin.met(cell)] == [
         cell["faults"][0]["at_s"],
         cell["faults"][2]["at_s"],
     ]
@@ -66,9 +66,9 @@ def test_the_twins_job_dies_with_its_path_and_does_again_what_it_had_not_saved()
 def test_tables_have_what_the_store_has(tmp_path: Path) -> None:
     (tmp_path / "training-5x50.json").write_text(json.dumps(_training(stall_s=0.55)))
     (tmp_path / "restart.json").write_text(json.dumps(_dying()))
-    found = application_rows.rows(tmp_path)
-    assert set(found) == {"training", "iterations", "restart"}
-    (row,) = found["training"].rows
+    tables = application_rows.rows(tmp_path)
+    assert set(tables) == {"training", "iterations", "restart"}
+    (row,) = tables["training"].rows
     assert row["same"] == "yes"
     assert abs(float(row["error"] or 0)) < application_rows.TARGET
     headings = [line for line in application_rows.section(tmp_path) if line.startswith("#")]
@@ -84,7 +84,7 @@ def test_a_cell_that_is_there_is_not_measured_again(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(applications, "measure", measure)
     for _ in range(2):
-        applications.fill(tmp_path, ["streams", "web"], say=lambda _: None)
+        applications.fill(tmp_path, ["streams", "web"])
     assert measured == ["streams", "web"]
     assert applications.load(tmp_path) == {"streams": {"name": "streams"}, "web": {"name": "web"}}
 

@@ -22,9 +22,9 @@ from lab.fabric.validate.both import validate
 from lab.fabric.validate.figures import Gaps, measured, simulated
 from lab.fabric.validate.judge import LEAST_FAULTS, Compared, compared, result
 from lab.runs.formats import table
-from studies.fidelity_fabric import __main__ as main_module
-from studies.fidelity_fabric import conditions, side_by_side
-from studies.fidelity_fabric.results import Found, document
+from studies.fidelity_fabric import campaigns, conditions
+from studies.fidelity_fabric.page import Measurements, document
+from studies.harness import Asked
 from testbed.fabric.model import Injected, Plan
 from testbed.fabric.plan import fabric_of
 from testbed.fabric.witness import BfdSeen, BgpSeen, RouteSeen
@@ -63,20 +63,20 @@ def test_a_key_names_its_setting(planned) -> None:
 
 
 def test_what_calibrates_is_not_what_is_compared() -> None:
-    known = {each.setting for each in plan.CALIBRATION}
-    assert not known & {each.setting for each in plan.OTHERS}
-    assert not {(each.multiplier, each.interval_ms) for each in known} & {
-        (each.setting.multiplier, each.setting.interval_ms) for each in plan.OTHERS
+    known = {item.setting for item in plan.CALIBRATION}
+    assert not known & {item.setting for item in plan.OTHERS}
+    assert not {(item.multiplier, item.interval_ms) for item in known} & {
+        (item.setting.multiplier, item.setting.interval_ms) for item in plan.OTHERS
     }
 
 
 def test_every_fault_that_is_planned_has_its_round_and_a_round_is_busy_or_not() -> None:
     for planned in plan.ROUNDS:
-        assert len({each.setting.busy for each in planned}) == 1
-        fabrics = side_by_side.fabrics_of(planned)
-        assert sum(len(each) for each in fabrics) == len(planned)
+        assert len({item.setting.busy for item in planned}) == 1
+        fabrics = campaigns.fabrics_of(planned)
+        assert sum(len(item) for item in fabrics) == len(planned)
         for fabric_ in fabrics:
-            assert len({each.setting.plan("x") for each in fabric_}) == 1
+            assert len({item.setting.plan("x") for item in fabric_}) == 1
     assert {*plan.CALIBRATION} <= {*plan.ALL}
 
 
@@ -85,19 +85,19 @@ def test_routers_whose_groups_a_lost_carrier_strands_have_a_fabric_of_their_own(
     assert lost.setting.strands_groups
     assert not silent.setting.strands_groups
     assert not setting("fast-5x50-carrier").strands_groups
-    assert len(side_by_side.fabrics_of([lost, silent])) == 2
+    assert len(campaigns.fabrics_of([lost, silent])) == 2
 
 
 def test_what_is_stored_is_not_measured_again(tmp_path) -> None:
     made, planned = Store(tmp_path), plan.Planned(FAST, 2, 600.0)
-    assert side_by_side.lacks(planned, made)
+    assert campaigns.lacks(planned, made)
     for _ in range(2):
         made.add(FAST, fault())
-    assert side_by_side.unwatched_s(planned, made) == 600.0
+    assert campaigns.unwatched_s(planned, made) == 600.0
     made.add(FAST, Watched("2026", 599.5, 4, 0, 0, []))
-    assert not side_by_side.lacks(planned, made)
+    assert not campaigns.lacks(planned, made)
     # Nothing is raised, for nothing is done.
-    side_by_side.measure([planned], made, "x", float("inf"), print)
+    campaigns.measure([planned], made, float("inf"))
 
 
 def test_conditions_tell_alone_from_side_by_side_and_count_sessions_by_minutes() -> None:
@@ -109,7 +109,7 @@ def test_conditions_tell_alone_from_side_by_side_and_count_sessions_by_minutes()
     assert "| fast-3x100-both | 1 | 20 | 240 | 240 | 240 | 240 | 30 |" in text
     assert "| fast-3x100-both | 4 | 20 | 250 | 250 | 250 | 250 | 70 |" in text
     assert "real-time" not in text
-    # 60 faults of 2 s, three sessions each: the fast path's with the others.
+    # 60 faults of 2 s, three sessions in every fault: the fast path's with the others.
     assert conditions.false_downs(faults, {}, FAST) == (20, "20 false downs in 6 session-minutes")
     assert conditions.false_downs(faults, {}, setting("stock-3x100-both")) == (0, "false downs not counted")
 
@@ -143,11 +143,10 @@ def test_a_store_goes_on_after_a_line_that_was_cut_off(tmp_path) -> None:
 
 
 def test_the_note_of_a_store_is_on_every_page_made_of_it(store, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(main_module, "Store", lambda path: store)
-    page, words = tmp_path / "page.md", ["--page-only", "--page", str(tmp_path / "page.md")]
-    assert main_module.main([*words, "--note", "In two parts."]) == 0
-    assert main_module.main(words) == 0
-    assert "In two parts." in page.read_text()
+    monkeypatch.setattr(campaigns, "Store", lambda path: store)
+    for note in ("In two parts.", None):
+        assert campaigns.make(Asked(store=tmp_path, out=tmp_path, page_only=True, note=note)) == 0
+    assert "In two parts." in (tmp_path / "fidelity-fabric.md").read_text()
 
 
 def test_a_failover_is_taken_apart_by_what_was_seen() -> None:
@@ -266,9 +265,9 @@ def test_an_error_within_the_limit_or_the_probes_resolution_agrees() -> None:
 
 def test_few_faults_are_not_compared() -> None:
     some, few = np.full(LEAST_FAULTS, 0.25), np.full(LEAST_FAULTS - 1, 0.25)
-    found = compared("x", Gaps(some, few, some), Gaps(some, some, some))
-    assert [(each.way, each.what) for each in found] == [("out", "median"), ("out", "p95")]
-    assert "agrees" in table(result(found))
+    comparisons = compared("x", Gaps(some, few, some), Gaps(some, some, some))
+    assert [(item.way, item.what) for item in comparisons] == [("out", "median"), ("out", "p95")]
+    assert "agrees" in table(result(comparisons))
 
 
 def test_the_page_has_every_setting_and_says_whether_the_aim_is_reached(store) -> None:
@@ -276,14 +275,14 @@ def test_the_page_has_every_setting_and_says_whether_the_aim_is_reached(store) -
     calibration = calibrated(store, Road.FAST)
     control = fabric(calibration, {}, fast_path=True).control
     text = document(
-        Found(
+        Measurements(
             faults=rows,
             watched={setting("fast-5x50-both"): [Watched("2026", 660.0, 4, 0, 0, [0.03], 2, 0.5)]},
             calibrations={Road.FAST: calibration},
             compared=[
                 one
-                for each, faults in rows.items()
-                for one in compared(each.key, measured(each, faults), simulated(each, control))
+                for item, faults in rows.items()
+                for one in compared(item.key, measured(item, faults), simulated(item, control))
             ],
             machine={"kernel": "Linux", "cpus": 2, "cpu_model": "x86"},
         )
@@ -297,7 +296,7 @@ def test_the_page_has_every_setting_and_says_whether_the_aim_is_reached(store) -
         "Farthest from the detection time at the 99th percentile: fast 3×20 silent, both ways, idle" in text
     )
     assert "0 failovers changed one" in text
-    assert "Where tunnel rules changed" not in text
+    assert "Tunnel rules changed" not in text
     assert "Stock FRR after a lost carrier" not in text
 
 
@@ -305,7 +304,7 @@ def test_the_page_says_why_rules_changed_what_stock_needs_and_what_ships(store) 
     moved = [fault(rules=4, downs=2), fault(rules=2, downs=0), fault(rules=4)]
     quiet, flapped = fault(), fault(lasted_s=2.0, downs=1)
     text = document(
-        Found(
+        Measurements(
             faults={
                 setting("fast-3x20-both"): [quiet, *moved],
                 setting("fast-5x50-both"): [flapped],
@@ -317,11 +316,11 @@ def test_the_page_says_why_rules_changed_what_stock_needs_and_what_ships(store) 
             machine={"kernel": "Linux", "cpus": 2, "cpu_model": "x86"},
         )
     )
-    assert "(3 faults, at 3×20): in 1 of the 2 of them in which downs were counted" in text
+    assert "changed in 3 faults, at 3×20. In 1 of the 2 of them in which downs were counted" in text
     assert "1 faults: reached by the gaps alone; 1 false downs in 0 session-minutes" in text
     assert "zebra keeps groups for 1 s here" in text
     # 75 ms, of which 50 are assumed to be all but 1.
-    assert "it takes 51.0 ms, where 75.0 were found here" in text
+    assert "it takes 51.0 ms with it, and 75.0 ms as measured here" in text
 
 
 @pytest.mark.parametrize(

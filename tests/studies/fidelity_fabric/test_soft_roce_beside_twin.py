@@ -14,6 +14,7 @@ from testbed import vm
 from testbed.fabric import ownership
 from testbed.fabric.probe import Gap
 from testbed.fabric.soft_roce import RETRIES_USED_UP, PingPong
+from twinbed import ScenarioError
 
 MS = 1_000_000
 TIMERS = BfdTimers(0.1, 3)
@@ -28,8 +29,8 @@ def pings(error: str | None = None) -> PingPong:
 
 def test_a_fault_in_the_way_is_told_beside_the_twin() -> None:
     there = [Gap(0, 1_000 * MS, 1_300 * MS, 60), Gap(1, 1_001 * MS, 1_290 * MS, 58)]
-    found = [[*there, Gap(0, 9_000 * MS, 9_300 * MS, 60)], []]
-    measured = soft_roce._compared(TIMERS, pings(), [1_001 * MS, 9_000 * MS], found, timeout=14)
+    lost = [[*there, Gap(0, 9_000 * MS, 9_300 * MS, 60)], []]
+    measured = soft_roce._compared(TIMERS, pings(), [1_001 * MS, 9_000 * MS], lost, timeout=14)
 
     assert measured.injected == 2
     (hit,) = measured.hits
@@ -57,10 +58,10 @@ def test_what_a_queue_pair_survives_is_told_beside_the_twin() -> None:
     ]
 
 
-def test_a_setting_that_is_none_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        soft_roce.main(["--bfd", "fast"])
-    assert "--bfd" in capsys.readouterr().err
+def test_a_setting_that_is_none_is_named() -> None:
+    assert soft_roce.bfd_timers("3x100") == TIMERS
+    with pytest.raises(ScenarioError, match="'fast' are no timers; write MULTIPLIERxMS"):
+        soft_roce.bfd_timers("fast")
 
 
 @pytest.mark.root

@@ -1,0 +1,131 @@
+"""What all studies share: the command line's wishes, folders, the store of this code, and the page's frame.
+
+For: studies.__main__ and every task. Not for: any figure, nor for judging one (studies.judge).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.runs.files import write_whole
+from twinbed import InvariantError, TwinbedError
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "docs" / "results"
+STORES = ROOT / "build" / "studies"
+NO_DATA = "no data on this machine"
+"""What a row says when its public data set is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks of a task. An option that was not given has its default.
+
+    name: of the task
+    data: folder of the public data sets; None: they are not on this machine
+    store: folder of runs or measurements; None: the one of this code under build/studies
+    out: folder that pages are written to
+    minutes: nothing is started after so many minutes
+    only: parts, settings, cells, tables or gaps, by the task; empty: all
+    repeats, duration: runs of each cell on the testbed; seconds of a run
+    page_only, note: write the page and measure nothing; a sentence that the page shows from now on
+    again: fill the second table of measured jobs, which repeats runs of the first one
+    recommenders, programs, few, seeds, past, jobs: see studies.cloud.searches
+    sensitivity, html, form: see studies.experiments.command
+    timeout: exponent of the ACK timeout of soft RoCE
+    """
+
+    name: str = ""
+    data: Path | None = None
+    store: Path | None = None
+    out: Path = RESULTS
+    minutes: float = math.inf
+    only: Sequence[str] = ()
+    repeats: int | None = None
+    duration: float | None = None
+    page_only: bool = False
+    note: str | None = None
+    again: bool = False
+    recommenders: Sequence[str] = ()
+    programs: bool = False
+    few: int | None = None
+    seeds: int = 5
+    past: Sequence[str] = ()
+    jobs: bool = False
+    sensitivity: bool = False
+    html: Path | None = None
+    form: str = "table"
+    timeout: int | None = None
+
+
+class TimeIsUpError(TwinbedError):
+    """Raised when the minutes that were asked for are over. What was run or measured until then is kept."""
+
+
+def clock(minutes: float) -> Callable[..., None]:
+    """Return a function that raises TimeIsUpError after so many minutes. It fits wherever progress is
+    told."""
+    end_s = time.monotonic() + 60 * minutes
+
+    def check(*_: object) -> None:
+        if time.monotonic() > end_s:
+            raise TimeIsUpError(f"{minutes:g} minutes are over; the same command goes on where it stopped")
+
+    return check
+
+
+def store_of_code(name: str, parts: Sequence[str]) -> Path:
+    """Return the folder of the runs that the code as it is makes. Stores of other code are left alone.
+
+    parts: files and folders of the repository that a run depends on beside its scenario and calibration.
+    Raises InvariantError for a part that does not exist.
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        path = ROOT / part
+        files = sorted(path.rglob("*")) if path.is_dir() else [path]
+        if not path.exists():
+            raise InvariantError(f"studies: {part} is part of a store's code and does not exist")
+        for file in files:
+            if file.suffix in (".py", ".yaml"):
+                digest.update(file.read_bytes())
+    folder = STORES / name / digest.hexdigest()[:10]
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def page(
+    name: str, title: str, answer: Iterable[str], parts: Iterable[str], conditions: Iterable[str]
+) -> str:
+    """Return a results page in Markdown: the answer in three sentences, the parts, then the conditions."""
+    made = f"<!-- Made by `python -m studies {name}`; edit studies/, not this file. -->"
+    return "\n\n".join([made, f"# {title}", " ".join(answer), *parts, "## Conditions", *conditions]) + "\n"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]], left: int = 1) -> str:
+    """Return a Markdown table. left: how many columns from the left hold text; the others are figures."""
+    rules = ["---"] * left + ["---:"] * (len(header) - left)
+    return "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in (header, rules, *rows))
+
+
+def dash(value: float, form: str = ".3g") -> str:
+    """Return the number as text, or a dash where it is not finite."""
+    return format(value, form) if math.isfinite(value) else "–"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole and say where it is."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, lambda file: file.write(text.encode()))
+    say(str(path))
+
+
+def say(line: str) -> None:
+    """Write a line for those who wait to standard error."""
+    sys.stderr.write(line + "\n")

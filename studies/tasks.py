@@ -1,0 +1,118 @@
+"""The one table of what `python -m studies NAME` makes. For: the command line. Not for: making anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pkgutil import resolve_name
+
+from studies.experiments.catalogue import EXPERIMENTS, experiment
+from studies.harness import Asked
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A row of the table.
+
+    about: what it makes, in one line
+    needs: root, data or extras beside a checkout; empty: nothing
+    takes_about: how long, in words
+    options: names of the options that it takes beside `out`
+    function: `module:name` of what makes it; imported when asked for, because torch and others are slow
+    """
+
+    about: str
+    needs: str
+    takes_about: str
+    options: tuple[str, ...]
+    function: str
+
+    def run(self, asked: Asked) -> int:
+        """Make it, and return the exit code."""
+        return int(resolve_name(self.function)(asked))
+
+
+_PAGE = ("data", "minutes", "store")
+TASKS = {
+    "containers": Task(
+        "docs/results/containers.md: E1-E8 and four questions of ours on the container twin",
+        "", "30 minutes or more", _PAGE, "studies.experiments.page:make",
+    ),
+    "fabric": Task(
+        "docs/results/fabric.md: T1-T5, fleets and save intervals on the fabric twin",
+        "public data for its last part", "5 minutes", _PAGE, "studies.experiments.page:make",
+    ),
+    "cloud": Task(
+        "docs/results/cloud.md: performance models, recommenders and predictors; C1, C2, C4, F1-F4",
+        "twinbed[cloud]; public data", "15 minutes", _PAGE, "studies.cloud.page:make",
+    ),
+    "fidelity-containers": Task(
+        "docs/results/fidelity-containers.md: the container twin beside this machine's kernel",
+        "root", "48 minutes",
+        ("minutes", "store", "only", "repeats", "duration"), "studies.fidelity_containers.page:make",
+    ),
+    "fidelity-fabric": Task(
+        "docs/results/fidelity-fabric.md: failover on a real fabric beside the twin",
+        "root, FRR", "3 hours; goes on where it stopped",
+        ("minutes", "store", "only", "page_only", "note"), "studies.fidelity_fabric.campaigns:make",
+    ),
+    "applications": Task(
+        "measures unmodified applications through real faults, for fidelity-fabric's page",
+        "root, FRR, torch", "40 minutes; goes on where it stopped",
+        ("minutes", "store", "only"), "studies.fidelity_fabric.applications:make",
+    ),
+    "control-loop": Task(
+        "prints how well the control loop works on this kernel",
+        "root", "1 minute", (), "studies.fidelity_containers.loop_figures:make",
+    ),
+    "soft-roce": Task(
+        "prints what silent faults cost a queue pair of soft RoCE, beside the twin (--only 3x100 5x50)",
+        "root, QEMU", "5 minutes", ("only", "duration", "timeout"), "studies.fidelity_fabric.soft_roce:make",
+    ),
+    "soft-roce-survival": Task(
+        "prints which outages a queue pair of soft RoCE survives, beside the twin (--only 4 5 8 s)",
+        "root, QEMU", "5 minutes", ("only",), "studies.fidelity_fabric.soft_roce:make_survival",
+    ),
+    "recommenders": Task(
+        "prints the recommenders' trials and regret on public measurements",
+        "twinbed[cloud]; public data", "10 minutes",
+        ("data", "only", "recommenders", "programs", "few", "seeds", "past", "jobs"),
+        "studies.cloud.recommenders:make",
+    ),
+    "job-performance": Task(
+        "prints the performance models' errors on public measurements, by workload",
+        "twinbed[cloud]; public data", "5 minutes", ("data", "only"), "studies.cloud.performance:make",
+    ),
+    "measure": Task(
+        "adds real runs of the shipped jobs to the table of measured jobs",
+        "root, a quiet machine", "1 hour; goes on where it stopped",
+        ("minutes", "store", "again"), "studies.cloud.measuring:make",
+    ),
+    "training-curve": Task(
+        "trains a small CNN and writes lab/fabric/run/training_curve.csv",
+        "twinbed[cloud]", "2 minutes", (), "studies.fabric.training_curve:make",
+    ),
+}  # fmt: skip
+
+_EXPERIMENT = ("minutes", "store", "sensitivity", "html", "form")
+
+
+def task(name: str) -> tuple[str, Task]:
+    """Return the task of this name, or that of an experiment, with the name as it is spelt in the table.
+
+    Raises ScenarioError with the nearest name if there is none.
+    """
+    if name in TASKS:
+        return name, TASKS[name]
+    item = experiment(name)
+    about = f"prints {item.name}: {item.title}"
+    needs = "twinbed[cloud]" if item.compute else ""
+    return item.name, Task(about, needs, "seconds to minutes", _EXPERIMENT, "studies.experiments.page:show")
+
+
+def listing() -> str:
+    """Return a line for each task and experiment."""
+    rows = [(name, TASKS[name]) for name in TASKS] + [task(name) for name in EXPERIMENTS]
+    return "".join(
+        f"{name:22}{row.about}  [{'; '.join(filter(None, (row.needs, row.takes_about)))}]\n"
+        for name, row in rows
+    )

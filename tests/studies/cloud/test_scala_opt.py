@@ -1,0 +1,26 @@
+"""What Scala-Opt chooses in FC²'s experiments."""
+
+import pytest
+
+from studies.cloud import scala_opt
+from traces.catalogue.catalogue import load
+
+
+@pytest.fixture(scope="module")
+def listings():
+    return load().types(scala_opt.REGION)
+
+
+@pytest.mark.parametrize("row", scala_opt.CHOICES, ids=lambda row: f"{row.experiment}-{row.batch}")
+def test_every_choice_stays_within_the_cap_and_counts_what_it_says(row, listings):
+    figures = scala_opt.figures(row, listings)
+    assert 1 <= figures["count"] <= scala_opt.CAP
+    assert figures["choice"] <= figures["type"]
+    # 1 % more for one is 1 / 1.01 of it for the other.
+    assert (1 + figures["cost"] / 100) * (1 + figures["time_opt_cost"] / 100) == pytest.approx(1)
+    assert (1 + figures["time"] / 100) * (1 + figures["time_opt_time"] / 100) == pytest.approx(1)
+
+
+def test_cheap_types_are_chosen_as_the_source_chose_them(listings):
+    """F1, exactly: two t2.xlarge at batch 64, three at batch 128."""
+    assert [scala_opt.figures(row, listings)["choice"] for row in scala_opt.CHOICES[:2]] == [1, 1]
