@@ -34,7 +34,7 @@ def figures() -> Iterator[dict[str, object]]:
         baseline_value=theirs,
         ratio=theirs / ours,
         target="≤ 0.15 cores",
-        repeats=[each for each, _ in rounds],
+        repeats=[seconds for seconds, _ in rounds],
     )
 
 

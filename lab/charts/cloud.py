@@ -21,23 +21,23 @@ _ROOM, _LEAST_SPAN = 0.06, 1.5
 """Share of a logarithmic axis left empty on each side of the points; it spans at least this factor."""
 
 
-def ranking(found: Sequence[Recommendation]) -> pd.DataFrame:
+def ranking(recommendations: Sequence[Recommendation]) -> pd.DataFrame:
     """A row per candidate, best first, under the keys of `twinbed recommend --format csv`."""
     return pd.DataFrame(
         [
             {
                 "rank": rank,
-                "configuration": str(each.configuration),
-                "time_h": each.time_s / 3600,
-                "time_low_h": each.time_interval.low / 3600,
-                "time_high_h": each.time_interval.high / 3600,
-                "cost_usd": each.cost_usd,
-                "cost_low_usd": each.cost_interval.low,
-                "cost_high_usd": each.cost_interval.high,
-                "price_usd_h": each.price_usd_h,
-                "reason": each.reason,
+                "configuration": str(recommendation.configuration),
+                "time_h": recommendation.time_s / 3600,
+                "time_low_h": recommendation.time_interval.low / 3600,
+                "time_high_h": recommendation.time_interval.high / 3600,
+                "cost_usd": recommendation.cost_usd,
+                "cost_low_usd": recommendation.cost_interval.low,
+                "cost_high_usd": recommendation.cost_interval.high,
+                "price_usd_h": recommendation.price_usd_h,
+                "reason": recommendation.reason,
             }
-            for rank, each in enumerate(found, start=1)
+            for rank, recommendation in enumerate(recommendations, start=1)
         ]
     )
 

@@ -1,7 +1,7 @@
-"""`twinbed testbed doctor|up|capture|status|down`: what this machine can do, what is on it, its removal.
+"""`twinbed testbed doctor|up|capture|status|down`: examines this machine, raises and removes a testbed.
 
-For: the verbs, for containers and fabrics. Not for: finding out (their doctors), making (testbed.fabric.up),
-capturing (testbed.fabric.capture) nor removing (their leftovers).
+For: the verbs, for containers and fabrics. Not for: examining (the doctors), making (testbed.fabric.up),
+capturing (testbed.fabric.capture) or removing (the modules `leftovers`).
 """
 
 from __future__ import annotations
@@ -81,38 +81,38 @@ _CONTAINERS, _FABRIC = "containers", "fabric"
 _LIVE, _LEFT = "live", "left over"
 
 app = typer.Typer(
-    help="The real testbed on this machine: what it can do, what is on it, and removing it.",
+    help="The real testbed on this machine: examine, raise, watch and remove it.",
     no_args_is_help=True,
 )
 
 
 @app.command("doctor")
 def doctor(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False) -> None:
-    """Say what this machine can and cannot do for the testbed, and the one command that would mend it.
+    """Say what this machine can and cannot do for the testbed, with one command that mends each lack.
 
-    Exit code 1 when something is missing without which containers, or fabrics, cannot be run.
+    The exit code is 1 if containers or fabrics cannot run here.
     """
     del no_progress
     from testbed.containers import doctor as of_containers
     from testbed.fabric import doctor as fabric_doctor
 
-    found = {_CONTAINERS: of_containers.examine(), _FABRIC: fabric_doctor.examine()}
+    examined = {_CONTAINERS: of_containers.examine(), _FABRIC: fabric_doctor.examine()}
     rows = tuple(
         {
             "pillar": pillar,
-            "feature": each.feature,
-            "status": each.status,
-            "found": each.found,
-            "meaning": each.meaning,
-            "cure": each.cure or None,
-            "needed": each.needed,
+            "feature": finding.feature,
+            "status": finding.status,
+            "found": finding.found,
+            "meaning": finding.meaning,
+            "cure": finding.cure or None,
+            "needed": finding.needed,
         }
-        for pillar, findings in found.items()
-        for each in findings
+        for pillar, findings in examined.items()
+        for finding in findings
     )
-    runs = {pillar: of_containers.can_run(findings) for pillar, findings in found.items()}
+    runs = {pillar: of_containers.can_run(findings) for pillar, findings in examined.items()}
     names = {_CONTAINERS: "The container testbed", _FABRIC: "The fabric"}
-    notes = [f"{names[each]} {'can' if can else 'cannot'} run here." for each, can in runs.items()]
+    notes = [f"{names[pillar]} {'can' if can else 'cannot'} run here." for pillar, can in runs.items()]
     if not of_containers.is_root():
         notes.append("Looked at without root; with it more may be possible.")
     columns = _FINDINGS if form in (Format.TABLE, Format.MARKDOWN) else (*_FINDINGS, _NEEDED)
@@ -240,17 +240,17 @@ def capture(
 
 @app.command("status")
 def status(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = False) -> None:
-    """List the runs and fabrics that have anything on this machine: live ones, and what dead ones left.
+    """List the runs and fabrics on this machine: those that are alive, and what dead ones left.
 
-    Exit code 1 when something was left, or a fabric is not whole.
+    The exit code is 1 if something was left, or if a fabric lacks a part.
     """
     del no_progress
     from testbed.containers.cgroup.drivers import detect
     from testbed.containers.leftovers import runs
     from testbed.fabric.leftovers import standing
 
-    found, fabrics = runs(detect()), standing()
-    rows = _rows(found, fabrics, look=True)
+    container_runs, fabrics = runs(detect()), standing()
+    rows = _rows(container_runs, fabrics, look=True)
     left = any(row["state"] == _LEFT for row in rows)
     notes = ["twinbed testbed down removes what is left over."] if left else []
     broken = [str(row["run"]) for row in rows if row.get("missing")]
@@ -273,9 +273,9 @@ def down(
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
-    """Remove a fabric, or what runs left that were killed, and put back the limits that they changed.
+    """Remove a fabric, or what killed runs left, and restore the limits that they changed.
 
-    Works after kill -9. Nothing that does not carry the mark of twinbed is touched.
+    Works after kill -9. Only what carries twinbed's mark is touched.
     """
     del no_progress
     from testbed.containers import leftovers as of_containers
@@ -289,21 +289,22 @@ def down(
     count = len(removed) + len(fabrics)
     notes = [f"{count} removed." if count else "Nothing was left over."]
     if name is None and not everything:
-        up_still = [each.name for each in fabric_leftovers.standing() if each.alive]
-        notes += [f"Still up: twinbed testbed down {each} removes it." for each in up_still]
+        up_still = [fabric.name for fabric in fabric_leftovers.standing() if fabric.alive]
+        notes += [f"Still up: twinbed testbed down {name} removes it." for name in up_still]
     rows = _rows(removed, fabrics, look=False)
     emit(Result(_columns(form), rows, notes=tuple(notes)), form)
 
 
 def _teller(*, wanted: bool) -> Callable[[str], None]:
-    """Says on standard error what is done now, to people."""
+    """Returns a function that prints the current step on a terminal's standard error."""
     if not (wanted and sys.stderr.isatty()):
         return lambda _: None
     return lambda what: typer.echo(f"{what} …", err=True)
 
 
 def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
-    """names: what the user's topology calls the hosts and the ToRs."""
+    """Returns the table of a fabric's endpoints. names: what the user's topology calls the hosts and the
+    ToRs."""
     rows = tuple(
         {
             "endpoint": end.namespace,
@@ -311,7 +312,7 @@ def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
             "mac": end.mac,
             "host": host.namespace,
             "loopback": host.loopback,
-            "tors": ", ".join(fabric.tors[each.tor].namespace for each in host.uplinks),
+            "tors": ", ".join(fabric.tors[uplink.tor].namespace for uplink in host.uplinks),
         }
         for host in fabric.hosts
         for end in host.endpoints
@@ -327,61 +328,62 @@ def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
 
 
 def _columns(form: Format) -> tuple[Column, ...]:
-    """People are told in words what else there is."""
+    """Returns the columns. The table for people has the details in words."""
     people = form in (Format.TABLE, Format.MARKDOWN)
     return (*_COMMON, *((_BESIDES,) if people else _DETAILS))
 
 
 def _besides(row: Record) -> str:
-    """What a row's details come to."""
-    words = [f"{row[each.key]} {each.title}" for each in _DETAILS if row.get(each.key)]
+    """Returns a row's details as text."""
+    words = [f"{row[column.key]} {column.title}" for column in _DETAILS if row.get(column.key)]
     return ", ".join(words).lower().replace("tors", "ToRs").replace("oci", "OCI")
 
 
 def _rows(runs: Sequence[Run], fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
-    """look: whether what fabrics lack is asked for."""
+    """Returns a row per run and fabric. look: find out what fabrics lack."""
     rows = (*_runs(runs), *_fabrics(fabrics, look=look))
     return tuple({**row, "besides": _besides(row)} for row in rows)
 
 
-def _runs(found: Sequence[Run]) -> tuple[Record, ...]:
+def _runs(container_runs: Sequence[Run]) -> tuple[Record, ...]:
     return tuple(
         {
             "pillar": _CONTAINERS,
-            "run": each.name,
-            "state": _state(alive=each.alive),
-            "process": each.pid,
-            "groups": each.groups,
-            "processes": each.processes,
-            "networks": each.networks,
-            "containers": each.containers,
-            "attached": each.attached,
-            "folders": each.folders,
+            "run": run.name,
+            "state": _state(alive=run.alive),
+            "process": run.pid,
+            "groups": run.groups,
+            "processes": run.processes,
+            "networks": run.networks,
+            "containers": run.containers,
+            "attached": run.attached,
+            "folders": run.folders,
         }
-        for each in found
+        for run in container_runs
     )
 
 
-def _fabrics(found: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
+def _fabrics(fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
     return tuple(
         {
             "pillar": _FABRIC,
-            "run": each.name,
-            "state": _state(alive=each.alive),
-            "process": each.pid,
-            "processes": each.processes,
-            "networks": each.namespaces,
-            "hosts": each.hosts,
-            "tors": each.tors,
-            "daemons": each.daemons,
-            "missing": _missing(each) if look else None,
+            "run": fabric.name,
+            "state": _state(alive=fabric.alive),
+            "process": fabric.pid,
+            "processes": fabric.processes,
+            "networks": fabric.namespaces,
+            "hosts": fabric.hosts,
+            "tors": fabric.tors,
+            "daemons": fabric.daemons,
+            "missing": _missing(fabric) if look else None,
         }
-        for each in found
+        for fabric in fabrics
     )
 
 
 def _missing(fabric: Standing) -> int | None:
-    """None of one that is left over, or is just coming up or going down."""
+    """Returns the number of missing parts, None for a fabric that is left over or is coming up or going
+    down."""
     from testbed.fabric.up import converged, load
     from twinbed import BackendError
 

@@ -79,8 +79,8 @@ def ring_s(size_bytes: ArrayLike, workers: ArrayLike, network_bps: ArrayLike, la
     """
     n = np.asarray(workers, np.float64)
     bits = np.asarray(size_bytes, np.float64) * BITS
-    found: Real = 2 * (n - 1) * (bits / (n * np.asarray(network_bps)) + latency_s)
-    return found
+    time_s: Real = 2 * (n - 1) * (bits / (n * np.asarray(network_bps)) + latency_s)
+    return time_s
 
 
 def server_s(
@@ -96,8 +96,8 @@ def server_s(
     2 × bytes at the rate of the worker's port or of its share of the servers' ports, whichever is less.
     """
     share = np.asarray(server_bps, np.float64) * np.asarray(servers) / np.asarray(workers)
-    found: Real = 2 * np.asarray(size_bytes, np.float64) * BITS / np.minimum(np.asarray(worker_bps), share)
-    return found
+    time_s: Real = 2 * np.asarray(size_bytes, np.float64) * BITS / np.minimum(np.asarray(worker_bps), share)
+    return time_s
 
 
 def step_s(computing_s: ArrayLike, synchronising_s: ArrayLike, overlap: float = 1.0) -> Real:
@@ -121,8 +121,8 @@ def asynchronous_steps_per_s(
     """
     alone = np.asarray(workers, np.float64) / np.asarray(worker_step_s)
     carried = np.asarray(server_bps, np.float64) / (size_bytes * BITS)
-    found: Real = np.minimum(alone, carried)
-    return found
+    steps_per_s: Real = np.minimum(alone, carried)
+    return steps_per_s
 
 
 def server_traffic_bps(worker_step_s: ArrayLike, size_bytes: float) -> Real:
@@ -135,5 +135,5 @@ def server_traffic_bps(worker_step_s: ArrayLike, size_bytes: float) -> Real:
 
 def job_s(steps: ArrayLike, one_step_s: ArrayLike, startup_s: ArrayLike = 0.0) -> Real:
     """Return the time of a job, s: start-up of the workers, then the steps."""
-    found: Real = np.asarray(startup_s, np.float64) + np.asarray(steps, np.float64) * np.asarray(one_step_s)
-    return found
+    total_s: Real = np.asarray(startup_s, np.float64) + np.asarray(steps, np.float64) * np.asarray(one_step_s)
+    return total_s

@@ -1,1 +1,1 @@
-"""The fabric's calibration file, and how it is measured on this machine."""
+"""The fabric's calibration file, and its measurement on this machine."""

@@ -1,7 +1,8 @@
-"""The twin's delays from faults that were taken apart.
+"""Derives the twin's delays from measured failovers.
 
-For: `twinbed calibrate --pillar fabric` and the page. Not for: measuring (campaign.py), nor for what a fault
-does to flows, which the twin is compared with (judge.py) and never calibrated on.
+For: `twinbed calibrate --pillar fabric` and the results page. Not for: measuring faults
+(lab.fabric.real.campaign). The effect of a fault on flows is compared with the twin
+(lab.fabric.validate.judge) and never calibrates it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ source; what it does not measure is as in the file that ships. Of a delay, `valu
 
 _NAME = "calibrated"
 _LEAST_S = 1e-5
-"""No delay is shorter: what is measured as less is the clocks' doing."""
+"""Shortest delay, s. A shorter measured value comes from the clocks."""
 _STALL_FLOOR_S = 0.05
 
 
@@ -44,7 +45,8 @@ STEPS = (
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """faults: of each setting; watched_s: how long stalls of the machine are counted."""
+    """How much is measured. faults: number per setting; watched_s: time in which the machine's stalls are
+    counted, s."""
 
     faults: int
     watched_s: float
@@ -54,7 +56,8 @@ THOROUGH, QUICK = Effort(30, 120.0), Effort(6, 10.0)
 
 
 def measure(name: str, effort: Effort, progress: Callable[[str, float], None]) -> Calibration:
-    """Measures; raises BackendError where this machine cannot, with nothing left running."""
+    """Measures and returns a calibration. Raises BackendError if this machine cannot, with nothing left
+    running."""
     with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
         store = Store(Path(folder))
         for planned in CALIBRATION:
@@ -69,10 +72,11 @@ def measure(name: str, effort: Effort, progress: Callable[[str, float], None]) -
 
 
 def calibrated(store: Store, road: Road) -> Calibration:
-    """A calibration for a road: what the stored faults of plan.CALIBRATION show, all else as in the default.
+    """Returns a road's calibration from the stored faults of plan.CALIBRATION, with the defaults for all
+    other values.
 
     FAST has BGP's delays of REAL_TIME, on which it stands, and every road the fast path's own. Raises
-    BackendError where nothing was measured of a delay that every road has.
+    BackendError if a delay that every road has was not measured.
     """
     beneath = Road.REAL_TIME if road is Road.FAST else road
     silent: list[Measured] = []
@@ -93,8 +97,8 @@ def calibrated(store: Store, road: Road) -> Calibration:
         (store.watched(planned.setting) for planned in WATCHED),
         key=lambda rows: sum(row.lasted_s for row in rows),
     )
-    found = _of_bgp(silent) | _of_fast(fast) | _of_stalls(watched)
-    late_s = found["fast.late_s"].value if "fast.late_s" in found else 0.0
+    values = _of_bgp(silent) | _of_fast(fast) | _of_stalls(watched)
+    late_s = values["fast.late_s"].value if "fast.late_s" in values else 0.0
     for key, times_s, what in (
         (
             "control.carrier_s",
@@ -104,7 +108,7 @@ def calibrated(store: Store, road: Road) -> Calibration:
         ("control.session_up_s", np.array(back_s), "from the repair of a link until everybody used it again"),
     ):
         if times_s.size:
-            found[key] = _delay(times_s, what)
+            values[key] = _delay(times_s, what)
     facts = machine.facts()
     default = load_calibration()
     return replace(
@@ -113,19 +117,21 @@ def calibrated(store: Store, road: Road) -> Calibration:
         kernel=f"{facts['kernel']}, FRR {road}",
         cpu=f"{facts['cpus']} × {facts['cpu_model']}",
         date=datetime.now(UTC).date().isoformat(),
-        values={key: found.get(key, value) for key, value in default.values.items()},
+        values={key: values.get(key, value) for key, value in default.values.items()},
         sha256="",
     )
 
 
 def _of_bgp(rows: Sequence[Measured]) -> dict[str, Value]:
-    """The host at the fault needs a hold and its routes; until a host far away has new routes two holds, the
-    message and the routes pass. So the difference of these is a hold and the message, of which the message is
-    what varies."""
+    """Returns BGP's delays.
+
+    The host at the fault needs one hold and its routes. A far host has new routes after two holds, the
+    message and the routes. The difference is one hold and the message, of which only the message varies.
+    """
     whole = [row.chain for row in rows if {"near", "sent", "far"} <= row.chain.keys()]
     if not whole:
         raise BackendError("calibrate: no failover was seen whole; measure on a quieter machine")
-    near_s, sent_s, far_s = (np.array([each[key] for each in whole]) for key in ("near", "sent", "far"))
+    near_s, sent_s, far_s = (np.array([parts[key] for parts in whole]) for key in ("near", "sent", "far"))
     message_s = sent_s - sent_s.min()
     more_s = np.median(sent_s) + np.median(far_s) - np.median(near_s)
     hold_s = max(float(more_s - np.median(message_s)), _LEAST_S)
@@ -160,9 +166,12 @@ def _of_fast(rows: Sequence[Measured]) -> dict[str, Value]:
 
 
 def _of_stalls(watched: Sequence[Watched]) -> dict[str, Value]:
-    """Exponential beyond a floor. watched: of one fabric, for those that stood beside it saw the same."""
+    """Returns the machine's stalls as an exponential distribution beyond a floor.
+
+    watched: rows of one fabric, because fabrics side by side see the same stalls.
+    """
     lasted_s = sum(row.lasted_s for row in watched)
-    beyond = np.array([each for row in watched for each in row.stalls_s if each >= _STALL_FLOOR_S])
+    beyond = np.array([stall_s for row in watched for stall_s in row.stalls_s if stall_s >= _STALL_FLOOR_S])
     beyond -= _STALL_FLOOR_S
     if not beyond.size:
         return {}
@@ -180,5 +189,5 @@ def _steps(rows: Sequence[Measured], key: str) -> Floats:
 
 
 def _delay(values_s: Floats, what: str) -> Value:
-    p50, p95, p99 = (max(float(each), _LEAST_S) for each in np.percentile(values_s, [50, 95, 99]))
+    p50, p95, p99 = (max(float(percentile), _LEAST_S) for percentile in np.percentile(values_s, [50, 95, 99]))
     return Value(p50, "s", f"measured: {what}", int(values_s.size), p50, p95, p99)

@@ -46,7 +46,7 @@ UNITS: Mapping[str, Mapping[str, str]] = {
 """Section → its values and their units."""
 
 Replaced = Mapping[str, Mapping[str, float]]
-"""Section → value → number that replaces it."""
+"""Replaced values: section → value → number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,9 @@ def load_calibration(path: str | Path | None = None) -> Calibration:
     """
     cure = f"{DEFAULT_PATH.name} shows how one looks"
     head, sections = calibration.read(DEFAULT_PATH if path is None else Path(path), SCHEMA, UNITS, cure)
-    values = {f"{section}.{key}": value for section, each in sections.items() for key, value in each.items()}
+    values = {
+        f"{section}.{key}": value for section, entries in sections.items() for key, value in entries.items()
+    }
     return Calibration(**head, values=values)
 
 

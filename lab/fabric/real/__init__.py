@@ -1,1 +1,1 @@
-"""The fabric measured on this machine: calibration, validation and their pages."""
+"""Measures faults on a real fabric of this machine, for calibration and validation."""

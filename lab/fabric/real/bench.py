@@ -1,7 +1,7 @@
-"""A setting's fabric with everything that measures on it, and what it says of itself.
+"""Raises the fabric of a setting together with everything that measures on it.
 
-For: campaign.py, which breaks it. Not for: what is broken and when. The fabric is this process's own and is
-gone when the block ends.
+For: campaign.py, which breaks it. Not for: what is broken, and when. The fabric belongs to this process and
+is removed when the block ends.
 """
 
 from __future__ import annotations
@@ -28,29 +28,31 @@ from testbed.fabric.witness import Witness, witness
 from twinbed import BackendError
 
 NEVER_S = 15.0
-"""What takes longer does not come."""
+"""Longest time to wait for an event, s. What has not come by then will not come."""
 
 POLL_S = 0.02
 
 _COALESCE_MS = 50
-"""How long bgpd waits before it sends its routes to a neighbour that has come back (by itself: 1 s). It
-shortens the time between two faults and nothing that is measured in one."""
+"""Time that bgpd waits before it sends its routes to a returned neighbour, ms (its own default is 1 s). A
+short time shortens the time between two faults, and nothing that is measured in a fault."""
 
 GROUPS_KEPT_S = 1
-"""How long zebra keeps a next-hop group that no route uses (by itself: 180 s), where
-`Setting.strands_groups`. The kernel takes an uplink without carrier out of its groups; zebra 8.4 does not
-notice, and a group that it still keeps when the uplink is back serves again as it is, one uplink short for
-good."""
+"""Time that zebra keeps a next-hop group that no route uses, s (its own default is 180 s), where
+`Setting.strands_groups`. The kernel takes an uplink without carrier out of its groups, and zebra 8.4 does
+not notice. A group that zebra still has when the uplink is back is used again without that uplink."""
 
 GROUPS_GONE_S = GROUPS_KEPT_S + 0.5
-"""From the last route's change on: then groups that a fault stranded are gone, and what comes back makes new
-ones."""
+"""Time after the last change of a route, s, until stranded groups are gone, so that a returned uplink gets
+new groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """probes: flows from host 0 to 1 and back; stalls: the sentinel's file; counted: what `new_downs` has
-    counted."""
+    """A running fabric with its measurements.
+
+    probes: flows from host 0 to host 1 and back; stalls: the sentinel's file; counted: downs that `new_downs`
+    has returned so far.
+    """
 
     fabric: Fabric
     probes: probe.Probing
@@ -62,34 +64,36 @@ class Bench:
     counted: dict[tuple[int, str], int] = field(default_factory=dict)
 
     def rule_changes(self) -> int:
-        """How many tunnel rules the hosts' agents have changed so far."""
+        """Returns how many tunnel rules the hosts' agents have changed so far."""
         reports = [self.agents.report(host.index) for host in self.fabric.hosts]
-        return sum(int(each["rule_changes"]) for each in reports if each is not None)
+        return sum(int(report["rule_changes"]) for report in reports if report is not None)
 
     def new_downs(self) -> dict[tuple[int, str], int]:
-        """How often BFD's sessions of the hosts have gone down since this was asked last, as bfdd counts
-        them, by host and the address of its ToR."""
+        """Returns how often each BFD session of the hosts went down since the last call, as bfdd counts
+        it, by host and address of its ToR."""
         now = {
-            (host.index, each["peer"]): each["session-down"]
+            (host.index, peer["peer"]): peer["session-down"]
             for host in self.fabric.hosts
-            for each in json.loads(frr.show(host.namespace, "show bfd peers counters json", Daemon.BFDD))
+            for peer in json.loads(frr.show(host.namespace, "show bfd peers counters json", Daemon.BFDD))
         }
-        found = {session: count - self.counted.get(session, 0) for session, count in now.items()}
+        new = {session: count - self.counted.get(session, 0) for session, count in now.items()}
         self.counted.update(now)
-        return found
+        return new
 
     def down_now(self, host: int) -> int:
-        """How many sessions of a host are not up."""
+        """Returns how many sessions of a host are not up."""
         shown = frr.show(self.fabric.hosts[host].namespace, "show bfd peers json", Daemon.BFDD)
-        return sum(each["status"] != "up" for each in json.loads(shown))
+        return sum(peer["status"] != "up" for peer in json.loads(shown))
 
 
 @contextmanager
 def bench(
     setting: Setting, name: str, *, probing: bool = True, hurried: bool = True, stalls: Path | None = None
 ) -> Iterator[Bench]:
-    """The setting's fabric, up and watched, its flows thinned, while the block runs. stalls: the file of a
-    sentinel that is there already, as is the load of a busy setting; otherwise it has its own."""
+    """Yields the setting's fabric, up and watched, with thinned flows.
+
+    stalls: the file of a sentinel that runs already, next to the load of a busy setting; None for its own.
+    """
     with ExitStack() as stack:
         fabric = up.up(setting.plan(name))
         stack.callback(leftovers.remove, name)
@@ -117,7 +121,7 @@ def bench(
         stack.callback(reach.close)
         if setting.busy and own:
             stack.enter_context(load())
-        made = Bench(fabric, probes, stalls, seen, tuple(each.journal for each in running), reach, agents)
+        made = Bench(fabric, probes, stalls, seen, tuple(path.journal for path in running), reach, agents)
         # Rules that do not change mean nothing where there are none.
         until(lambda: made.rule_changes() > 0, NEVER_S, "no tunnel rules are made")
         made.new_downs()
@@ -126,7 +130,7 @@ def bench(
 
 
 def until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
-    """Waits for something. Raises BackendError when it does not come."""
+    """Waits until a condition is true. Raises BackendError if it does not become true in time."""
     deadline = time.monotonic() + within_s
     while not true():
         if time.monotonic() > deadline:
@@ -135,7 +139,7 @@ def until(true: Callable[[], bool], within_s: float, otherwise: str) -> None:
 
 
 def _configure(namespace: str, daemon: Daemon, *commands: str) -> None:
-    words = [part for each in ("configure terminal", *commands) for part in ("-c", each)]
+    words = [part for command in ("configure terminal", *commands) for part in ("-c", command)]
     done = run_in(namespace, ("vtysh", "-N", namespace, "-d", str(daemon), *words))
     if done.returncode:
         said = f"{done.stdout.strip()}{done.stderr.strip()}"
@@ -144,13 +148,13 @@ def _configure(namespace: str, daemon: Daemon, *commands: str) -> None:
 
 @contextmanager
 def load() -> Iterator[None]:
-    """Every CPU has something to do."""
+    """Keeps every CPU busy inside the block."""
     # They end by themselves when this process is killed.
     forever = f"import os\nwhile os.getppid() == {os.getpid()}: pass"
     spinning = [subprocess.Popen([sys.executable, "-c", forever]) for _ in os.sched_getaffinity(0)]
     try:
         yield
     finally:
-        for each in spinning:
-            each.kill()
-            each.wait()
+        for process in spinning:
+            process.kill()
+            process.wait()

@@ -1,7 +1,8 @@
-"""Faults on a real fabric, one after another, each measured from the break until everything is as before.
+"""Breaks a real fabric again and again, and measures each fault until everything is as before.
 
-For: filling the store with a setting's faults, or with a time without any. Not for: which settings (plan.py),
-what stands there (bench.py), several fabrics at once (side_by_side.py), what the figures mean (figures.py).
+For: filling the store with a setting's faults, or with a time without faults. Not for: the choice of settings
+(plan.py), the fabric (bench.py), several fabrics at once (studies/fidelity_fabric), or the meaning of the
+figures (lab.fabric.validate.figures).
 """
 
 from __future__ import annotations
@@ -25,28 +26,31 @@ from testbed.fabric import faults, ownership, probe, sentinel
 from testbed.fabric.witness import Seen
 
 _STEADY_S = {True: 0.8, False: 0.55}
-"""Everything is back and stays so for as long before the next fault, or that would be a second one: after a
-lost carrier (True) BGP comes back before BFD does, and goes once more when BFD says so; a fast path believes
-in an uplink again after half a second; and an agent's report may be 0.2 s old."""
+"""Time that everything must be back before the next fault, s, or the next fault would be a second one.
+After a lost carrier (True), BGP comes back before BFD and restarts when BFD reports. The fast path trusts
+a returned uplink after 0.5 s, and an agent's report may be 0.2 s old."""
 _AFTER_S = 0.1
-"""After the last route has changed, before the repair: what is lost then belongs to the fault."""
+"""Time between the last change of a route and the repair, s. Losses in it belong to the fault."""
 _DENSE_S = 0.05
-"""Flows that were thinned are whole for so long before a fault."""
+"""Time before a fault in which thinned flows send at full rate, s."""
 _THIN_SLACK_S = 2 * (probe.THINNED - 1) / RATE_PER_S
-"""A gap of a thinned flow may be longer by so much than it were of a whole one."""
+"""How much longer a gap of a thinned flow may look than that of a full one, s."""
 
 Progress = Callable[[str], None]
 
 
 def measure(planned: Planned, store: Store, name: str, until_s: float, say: Progress) -> int:
-    """Adds faults until the store has those planned or it is until_s (time.monotonic). How many it has then.
-    Raises BackendError when the fabric does not come back after a fault."""
+    """Adds faults until the store has the planned number, or until until_s (time.monotonic). Returns the
+    number in the store.
+
+    Raises BackendError if the fabric does not recover from a fault.
+    """
     setting, have = planned.setting, len(store.faults(planned.setting))
     if have >= planned.faults or time.monotonic() >= until_s:
         return have
-    with bench(setting, name, hurried=planned.hurried) as found:
+    with bench(setting, name, hurried=planned.hurried) as running:
         while have < planned.faults and time.monotonic() < until_s:
-            row = fault(found, setting, have)
+            row = fault(running, setting, have)
             store.add(setting, row)
             have += 1
             say(told(setting, have, row))
@@ -54,71 +58,74 @@ def measure(planned: Planned, store: Store, name: str, until_s: float, say: Prog
 
 
 def watch(setting: Setting, lasts_s: float, store: Store, name: str) -> Watched:
-    """Does nothing for so long, and counts what went down all the same."""
-    with bench(setting, name, probing=False) as found:
-        row = watched(found, lasts_s)
+    """Waits for lasts_s seconds without a fault, and counts the sessions that went down."""
+    with bench(setting, name, probing=False) as running:
+        row = watched(running, lasts_s)
     store.add(setting, row)
     return row
 
 
 def told(setting: Setting, number: int, row: Measured) -> str:
-    """A line for those who wait."""
+    """Returns a progress line."""
     return f"{setting.key} {number}: out {row.out_s * 1e3:.0f} ms, in {row.in_s * 1e3:.0f} ms"
 
 
-def watched(found: Bench, lasts_s: float) -> Watched:
-    """Of a fabric that is up."""
-    found.new_downs()
-    marks = [path.stat().st_size for path in found.journals]
+def watched(running: Bench, lasts_s: float) -> Watched:
+    """Returns what a running fabric did in lasts_s seconds without a fault."""
+    running.new_downs()
+    marks = [path.stat().st_size for path in running.journals]
     began_ns, cpu, fabrics = time.monotonic_ns(), cpu_times(), len(ownership.fabrics())
     time.sleep(lasts_s)
-    stalls = [each for each in sentinel.read(found.stalls) if each.begin_ns >= began_ns]
+    stalls = [stall for stall in sentinel.read(running.stalls) if stall.begin_ns >= began_ns]
     return Watched(
         _now(),
         (time.monotonic_ns() - began_ns) / 1e9,
-        sum(len(host.uplinks) for host in found.fabric.hosts),
-        sum(found.new_downs().values()),
-        _turned_away(_decisions(found, marks)),
+        sum(len(host.uplinks) for host in running.fabric.hosts),
+        sum(running.new_downs().values()),
+        _turned_away(_decisions(running, marks)),
         sentinel.lengths_s(stalls),
         fabrics,
         _used(cpu, cpu_times()),
     )
 
 
-def fault(found: Bench, setting: Setting, number: int) -> Measured:
-    """Breaks one link and mends it; the four of the fabric take turns. A lost carrier costs flows little, at
-    any time: only for silent faults are they thinned until the next one."""
-    fabric, cpu, began_s = found.fabric, cpu_times(), time.monotonic()
+def fault(running: Bench, setting: Setting, number: int) -> Measured:
+    """Breaks one link and repairs it. The four links of the fabric take turns.
+
+    A lost carrier costs flows little and at any time, so flows are thinned until the next fault only for
+    silent faults.
+    """
+    fabric, cpu, began_s = running.fabric, cpu_times(), time.monotonic()
     host, uplink = number % 2, number // 2 % 2
     broken = setting.fault(host, uplink)
     detection_s = setting.timers.detection_s
     thinned = setting.what is not What.CARRIER
-    found.probes.dense()
+    running.probes.dense()
     # Where in BFD's interval it falls is left to chance.
     time.sleep(_DENSE_S + random.uniform(0.0, setting.timers.interval_s))
-    before = found.witness.take()
-    rules = found.rule_changes()
-    marks = [path.stat().st_size for path in found.journals]
+    before = running.witness.take()
+    rules = running.rule_changes()
+    marks = [path.stat().st_size for path in running.journals]
     injected = faults.inject(fabric, broken)
-    until(lambda: found.reach.without(host, uplink), detection_s + 2.0, "routes still use the dead link")
+    until(lambda: running.reach.without(host, uplink), detection_s + 2.0, "routes still use the dead link")
     time.sleep(_AFTER_S + setting.strands_groups * GROUPS_GONE_S)
     if thinned:
-        found.probes.thin()
+        running.probes.thin()
     cleared_ns = faults.clear(fabric, broken)
-    until(found.reach.whole, NEVER_S, "routes do not come back")
+    until(running.reach.whole, NEVER_S, "routes do not come back")
     back_s = (time.monotonic_ns() - cleared_ns) / 1e9
-    _await_steady(found, host, _STEADY_S[not thinned])
-    found.probes.thin()
+    _await_steady(running, host, _STEADY_S[not thinned])
+    running.probes.thin()
     end_ns = time.monotonic_ns()
-    downs, dead = found.new_downs(), (host, fabric.hosts[host].uplinks[uplink].gateway)
+    downs, dead = running.new_downs(), (host, fabric.hosts[host].uplinks[uplink].gateway)
     stalls = [
-        (min(each.end_ns, end_ns) - max(each.begin_ns, injected.at_ns)) / 1e9
-        for each in sentinel.read(found.stalls)
-        if each.end_ns > injected.at_ns and each.begin_ns < injected.at_ns + round(detection_s * 2e9)
+        (min(stall.end_ns, end_ns) - max(stall.begin_ns, injected.at_ns)) / 1e9
+        for stall in sentinel.read(running.stalls)
+        if stall.end_ns > injected.at_ns and stall.begin_ns < injected.at_ns + round(detection_s * 2e9)
     ]
-    files = found.probes.files if host == 0 else found.probes.files[::-1]
+    files = running.probes.files if host == 0 else running.probes.files[::-1]
     sides = [_worst(path, injected.at_ns, _THIN_SLACK_S if thinned else 0.0) for path in files]
-    seen: list[Seen] = [*before, *found.witness.take()]
+    seen: list[Seen] = [*before, *running.witness.take()]
     return Measured(
         date=_now(),
         host=host,
@@ -132,8 +139,8 @@ def fault(found: Bench, setting: Setting, number: int) -> Measured:
         in_later_s=sides[1].later_s,
         stall_s=max(stalls, default=0.0),
         back_s=back_s,
-        chain=chain(fabric, broken, setting, injected, seen, _decisions(found, marks)),
-        rules=found.rule_changes() - rules,
+        chain=chain(fabric, broken, setting, injected, seen, _decisions(running, marks)),
+        rules=running.rule_changes() - rules,
         fabrics=len(ownership.fabrics()),
         cpu=_used(cpu, cpu_times()),
         lasted_s=time.monotonic() - began_s,
@@ -149,39 +156,39 @@ class _Side:
 
 
 def _worst(path: Path, at_ns: int, slack_s: float) -> _Side:
-    """Of the flows of one direction: the longest gap that the fault began, and that began later, which may
-    have been seen longer by slack_s than it was."""
-    gaps = [each for each in probe.gaps(path) if each.end_ns > at_ns]
-    own = [each for each in gaps if each.begin_ns <= at_ns + 20_000_000]
-    later = [each.length_s - slack_s for each in gaps if each not in own]
-    worst_s = max((each.length_s for each in own), default=0.0)
-    return _Side(worst_s, len({each.flow for each in own}), max(later, default=0.0))
+    """Returns, for the flows of one direction, the longest gap that the fault began and the longest that
+    began later. A later gap may look longer by slack_s than it was."""
+    gaps = [gap for gap in probe.gaps(path) if gap.end_ns > at_ns]
+    own = [gap for gap in gaps if gap.begin_ns <= at_ns + 20_000_000]
+    later = [gap.length_s - slack_s for gap in gaps if gap not in own]
+    worst_s = max((gap.length_s for gap in own), default=0.0)
+    return _Side(worst_s, len({gap.flow for gap in own}), max(later, default=0.0))
 
 
-def _await_steady(found: Bench, host: int, wanted_s: float) -> None:
-    """Returns when all has been back for so long; `host` is the one whose link was dead."""
+def _await_steady(running: Bench, host: int, wanted_s: float) -> None:
+    """Waits until everything has been back for the wanted time. host: the host whose link was dead."""
     steady_s = 0.0
     while steady_s < wanted_s:
-        until(lambda: found.down_now(host) == 0, NEVER_S, "BFD does not come back")
-        until(found.reach.whole, NEVER_S, "routes do not come back")
+        until(lambda: running.down_now(host) == 0, NEVER_S, "BFD does not come back")
+        until(running.reach.whole, NEVER_S, "routes do not come back")
         began_s = time.monotonic()
-        while found.reach.whole() and steady_s < wanted_s:
+        while running.reach.whole() and steady_s < wanted_s:
             time.sleep(POLL_S * 2)
             steady_s = time.monotonic() - began_s
 
 
-def _decisions(found: Bench, marks: list[int]) -> list[dict[str, object]]:
-    """What fast paths have written behind these places of their journals."""
+def _decisions(running: Bench, marks: list[int]) -> list[dict[str, object]]:
+    """Returns what the fast paths wrote after these positions of their journals."""
     return [
         json.loads(line)
-        for path, mark in zip(found.journals, marks, strict=True)
+        for path, mark in zip(running.journals, marks, strict=True)
         for line in path.read_bytes()[mark:].splitlines()
         if line.endswith(b"}")
     ]
 
 
 def _turned_away(rows: list[dict[str, object]]) -> int:
-    """How often fast paths gave an uplink up: of their reports, those that are not repetitions."""
+    """Returns how often fast paths gave up an uplink: the reports that are not repetitions."""
     last: dict[object, object] = {}
     count = 0
     for row in rows:
@@ -192,7 +199,7 @@ def _turned_away(rows: list[dict[str, object]]) -> int:
 
 
 def _used(before: CpuTimes, after: CpuTimes) -> float:
-    """Share of the CPUs' time that was not idle; what the hypervisor took is used, too."""
+    """Returns the share of the CPUs' time that was not idle. Time taken by the hypervisor counts as used."""
     idle_s = after.idle_s + after.iowait_s - before.idle_s - before.iowait_s
     wall_s = sum(after) - sum(before)
     return 1.0 - idle_s / wall_s if wall_s > 0 else 0.0

@@ -1,7 +1,8 @@
-"""A failover taken apart: how long each of its steps took, from what was seen and what the fast path wrote.
+"""Takes a failover apart: how long each of its steps took, from observed events and the fast path's
+journal.
 
-For: calibrating the twin's delays on real faults. Not for: seeing (testbed.fabric.witness), nor for the
-distributions that come of many faults (figures.py).
+For: calibrating the twin's delays on real faults. Not for: observing (testbed.fabric.witness), or the
+distributions over many faults (lab.fabric.validate.figures).
 """
 
 from __future__ import annotations
@@ -40,26 +41,26 @@ def chain(
     seen: Sequence[Seen],
     decisions: Sequence[Mapping[str, Any]],
 ) -> dict[str, float]:
-    """Step → seconds, for those that were seen. decisions: of all fast paths."""
+    """Returns step → seconds for the observed steps. decisions: those of all fast paths."""
     detection_ns = setting.timers.detection_s * _SECOND_NS
     host, uplink = fault.host, fault.uplink
     carrier = setting.what is What.CARRIER
     # A lost carrier is answered before the call that took it away has returned.
     at_ns = injected.asked_ns if carrier else injected.at_ns
-    other = next(each.index for each in fabric.hosts if each.index != host)
+    other = next(candidate.index for candidate in fabric.hosts if candidate.index != host)
     heard = [
-        each for each in seen if isinstance(each, BfdSeen) and (each.host, each.uplink) == (host, uplink)
+        event for event in seen if isinstance(event, BfdSeen) and (event.host, event.uplink) == (host, uplink)
     ]
     last = {
         side: max(
-            (each.at_ns for each in heard if each.at_host is side and each.at_ns <= at_ns), default=None
+            (event.at_ns for event in heard if event.at_host is side and event.at_ns <= at_ns), default=None
         )
         for side in (True, False)
     }
     host_ns = at_ns if carrier else _plus(last[True], detection_ns)
     tor_ns = at_ns if carrier else _plus(last[False], detection_ns)
-    down = [each for each in heard if each.at_ns > at_ns and each.state is BfdState.DOWN]
-    down_ns = min((each.at_ns for each in down), default=None)
+    down = [event for event in heard if event.at_ns > at_ns and event.state is BfdState.DOWN]
+    down_ns = min((event.at_ns for event in down), default=None)
     if setting.what is What.OUT:
         host_ns = down_ns
     elif setting.what is What.IN:
@@ -68,15 +69,15 @@ def chain(
     far_ns = _changed(seen, other, host, at_ns)
     update_ns = min(
         (
-            each.at_ns
-            for each in seen
-            if isinstance(each, BgpSeen)
-            and each.at_ns > at_ns
-            and (each.host, each.uplink) == (other, uplink)
+            event.at_ns
+            for event in seen
+            if isinstance(event, BgpSeen)
+            and event.at_ns > at_ns
+            and (event.host, event.uplink) == (other, uplink)
         ),
         default=None,
     )
-    found = {
+    steps = {
         "carrier_near" if carrier else "near": _between(host_ns, near_ns),
         "carrier_sent" if carrier else "sent": _between(tor_ns, update_ns),
         "far": _between(update_ns, far_ns),
@@ -84,9 +85,9 @@ def chain(
     if setting.what in (What.OUT, What.IN):
         # The side that hears nothing finds out by itself.
         deaf = setting.what is not What.OUT
-        found["told_down"] = _between(_plus(last[deaf], detection_ns), down_ns)
-    found |= _fast(fabric, fault, at_ns, host_ns, decisions, carrier=carrier)
-    return {key: value for key, value in found.items() if value is not None}
+        steps["told_down"] = _between(_plus(last[deaf], detection_ns), down_ns)
+    steps |= _fast(fabric, fault, at_ns, host_ns, decisions, carrier=carrier)
+    return {key: value for key, value in steps.items() if value is not None}
 
 
 def _fast(
@@ -99,28 +100,36 @@ def _fast(
     carrier: bool,
 ) -> dict[str, float | None]:
     here = fabric.hosts[fault.host].loopback
-    steers = [each for each in decisions if each["what"] == "steer" and each["at_ns"] > at_ns]
-    mine = next((each for each in steers if each["on"] != "Told" and each["host"] != here), None)
-    theirs = next((each for each in steers if each["on"] == "Told" and each["host"] == here), None)
-    told = next((each for each in decisions if each["what"] == "tell" and each["at_ns"] > at_ns), None)
-    found: dict[str, float | None] = {}
+    steers = [decision for decision in decisions if decision["what"] == "steer" and decision["at_ns"] > at_ns]
+    mine = next(
+        (decision for decision in steers if decision["on"] != "Told" and decision["host"] != here), None
+    )
+    theirs = next(
+        (decision for decision in steers if decision["on"] == "Told" and decision["host"] == here), None
+    )
+    told = next(
+        (decision for decision in decisions if decision["what"] == "tell" and decision["at_ns"] > at_ns), None
+    )
+    steps: dict[str, float | None] = {}
     if told is not None:
         acted_ns = told["at_ns"]
-        found["fast_carrier" if carrier else "fast_late"] = _between(known_ns, acted_ns)
-        found["fast_told"] = None if theirs is None else _between(acted_ns, theirs["at_ns"])
+        steps["fast_carrier" if carrier else "fast_late"] = _between(known_ns, acted_ns)
+        steps["fast_told"] = None if theirs is None else _between(acted_ns, theirs["at_ns"])
     if mine is not None:
-        found["fast_route"] = _between(mine["at_ns"], mine["done_ns"])
+        steps["fast_route"] = _between(mine["at_ns"], mine["done_ns"])
     if theirs is not None:
-        found["fast_far"] = _between(theirs["at_ns"], theirs["done_ns"])
-    return found
+        steps["fast_far"] = _between(theirs["at_ns"], theirs["done_ns"])
+    return steps
 
 
 def _changed(seen: Sequence[Seen], host: int, other: int, after_ns: int) -> int | None:
-    """When a host's kernel first had other routes to another."""
+    """Returns when a host's kernel first had other routes to another host."""
     times = [
-        each.at_ns
-        for each in seen
-        if isinstance(each, RouteSeen) and (each.host, each.other) == (host, other) and each.at_ns > after_ns
+        event.at_ns
+        for event in seen
+        if isinstance(event, RouteSeen)
+        and (event.host, event.other) == (host, other)
+        and event.at_ns > after_ns
     ]
     return min(times, default=None)
 

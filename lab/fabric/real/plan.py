@@ -1,7 +1,7 @@
-"""What is measured for the page, how often, side by side with what, and which of it calibrates the twin.
+"""Lists what the page measures, how often, what side by side, and what calibrates the twin.
 
-For: `make results-fidelity-fabric`. Not for: measuring (campaign.py, side_by_side.py). What calibrates is
-never compared with the twin that it calibrated.
+For: `make results-fidelity-fabric`. Not for: measuring (campaign.py). A setting that calibrates is never
+compared with the twin that it calibrated.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ _MANY, _SOME, _ALONE = 100, 50, 40
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """faults: of a setting; watched_s: seconds without a fault in which downs are counted; hurried: bgpd is
-    asked to return quickly after a repair, so that the next fault can come."""
+    """One planned measurement.
+
+    faults: number of faults; watched_s: time without a fault in which downs are counted, s; hurried: bgpd
+    returns quickly after a repair, so that the next fault can come.
+    """
 
     setting: Setting
     faults: int = 0
@@ -31,21 +34,24 @@ class Planned:
 def _broken(
     road: Road, multiplier: int, interval_ms: int, faults: dict[What, int], *, busy: bool = False
 ) -> tuple[Planned, ...]:
-    """One fabric's settings."""
+    """Returns the settings of one fabric."""
     return tuple(
         Planned(Setting(road, multiplier, interval_ms, what, busy), count) for what, count in faults.items()
     )
 
 
 def _both_roads(faults: dict[What, int], *timers: tuple[int, int], busy: bool = False) -> tuple[Planned, ...]:
-    """Of a fabric per road that users may take, and timers."""
+    """Returns the settings of one fabric for each road that users may take, and each timer."""
     return tuple(
-        planned for each in timers for road in _OFFERED for planned in _broken(road, *each, faults, busy=busy)
+        planned
+        for timer in timers
+        for road in _OFFERED
+        for planned in _broken(road, *timer, faults, busy=busy)
     )
 
 
 def _watched(seconds: float, *timers: tuple[int, int]) -> tuple[Planned, ...]:
-    return tuple(Planned(Setting(road, *each), 0, seconds) for each in timers for road in _OFFERED)
+    return tuple(Planned(Setting(road, *timer), 0, seconds) for timer in timers for road in _OFFERED)
 
 
 CALIBRATION = tuple(
@@ -58,8 +64,8 @@ CALIBRATION = tuple(
         (Road.REAL_TIME, What.OUT, 20),
     )
 )
-"""The settings that the twin's delays come from; how long a link takes to come back from the one that is not
-hurried."""
+"""Settings that give the twin its delays. The one that is not hurried shows how long a link takes to come
+back."""
 
 _BOTH, _CARRIER = {What.BOTH: _MANY}, {What.CARRIER: _MANY}
 _ONE_WAY, _EACH_WAY = {What.OUT: _SOME, What.IN: _SOME}, {What.OUT: _MANY, What.IN: _MANY}
@@ -100,28 +106,29 @@ ROUNDS: tuple[tuple[Planned, ...], ...] = (
     (*_both_roads(_BOTH, (3, 300), busy=True), *_both_roads(_CARRIER, (5, 50), busy=True)),
     _both_roads(_BOTH, (3, 20), (3, 10), busy=True),
 )
-"""What is measured side by side, the most telling first. A round is as large as leaves the CPUs time; one
-setting is measured alone and beside others, to see whether that matters. Fast timers cost most, and lost
-carriers, for which flows are never thinned. The road REAL_TIME only shows what each of the fast path's parts
-brings, so that it is measured at some timers."""
+"""Settings that are measured side by side, the most telling first. The size of a round leaves the CPUs
+time. One setting is measured alone and beside others, to see whether that matters. Fast timers cost most,
+and lost carriers, for which flows are never thinned. REAL_TIME shows what each part of the fast path
+brings, at some timers only."""
 
 
 def _all(rounds: Iterable[Iterable[Planned]]) -> tuple[Planned, ...]:
-    return tuple(each for round_ in rounds for each in round_)
+    return tuple(planned for round_ in rounds for planned in round_)
 
 
-ALL = tuple(each for each in _all(ROUNDS) if each.faults)
-"""All that breaks something."""
+ALL = tuple(planned for planned in _all(ROUNDS) if planned.faults)
+"""Planned measurements that break something."""
 
 OTHERS = tuple(
-    each
-    for each in ALL
-    if (each.setting.multiplier, each.setting.interval_ms) != _CALIBRATING and not each.setting.busy
+    planned
+    for planned in ALL
+    if (planned.setting.multiplier, planned.setting.interval_ms) != _CALIBRATING and not planned.setting.busy
 )
-"""What the twin is compared with: other timers than those that calibrate it; it knows of no load."""
+"""Planned measurements that the twin is compared with: other timers than the calibration's, and no load,
+which the twin does not model."""
 
-WATCHED = tuple(each for each in _all(ROUNDS) if each.watched_s)
-"""Those in which false downs are counted."""
+WATCHED = tuple(planned for planned in _all(ROUNDS) if planned.watched_s)
+"""Planned measurements that count false downs."""
 
 STALLS = Setting(Road.FAST, *_CALIBRATING)
-"""What stands there while a calibration counts the machine's stalls."""
+"""The setting that runs while a calibration counts the machine's stalls."""

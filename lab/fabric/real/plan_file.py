@@ -1,4 +1,4 @@
-"""What `twinbed testbed up` is given: a fabric's plan, as YAML or as options.
+"""Reads a fabric's plan for `twinbed testbed up`, as YAML or as options.
 
 For: reading and checking it. Not for: making the fabric (testbed.fabric.up).
 """
@@ -23,7 +23,7 @@ _TIMERS = re.compile(r"(?P<multiplier>[0-9]+)x(?P<interval_ms>[0-9]+)")
 
 
 class PlanFile(BaseModel):
-    """A fabric: every host has an uplink to every ToR."""
+    """A fabric in which every host has an uplink to every ToR."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -53,8 +53,11 @@ class PlanFile(BaseModel):
 
 
 def plan(path: Path | None, options: Mapping[str, Any]) -> Plan:
-    """A file's plan (None: all defaults), with options in the place of its keys; options that are None were
-    not given. Raises ScenarioError in one line that names the file, or the option, and the key."""
+    """Returns a file's plan (None: all defaults), with options in place of its keys. An option that is
+    None was not given.
+
+    Raises ScenarioError in one line that names the file, or the option, and the key.
+    """
     given: dict[str, Any] = {} if path is None else _read(path)
     chosen = {key: value for key, value in options.items() if value is not None}
     where = "options" if path is None else str(path)

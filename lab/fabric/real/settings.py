@@ -1,7 +1,7 @@
-"""What is measured of a real fabric: by which road it fails over, with which timers, and what breaks.
+"""Names what is measured on a real fabric: the road of its failover, its timers, and what breaks.
 
-For: naming a setting, and the fabric that it needs. Not for: how often each is measured (plan.py) nor
-measuring (campaign.py).
+For: a setting's name, and the fabric that it needs. Not for: how often it is measured (plan.py), or measuring
+(campaign.py).
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from testbed.fabric.model import Plan
 
 
 class Road(StrEnum):
-    """STOCK: FRR as a user gets it. REAL_TIME: bfdd before everything, no next-hop groups in the kernel;
-    bgpd holds as ever. FAST: that, and the fast path besides."""
+    """How a fabric fails over.
+
+    STOCK: FRR as a user installs it. REAL_TIME: bfdd has the highest priority and the kernel has no next-hop
+    groups; bgpd waits as usual. FAST: REAL_TIME with the fast path.
+    """
 
     STOCK = "stock"
     REAL_TIME = "real-time"
@@ -23,8 +26,8 @@ class Road(StrEnum):
 
 
 class What(StrEnum):
-    """What breaks at the ToR's port: silently, both ways or only what the host sends (OUT) or receives (IN);
-    or with a loss of carrier."""
+    """What breaks at the ToR's port: a silent fault in both directions, or only in what the host sends
+    (OUT) or receives (IN), or a lost carrier."""
 
     BOTH = "both"
     OUT = "out"
@@ -34,7 +37,7 @@ class What(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Setting:
-    """busy: every CPU has something else to do all the time."""
+    """One setting of a measurement. busy: every CPU has other work all the time."""
 
     road: Road
     multiplier: int
@@ -44,31 +47,31 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Such as `fast-5x50-both`, or `fast-5x50-both-busy`."""
+        """Returns a name such as `fast-5x50-both` or `fast-5x50-both-busy`."""
         return f"{self.road}-{self.timers_text.replace('×', 'x')}-{self.what}" + "-busy" * self.busy
 
     @property
     def strands_groups(self) -> bool:
-        """Whether a fault leaves the kernel's next-hop groups without an uplink that comes back: where there
-        are such groups, and the kernel takes uplinks out of them itself."""
+        """Returns whether a fault leaves the kernel's next-hop groups without a returned uplink: there are
+        groups, and the kernel removes uplinks from them by itself."""
         return self.road is Road.STOCK and self.what is What.CARRIER
 
     @property
     def timers_text(self) -> str:
-        """Such as `5×50`."""
+        """Returns a text such as `5×50`."""
         return f"{self.multiplier}×{self.interval_ms}"
 
     @property
     def timers(self) -> BfdTimers:
-        """BFD's."""
+        """Returns the timers of BFD."""
         return BfdTimers(self.interval_ms / 1e3, self.multiplier)
 
     def plan(self, name: str) -> Plan:
-        """The fabric that it is measured on: two hosts at two ToRs."""
+        """Returns the plan of its fabric: two hosts at two ToRs."""
         return Plan(name=name, bfd=self.timers, real_time=True, stock=self.road is Road.STOCK)
 
     def fault(self, host: int, uplink: int) -> Fault:
-        """What breaks, there."""
+        """Returns the fault at this link."""
         if self.what is What.CARRIER:
             return Fault(FaultKind.LINK, host=host, uplink=uplink, silent=False)
         one_way = {What.OUT: Direction.OUT, What.IN: Direction.IN}.get(self.what)
@@ -76,7 +79,7 @@ class Setting:
 
 
 def setting(key: str) -> Setting:
-    """The setting of a key. Raises ValueError for what is none."""
+    """Returns the setting of a key. Raises ValueError for an unknown key."""
     busy = key.endswith("-busy")
     road, timers, what = key.removesuffix("-busy").rsplit("-", 2)
     multiplier, interval_ms = timers.split("x")

@@ -1,6 +1,7 @@
-"""Faults that were measured, a line of JSON each, so that a campaign that was interrupted goes on.
+"""Keeps measured faults, one line of JSON each, so that an interrupted campaign continues.
 
-For: keeping and reading them, per setting. Not for: measuring (campaign.py) or what they mean (figures.py).
+For: writing and reading them, per setting. Not for: measuring (campaign.py) or their meaning
+(lab.fabric.validate.figures).
 """
 
 from __future__ import annotations
@@ -16,16 +17,15 @@ from lab.fabric.real.settings import Setting
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A fault and its failover; times in seconds.
+    """A fault and its failover. All times are in seconds.
 
-    inject_s: how long it took to break; out_s, in_s: the worst flow's gap of those that the host at the
-    fault sent and received (0: none was hit); out_flows, in_flows: how many were hit; out_later_s,
-    in_later_s: the worst gap of a flow that began after the fault's own, until all was repaired; stall_s: the
-    longest stall of the machine meanwhile; back_s: from the repair until everybody used the link again;
-    chain: its parts (chain.CHAIN), as far as they were seen; rules: how many tunnel rules changed (None:
-    nobody looked); fabrics: how many were up on the machine; cpu: the share of its CPUs' time that was used
-    (None: nobody looked); lasted_s: from one fault to the next; downs: how often a session of another link
-    went down meanwhile, as bfdd counts (None: nobody looked).
+    inject_s: time to break the link; out_s, in_s: worst gap of the flows that the host at the fault sent and
+    received (0: no flow was hit); out_flows, in_flows: number of flows hit; out_later_s, in_later_s: worst
+    gap that began after the fault's own, until the repair was complete; stall_s: longest stall of the machine
+    meanwhile; back_s: time from the repair until all used the link again; chain: the observed steps
+    (chain.CHAIN); rules: number of changed tunnel rules; fabrics: number of fabrics on the machine; cpu: used
+    share of the CPUs' time; lasted_s: time from one fault to the next; downs: how often a session of another
+    link went down meanwhile, as bfdd counts. None: not observed.
     """
 
     date: str
@@ -50,9 +50,12 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A time without a fault: sessions: BFD's, of all hosts; downs: how often one went down, as bfdd counts;
-    fast: how often the fast path took an uplink out; stalls_s: each of the machine's stalls of more than
-    20 ms; fabrics, cpu: as of a fault."""
+    """A time without a fault.
+
+    sessions: number of BFD sessions of all hosts; downs: how often one went down, as bfdd counts; fast: how
+    often the fast path gave up an uplink; stalls_s: each stall of the machine above 20 ms, s; fabrics, cpu:
+    as in Measured.
+    """
 
     date: str
     lasted_s: float
@@ -69,28 +72,28 @@ _Row = TypeVar("_Row", Measured, Watched)
 
 
 class Store:
-    """A folder with two files per setting, and a note under which conditions they came about."""
+    """A folder with two files per setting, and a note on the conditions of the measurement."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         root.mkdir(parents=True, exist_ok=True)
 
     def add(self, setting: Setting, row: Measured | Watched) -> None:
-        """Keeps it; a line is whole or is ignored."""
+        """Appends a row. A line that was not written whole is ignored when it is read."""
         with self._path(setting, type(row)).open("a") as file:
             file.write(json.dumps(asdict(row)) + "\n")
 
     def faults(self, setting: Setting) -> list[Measured]:
-        """In the order of their making."""
+        """Returns the setting's faults in the order in which they were measured."""
         return list(self._rows(setting, Measured))
 
     def watched(self, setting: Setting) -> list[Watched]:
-        """The same, of times without a fault."""
+        """Returns the setting's times without a fault, in order."""
         return list(self._rows(setting, Watched))
 
     @property
     def note(self) -> str:
-        """What whoever measured had to say of it; empty: nothing."""
+        """Returns the note on the conditions of the measurement, empty if there is none."""
         path = self._root / _NOTE
         return path.read_text().strip() if path.exists() else ""
 

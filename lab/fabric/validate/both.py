@@ -1,7 +1,7 @@
-"""A fabric scenario on both backends: the gaps that its fault leaves, twin beside testbed.
+"""Runs a fabric scenario on both backends and compares the gaps that its fault leaves.
 
-For: `twinbed validate` of a fabric scenario. Not for: what is measured through the fault on the twin alone
-(sends, collectives, fleets): the testbed's part of a scenario is its fault, its timers and its road.
+For: `twinbed validate` of a fabric scenario. Not for: sends, collectives, training and fleets, which run on
+the twin only. The testbed's part of a scenario is its fault, its timers and its road.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ Progress = Callable[[str, float], None]
 
 
 def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compared]:
-    """Every policy and variant, LEAST_FAULTS faults on the testbed per repeat; seeds are the twin's alone and
-    the first counts.
+    """Returns the comparison for every policy and variant, with LEAST_FAULTS faults on the testbed per
+    repeat. Only the first seed counts, on the twin.
 
-    Raises ScenarioError for what the testbed cannot have, before anything is measured, and BackendError.
+    Raises ScenarioError, before anything is measured, for what the testbed cannot have, and BackendError.
     """
     asked: dict[tuple[str, str], RunSpec] = {}
     for spec in expand(scenario):
         asked.setdefault((spec.variant, spec.policy.text), spec)
     cells = [(spec, *_setting(spec)) for spec in asked.values()]
-    found: list[Compared] = []
+    comparisons: list[Compared] = []
     for spec, setting, fabric in cells:
         with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
             store, wanted = Store(Path(folder)), Planned(setting, repeats * LEAST_FAULTS)
             tell = _Tell(progress, spec.label, wanted.faults)
             campaign.measure(wanted, store, _NAME, inf, tell)
             name = f"{spec.label}: {setting.key}"
-            found += compared(
+            comparisons += compared(
                 name, measured(setting, store.faults(setting)), simulated(setting, fabric.control, spec.seed)
             )
-    return found
+    return comparisons
 
 
 def _setting(spec: RunSpec) -> tuple[Setting, Fabric]:
@@ -86,7 +86,7 @@ def _what(asked: FabricInput) -> What:
 
 
 class _Tell:
-    """Progress by faults."""
+    """Reports progress by faults."""
 
     def __init__(self, progress: Progress, label: str, faults: int) -> None:
         self._progress, self._label, self._faults, self._done = progress, label, faults, 0

@@ -1,6 +1,6 @@
-"""What measured faults come to: gaps as shares of BFD's detection time, and the same of the twin.
+"""Summarises measured faults as gaps, and computes the same gaps on the twin.
 
-For: the page and the judgement. Not for: measuring (campaign.py) or wording (results.py).
+For: the results page and the judgement. Not for: measuring (lab.fabric.real.campaign).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from twin.fabric.topology import dual_tor
 Floats = NDArray[np.float64]
 
 STALL_S = 0.02
-"""A fault with a longer stall of the machine is not counted where it says so."""
+"""Longest stall of the machine, s, with which a fault still counts where stalls are excluded."""
 
 FLOWS, RATE_PER_S = 8, 500.0
 _TWIN_FAULTS, _APART_S, _DOWN_S = 4000, 60.0, 20.0
@@ -30,8 +30,11 @@ _TWIN_FAULTS, _APART_S, _DOWN_S = 4000, 60.0, 20.0
 
 @dataclass(frozen=True, slots=True)
 class Gaps:
-    """The worst flow's gap in each fault, seconds. out, into: float64[k], of what the host at the fault sent
-    and received, of faults in which such a flow was hit; worst: of both."""
+    """The worst flow's gap in each fault, s.
+
+    out, into: float64[k], flows that the host at the fault sent and received, for faults that hit such a
+    flow; worst: float64[k], the longer of both.
+    """
 
     out: Floats
     into: Floats
@@ -39,8 +42,11 @@ class Gaps:
 
 
 def measured(setting: Setting, rows: Sequence[Measured], *, with_stalls: bool = True) -> Gaps:
-    """Of the testbed; with_stalls: also faults that met a stall of the machine. A lost carrier that cost no
-    datagram is a gap of one interval, as every flow has it; nothing else can cost none where it hits."""
+    """Returns the testbed's gaps. with_stalls: include faults that met a stall of the machine.
+
+    A lost carrier that cost no datagram is a gap of one interval, as every flow has it. No other fault that
+    hits can cost none.
+    """
     kept = [row for row in rows if with_stalls or row.stall_s < STALL_S]
     out = np.array([max(row.out_s, row.out_later_s) for row in kept], np.float64)
     into = np.array([max(row.in_s, row.in_later_s) for row in kept], np.float64)
@@ -51,8 +57,8 @@ def measured(setting: Setting, rows: Sequence[Measured], *, with_stalls: bool = 
 
 
 def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
-    """Of the twin, on the testbed's own topology, with its probes. control: as calibrated for the setting's
-    road, with its fast path."""
+    """Returns the twin's gaps on the testbed's own topology, with its probes. control: calibrated for the
+    setting's road, with its fast path."""
     topology = dual_tor(2)
     one_way = {What.OUT: Direction.OUT, What.IN: Direction.IN}.get(setting.what)
     faults = [
@@ -71,12 +77,12 @@ def simulated(setting: Setting, control: ControlPlane, seed: int = 0) -> Gaps:
     network, probes = np.random.SeedSequence(seed).spawn(2)
     outages = failover(topology, faults, Handling(Scheme.THORN, used, setting.timers), network)
     pairs = np.array([[0, 1], [1, 0]], np.int64)
-    found = probe.probe(topology, outages, pairs, probes, flows=FLOWS, rate_per_s=RATE_PER_S)
+    results = probe.probe(topology, outages, pairs, probes, flows=FLOWS, rate_per_s=RATE_PER_S)
     sides = []
     for way in Direction:
         longest = np.zeros(_TWIN_FAULTS)
-        mine = outages.direction[found.outage] == way
-        np.maximum.at(longest, outages.fault[found.outage][mine], found.gap_s[mine])
+        mine = outages.direction[results.outage] == way
+        np.maximum.at(longest, outages.fault[results.outage][mine], results.gap_s[mine])
         sides.append(longest)
     worst = np.maximum(*sides)
-    return Gaps(*(each[each > 0.0] for each in (*sides, worst)))
+    return Gaps(*(gaps[gaps > 0.0] for gaps in (*sides, worst)))

@@ -1,7 +1,7 @@
-"""The twin's failover beside the testbed's: medians and 95th percentiles of gaps, and what error is small.
+"""Compares the twin's failover with the testbed's: medians and 95th percentiles of gaps.
 
-For: the page and `twinbed validate` of a fabric scenario. Not for: getting the gaps (figures.py). RULE stands
-before every result and was fixed before the first.
+For: the results page and `twinbed validate` of a fabric scenario. Not for: computing the gaps (figures.py).
+RULE is printed before every result and was fixed before the first.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from lab.runs.formats import Column, Record, Result
 
 MEDIAN_LIMIT, P95_LIMIT = 0.15, 0.25
 LEAST_FAULTS = 20
-"""A 95th percentile of fewer says nothing."""
+"""Smallest number of faults for a 95th percentile."""
 
 RESOLUTION_S = 0.004
-"""Two intervals of the probes: gaps are no better known, on either side."""
+"""Resolution of a gap, s: two intervals of the probes, on both sides."""
 
 RULE = (
     "The gap is the time between a flow's last datagram before the fault and its first after it, of the "
@@ -34,7 +34,7 @@ WAYS = {"out": "out of the host", "into": "into the host"}
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One quantity of one cell, seconds. what: `median` or `p95`; way: a key of WAYS; n: faults."""
+    """One quantity of one cell, s. what: `median` or `p95`; way: a key of WAYS; n: number of faults."""
 
     cell: str
     way: str
@@ -45,28 +45,28 @@ class Compared:
 
     @property
     def limit(self) -> float:
-        """The error that is small, relative."""
+        """The largest relative error that agrees."""
         return MEDIAN_LIMIT if self.what == "median" else P95_LIMIT
 
     @property
     def error(self) -> float:
-        """Of the testbed's value."""
+        """The error relative to the testbed's value."""
         return (self.twin_s - self.testbed_s) / self.testbed_s
 
     @property
     def badness(self) -> float:
-        """The error over what is allowed: 1 = at the limit."""
+        """The error divided by the limit: 1 is at the limit."""
         allowed_s = max(self.limit * self.testbed_s, RESOLUTION_S)
         return abs(self.twin_s - self.testbed_s) / allowed_s
 
     @property
     def agrees(self) -> bool:
-        """Whether the twin's value is good enough."""
+        """Whether the twin's value agrees with the testbed's."""
         return self.badness <= 1.0
 
 
 def compared(cell: str, testbed: Gaps, twin: Gaps) -> list[Compared]:
-    """Both ways' medians and 95th percentiles, where there are faults enough."""
+    """Returns medians and 95th percentiles of both directions, where there are enough faults."""
     return [
         Compared(cell, way, what, size, float(np.percentile(ours, share)), float(np.percentile(real, share)))
         for way, real, ours, size in _sides(testbed, twin)
@@ -93,23 +93,25 @@ _COLUMNS = (
 )
 
 
-def result(found: Sequence[Compared], notes: Sequence[str] = ()) -> Result:
-    """The worst first."""
+def result(comparisons: Sequence[Compared], notes: Sequence[str] = ()) -> Result:
+    """Returns the comparisons as a table, the worst first."""
     return Result(
         _COLUMNS,
-        tuple(_row(each) for each in sorted(found, key=lambda each: -each.badness)),
+        tuple(
+            _row(comparison) for comparison in sorted(comparisons, key=lambda comparison: -comparison.badness)
+        ),
         notes=tuple(notes),
     )
 
 
-def _row(each: Compared) -> Record:
+def _row(comparison: Compared) -> Record:
     return {
-        "cell": each.cell,
-        "way": WAYS[each.way],
-        "what": each.what,
-        "n": each.n,
-        "twin_ms": each.twin_s * 1e3,
-        "testbed_ms": each.testbed_s * 1e3,
-        "error": each.error,
-        "verdict": "agrees" if each.agrees else "outside",
+        "cell": comparison.cell,
+        "way": WAYS[comparison.way],
+        "what": comparison.what,
+        "n": comparison.n,
+        "twin_ms": comparison.twin_s * 1e3,
+        "testbed_ms": comparison.testbed_s * 1e3,
+        "error": comparison.error,
+        "verdict": "agrees" if comparison.agrees else "outside",
     }
