@@ -17,6 +17,7 @@ from testbed.fabric.netlink import Socket
 from testbed.fabric.rules.flower import FlowerRules
 from testbed.fabric.rules.flower_attributes import Tunnelling, filter_message
 from testbed.fabric.rules.ingress import WAY_OUT, filters
+from tests.testbed.fabric.rules.test_flower_attributes import read
 from tests.testbed.fabric.small_host import REPRESENTOR, VNI, small_host
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
@@ -103,14 +104,14 @@ def test_what_tc_installed_is_read(flower: FlowerRules) -> None:
     other = "tc filter add dev vf0 ingress pref 10 protocol ip flower ip_proto tcp action pass"
     subprocess.run(other.split(), check=True)
 
-    read = flower.read().rules
-    assert [column.tolist() for column in (read.device, read.mac, read.vni)] == [
+    rules = flower.read().rules
+    assert [column.tolist() for column in (rules.device, rules.mac, rules.vni)] == [
         [REPRESENTOR],
         [0x02000000ABCD],
         [300],
     ]
-    assert (read.remote.tolist(), read.action.tolist()) == ([(10 << 24) | 77], [44])
-    assert (read.handle.tolist(), (read.cookie != OWNER).all()) == ([(9 << 32) | 5], True)
+    assert (rules.remote.tolist(), rules.action.tolist()) == ([(10 << 24) | 77], [44])
+    assert (rules.handle.tolist(), (rules.cookie != OWNER).all()) == ([(9 << 32) | 5], True)
 
     with Socket() as netlink:
         dump = filters(netlink, REPRESENTOR)
