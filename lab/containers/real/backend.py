@@ -78,7 +78,7 @@ def run_scenario(
     progress: Progress | None = None,
     fresh: bool = True,
 ) -> list[Run]:
-    """All runs of a scenario, in `expand` order, each `repeats` times; otherwise as `run`."""
+    """Return all runs of a scenario, in `expand` order, each `repeats` times; otherwise as `run`."""
     return [
         run(spec, store, repeat=repeat, progress=progress, fresh=fresh)
         for spec in expand(scenario)
@@ -87,13 +87,15 @@ def run_scenario(
 
 
 def check() -> None:
-    """Raises BackendError, with the cure, where containers cannot be run on this machine."""
+    """Raise BackendError, with the cure, where containers cannot be run on this machine."""
     detect()
 
 
 def on_this_machine(question: Scenario) -> ContainerScenario:
-    """The scenario with what this machine is: one host, its CPUs, the service program. Raises BackendError
-    for conditions that it cannot meet."""
+    """Return the scenario with this machine's properties: one host, its CPUs, the service program.
+
+    Raises BackendError for conditions that it cannot meet.
+    """
     scenario = container_scenario(question)
     cores = float(os.cpu_count() or 1)
     if scenario.serverless is not None:
@@ -148,8 +150,8 @@ def _carry_out(
 
 
 def _about(observed: Observed, load: LoadResult | None, busy: Busy) -> dict[str, Any]:
-    """What the manifest says of the machine, of the control loop and of the load generator. others_cores: CPU
-    used by all that was not in the run's containers, control loop and generator included."""
+    """Return what the manifest says about the machine, the control loop and the load generator. others_cores:
+    CPU used by everything outside the run's containers, control loop and generator included."""
     used_cores, stolen_cores = busy.cores()
     lasted_s = max(len(observed.series.up), 1) * observed.period_s
     about = {

@@ -1,4 +1,4 @@
-"""How busy the machine was during a run, and with what the hypervisor took away.
+"""How busy the machine was during a run, and how much the hypervisor took away.
 
 For: telling a run on a quiet machine from one that had company. Not for: the containers' own usage, which
 their cgroups tell.
@@ -19,13 +19,13 @@ class Busy:
         self._last = (0.0, 0.0, 0.0)
 
     def note(self, elapsed_s: float) -> None:
-        """The counters at a moment of the run; reads them once a second at most."""
+        """Note the counters at a moment of the run; they are read once a second at most."""
         if self._first is None or elapsed_s >= self._last[0] + _EVERY_S:
             self._last = (elapsed_s, *_read())
             self._first = self._first or self._last
 
     def cores(self) -> tuple[float, float]:
-        """(used, stolen by the hypervisor) on average, cores; both 0 for less than a second."""
+        """Return (used, stolen by the hypervisor), mean cores; both 0 for less than a second."""
         if self._first is None or self._last[0] <= self._first[0]:
             return 0.0, 0.0
         wall_s = self._last[0] - self._first[0]
@@ -33,6 +33,6 @@ class Busy:
 
 
 def _read() -> tuple[float, float]:
-    """(seconds used, seconds stolen) since the machine started, summed over CPUs."""
+    """Return (seconds used, seconds stolen) since the machine started, summed over CPUs."""
     times = cpu_times()
     return times.used_s, times.stolen_s

@@ -1,7 +1,7 @@
 """What the containers of a scenario are on this machine: services, stress programs, or a job's commands.
 
-For: from a prepared workload to containers for the control loop, with their client. Not for: the loop itself
-nor the programs (testbed.containers.services, .stress, .load).
+For: turning a prepared workload into containers for the control loop, with their client. Not for: the loop
+itself, nor the programs (testbed.containers.services, .load).
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ from twinbed import BackendError, InvariantError
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """containers: in the workload's order; client: who asks them, or lets them begin, None where nobody does;
-    load: what clients saw, once the run is over, None where there are none."""
+    """A run's containers. containers: in the workload's order; client: sends requests, or lets the containers
+    begin, None where nobody does; load: returns what clients saw, once the run is over, None where there are
+    none."""
 
     containers: tuple[Managed, ...]
     client: Client | None = None
@@ -42,13 +43,13 @@ class Deployed:
 
 
 _LEAST_BYTES = 24 << 20
-"""Memory of a stress container below which its interpreter alone would be the load."""
+"""Smallest memory of a stress container, bytes: below it the interpreter itself would be the load."""
 
 
 @contextmanager
 def deployed(spec: RunSpec, source: Source, replay: Replay, folder: Path) -> Iterator[Deployed]:
-    """The run's containers, not started; folder: for the files that they read. Raises BackendError for what
-    cannot be deployed here."""
+    """Yield the run's containers, not started. Raises BackendError for what cannot be deployed here. folder:
+    for the files that the containers read."""
     workload = replay.workload
     if isinstance(source, JobSource) and isinstance(workload, Workload):
         yield Deployed(_job(source, workload))
@@ -73,7 +74,7 @@ def _job(source: JobSource, workload: Workload) -> tuple[Managed, ...]:
 def _services(
     spec: RunSpec, source: ServicesSource, workload: RequestWorkload, folder: Path
 ) -> Iterator[Deployed]:
-    """The service program in every container, and a load generator with the twin's arrivals."""
+    """Yield the service program in every container, and a load generator with the twin's arrivals."""
     app = service_app(source.app, source.asked.cpu_scale)
     with deploy(app, folder, seed=spec.seed) as laid_out:
         plan = LoadPlan(
@@ -94,7 +95,7 @@ def _services(
 
 
 def _stress(name: str, workload: Workload, folder: Path) -> StressScripts:
-    """Programs with the demand of the workload, array by array."""
+    """Return programs with the demand of the workload, array by array."""
     small = [
         container
         for container, held, present in zip(

@@ -1,8 +1,8 @@
-"""What the control loop observed, in the shape in which the twin gives a simulation back.
+"""What the control loop observed, in the shape in which the twin returns a simulation.
 
 For: `Outcome` and `RequestLog` of a run on real containers, so that metrics and tables are the twin's. Not
 for: running anything. What a kernel does not tell (demand, backlog, visits) is NaN, and so is every figure
-that is made of it.
+made of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from twin.containers.requests.model import RequestLog
 
 
 def outcome(observed: Observed, periods: int, requests: RequestLog | None = None) -> Outcome:
-    """The observed run's first `periods` periods; one that ended earlier is filled up as not running."""
+    """Return the observed run's first `periods` periods. A run that ended earlier is filled up as not
+    running."""
     unknown = np.full(len(observed.names), np.nan)
     return Outcome(
         series=_series(observed.series, periods),
@@ -37,7 +38,7 @@ def outcome(observed: Observed, periods: int, requests: RequestLog | None = None
 
 
 def request_log(load: LoadResult, containers: int) -> RequestLog:
-    """What clients saw; what happened inside the containers is not known."""
+    """Return what clients saw. What happened inside the containers is not known."""
     unknown = np.full(containers, np.nan)
     return RequestLog(
         at_s=load.at_s,
