@@ -1,5 +1,7 @@
 """A scenario with a fabric: what it may say, and what is refused in one line."""
 
+from dataclasses import replace
+
 import pytest
 
 from control.fabric import Direction
@@ -89,6 +91,14 @@ def test_a_wrong_calibration_is_refused_with_file_and_key(tmp_path, old, new, sa
     path.write_text(text.replace(old, new, 1), encoding="utf-8")
     with pytest.raises(ScenarioError, match=said):
         calibration.load_calibration(path)
+
+
+def test_writing_a_calibration_keeps_the_comments_inside_the_file_and_replaces_the_one_at_its_top():
+    shipped = calibration.load_calibration()
+    text = calibration.write(replace(shipped, name="mine"), "Made by a test.")
+    assert text.startswith('# Made by a test.\nschema = 2\nname = "mine"\n')
+    original = calibration.DEFAULT_PATH.read_text(encoding="utf-8")
+    assert text.split("\n")[4:] == original[original.index("kernel = ") :].split("\n")
 
 
 def planned(lasts_s=100.0, **faults):

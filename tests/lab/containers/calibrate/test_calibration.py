@@ -1,7 +1,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lab.ask.calibration import Value
@@ -80,6 +80,7 @@ POSITIVE = st.floats(1e-9, 1e9)
 
 
 @pytest.mark.slow
+@settings(deadline=None, max_examples=30)
 @given(
     value=st.builds(
         Value, POSITIVE, st.sampled_from(["s", "ms per period"]), st.text(), st.integers(0), POSITIVE
