@@ -42,7 +42,7 @@ that a recording of a minute has several."""
 _LARGEST_CV = 100.0
 """Largest cv. Beyond it all of an interval's use falls into one moment anyway."""
 
-_CHUNK_CELLS = 1 << 19
+CHUNK_CELLS = 1 << 19
 """Fine cells worked on at once. An array of 4 MiB stays in the cache, and memory is bounded."""
 
 
@@ -225,7 +225,7 @@ def _burst(
     keep = exp(-interval_s / burstiness.correlation_s) if burstiness.correlation_s > 0 else 0.0
     state = keep * random.standard_normal((1, columns))
     fine = np.empty((rows * parts, columns))
-    step = max(1, _CHUNK_CELLS // (parts * columns))
+    step = max(1, CHUNK_CELLS // (parts * columns))
     for first in range(0, rows, step):
         level = mean[first : first + step]
         shocks = random.standard_normal((len(level) * parts, columns))

@@ -75,9 +75,9 @@ class EnsembleRecommender:
         self._used = 1
         """Buckets up to the highest one that was ever hit. All work is done on these alone."""
         self._interval = roster.column(0.0, np.float32, buckets.count)
-        self._history = roster.column(0.0, np.float32, decays, buckets.count)
+        self.history = roster.column(0.0, np.float32, decays, buckets.count)
         self._choice = roster.column(_NONE, np.int32, decays)
-        self._cost = roster.column(0.0, np.float32, decays, margins)
+        self.cost = roster.column(0.0, np.float32, decays, margins)
         self._model = roster.column(_NONE, np.int32)
         self._limit = roster.column(np.nan, np.float64)
         self._limits = buckets.ends[:, None] * (1.0 + np.array(ensemble.margins))
@@ -115,9 +115,9 @@ class EnsembleRecommender:
     ) -> NDArray[np.int32]:
         """Return the bucket whose end is L'_m, int32[n, D]."""
         w = self._weights
-        history = self._history.values[slots, :, : self._used]
+        history = self.history.values[slots, :, : self._used]
         history += self._decays[:, None] * (usage[:, None, :] - history)
-        self._history.values[slots, :, : self._used] = history
+        self.history.values[slots, :, : self._used] = history
         up_to = np.cumsum(history, axis=2)
         over = up_to[:, :, -1:] - up_to
         under = up_to - history
@@ -141,15 +141,15 @@ class EnsembleRecommender:
         overrun = up_to[:, -1:, None] - up_to[row, np.minimum(self._at_or_below[before], self._used)]
         underrun = up_to[row, before[:, :, None]]
         paid = w.overrun * overrun + w.underrun * underrun + w.limit_change * (before != after)[:, :, None]
-        cost = self._cost.values[slots]
+        cost = self.cost.values[slots]
         known = (before != _NONE)[:, :, None]
-        self._cost.values[slots] = np.where(known, cost + w.cost_decay * (paid - cost), cost)
+        self.cost.values[slots] = np.where(known, cost + w.cost_decay * (paid - cost), cost)
 
     def _choose(self, slots: Slots, limits: Floats) -> Floats:
         """Return the ensemble's limit, float64[n]. limits: L_m, float64[n, D, M]."""
         w = self._weights
         candidates = limits.reshape(len(slots), -1)
-        cost = self._cost.values[slots].reshape(candidates.shape).astype(np.float64)
+        cost = self.cost.values[slots].reshape(candidates.shape).astype(np.float64)
         limit, model = self._limit.values[slots], self._model.values[slots]
         others = np.arange(candidates.shape[1]) != model[:, None]
         cost += w.model_change * (others & (model != _NONE)[:, None])

@@ -199,7 +199,7 @@ class Autothrottle(WithoutReclaim):
         cores = np.bincount(app, weights=mean * self._fleet.roster.alive, minlength=len(self._targets))
         seconds[:] = 0.0
         quota_s[:] = 0.0
-        for at, tower in enumerate(self._towers):
+        for at, tower in enumerate(self.towers):
             tower.learn(float(stats.rate_rps[at]), float(stats.latency_p99_s[at]), float(cores[at]))
             self._targets[at] = tower.targets
         return NOTHING
@@ -218,16 +218,16 @@ class Autothrottle(WithoutReclaim):
         self._interval = Interval(s.tower_interval_s)
         self._boundaries = np.full(len(applications), EVERYONE_BUSY)
         self._targets = np.tile([s.target_busy, s.target_idle], (len(applications), 1))
-        self._towers: list[Tower] = []
+        self.towers: list[Tower] = []
         if s.slo_p99_s > 0:
             start = s.target_busy, s.target_idle
-            self._towers = [Tower(s.slo_p99_s, s.exploration, *start) for _ in applications]
-            self._targets[:] = [tower.targets for tower in self._towers]
+            self.towers = [Tower(s.slo_p99_s, s.exploration, *start) for _ in applications]
+            self._targets[:] = [tower.targets for tower in self.towers]
 
     def _add(self, index: Index, usage_cores: Floats, quota_cores: Floats, period_s: float) -> None:
         self._usage_s.values[index] += usage_cores * period_s
         self._seconds.values[index] += period_s
-        if self._towers:
+        if self.towers:
             self._quota_s.values[index] += quota_cores * period_s
             self._quota_seconds.values[index] += period_s
 

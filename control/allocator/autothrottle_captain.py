@@ -79,7 +79,7 @@ class Captain:
         self._reported = roster.column(0, np.int64)
         self._periods = roster.column(0, np.int16)
         self._throttled = roster.column(0, np.int16)
-        self._margin = roster.column(rule.margin, np.float64)
+        self.margin = roster.column(rule.margin, np.float64)
         self._back_to = roster.column(0.0, np.float64)
         """Quota that a roll-back would set; 0 where the last decision was not a lowering."""
 
@@ -127,14 +127,14 @@ class Captain:
     def _roll_back(self, slots: Slots, above: Floats) -> Wanted:
         """Undo a lowering and go as far again above. above: r − g (float64[m])."""
         cores = self._back_to.values[slots]
-        self._margin.values[slots] += above
+        self.margin.values[slots] += above
         self._back_to.values[slots] = 0.0
         return Wanted(slots, cores, reasons(len(slots), Reason.ROLLED_BACK))
 
     def _end_window(self, slots: Slots, quota: Floats, ratio: Floats, target: Floats) -> Wanted:
         rule = self._rule
-        margin = np.maximum(self._margin.values[slots] + (ratio - target), 0.0)
-        self._margin.values[slots] = margin
+        margin = np.maximum(self.margin.values[slots] + (ratio - target), 0.0)
+        self.margin.values[slots] = margin
         self._back_to.values[slots] = 0.0
         excess = ratio - rule.alpha * target
         up = excess > 0

@@ -93,7 +93,7 @@ class Tower:
         self._exploration = exploration
         self._pair = Pair(_nearest(busy), _nearest(idle))
         self._chosen_at: float | None = None
-        self._samples: deque[Sample] = deque(maxlen=_REMEMBERED)
+        self.samples: deque[Sample] = deque(maxlen=_REMEMBERED)
 
     @property
     def targets(self) -> tuple[float, float]:
@@ -107,15 +107,16 @@ class Tower:
         """
         if self._chosen_at is not None and rate_rps > 0:
             latency = inf if isnan(latency_p99_s) else latency_p99_s
-            self._samples.append(Sample(self._pair, self._chosen_at, latency, cores))
+            self.samples.append(Sample(self._pair, self._chosen_at, latency, cores))
         self._chosen_at = log(max(rate_rps, _LEAST_RATE))
-        if self._samples:
-            self._pair = self._choose(self._chosen_at)
+        if self.samples:
+            self._pair = self.choose(self._chosen_at)
 
-    def _choose(self, log_rate: float) -> Pair:
-        cost = costs(self._samples, self._slo_p99_s)
-        rates = np.array([sample.log_rate for sample in self._samples])
-        at = np.array([sample.pair for sample in self._samples])
+    def choose(self, log_rate: float) -> Pair:
+        """Return the pair of targets with the lowest estimated cost at a logarithm of the request rate."""
+        cost = costs(self.samples, self._slo_p99_s)
+        rates = np.array([sample.log_rate for sample in self.samples])
+        at = np.array([sample.pair for sample in self.samples])
         near = np.exp2(-np.abs(rates - log_rate) / _NEAR_RATE)
 
         def estimate(pair: Pair, urge: float) -> float:
@@ -127,7 +128,7 @@ class Tower:
             mean = (float(own @ cost) + _SUGGESTED * suggested) / (known + _SUGGESTED)
             return round(mean - urge / sqrt(known + _SUGGESTED), _DIGITS)
 
-        tried = _cautious({sample.pair for sample in self._samples})
+        tried = _cautious({sample.pair for sample in self.samples})
         best = min(tried, key=lambda pair: estimate(pair, 0.0))
         candidates = [best, *_cautious(_neighbours(best))]
         return min(candidates, key=lambda pair: estimate(pair, self._exploration))

@@ -45,13 +45,13 @@ class Escra:
     traps_oom = True
 
     def __init__(self, settings: EscraSettings) -> None:
-        self._settings = settings
+        self.settings = settings
         self._set_up(())
 
     @property
     def reclaim(self) -> ReclaimRule:
         """The agents' sweep: by default every 5 s, down to usage + 50 MiB."""
-        return ReclaimRule(self._settings.reclaim_interval_s, self._settings.reclaim_margin_bytes)
+        return ReclaimRule(self.settings.reclaim_interval_s, self.settings.reclaim_margin_bytes)
 
     @property
     def roster(self) -> Roster:
@@ -103,8 +103,8 @@ class Escra:
 
     def _set_up(self, applications: Sequence[Application]) -> None:
         self._roster = Roster(applications)
-        self._cpu = CpuRule(self._roster, self._settings)
-        self._memory = MemoryRule(self._roster, self._settings)
+        self._cpu = CpuRule(self._roster, self.settings)
+        self._memory = MemoryRule(self._roster, self.settings)
 
     def _admit(self, containers: Join, reason: Reason) -> Decision:
         if containers.app.size == 0:

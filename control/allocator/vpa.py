@@ -198,7 +198,7 @@ class Vpa(SampledPolicy):
         used = self._fleet.memory.values[slots]
         needed = np.maximum(used * s.oom_bump_ratio, used + s.oom_min_bump_bytes)
         self._record_peaks(slots, needed, event.at_s)
-        target = self._memory.percentiles(slots, (s.target_percentile,))[0]
+        target = self.memory.percentiles(slots, (s.target_percentile,))[0]
         self._bump_bytes.values[slots] = np.maximum(with_margin(target, s.margin), needed)
         return self._bump(slots[self._may_restart(slots, event.at_s, 0.0)], event.at_s)
 
@@ -206,7 +206,7 @@ class Vpa(SampledPolicy):
         s = self.settings
         cpu, memory = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
         self._cpu = DecayingHistograms(cpu, s.cpu_half_life_s, roster.column(0.0, np.float32, cpu.count))
-        self._memory = DecayingHistograms(
+        self.memory = DecayingHistograms(
             memory, s.memory_half_life_s, roster.column(0.0, np.float32, memory.count)
         )
         self._window_end_s = roster.column(-np.inf, np.float64)
@@ -237,10 +237,10 @@ class Vpa(SampledPolicy):
         end = np.where(np.isneginf(end), at_s, end)
         over = at_s >= end
         grown = ~over & (peak > present)
-        self._memory.subtract(slots[grown], present[grown], 1.0, end[grown])
+        self.memory.subtract(slots[grown], present[grown], 1.0, end[grown])
         end = np.where(over, end + (np.floor((at_s - end) / interval) + 1) * interval, end)
         added = over | grown
-        self._memory.add(slots[added], peak[added], 1.0, end[added])
+        self.memory.add(slots[added], peak[added], 1.0, end[added])
         self._window_end_s.values[slots] = end
         self._window_peak.values[slots[added]] = peak[added]
 
@@ -278,7 +278,7 @@ class Vpa(SampledPolicy):
         confidence = np.minimum(lifespan, self._samples.values[slots] / _SAMPLES_PER_DAY)
         fractions = (s.target_percentile, s.lower_percentile, s.upper_percentile)
         cpu = self._cpu.percentiles(slots, fractions)
-        memory = self._memory.percentiles(slots, fractions)
+        memory = self.memory.percentiles(slots, fractions)
         return (
             estimate(cpu, confidence, s.margin, s.min_cores),
             estimate(memory, confidence, s.margin, s.min_bytes),

@@ -56,7 +56,7 @@ def latency_over_time(
     """
     present = _with_data(runs, frames)
     long = _long(frames, present, key, "latency_s")
-    scale, axis = _logarithmic(long["latency_s"], room=LEFT)
+    scale, axis = logarithmic_axis(long["latency_s"], room=LEFT)
     y = alt.Y("latency_s:Q", title=f"Latency {key}", scale=scale, axis=axis)
     line = alt.Chart(long).mark_line(strokeWidth=2, clip=True).encode(x=_at(frames), y=y, **by_title(present))
     return _layered([line], frames, present, key, duration if hover else None)
@@ -139,7 +139,7 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
     """Returns the CDFs by policy. Columns: latency_s (logarithmic axis), share, title."""
     # The first hundredth would stretch the axis over decades that nobody looks at.
     inside = frame[frame["share"] >= 0.01]
-    scale, axis = _logarithmic(inside["latency_s"])
+    scale, axis = logarithmic_axis(inside["latency_s"])
     chart: alt.Chart = (
         alt.Chart(inside.assign(latency=inside["latency_s"].map(duration)), height=_HEIGHT)
         .mark_line(clip=True, strokeWidth=2.2)
@@ -276,7 +276,7 @@ def _layered(
     return alt.LayerChart(layer=[*layers, rule], height=_HEIGHT)
 
 
-def _logarithmic(values: pd.Series, room: int = 0) -> tuple[alt.Scale, alt.Axis]:
+def logarithmic_axis(values: pd.Series, room: int = 0) -> tuple[alt.Scale, alt.Axis]:
     """Returns scale and axis for durations in seconds, with enough ticks at 1, 2, 5, … to read a value.
 
     room: width of the labels in pixels where charts below each other share their time axis; 0 for as much as

@@ -82,7 +82,7 @@ def _pool(
 ) -> Iterator[tuple[ProcessPoolExecutor, SimpleQueue[tuple[str, float]]]]:
     said: SimpleQueue[tuple[str, float]] = context.SimpleQueue()
     end, held = context.Pipe(duplex=False)
-    executor = ProcessPoolExecutor(jobs, context, _begin, (said, end))
+    executor = ProcessPoolExecutor(jobs, context, begin, (said, end))
     try:
         yield executor, said
         executor.shutdown(wait=True)
@@ -102,7 +102,7 @@ def _raise_of(future: Future[Any]) -> None:
         ) from None
 
 
-def _begin(said: SimpleQueue[tuple[str, float]], end: Connection) -> None:
+def begin(said: SimpleQueue[tuple[str, float]], end: Connection) -> None:
     """Make this process a worker."""
     _Worker.said = said
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -188,7 +188,7 @@ def section(models: Sequence[str] = _QUICK, seed: int = 0) -> Iterator[str]:
         "best) is not found, and at most two are picked wrongly. `twinbed predict evaluate --models network` "
         "judges the networks."
     )
-    yield from _repeated()
+    yield from repeated()
     yield _collected()
 
 
@@ -205,7 +205,8 @@ def _collected() -> str:
     )
 
 
-def _repeated() -> Iterator[str]:
+def repeated() -> Iterator[str]:
+    """Yield what repeated measurements say of the noise, if the table of repeats ships."""
     noise = again()
     if noise is not None:
         median, high = np.quantile(noise.differences, (0.5, 0.9))

@@ -119,7 +119,7 @@ def _through_faults(fabric: Fabric, client: Guest, server: Guest, rounds: int, t
                 injected.append(at_ns)
             wait_converged(fabric, CONVERGED_WITHIN_S)
         lost = [gaps(file) for file in probes.files]
-        return _compared(fabric.plan.bfd, pings.result(), injected, lost, timeout)
+        return beside_twin(fabric.plan.bfd, pings.result(), injected, lost, timeout)
 
 
 def _ended(pings: Future[PingPong], within_s: float) -> bool:
@@ -129,9 +129,13 @@ def _ended(pings: Future[PingPong], within_s: float) -> bool:
     return pings.done()
 
 
-def _compared(
+def beside_twin(
     bfd: BfdTimers, pings: PingPong, injected: Sequence[int], lost: Sequence[Sequence[Gap]], timeout: int
 ) -> Measured:
+    """Return what the queue pair saw of each fault, beside what the twin says of it.
+
+    injected: when each fault began, ns; lost: gaps of the fabric, there and back.
+    """
     pair = QueuePair(timeout=timeout)
     at_ns, hits = pings.at_ns, []
     for when_ns in injected:

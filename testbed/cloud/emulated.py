@@ -177,10 +177,10 @@ class Cluster:
 
     def _measure(self, count: int, within_s: float) -> tuple[float, Measured]:
         """Return the CPU use of other processes meanwhile, cores, and what was measured."""
-        begun, cpu_ns, at_ns, busy_s = self._steps(), self._cpu_ns(), time.monotonic_ns(), _busy_s()
+        begun, cpu_ns, at_ns, busy_s = self._steps(), self._cpu_ns(), time.monotonic_ns(), cpu_busy_s()
         self._past(count + 1, within_s)
         took_ns, ours_ns = time.monotonic_ns() - at_ns, self._cpu_ns() - cpu_ns
-        others = ((_busy_s() - busy_s) * 1e9 - ours_ns) / took_ns
+        others = ((cpu_busy_s() - busy_s) * 1e9 - ours_ns) / took_ns
         ends_ns = steps.step_ends_ns(self._folder)[begun : begun + count + 1]
         return others, Measured(np.diff(ends_ns) * 1e-9, ours_ns / took_ns / self._workers, fits=True)
 
@@ -217,7 +217,7 @@ class Cluster:
         return "it printed nothing"
 
 
-def _busy_s() -> float:
+def cpu_busy_s() -> float:
     """Return the CPU seconds of this machine since its start without idle and niced tasks, which give way."""
     times = machine.cpu_times()
     return times.used_s - times.nice_s + times.stolen_s

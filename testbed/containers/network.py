@@ -140,7 +140,7 @@ def sweep() -> list[str]:
 def remove_run(run: str) -> None:
     """Remove the links and namespaces of a run. Links come first: a namespace's own end then goes with the
     host's, at once and not when the kernel gets to it."""
-    commands = [f"link delete {thing}" for thing in _links_of(run)]
+    commands = [f"link delete {thing}" for thing in links_of(run)]
     commands += [f"netns delete {thing}" for thing in _namespaces_of(run)]
     if not commands:
         return
@@ -148,11 +148,12 @@ def remove_run(run: str) -> None:
         _ip(*commands)
     except BackendError:
         # The kernel may have removed a link on its own by now; only what is still there is a failure.
-        if left := _links_of(run) + _namespaces_of(run):
+        if left := links_of(run) + _namespaces_of(run):
             raise BackendError(f"{left[0]}: cannot be removed; the next recording tries again") from None
 
 
-def _links_of(run: str) -> list[str]:
+def links_of(run: str) -> list[str]:
+    """Return the names of a run's links on this machine."""
     return [link for link in _our_links() if _run_of_link(link) == run]
 
 

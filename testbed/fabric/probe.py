@@ -41,7 +41,7 @@ _SECOND_NS = 1_000_000_000
 _NICE = -10
 _BUFFER_BYTES = 1 << 20
 _READ_EVERY_S = 0.05
-_HEARD_WITHIN_S = 30.0
+HEARD_WITHIN_S = 30.0
 _READY, _HEARD = b"ready\n", b"heard\n"
 _DENSE, _THIN, _END = signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM
 _SIGNALS = (_DENSE, _THIN, _END)
@@ -200,10 +200,10 @@ def _started(role: str, flows: Sequence[Flows], files: Sequence[Path]) -> subpro
 
 def _await_all(receiver: subprocess.Popen[bytes], flows: int) -> None:
     assert receiver.stdout is not None
-    ready, _, _ = select.select([receiver.stdout], [], [], _HEARD_WITHIN_S)
+    ready, _, _ = select.select([receiver.stdout], [], [], HEARD_WITHIN_S)
     if not ready or receiver.stdout.readline() != _HEARD:
         raise BackendError(
-            f"probe: some of {flows} flows do not arrive within {_HEARD_WITHIN_S:g} s; is the fabric whole?"
+            f"probe: some of {flows} flows do not arrive within {HEARD_WITHIN_S:g} s; is the fabric whole?"
         )
 
 

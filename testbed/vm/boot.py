@@ -44,7 +44,7 @@ class Machine:
     nics: tuple[Nic, ...] = ()
 
 
-_BOOT = Path("/boot")
+BOOT = Path("/boot")
 # Not the cloud kernel, which lacks rdma_rxe, nor the real-time one, which throttles in another way.
 _STOCK = re.compile(r"vmlinuz-(?P<release>6\.1\.0-(?P<number>[0-9]+)-amd64)")
 _MODULES = ("9p", "9pnet_virtio", "virtio_console", "virtio_pci")
@@ -64,11 +64,11 @@ def kernel_image() -> Path:
     """Returns the newest stock Debian 6.1 kernel in /boot. Raises BackendError if there is none."""
     images = [
         (int(match["number"]), path)
-        for path in _BOOT.glob("vmlinuz-*")
+        for path in BOOT.glob("vmlinuz-*")
         if (match := _STOCK.fullmatch(path.name))
     ]
     if not images:
-        raise BackendError(f"{_BOOT}: no stock Debian kernel 6.1 to boot a VM with; install it: {CURE}")
+        raise BackendError(f"{BOOT}: no stock Debian kernel 6.1 to boot a VM with; install it: {CURE}")
     return max(images)[1]
 
 
@@ -80,7 +80,7 @@ def release(image: Path) -> str:
 def available() -> tuple[bool, str]:
     """Returns whether a VM can be booted here, and if not, the reason and the cure."""
     for program, package in (("qemu-system-x86_64", "qemu-system-x86"), ("modprobe", "kmod")):
-        if _program(program) is None:
+        if find_program(program) is None:
             return False, f"{program} is not installed (Debian's {package}): {CURE}"
     if find_spec("virtme") is None:
         return False, "virtme-ng is not installed: pip install 'twinbed[testbed]'"
@@ -121,7 +121,7 @@ def command(image: Path, initrd: int, console: int, monitor: int, machine: Machi
     kernel = f"console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off nokaslr {_CLOCK}"
     append = f"{kernel} init={sys.executable} -- -IS {Path(guest.__file__).resolve()}"
     return [
-        *(str(_program("qemu-system-x86_64")), "-nodefaults", "-no-reboot", "-display", "none"),
+        *(str(find_program("qemu-system-x86_64")), "-nodefaults", "-no-reboot", "-display", "none"),
         *(*_acceleration(image), "-smp", str(machine.cpus), "-m", str(machine.memory_mib)),
         *("-fsdev", "local,id=root,path=/,security_model=none,multidevs=remap"),
         *("-device", "virtio-9p-pci,fsdev=root,mount_tag=/dev/root"),
@@ -144,7 +144,7 @@ def _acceleration(image: Path) -> tuple[str, ...]:
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         return _EMULATED
     trial = [
-        *(str(_program("qemu-system-x86_64")), "-nodefaults", "-no-reboot", "-display", "none"),
+        *(str(find_program("qemu-system-x86_64")), "-nodefaults", "-no-reboot", "-display", "none"),
         *("-machine", "q35,accel=kvm", "-cpu", "host", "-m", "512", "-serial", "stdio"),
         *("-kernel", str(image), "-append", "console=ttyS0 earlyprintk=serial,ttyS0,115200 panic=-1"),
     ]
@@ -158,5 +158,6 @@ def _acceleration(image: Path) -> tuple[str, ...]:
     return ("-machine", "q35,accel=kvm", "-cpu", "host") if b"Linux version" in printed else _EMULATED
 
 
-def _program(name: str) -> str | None:
+def find_program(name: str) -> str | None:
+    """Return the path of a program, also where only root's PATH has it; None if there is none."""
     return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")

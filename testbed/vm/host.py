@@ -229,7 +229,7 @@ class Vm:
         if self._process is None or self._process.stdout is None:
             raise BackendError("the VM is not running: start it first")
         descriptor = self._process.stdout.fileno()
-        quiet_s, waited_s = 0.0, _waited_s(self._process.pid)
+        quiet_s, waited_s = 0.0, cpu_waits_s(self._process.pid)
         with selectors.DefaultSelector() as selector:
             selector.register(descriptor, selectors.EVENT_READ)
             while b"\n" not in self._received:
@@ -240,7 +240,7 @@ class Vm:
                         raise StoppedError(self._last_words("ended"))
                     self._received += received
                     continue
-                waited_s = _waited_s(self._process.pid)
+                waited_s = cpu_waits_s(self._process.pid)
                 waits_s = (waited_s[thread] - before_s.get(thread, 0.0) for thread in waited_s)
                 quiet_s += max(0.0, time.monotonic() - began_s - max(waits_s, default=0.0))
                 if quiet_s >= patience_s:
@@ -276,7 +276,7 @@ class Vm:
         return f"the VM {event}; its console said last: {last}; try again with fewer programs running"
 
 
-def _waited_s(pid: int) -> dict[str, float]:
+def cpu_waits_s(pid: int) -> dict[str, float]:
     """Returns how long each thread of a process has waited for a CPU since it began, s."""
     waited = {}
     for thread in Path(f"/proc/{pid}/task").glob("*"):

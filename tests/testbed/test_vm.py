@@ -54,7 +54,7 @@ def wait_until(condition: Callable[[], bool], timeout_s: float = 60) -> None:
 
 
 def test_without_qemu_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(boot, "_program", lambda name: None)
+    monkeypatch.setattr(boot, "find_program", lambda name: None)
     assert boot.available() == (
         False,
         "qemu-system-x86_64 is not installed (Debian's qemu-system-x86): make system-vm",
@@ -65,7 +65,7 @@ def test_without_qemu_the_cure_is_named(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_without_a_stock_kernel_the_cure_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "vmlinuz-6.1.0-56-cloud-amd64").touch()
-    monkeypatch.setattr(boot, "_BOOT", tmp_path)
+    monkeypatch.setattr(boot, "BOOT", tmp_path)
     with pytest.raises(BackendError, match=r"no stock Debian kernel .*make system-vm"):
         boot.kernel_image()
 
@@ -73,7 +73,7 @@ def test_without_a_stock_kernel_the_cure_is_named(tmp_path: Path, monkeypatch: p
 def test_the_newest_stock_kernel_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("6.1.0-9-amd64", "6.1.0-56-amd64", "6.1.0-57-rt-amd64", "6.12.0-1-amd64"):
         (tmp_path / f"vmlinuz-{name}").touch()
-    monkeypatch.setattr(boot, "_BOOT", tmp_path)
+    monkeypatch.setattr(boot, "BOOT", tmp_path)
     assert boot.release(boot.kernel_image()) == "6.1.0-56-amd64"
 
 
@@ -126,7 +126,7 @@ def test_a_boot_that_stops_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_waiting_for_a_cpu_is_counted() -> None:
-    assert host._waited_s(os.getpid())[str(os.getpid())] > 0
+    assert host.cpu_waits_s(os.getpid())[str(os.getpid())] > 0
 
 
 def test_no_command_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -87,7 +87,7 @@ def test_another_seed_gives_other_bursts() -> None:
 def test_the_chunk_size_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     trace = steady(40, 3, 1.0)
     whole = refine(trace, 0.1, seed(), Burstiness(1.0, 0.3), max_cores=2.0)
-    monkeypatch.setattr(module, "_CHUNK_CELLS", 100)
+    monkeypatch.setattr(module, "CHUNK_CELLS", 100)
     assert same(refine(trace, 0.1, seed(), Burstiness(1.0, 0.3), max_cores=2.0), whole)
 
 

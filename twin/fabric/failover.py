@@ -24,7 +24,7 @@ from twin.fabric.steps import acted_s, again_s, far_steps_s, host_steps_s, notic
 from twin.fabric.topology import all_pairs, check
 from twinbed import ScenarioError
 
-_ROWS_AT_MOST = 1 << 24
+ROWS_AT_MOST = 1 << 24
 """Largest number of outages, somewhat above 1 GiB of them. A larger number is taken for a mistake."""
 
 
@@ -161,7 +161,7 @@ def _rows(
         np.searchsorted(pairs[destinations, 1], hosts),
     )
     count = _emit(*arguments, np.empty((0, 5), np.int64))
-    if count > _ROWS_AT_MOST:
+    if count > ROWS_AT_MOST:
         raise ScenarioError(f"failover: {count} outages among {len(pairs)} pairs: give only pairs that talk")
     rows = np.empty((count, 5), np.int64)
     _emit(*arguments, rows)

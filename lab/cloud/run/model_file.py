@@ -60,7 +60,7 @@ def write(model: Physical, card: Mapping[str, Any], path: Path) -> int:
         "encoder": {name: list(getattr(model.encoder, name)) for name in _ENCODER_TEXT},
         "card": dict(card),
     }
-    manifest["sha256"] = _checksum(manifest, arrays)
+    manifest["sha256"] = content_checksum(manifest, arrays)
     content = save(arrays, {_KEY: json.dumps(manifest)})
     return write_whole(path, lambda file: file.write(content))
 
@@ -93,7 +93,8 @@ def _content(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return json.loads(text), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no dict)
 
 
-def _checksum(manifest: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+def content_checksum(manifest: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the SHA-256 of a model file's manifest and arrays, in hexadecimal."""
     digest = sha256(json.dumps(manifest, sort_keys=True).encode())
     for name in sorted(arrays):
         digest.update(arrays[name].tobytes())
@@ -105,7 +106,7 @@ def _model(manifest: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[
         raise ScenarioError(
             f"a predictor of version {manifest['version']}, and this twinbed reads {VERSION}; train it again"
         )
-    if manifest.pop("sha256") != _checksum(manifest, arrays):
+    if manifest.pop("sha256") != content_checksum(manifest, arrays):
         raise ScenarioError("incomplete or damaged: its checksum does not match; train it again")
     for name, array in arrays.items():
         if array.dtype.kind not in "fi" or not np.isfinite(array).all():

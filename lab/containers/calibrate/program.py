@@ -45,7 +45,7 @@ _STOLEN = "measured: the hypervisor's share of the CPU time that was wanted in t
 _IMBALANCE = "measured: latencies of that run, which the twin has most nearly with it"
 _LATENCY = "measured: root mean square of the logarithms of the fitted twin's to real latency quantiles"
 _IDLE_ROWS = 3
-_LEAST_ANSWERED = 0.95
+LEAST_ANSWERED = 0.95
 """Share of the requests that must be answered for the run to count."""
 
 
@@ -136,7 +136,7 @@ def _answered(load: LoadResult) -> int:
     """Return the number of answered requests. Raises BackendError if so many are missing that the costs of
     their visits would be counted to others."""
     count = int(np.count_nonzero(load.status == RequestStatus.OK))
-    if count < _LEAST_ANSWERED * len(load.at_s):
+    if count < LEAST_ANSWERED * len(load.at_s):
         raise BackendError(
             f"calibration: {count} of {len(load.at_s)} requests were answered at a rate that a quiet machine "
             "serves with ease; end the other programs on this machine and calibrate again"

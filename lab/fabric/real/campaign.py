@@ -33,7 +33,7 @@ _AFTER_S = 0.1
 """Time between the last change of a route and the repair, s. Losses in it belong to the fault."""
 _DENSE_S = 0.05
 """Time before a fault in which thinned flows send at full rate, s."""
-_THIN_SLACK_S = 2 * (probe.THINNED - 1) / RATE_PER_S
+THIN_SLACK_S = 2 * (probe.THINNED - 1) / RATE_PER_S
 """How much longer a gap of a thinned flow may look than that of a full one, s."""
 
 Progress = Callable[[str], None]
@@ -124,7 +124,7 @@ def fault(running: Bench, setting: Setting, number: int) -> Measured:
         if stall.end_ns > injected.at_ns and stall.begin_ns < injected.at_ns + round(detection_s * 2e9)
     ]
     files = running.probes.files if host == 0 else running.probes.files[::-1]
-    sides = [_worst(path, injected.at_ns, _THIN_SLACK_S if thinned else 0.0) for path in files]
+    sides = [worst(path, injected.at_ns, THIN_SLACK_S if thinned else 0.0) for path in files]
     seen: list[Seen] = [*before, *running.witness.take()]
     return Measured(
         date=_now(),
@@ -155,7 +155,7 @@ class _Side:
     later_s: float
 
 
-def _worst(path: Path, at_ns: int, slack_s: float) -> _Side:
+def worst(path: Path, at_ns: int, slack_s: float) -> _Side:
     """Returns, for the flows of one direction, the longest gap that the fault began and the longest that
     began later. A later gap may look longer by slack_s than it was."""
     gaps = [gap for gap in probe.gaps(path) if gap.end_ns > at_ns]

@@ -48,13 +48,13 @@ class Meter:
         self._name = str(directories[0])
         self._descriptors: list[int] = []
         self._reads, self._inactive_bytes = reads, 0
-        self._stat = self._open(directories, "cpu.stat")
+        self.stat = self._open(directories, "cpu.stat")
         self._v1 = any((directory / "cpuacct.usage").exists() for directory in directories)
         self._memory = self._open(directories, "memory.usage_in_bytes" if self._v1 else "memory.current")
         self._memory_stat = self._open(directories, "memory.stat")
         self._cache_key = b"\ntotal_inactive_file " if self._v1 else b"\ninactive_file "
         # The line that a field is in does not change for as long as the kernel runs.
-        words = _pread(self._stat, self._name).split()
+        words = _pread(self.stat, self._name).split()
         self._periods, self._throttles = _after(words, b"nr_periods"), _after(words, b"nr_throttled")
         if self._v1:
             self._usage = self._open(directories, "cpuacct.usage")
@@ -65,13 +65,13 @@ class Meter:
 
     def nr_periods(self) -> int:
         """Return the CFS periods elapsed: the cheapest way to see one end."""
-        return int((*_pread(self._stat, self._name).split(), b"0")[self._periods])
+        return int((*_pread(self.stat, self._name).split(), b"0")[self._periods])
 
     def read(self) -> Reading:
         """Return all counters now. The CPU counters are read first."""
         # In one piece, without a function in between: this is done for each container in each period.
         try:
-            words = os.pread(self._stat, _SMALL_BYTES, 0).split()
+            words = os.pread(self.stat, _SMALL_BYTES, 0).split()
             words.append(b"0")
             if self._v1:
                 cpu_ns = int(os.pread(self._usage, _SMALL_BYTES, 0))
@@ -106,7 +106,7 @@ class Meter:
 
     def close(self) -> None:
         """Close the files. What is read afterwards is refused, and never reaches another file. Idempotent."""
-        self._stat = self._memory = self._memory_stat = self._usage = -1
+        self.stat = self._memory = self._memory_stat = self._usage = -1
         while self._descriptors:
             os.close(self._descriptors.pop())
 

@@ -59,7 +59,7 @@ class Polling:
         self._period_ns = round(period_s * 1e9)
         self._period_s = period_s
         self._clock = clock
-        self._watched: dict[int, _Watched] = {}
+        self.watched: dict[int, _Watched] = {}
         self._learners: list[_Watched] = []
         self._probe_due_ns = _NEVER_NS
         self._slots: list[tuple[int, int, _Slot]] = []
@@ -81,7 +81,7 @@ class Polling:
     def add(self, ids: Ids, groups: Sequence[LimitedGroup]) -> None:
         """See TelemetrySource. A group that is removed already is reported as gone by the next `collect`."""
         now_ns = self._clock()
-        if not self._watched:
+        if not self.watched:
             self._served_ns = now_ns
         for number, group in zip(ids.tolist(), groups, strict=True):
             try:
@@ -89,17 +89,17 @@ class Polling:
             except GroupGoneError:
                 self._missing.append(number)
                 continue
-            self._watched[number] = container
+            self.watched[number] = container
             self._learn(container, now_ns)
         self._arrange()
 
     def remove(self, ids: Ids) -> None:
         """See TelemetrySource."""
         for number in ids.tolist():
-            container = self._watched.pop(number, None)
+            container = self.watched.pop(number, None)
             if container is not None:
                 container.meter.close()
-        self._learners = [container for container in self._learners if container.number in self._watched]
+        self._learners = [container for container in self._learners if container.number in self.watched]
         self._arrange()
 
     def due_ns(self) -> int:
@@ -127,9 +127,9 @@ class Polling:
 
     def close(self) -> None:
         """See TelemetrySource."""
-        for container in self._watched.values():
+        for container in self.watched.values():
             container.meter.close()
-        self._watched.clear()
+        self.watched.clear()
         self._learners.clear()
         self._slots.clear()
 
@@ -184,7 +184,7 @@ class Polling:
         """Make slots of groups whose periods end close together, and one of those whose phase is not
         known."""
         phases = sorted(
-            (entry.phase_ns, entry.number) for entry in self._watched.values() if entry.phase_ns is not None
+            (entry.phase_ns, entry.number) for entry in self.watched.values() if entry.phase_ns is not None
         )
         width_ns = min(SLOT_NS_PER_GROUP * len(phases), SLOT_MOST_NS)
         clusters: list[list[tuple[int, int]]] = []
@@ -193,13 +193,13 @@ class Polling:
                 clusters[-1].append(entry)
             else:
                 clusters.append([entry])
-        unknown = [(0, entry.number) for entry in self._watched.values() if entry.phase_ns is None]
+        unknown = [(0, entry.number) for entry in self.watched.values() if entry.phase_ns is None]
         if unknown:
             clusters.append(unknown)
         self._slots = []
         for cluster in clusters:
             offset_ns = cluster[-1][0] + MARGIN_NS
-            members = [self._watched[number] for _, number in cluster]
+            members = [self.watched[number] for _, number in cluster]
             # Counted from what was served last, not from now: what is due by now is still to be served.
             due_ns = self._next_ns(offset_ns, self._served_ns)
             self._slots.append((due_ns, len(self._slots), _Slot(members, offset_ns)))

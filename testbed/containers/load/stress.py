@@ -75,7 +75,7 @@ class Memory:
     """Pages of this process: as many as it takes to hold `hold` bytes altogether."""
 
     def __init__(self, most_bytes: int) -> None:
-        self._base = _own_bytes()
+        self._base = own_bytes()
         self._touched = 0
         self._size = max(most_bytes, mmap.PAGESIZE) // mmap.PAGESIZE * mmap.PAGESIZE
         self._map = mmap.mmap(-1, self._size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -156,7 +156,7 @@ def _kept(path: Path) -> mmap.mmap:
         os.close(descriptor)
 
 
-def _own_bytes() -> int:
+def own_bytes() -> int:
     """What the process holds that is charged to it alone."""
     _, resident, shared, *_ = Path("/proc/self/statm").read_text().split()
     return (int(resident) - int(shared)) * mmap.PAGESIZE

@@ -204,9 +204,10 @@ class Agent:
         while True:
             order = await _read(call)
             if order.number:
-                self._carry_out(order)
+                self.carry_out(order)
 
-    def _carry_out(self, order: Order) -> None:
+    def carry_out(self, order: Order) -> None:
+        """Carry out a controller's order, and send the report of it."""
         report = Report()
         self._hosting.carry_out(order, report)
         self._applied = order.number

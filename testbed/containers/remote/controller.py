@@ -30,7 +30,7 @@ from testbed.containers.remote.refusals import Refusals
 from twinbed import BackendError
 
 _TICK_S = 0.25
-_TLS_S = 5.0
+TLS_S = 5.0
 """A connection from which no call came for so long was refused by TLS, s. gRPC does not tell, so it is
 counted here."""
 
@@ -73,7 +73,7 @@ class Controller(asyncio.DatagramProtocol):
         self._on_latency = on_latency
         self._clock = clock
         self._connections: dict[str, _Connection] = {}
-        self._by_session: dict[int, _Connection] = {}
+        self.by_session: dict[int, _Connection] = {}
         self._handshakes: deque[float] = deque()
         self._failure: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -133,7 +133,7 @@ class Controller(asyncio.DatagramProtocol):
         batch = self.gate.receive(data, str(addr[0]))
         if batch is None:
             return
-        agent = self._by_session[batch.session].agent
+        agent = self.by_session[batch.session].agent
         self._guarded(lambda: self.books.telemetry(agent, batch, self._clock()))
 
     # --- agents ----------------------------------------------------------------------------------
@@ -197,7 +197,7 @@ class Controller(asyncio.DatagramProtocol):
         if former is not None:
             self._close(former)
         connection = _Connection(hello.name, session)
-        self._connections[hello.name] = self._by_session[session] = connection
+        self._connections[hello.name] = self.by_session[session] = connection
         self.gate.open(session, key)
         connection.orders.put_nowait(self._welcome(hello.name, session, key))
         return connection
@@ -243,7 +243,7 @@ class Controller(asyncio.DatagramProtocol):
 
     def _close(self, connection: _Connection) -> None:
         self.gate.close(connection.session)
-        self._by_session.pop(connection.session, None)
+        self.by_session.pop(connection.session, None)
 
     # --- orders ----------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class Controller(asyncio.DatagramProtocol):
             await asyncio.sleep(_TICK_S)
             now_s = self._clock()
             self._guarded(lambda: self.books.tick(self._clock()))
-            while self._handshakes and now_s - self._handshakes[0] >= _TLS_S:
+            while self._handshakes and now_s - self._handshakes[0] >= TLS_S:
                 self._handshakes.popleft()
                 self.refusals.add(
                     "certificate",

@@ -72,7 +72,7 @@ class Sealer:
     def __init__(self, session: int, key: bytes) -> None:
         self._session = session
         self._key = key
-        self._sequence = 0
+        self.sequence = 0
 
     def seal(self, records: Records, now_ns: int) -> list[bytes]:
         """Return datagrams of at most MAX_RECORDS records each; none for no records. now_ns: when they are
@@ -81,8 +81,8 @@ class Sealer:
         sealed = []
         for first in range(0, len(rows), MAX_RECORDS):
             part = rows[first : first + MAX_RECORDS]
-            self._sequence += 1
-            header = _HEADER.pack(_MAGIC, VERSION, 0, len(part), 0, self._session, self._sequence, now_ns)
+            self.sequence += 1
+            header = _HEADER.pack(_MAGIC, VERSION, 0, len(part), 0, self._session, self.sequence, now_ns)
             body = header + part.tobytes()
             sealed.append(body + _mac(self._key, body))
         return sealed
@@ -123,28 +123,28 @@ class Gate:
     oversized, malformed, foreign (of no session of ours), version, forged, replayed, too old."""
 
     def __init__(self, refusals: Refusals) -> None:
-        self._refusals = refusals
-        self._sessions: dict[int, _Session] = {}
+        self.refusals = refusals
+        self.sessions: dict[int, _Session] = {}
         self._past_received = 0
         self._past_lost = 0
 
     @property
     def received(self) -> int:
         """Datagrams accepted, over all sessions."""
-        return self._past_received + sum(session.received for session in self._sessions.values())
+        return self._past_received + sum(session.received for session in self.sessions.values())
 
     @property
     def lost(self) -> int:
         """Datagrams missing in the sequences, over all sessions. One that comes late is no longer missing."""
-        return self._past_lost + sum(session.lost for session in self._sessions.values())
+        return self._past_lost + sum(session.lost for session in self.sessions.values())
 
     def open(self, session: int, key: bytes) -> None:
         """Accept the session's datagrams from now on."""
-        self._sessions[session] = _Session(key)
+        self.sessions[session] = _Session(key)
 
     def close(self, session: int) -> None:
         """Refuse the session's datagrams from now on; its counts stay. Unknown sessions are ignored."""
-        ended = self._sessions.pop(session, None)
+        ended = self.sessions.pop(session, None)
         if ended is not None:
             self._past_received += ended.received
             self._past_lost += ended.lost
@@ -153,7 +153,7 @@ class Gate:
         """Return the records in a datagram, or None when it is refused. sender: for the log."""
         kind, batch = self._judge(data)
         if kind is not None:
-            self._refusals.add(kind, f"datagram of {len(data)} bytes from {sender}")
+            self.refusals.add(kind, f"datagram of {len(data)} bytes from {sender}")
         return batch
 
     def _judge(self, data: bytes) -> tuple[str | None, Batch | None]:
@@ -162,7 +162,7 @@ class Gate:
         if len(data) < _HEADER.size + _MAC_BYTES:
             return "malformed", None
         magic, version, zero, count, zeros, number, sequence, sent_ns = _HEADER.unpack_from(data)
-        session = self._sessions.get(number)
+        session = self.sessions.get(number)
         if magic != _MAGIC or session is None:
             return "foreign", None
         if version != VERSION:

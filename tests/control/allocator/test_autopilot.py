@@ -97,7 +97,7 @@ def test_the_cheapest_model_sets_the_limit():
     assert update(recommender, 1.5) == 2.0  # no cost yet: the first listed
     # d = 0.5: h = (0, 0.25, 0.5). L = 2: 4 · 0.5 = 2; L = 4: 0.25. So L' = 4, with the second's margin 8
     assert update(recommender, 3.0) == 8.0
-    np.testing.assert_allclose(recommender._cost.values[0], [[0.5 * 4.0, 0.0]])
+    np.testing.assert_allclose(recommender.cost.values[0], [[0.5 * 4.0, 0.0]])
 
 
 def test_a_change_of_model_must_pay_for_itself():
@@ -113,7 +113,7 @@ def test_underrun_is_paid_for_the_limit_without_its_margin():
     recommender = ensemble(margins=(0.0, 1.0))
     update(recommender, 1.5)
     update(recommender, 0.5, 0.5, 0.5, 1.5)
-    np.testing.assert_allclose(recommender._cost.values[0], [[0.375, 0.375]])
+    np.testing.assert_allclose(recommender.cost.values[0], [[0.375, 0.375]])
 
 
 def test_models_pay_for_their_own_changes_of_limit():
@@ -121,15 +121,15 @@ def test_models_pay_for_their_own_changes_of_limit():
     update(recommender, 1.5)
     update(recommender, 3.0)
     # 0.5 · (4 · 1 overrun of L = 2 by the usage in b = 4 + 0.2 for moving to 4)
-    assert recommender._cost.values[0, 0, 0] == pytest.approx(0.5 * 4.2)
+    assert recommender.cost.values[0, 0, 0] == pytest.approx(0.5 * 4.2)
 
 
 def test_without_a_sample_the_ensemble_has_no_opinion_and_keeps_its_state():
     recommender = ensemble()
     update(recommender, 1.5)
-    before = recommender._history.values.copy()
+    before = recommender.history.values.copy()
     assert np.isnan(update(recommender))
-    np.testing.assert_array_equal(recommender._history.values, before)
+    np.testing.assert_array_equal(recommender.history.values, before)
 
 
 # --- the moving window

@@ -141,7 +141,7 @@ def test_the_tower_is_told_the_mean_allocation_of_each_application():
     allocator = Autothrottle(AutothrottleSettings(slo_p99_s=0.2))
     fleet = DrivenFleet(allocator, [SHOP, SHOP], [0, 1, 1])
     told = [[], []]
-    for tower, cores in zip(allocator._towers, told, strict=True):
+    for tower, cores in zip(allocator.towers, told, strict=True):
         tower.learn = lambda rate, latency, mean, cores=cores: cores.append(mean)
     first, second, third = fleet.ids
     quota = {first: 2.0, second: 1.0, third: 4.0}

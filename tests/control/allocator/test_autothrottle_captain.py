@@ -126,7 +126,7 @@ def test_a_roll_back_happens_once_and_widens_the_margin():
     driven.periods([1.5] * 8, [True] * 2 + [False] * 6)
     assert driven.quota[0] == pytest.approx(1.5 * (1 + 0.2 - 0.18))
     # 3 − 0.06 (first window) + 0.2 − 0.06 (roll-back) + 0.2 − 0.06 (second window)
-    assert driven.captain._margin.values[0] == pytest.approx(3 - 0.06 + 0.14 + 0.14)
+    assert driven.captain.margin.values[0] == pytest.approx(3 - 0.06 + 0.14 + 0.14)
 
 
 def test_a_cut_that_throttles_only_after_its_window_is_not_rolled_back():
@@ -142,7 +142,7 @@ def test_the_margin_never_falls_below_none():
     driven = Driven(target=0.3)
     for _ in range(30):
         driven.periods([0.95] * 10, [False] * 10)
-    assert driven.captain._margin.values[0] == 0.0
+    assert driven.captain.margin.values[0] == 0.0
 
 
 def test_a_target_of_none_raises_at_any_throttling():

@@ -107,7 +107,7 @@ def test_a_minute_in_which_nobody_was_answered_costs_most_and_leads_to_less_thro
     bandit = tower()
     bandit.learn(100.0, 0.1, 5.0)
     bandit.learn(100.0, nan, 5.0)
-    assert costs(bandit._samples, SLO_S).tolist() == [3.0]
+    assert costs(bandit.samples, SLO_S).tolist() == [3.0]
     assert sum(bandit.targets) < 0.12
 
 
@@ -132,7 +132,7 @@ def test_what_was_learnt_at_another_rate_counts_for_less():
 
 
 def targets_after(bandit, rate):
-    pair = bandit._choose(log(rate))
+    pair = bandit.choose(log(rate))
     return LADDER[pair.busy], LADDER[pair.idle]
 
 

@@ -22,7 +22,7 @@ def limits(decision) -> dict[int, int]:
 
 def drain(escra: Escra, container: int, left: int) -> None:
     """Grants `container` all of the pool but `left` bytes."""
-    step = escra._settings.grant_bytes
+    step = escra.settings.grant_bytes
     escra.on_oom(oom([container], [(int(escra.memory.pool_bytes[0]) - left) // step * step]))
     assert escra.memory.pool_bytes[0] == left
 

@@ -156,11 +156,11 @@ def test_memory_peaks_are_one_a_day_and_a_growing_peak_replaces_itself():
     vpa = fleet.allocator
 
     def total_weight():
-        return vpa._memory._column.values[0].sum()
+        return vpa.memory._column.values[0].sum()
 
     fleet.run(1800, lambda at_s: (0.5, int(at_s) * MIB))
     assert total_weight() == pytest.approx(1.0)
-    top = vpa._memory.percentiles(np.array([0]), (1.0,))[0, 0]
+    top = vpa.memory.percentiles(np.array([0]), (1.0,))[0, 0]
     assert top == pytest.approx(bucket_end(MEMORY, 1800 * MIB))
     fleet.run(3600, lambda _: (0.5, 100 * MIB))
     # the second window's peak weighs 2^(1 h / 24 h) of the first

@@ -152,7 +152,7 @@ def test_the_parts_of_the_cost_make_the_cost(asked):
 
 @given(st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=20))
 def test_an_axis_of_latencies_has_marks_inside_it(values):
-    scale, axis = services_drawing._logarithmic(pd.Series(values))
+    scale, axis = services_drawing.logarithmic_axis(pd.Series(values))
     low, high = scale.to_dict()["domain"]
     assert low < min(values)
     assert high > max(values)

@@ -107,7 +107,7 @@ def test_there_is_a_cpu_to_work_on():
 
 def wait_deaf(said, end, lock, ready):
     """An idle worker whose signal is lost: in C code, waiting for a lock that nobody gives back."""
-    parallel._begin(said, end)
+    parallel.begin(said, end)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     ready.set()
     lock.acquire()

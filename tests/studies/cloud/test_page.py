@@ -53,7 +53,7 @@ def test_runs_measured_twice_say_how_well_any_predictor_can_do(monkeypatch, tmp_
     assert (other.differences > 0.5).all()
     assert max(other.ceiling.values()) < 1.0
     assert max(other.told_well.values()) < 7.0
-    assert next(measured._repeated()).startswith("5 of these runs were measured once more")
+    assert next(measured.repeated()).startswith("5 of these runs were measured once more")
 
 
 def test_every_experiment_has_its_table_and_its_reasons():

@@ -119,7 +119,7 @@ def test_a_later_gap_of_a_thinned_flow_is_no_longer_than_is_certain(tmp_path) ->
     at_ns = 1000 * MS
     rows = [(0, at_ns - MS, at_ns + 249 * MS, 124), (1, at_ns + 900 * MS, at_ns + 940 * MS, 1)]
     path.write_text("".join(f"{' '.join(map(str, row))} .\n" for row in rows))
-    side = campaign._worst(path, at_ns, campaign._THIN_SLACK_S)
+    side = campaign.worst(path, at_ns, campaign.THIN_SLACK_S)
     assert side.own_s == pytest.approx(0.25)
     assert side.later_s == pytest.approx(0.004)
     assert side.flows == 1

@@ -30,7 +30,7 @@ def pings(error: str | None = None) -> PingPong:
 def test_a_fault_in_the_way_is_told_beside_the_twin() -> None:
     there = [Gap(0, 1_000 * MS, 1_300 * MS, 60), Gap(1, 1_001 * MS, 1_290 * MS, 58)]
     lost = [[*there, Gap(0, 9_000 * MS, 9_300 * MS, 60)], []]
-    measured = soft_roce._compared(TIMERS, pings(), [1_001 * MS, 9_000 * MS], lost, timeout=14)
+    measured = soft_roce.beside_twin(TIMERS, pings(), [1_001 * MS, 9_000 * MS], lost, timeout=14)
 
     assert measured.injected == 2
     (hit,) = measured.hits

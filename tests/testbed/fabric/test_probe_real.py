@@ -96,7 +96,7 @@ def test_thinned_flows_lose_nothing_and_are_whole_again_at_once(fabric, tmp_path
 @pytest.mark.root
 @pytest.mark.slow
 def test_flows_that_do_not_arrive_are_said(fabric, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(probe, "_HEARD_WITHIN_S", 0.5)
+    monkeypatch.setattr(probe, "HEARD_WITHIN_S", 0.5)
     near, far = (host.endpoints[0] for host in fabric.hosts)
     cut = [Fault(FaultKind.PORT, host=0, uplink=uplink) for uplink in range(2)]
     try:

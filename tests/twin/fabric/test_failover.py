@@ -183,7 +183,7 @@ def test_pairs_that_are_none_and_more_rows_than_anyone_means_are_refused(thorn, 
     for pairs, words in (([[0, 3]], "0 to 2"), ([[1, 1]], "two different hosts"), ([0, 1], "in each row")):
         with pytest.raises(ScenarioError, match=words):
             failover(FABRIC, single(1.0), thorn, SEED, pairs=np.array(pairs))
-    monkeypatch.setattr(module, "_ROWS_AT_MOST", 3)
+    monkeypatch.setattr(module, "ROWS_AT_MOST", 3)
     with pytest.raises(ScenarioError, match="4 outages among 6 pairs"):
         failover(FABRIC, single(1.0), thorn, SEED)
 

@@ -54,10 +54,10 @@ class Requests:
         ends = workload.period_s - workload.phase_s
         self.ends_s, self.group = np.unique(ends, return_inverse=True)
         self._columns = [np.flatnonzero(self.group == group) for group in range(len(self.ends_s))]
-        self._tables = new_tables(workload)
-        self._engine = new_engine(workload, self._tables, watch)
+        self.tables = new_tables(workload)
+        self.engine = new_engine(workload, self.tables, watch)
         self._draw()
-        containers = self._tables["containers"]
+        containers = self.tables["containers"]
         self.fleet = Fleet(**{name: containers[name] for name in Fleet._fields})
         self._over: Columns = np.empty(len(containers), np.int64)
         self._seen = self._taken = 0
@@ -76,13 +76,13 @@ class Requests:
     def run_until(self, at_s: float) -> float:
         """Move everything to `at_s`, or to an earlier instant that needs the loop; return that time."""
         self.signalled = self._advance(at_s) == records.SIGNALLED
-        return float(self._engine["now"][0]) if self.signalled else at_s
+        return float(self.engine["now"][0]) if self.signalled else at_s
 
     def end_period(self, row: int, group: int, report: Report) -> Columns:
         """End period `row` of the group's containers; see `Physics`."""
         columns, machine, over = self._columns[group], self._machine, self._over
         period_s = self.population.period_s
-        count = engine.end_period(self._engine, columns, period_s, machine.burst_s, report, over)
+        count = engine.end_period(self.engine, columns, period_s, machine.burst_s, report, over)
         if count < 0:
             name = self.population.names[-1 - count]
             raise InvariantError(
@@ -92,14 +92,14 @@ class Requests:
 
     def record(self, rows: Rows, row: int, group: int, report: Report) -> None:
         """Write the row of the group's containers into the series."""
-        engine.record(self._engine, rows, row, self._columns[group], report, self.population.period_s)
+        engine.record(self.engine, rows, row, self._columns[group], report, self.population.period_s)
 
     # --- limits and life -------------------------------------------------------------------------
 
     def write_quotas(self, members: Members, limits: CpuLimits, order: int) -> int:
         """Write quotas now; see `Physics`."""
         return engine.write_quotas(
-            self._engine,
+            self.engine,
             members.issued,
             members.column_of,
             limits.ids,
@@ -112,10 +112,10 @@ class Requests:
 
     def take_over(self) -> Columns:
         """Return the running containers that exceeded their memory limit since the last call."""
-        containers = self._tables["containers"]
-        over: Columns = containers["over_list"][: engine.keep_exceeding(self._engine)].astype(np.int64)
+        containers = self.tables["containers"]
+        over: Columns = containers["over_list"][: engine.keep_exceeding(self.engine)].astype(np.int64)
         containers["over"][over] = False
-        self._engine["over"] = 0
+        self.engine["over"] = 0
         return over
 
     def changes(self, row: int) -> tuple[Columns, Columns] | None:  # noqa: ARG002 — nobody comes or goes by itself
@@ -127,23 +127,23 @@ class Requests:
         fleet = self.fleet
         fleet.quota[columns] = quota_cores
         fleet.limit_bytes[columns] = limit_bytes
-        engine.start(self._engine, columns)
+        engine.start(self.engine, columns)
         self._advance(-np.inf)
 
     def dismiss(self, columns: Columns) -> None:
         """Remove containers now. What they were doing fails."""
-        engine.kill(self._engine, columns, ABSENT)
+        engine.kill(self.engine, columns, ABSENT)
         self._advance(-np.inf)
         for values in (self.fleet.quota, self.fleet.pool, self.fleet.limit_bytes):
             values[columns] = 0
 
     def hold(self, columns: Columns) -> None:
         """Stop containers at their memory limit."""
-        engine.stop(self._engine, columns)
+        engine.stop(self.engine, columns)
 
     def take_down(self, columns: Columns) -> None:
         """Kill or restart containers. Their visits fail, and the calls of these visits go on for nobody."""
-        engine.kill(self._engine, columns, DOWN)
+        engine.kill(self.engine, columns, DOWN)
         self._advance(-np.inf)
 
     def burn(self, columns: Columns, cpu_s: Floats) -> None:
@@ -153,7 +153,7 @@ class Requests:
 
     def release(self, columns: Columns) -> None:
         """Let held containers go on and containers that were down begin anew. Their queues move up."""
-        engine.start(self._engine, columns)
+        engine.start(self.engine, columns)
         self._advance(-np.inf)
 
     # --- requests --------------------------------------------------------------------------------
@@ -169,30 +169,30 @@ class Requests:
             raise InvariantError(
                 f"a request of kind {kind} cannot be injected into container {column} ({arrivals} arrivals)"
             )
-        state = self._engine[0]
+        state = self.engine[0]
         index = int(state["count"])
-        if index == len(self._tables["requests"]):
+        if index == len(self.tables["requests"]):
             self._grow_requests()
         if state["spare"] < state["reserve"]:
             self._grow_nodes()
-        request = self._tables["requests"][index]
+        request = self.tables["requests"][index]
         request["at_s"], request["kind"], request["end_s"] = state["now"], kind, np.nan
         state["count"] += 1
         self._app_of_request[index] = int(self.population.app[column])
-        engine.inject(self._engine, column)
+        engine.inject(self.engine, column)
         self._advance(-np.inf)
         return index
 
     def take_finished(self) -> NDArray[np.int64]:
         """Return int64[n], the requests that ended since the last call, in the order they ended."""
-        ended = int(self._engine["ended"][0])
-        finished: NDArray[np.int64] = self._tables["requests"]["order"][self._taken : ended].astype(np.int64)
+        ended = int(self.engine["ended"][0])
+        finished: NDArray[np.int64] = self.tables["requests"]["order"][self._taken : ended].astype(np.int64)
         self._taken = ended
         return finished
 
     def service_level(self, now_s: float) -> ServiceStats:
         """Return what clients saw since the last call; see `Physics`."""
-        state, requests = self._engine[0], self._tables["requests"]
+        state, requests = self.engine[0], self.tables["requests"]
         ended, arrived, now = int(state["ended"]), int(state["arrived"]), float(state["now"])
         came = self._apps(np.arange(self._asked, arrived))
         answered = requests["order"][self._seen : ended]
@@ -209,8 +209,8 @@ class Requests:
 
     def finish(self) -> RequestLog:
         """Return what became of the requests. CPU counters are those of each container's last period end."""
-        state, containers = self._engine[0], self._tables["containers"]
-        requests = self._tables["requests"][: int(state["count"])]
+        state, containers = self.engine[0], self.tables["containers"]
+        requests = self.tables["requests"][: int(state["count"])]
         return RequestLog(
             at_s=requests["at_s"].copy(),
             kind=requests["kind"].astype(np.int64),
@@ -221,7 +221,7 @@ class Requests:
             refused=containers["refused"].copy(),
             hops=int(containers["visits"].sum()),
             orphans=int(state["orphans"]),
-            in_flight=engine.in_flight(self._engine),
+            in_flight=engine.in_flight(self.engine),
             lost_s=containers["row_lost_s"].copy(),
             waiting_s=containers["backlog"].copy(),
         )
@@ -231,12 +231,12 @@ class Requests:
     def _apps(self, requests: NDArray[np.int64]) -> NDArray[np.int64]:
         if self._app_of_request:
             return np.array([self._app_of_request[index] for index in requests.tolist()], np.int64)
-        kinds: NDArray[np.int64] = self._app_of_kind[self._tables["requests"]["kind"][requests]]
+        kinds: NDArray[np.int64] = self._app_of_kind[self.tables["requests"]["kind"][requests]]
         return kinds
 
     def _advance(self, at_s: float) -> int:
         while True:
-            why = engine.advance(self._engine, at_s)
+            why = engine.advance(self.engine, at_s)
             if why == records.NEEDS_ROOM:
                 self._grow_nodes()
             elif why == records.NEEDS_NUMBERS:
@@ -246,13 +246,13 @@ class Requests:
 
     def _draw(self) -> None:
         """Replace the random numbers that were used."""
-        state, rng = self._engine[0], self._rng
+        state, rng = self.engine[0], self._rng
         for name, draw in (
             ("exponential", rng.standard_exponential),
             ("normal", rng.standard_normal),
             ("uniform", rng.random),
         ):
-            values, used = self._tables[f"{name}s"]["value"], int(state[name])
+            values, used = self.tables[f"{name}s"]["value"], int(state[name])
             if used == 0:
                 continue
             left = len(values) - used
@@ -262,10 +262,10 @@ class Requests:
         state["numbers"] = NUMBERS
 
     def _grow_nodes(self) -> None:
-        nodes, state = self._tables["nodes"], self._engine[0]
+        nodes, state = self.tables["nodes"], self.engine[0]
         grown = free_nodes(max(2 * len(nodes), len(nodes) + int(state["reserve"])))
         timers = np.zeros(len(grown), records.TIMER)
-        timers[: len(nodes)] = self._tables["timers"]
+        timers[: len(nodes)] = self.tables["timers"]
         grown[: len(nodes)] = nodes
         grown["next"][-1] = state["free"]
         state["free"] = len(nodes)
@@ -275,11 +275,11 @@ class Requests:
         self._replace("timers", timers)
 
     def _grow_requests(self) -> None:
-        requests = self._tables["requests"]
+        requests = self.tables["requests"]
         grown = np.zeros(max(2 * len(requests), ROOM), records.REQUEST)
         grown[: len(requests)] = requests
         self._replace("requests", grown)
 
     def _replace(self, name: str, table: records.Records) -> None:
-        self._tables[name] = table
-        self._engine[name] = table.ctypes.data
+        self.tables[name] = table
+        self.engine[name] = table.ctypes.data

@@ -53,7 +53,7 @@ def rewritten(path, manifest=None, arrays=None, *, checksum=True):
         stated = json.loads(file.metadata()["twinbed.predictor"]) | (manifest or {})
     if checksum:
         stated.pop("sha256")
-        stated["sha256"] = model_file._checksum(stated, content)
+        stated["sha256"] = model_file.content_checksum(stated, content)
     path.write_bytes(save(content, {"twinbed.predictor": json.dumps(stated)}))
     return path
 

@@ -29,7 +29,7 @@ def test_single_cgroups_give_distributions_and_shares(cgroups):
 @pytest.mark.slow
 def test_a_whole_calibration_is_a_file_that_can_be_read(cgroups, tmp_path, monkeypatch):
     monkeypatch.setattr(measure.program.subject, "RATES_RPS", (4.0, 12.0))
-    monkeypatch.setattr(measure.program, "_LEAST_ANSWERED", 0.0)
+    monkeypatch.setattr(measure.program, "LEAST_ANSWERED", 0.0)
     seen = []
     effort = measure.Effort(EXTENT, starts=2, loop_s=2.0, program_s=5.0)
     made = measure.calibrate("mine", effort, lambda step, fraction: seen.append(step))

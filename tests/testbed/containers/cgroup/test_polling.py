@@ -199,9 +199,9 @@ def test_a_group_that_was_removed_is_reported_and_the_others_go_on(world: World)
     for phase in (10, 11):
         world.add(phase)
     world.run(2)
-    gone = world.polling._watched[0]
+    gone = world.polling.watched[0]
     gone.meter.close()  # what the files of a removed cgroup do to a reader: EBADF here, ENODEV there
-    gone.meter._stat = -1
+    gone.meter.stat = -1
     ids, seen = [], []
     for _ in range(3):
         world.sleep_until(world.polling.due_ns())

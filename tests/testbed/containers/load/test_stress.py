@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from testbed.containers.load.stress import NS, Demand, Memory, _own_bytes
+from testbed.containers.load.stress import NS, Demand, Memory, own_bytes
 from testbed.containers.load.stress_scripts import StressScripts
 from twinbed import ScenarioError
 
@@ -40,11 +40,11 @@ def test_what_was_done_outlives_the_process(tmp_path: Path) -> None:
 
 
 def test_memory_grows_and_shrinks_to_what_is_wanted() -> None:
-    base = _own_bytes()
+    base = own_bytes()
     memory = Memory(base + 64 * MIB)
     for wanted in (32, 64, 8):
         memory.hold(base + wanted * MIB)
-        assert _own_bytes() - base == pytest.approx(wanted * MIB, abs=4 * MIB)
+        assert own_bytes() - base == pytest.approx(wanted * MIB, abs=4 * MIB)
 
 
 @pytest.mark.slow

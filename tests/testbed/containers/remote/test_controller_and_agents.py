@@ -198,7 +198,7 @@ def test_an_agent_that_ends_before_its_containers_have_ids_frees_their_limits(tm
         async with cluster(tmp_path, deployment(agents=1)) as here:
             controller, _ = await here.controller()
             agent, running = here.agent("a0")
-            agent._carry_out = lambda _order: None  # type: ignore[method-assign]
+            agent.carry_out = lambda _order: None  # type: ignore[method-assign]
             await until(lambda: len(controller.books.members) == 2, "joined")
             await running.end()
             await until(lambda: not controller.books.members, "left")
@@ -225,7 +225,7 @@ def test_a_cgroup_removed_under_an_agent_leaves_alone(tmp_path: Path) -> None:
 def test_certificates_that_are_not_good_are_refused_counted_and_logged_once(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(controller_module, "_TLS_S", 0.2)
+    monkeypatch.setattr(controller_module, "TLS_S", 0.2)
     certificates.init(tmp_path / "other")
     ours = tmp_path / "ours"
     certificates.init(ours)
@@ -252,7 +252,7 @@ def test_certificates_that_are_not_good_are_refused_counted_and_logged_once(
 
 
 def test_a_client_without_tls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_module, "_TLS_S", 0.2)
+    monkeypatch.setattr(controller_module, "TLS_S", 0.2)
 
     async def scene() -> None:
         async with cluster(tmp_path, deployment(agents=1)) as here:
@@ -293,9 +293,9 @@ def test_datagrams_of_others_change_nothing(tmp_path: Path) -> None:
             for name in here.hosts:
                 here.agent(name)
             await until(lambda: controller.books.reports > 4, "telemetry")
-            (session,) = [s for s, each in controller._by_session.items() if each.agent == "a0"]
+            (session,) = [s for s, each in controller.by_session.items() if each.agent == "a0"]
             victim = next(each for each in controller.books.members.values() if each.agent == "a1")
-            stolen = controller.gate._sessions[session].key
+            stolen = controller.gate.sessions[session].key
             loop = asyncio.get_running_loop()
             transport, _ = await loop.create_datagram_endpoint(
                 asyncio.DatagramProtocol, remote_addr=("127.0.0.1", here.port)
@@ -307,7 +307,7 @@ def test_datagrams_of_others_change_nothing(tmp_path: Path) -> None:
             transport.sendto(b"")
             # An agent's own key does not let it speak for another's container.
             sealer = Sealer(session, stolen)
-            sealer._sequence = 1 << 40
+            sealer.sequence = 1 << 40
             transport.sendto(sealer.seal(record, 1)[0])
             counts, kinds = (
                 controller.refusals.counts,

@@ -25,7 +25,7 @@ def gate() -> Gate:
 
 
 def refused(of: Gate) -> dict[str, int]:
-    return dict(of._refusals.counts)
+    return dict(of.refusals.counts)
 
 
 def records(count: int = 1, quota_cores: float = 0.5) -> Records:

@@ -120,7 +120,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def _links(made: network.Network) -> list[str]:
     """The host's ends of the run's pairs."""
-    return [each for each in network._links_of(made._run) if each.count("-") == 2]
+    return [each for each in network.links_of(made._run) if each.count("-") == 2]
 
 
 def groups() -> dict[str, Path]:

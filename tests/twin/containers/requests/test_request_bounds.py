@@ -41,7 +41,7 @@ def test_demand_above_all_capacity_saturates_and_drops_what_does_not_fit():
     assert counts[Status.PENDING] <= 114
     assert log.in_flight <= 2 * 114
     assert 15.0 < driver.physics.fleet.done_s[0] <= 20.0 + 1e-6
-    assert len(driver.physics._tables["nodes"]) < 2000
+    assert len(driver.physics.tables["nodes"]) < 2000
 
 
 def test_more_visits_than_the_table_has_room_for_make_it_grow():

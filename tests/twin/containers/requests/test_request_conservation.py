@@ -163,7 +163,7 @@ def test_every_request_ends_once_and_all_that_it_took_is_given_back(load, troubl
     assert (log.status != Status.PENDING).all()
     assert (log.end_s >= log.at_s).all()
     assert log.in_flight == 0
-    state, tables = driver.physics._engine[0], driver.physics._tables
+    state, tables = driver.physics.engine[0], driver.physics.tables
     assert state["spare"] == state["node_count"] - 1
     assert state["open"] == state["waiting"] == 0
     assert not tables["pools"]["busy"].any()
