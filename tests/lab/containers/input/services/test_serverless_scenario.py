@@ -66,7 +66,7 @@ def jobs(tmp_path_factory) -> list[Run]:
         ({"function": "nothing like it"}, "there are image_process, grid_search"),
         ({"interval_s": None}, "give one of interval_s, arrivals, batch"),
         ({"batch": {"tasks": 3, "workers": 2}}, "give one of interval_s, arrivals, batch"),
-        ({"max_pods": None}, "max_pods: say how many"),
+        ({"max_pods": None}, "max_pods: give the largest number"),
         ({"interval_s": 0.0}, "interval_s"),
         ({"hosts": 0}, "hosts"),
         ({"function": SMALL | {"parts": []}}, "parts"),

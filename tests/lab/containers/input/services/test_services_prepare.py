@@ -136,5 +136,5 @@ def test_a_container_that_can_never_keep_up_is_named_beforehand(app):
 
 
 def test_nobody_asking_for_anything_is_refused(app):
-    with pytest.raises(ScenarioError, match=r"services\.arrivals: nobody asks for anything in 2 s"):
+    with pytest.raises(ScenarioError, match=r"services\.arrivals: no request arrives in 2 s"):
         prepared(question(app, within={"arrivals": {"kind": "fixed", "rate_rps": 0.0}}))
