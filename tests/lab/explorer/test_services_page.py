@@ -163,7 +163,7 @@ def test_a_load_that_asks_nothing_is_one_line(open_services, monkeypatch, tmp_pa
     app.session_state[session._JOB].wait(60)
     app.run()
     assert len(app.error) == 1
-    assert "nobody asks for anything" in app.error[0].value
+    assert "no request arrives" in app.error[0].value
     assert "\n" not in app.error[0].value
     assert not app.exception
 
