@@ -31,4 +31,4 @@ def explore(
         typer.echo(f"The explorer is healthy at {address}.")
         return
     typer.echo(f"The explorer is at {address}. Ctrl-C stops it.", err=True)
-    raise typer.Exit(server.serve(port))
+    server.serve(port)

@@ -6,6 +6,7 @@ installed: Streamlit reads a configuration file only from the current folder, so
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import tomllib
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from twinbed import BackendError
 
@@ -42,15 +43,14 @@ def require_free(port: int) -> None:
         ) from None
 
 
-def serve(port: int) -> int:
-    """Serves the explorer until it is interrupted; returns the server's exit code."""
+def serve(port: int) -> NoReturn:
+    """Becomes the server: this process ends when the server does, and every signal reaches the server itself.
+
+    Raises BackendError if the port is taken.
+    """
     require_free(port)
-    with subprocess.Popen(command(port)) as server:
-        try:
-            return server.wait()
-        except KeyboardInterrupt:
-            server.wait()
-            return 0
+    arguments = command(port)
+    os.execv(arguments[0], arguments)
 
 
 def check(port: int) -> None:
