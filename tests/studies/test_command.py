@@ -23,6 +23,7 @@ from twinbed import InvariantError
 def tiny(monkeypatch, tmp_path, capsys):
     """A function that runs the command on the tiny experiment E1; it returns standard output."""
     tiny_experiment.install(monkeypatch, tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
 
     def run(*arguments):
         assert main([*arguments, "--store", str(tmp_path / "runs")]) == 0
