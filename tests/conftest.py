@@ -12,6 +12,9 @@ import pytest
 from testbed.containers.cgroup import hooks
 from testbed.vm import StoppedError, Vm, available
 
+# Tests start processes with preexec_fn while gRPC's threads run; its handlers of fork() may then abort the child.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+
 REAL = (
     "contract",
     "faults",

@@ -1,4 +1,4 @@
-"""Injects random faults, one after the other: `python tests/faults/campaign.py --seed S --runs N --hosts M`.
+"""Injects random faults, one after the other: `python -m tests.faults.campaign --seed S --runs N --hosts M`.
 
 For: running inside the enclosure (enclosure.py). A line for each case; exit code 1 when an invariant
 did not hold. `--only K` repeats case K of the same seed, of those on one host. Not for: being run outside,

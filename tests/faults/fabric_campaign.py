@@ -1,4 +1,4 @@
-"""Run random sequences of faults on a real fabric: `python tests/faults/fabric_campaign.py --seed S --runs
+"""Run random sequences of faults on a real fabric: `python -m tests.faults.fabric_campaign --seed S --runs
 N`.
 
 For: running inside the enclosure (enclosure.py). It prints a line per sequence and ends with exit code 1

@@ -33,5 +33,5 @@ def test_a_fabric_converges_after_random_faults_and_leaves_nothing(cgroups: None
         doctor.require()
     except BackendError as error:
         pytest.skip(str(error))
-    program = ("-u", "tests/faults/fabric_campaign.py", "--seed", str(SEED), "--runs", str(SEQUENCES))
+    program = ("-u", "-m", "tests.faults.fabric_campaign", "--seed", str(SEED), "--runs", str(SEQUENCES))
     assert enclosure.run(program, tmp_path, MOST_S * (SEQUENCES + 2)) == 0

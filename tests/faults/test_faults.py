@@ -29,5 +29,5 @@ def test_random_faults_leave_nothing_and_kill_nobody(cgroups: None, tmp_path: Pa
         pytest.skip(reason)
     on_hosts = round(HOSTS_SHARE * FAULTS)
     counts = ("--runs", str(FAULTS - on_hosts), "--hosts", str(on_hosts))
-    program = ("-u", "tests/faults/campaign.py", "--seed", str(SEED), *counts)
+    program = ("-u", "-m", "tests.faults.campaign", "--seed", str(SEED), *counts)
     assert enclosure.run(program, tmp_path, MOST_S * (FAULTS + 2)) == 0

@@ -38,14 +38,14 @@ def measure(driver: Driver, starts: int) -> dict[str, Value]:
             try:
                 started.start((), None, time.monotonic_ns(), lasting=False)
                 while not started.is_ready():
-                    if started.reap() is not None or time.monotonic() - began > _DEADLINE_S:
+                    if started.reap() or time.monotonic() - began > _DEADLINE_S:
                         raise BackendError("calibration: the service program does not start; see its message")
                     time.sleep(_POLL_S)
                 taken_s.append(time.monotonic() - began)
                 burnt_s.append(group.read().cpu_ns * 1e-9)
             finally:
                 started.kill()
-                while started.exit_code is None and started.reap() is None:
+                while started.exit_code is None and not started.reap():
                     time.sleep(_POLL_S)
                 group.remove()
                 driver.finish(run)
