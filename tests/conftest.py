@@ -12,7 +12,7 @@ import pytest
 from testbed.containers.cgroup import hooks
 from testbed.vm import StoppedError, Vm, available
 
-# Tests start processes with preexec_fn while gRPC's threads run; its handlers of fork() may then abort the child.
+# Tests start processes with preexec_fn beside gRPC's threads, whose handlers of fork() may abort the child.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 REAL = (
