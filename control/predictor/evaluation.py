@@ -94,8 +94,7 @@ class Selection:
 def picks(said: Real, *, likelihoods: bool) -> Flags:
     """Return which rows of one job a predictor picks as the best, bool[n]: PICKED at most, and ties.
 
-    Of predicted values it picks those within TOP_FACTOR of the least; of probabilities those of at least
-    LIKELY.
+    It picks predicted values within TOP_FACTOR of the least one, and probabilities of at least LIKELY.
     """
     if not likelihoods:
         return best(said, np.zeros(len(said), dtype=np.int64), count=PICKED)

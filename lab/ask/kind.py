@@ -158,5 +158,8 @@ class Kind(Protocol):
         return ()
 
     def calibrate(self, name: str, *, quick: bool, progress: Progress) -> Calibrated:
-        """Return a calibration, measured on this machine. Raises BackendError where this machine cannot."""
-        raise NotImplementedError
+        """Return a calibration, measured on this machine.
+
+        Raises BackendError where this machine cannot, and ScenarioError for a kind without one.
+        """
+        raise ScenarioError(f"--pillar {self.name}: {self.title} has nothing to calibrate")

@@ -1,4 +1,4 @@
-"""From an experiment's definition to its figures, with intervals and verdicts; makes the runs that lack.
+"""Computes an experiment's figures, intervals and verdicts, and makes the runs that the store lacks.
 
 For: the results pages and `python -m studies E2`, with one assumption changed at a time (`sensitivity`), too.
 Not for: computing a figure from one seed's runs (measures.py) or showing it (present.py).

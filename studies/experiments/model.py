@@ -32,7 +32,7 @@ class Case:
 
 
 Measure = Callable[[Sequence[Case]], float]
-"""From all cases of one seed to a figure; NaN where it has no meaning."""
+"""Computes a figure from all cases of one seed; NaN where it has no meaning."""
 
 
 def undefined(_cases: Sequence[Case]) -> float:
@@ -68,7 +68,7 @@ def figures(*rows: tuple[Any, ...], aside: str = "") -> tuple[Figure, ...]:
 
 
 Compute = Callable[[int], Mapping[str, float]]
-"""From a seed to all figures by their keys."""
+"""Computes all figures of a seed, by their keys."""
 
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
 """A file as plain data → a copy with one assumption changed. The argument stays as it is."""

@@ -37,7 +37,7 @@ from twinbed import BackendError, InvariantError
 
 NAME = "testbed"
 _CLIENT_GRACE_S = 2.0
-"""From the end of the schedule until a load generator that has not ended is stopped."""
+"""Time from the end of the schedule until a load generator that still runs is stopped, s."""
 
 ON_TIME_S = 0.010
 """A tick of the control loop that is served at most so late is on time."""

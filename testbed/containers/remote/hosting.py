@@ -30,8 +30,8 @@ from testbed.containers.remote.place import CgroupPlace
 from twinbed import BackendError, TwinbedError
 
 _UNDEPLOYED_GRACE_S = 2.0
-"""From SIGTERM to SIGKILL for a container that is no longer deployed, s: shorter than what the controller
-takes for silence (service.SILENCE_S)."""
+"""Time from SIGTERM to SIGKILL for a container that is no longer deployed, s. It is shorter than the time
+after which the controller takes an agent for silent (service.SILENCE_S)."""
 
 _POLL_S = 0.02
 _log = logging.getLogger("twinbed.agent")

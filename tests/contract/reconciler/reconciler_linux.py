@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -86,7 +87,7 @@ def namespace() -> Iterator[None]:
         subprocess.run(["ip", "netns", "delete", name], check=True)
 
 
-class Linux:
+class Linux(ABC):
     """A real kernel, used inside `namespace`. pace: real seconds per second of a case."""
 
     def __init__(self, pace: float) -> None:
@@ -101,8 +102,9 @@ class Linux:
         for link in UPLINKS:
             self.uplink(link, alive=True)
 
+    @abstractmethod
     def applier(self, owner: int) -> Applier:
-        raise NotImplementedError
+        """What makes and removes the rules of an owner."""
 
     def close(self) -> None:
         self.crash()

@@ -51,6 +51,9 @@ def test_it_is_run_stored_compared_and_reported(dice, twinbed, tmp_path):
 def test_what_it_cannot_do_is_said_in_one_line(dice, twinbed):
     assert twinbed("run", dice, "--backend", "testbed").refused.endswith("leave --backend out")
     assert "no testbed to validate" in twinbed("validate", dice).refused
+    assert twinbed("calibrate", "--pillar", "dice").refused.endswith(
+        "--pillar dice: dice has nothing to calibrate"
+    )
     assert "period_s has no meaning with dice" in twinbed("run", dice, "--set", "period_s=0.1").refused
     refused = twinbed("run", dice, "--set", "policies=[thorn]").refused
     assert "policy thorn is for scenarios with a fabric; with dice give fair, loaded" in refused

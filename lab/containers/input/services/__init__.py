@@ -1,1 +1,1 @@
-"""From a service graph as text to the request-level twin's workload: applications, arrivals, profiling."""
+"""Turns a service graph as text into the request-level twin's workload."""

@@ -80,7 +80,7 @@ POSITIVE = st.floats(1e-9, 1e9)
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None)
 @given(
     value=st.builds(
         Value, POSITIVE, st.sampled_from(["s", "ms per period"]), st.text(), st.integers(0), POSITIVE
