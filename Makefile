@@ -31,7 +31,7 @@ help:
 
 setup: $(MARK)
 
-$(MARK): pyproject.toml constraints.txt tools/setup
+$(MARK): pyproject.toml requirements.lock tools/setup
 	@tools/setup "$(PYTHON)" "$(VENV)" "$(EXTRAS)"
 	@touch "$@"
 
