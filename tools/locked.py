@@ -1,4 +1,4 @@
-"""Reads and writes requirements.lock, in which every package carries its extras and the checksums of its files.
+"""Reads and writes requirements.lock, in which every package carries its extras and its files' checksums.
 
 Usage: python3 tools/locked.py EXTRA …        prints the requirements of those extras
        python3 tools/locked.py write FOLDER   prints a new lock file (tools/lock)
@@ -12,8 +12,8 @@ from pathlib import Path
 LOCK = Path(__file__).resolve().parent.parent / "requirements.lock"
 
 EXTRAS = ("build", "base", "explorer", "cloud", "testbed", "dev", "torch-cpu", "torch", "gpu")
-"""`build` builds packages from their sources. `torch-cpu` is torch's build for CPUs. Where there is none, `torch`
-is the index's build, which needs the CUDA packages in `gpu`."""
+"""`build` builds packages from their sources. `torch-cpu` is torch's build for CPUs. Where there is none,
+`torch` is the index's build, which needs the CUDA packages in `gpu`."""
 
 CPU_TORCH = """\
 torch==2.13.0+cpu \\
@@ -33,7 +33,7 @@ def written(folder: Path) -> str:
         names = ["torch"] if extra.startswith("torch") else (folder / extra).read_text().split()
         for name in names:
             needed.setdefault(name, []).append(extra)
-    gpu = {name for name, extras in needed.items() if "gpu" in extras} - set((folder / "base").read_text().split())
+    gpu = {name for name, extras in needed.items() if "gpu" in extras and "base" not in extras}
     lines = ["# Written by tools/lock. A requirement is followed by the checksums of its files."]
     for entry in entries((folder / "all").read_text()):
         name = re.split("[=; ]", entry)[0]
