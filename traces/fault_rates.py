@@ -137,7 +137,7 @@ def _check(path: Path, frame: pd.DataFrame, servers: int, days: float) -> None:
         (np.diff(times, prepend=times[:1]) < 0, "column event_time_days: runs backwards"),
     ):
         if wrong.any():
-            raise TraceError(f"{path}: line {int(np.argmax(wrong)) + table.FIRST_LINE}, {problem}")
+            raise TraceError(f"{path}: line {frame.index[int(np.argmax(wrong))]}, {problem}")
     if frame["node"].nunique() > servers:
         raise TraceError(
             f"{path}: {frame['node'].nunique()} servers failed, more than the {servers} there are"

@@ -13,9 +13,11 @@ from pathlib import Path
 from pydantic import ValidationError, validate_call
 
 from traces import parquet
+from traces.parquet_file import MAGIC, MOST_FILE_BYTES
 from traces.readers import bitbrains, deathstarbench, google_jobs, nezha, plain_csv, sockshop, surf, table
 from traces.schema import UsageTrace, select, validate
 from twinbed import TraceError
+from twinbed.files import open_regular
 
 RECORDED = Path(__file__).parent / "recorded"
 """The recordings that ship with twinbed."""
@@ -160,8 +162,8 @@ def _is_parquet(path: Path) -> bool:
     if path.suffix in {".parquet", ".pq"}:
         return True
     try:
-        with path.open("rb") as file:
-            return file.read(len(parquet.MAGIC)) == parquet.MAGIC
+        with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
+            return file.read(len(MAGIC)) == MAGIC
     except OSError as error:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
 

@@ -14,19 +14,21 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, ValidationError
 
-from traces.schema import MAX_CELLS, QUANTITIES, Floats, UsageTrace, validate
+from traces import parquet_file
+from traces.schema import MOST_READ_CELLS, QUANTITIES, Floats, UsageTrace, validate
 from twinbed import BackendError, TraceError
 
 SCHEMA_VERSION = 1
-MAGIC = b"PAR1"
-"""The first and last four bytes of every Parquet file."""
 
 _KEY = b"twinbed"
 _OPTIONAL = ("rx_bytes", "tx_bytes", "throttled_s")
@@ -42,6 +44,30 @@ _SCHEMA = pa.schema(
 
 COLUMNS = tuple(_SCHEMA.names)
 """The columns by which a Parquet file is recognised as ours."""
+
+_TEXT, _NUMBERS = ("container", "app"), ("time_s", *QUANTITIES)
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """What every version's metadata has."""
+
+    schema_version: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """Facts of a trace that its rows cannot hold, named as in UsageTrace. intervals: their number."""
+
+    intervals: Annotated[int, Field(ge=0)]
+    interval_s: Annotated[_Finite, Field(gt=0)]
+    start_s: _Finite
+    containers: tuple[str, ...]
+    apps: tuple[str, ...]
+    quantities: frozenset[str]
+    metadata: dict[str, str]
+    notes: tuple[str, ...]
 
 
 def write(trace: UsageTrace, path: str | Path) -> None:
@@ -71,28 +97,31 @@ def write(trace: UsageTrace, path: str | Path) -> None:
         hidden.unlink(missing_ok=True)
 
 
-def read(path: str | Path) -> UsageTrace:
+def read(path: str | Path, *, max_cells: int = MOST_READ_CELLS) -> UsageTrace:
     """Returns the trace in a file written by `write`, equal to what was written, bit for bit.
+
+    max_cells: largest number of intervals × containers that is accepted
 
     Raises TraceError if the file is missing, is not Parquet, is cut short, has a foreign schema or a version
     that this release does not know, or holds values that are not a valid trace.
     """
     path = Path(path)
-    head = _head(path, _schema(path))
-    try:
-        # A flipped bit in a page would otherwise be another plausible number.
-        table = pq.read_table(path, columns=list(COLUMNS), page_checksum_verification=True).cast(_SCHEMA)
-        table.validate(full=True)
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise TraceError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
-    trace = _trace(path, head, table)
+    with parquet_file.opened(path, _TEXT, _NUMBERS, max_cells) as file:
+        head = _head(path, file.schema_arrow)
+        if head.intervals * len(head.containers) > max_cells:
+            raise TraceError(
+                f"{path}: {head.intervals} intervals × {len(head.containers)} containers are more than "
+                f"{max_cells} cells"
+            )
+        trace = _trace(path, head, file)
     validate(trace, str(path))
     return trace
 
 
 def columns(path: Path) -> list[str]:
     """Returns the column names of any Parquet file. Raises TraceError if it is missing or not Parquet."""
-    return list(_schema(path).names)
+    with parquet_file.opened(path) as file:
+        return list(file.schema_arrow.names)
 
 
 def _table(trace: UsageTrace) -> pa.Table:
@@ -126,95 +155,87 @@ def _table(trace: UsageTrace) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=_SCHEMA.with_metadata({_KEY: json.dumps(head).encode()}))
 
 
-def _schema(path: Path) -> pa.Schema:
-    try:
-        return pq.read_schema(path)
-    except FileNotFoundError as error:
-        raise TraceError(f"{path}: no such file") from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise TraceError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
-
-
-def _head(path: Path, schema: pa.Schema) -> dict[str, Any]:
+def _head(path: Path, schema: pa.Schema) -> _Head:
     raw = (schema.metadata or {}).get(_KEY)
     if raw is None:
         raise TraceError(
             f"{path}: a Parquet file, but not a twinbed trace (no 'twinbed' metadata); "
-            f"its columns are {', '.join(schema.names)}"
+            f"its columns are {', '.join(map(repr, schema.names[:12]))}"
         )
     try:
-        head: dict[str, Any] = json.loads(raw)
-        version = head["schema_version"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise TraceError(f"{path}: its 'twinbed' metadata cannot be read") from error
-    if version != SCHEMA_VERSION:
-        raise TraceError(f"{path}: trace schema version {version}; this release reads {SCHEMA_VERSION}")
+        version = TypeAdapter(_Version).validate_json(raw).schema_version
+        if version != SCHEMA_VERSION:
+            raise TraceError(f"{path}: trace schema version {version}; this release reads {SCHEMA_VERSION}")
+        head = TypeAdapter(_Head).validate_json(raw)
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        key = ".".join(map(str, first["loc"]))
+        raise TraceError(f"{path}: its 'twinbed' metadata: {key}: {first['msg'].lower()}") from None
     missing = [name for name in COLUMNS if name not in schema.names]
     if missing:
         raise TraceError(f"{path}: columns missing from the trace: {', '.join(missing)}")
     return head
 
 
-def _trace(path: Path, head: dict[str, Any], table: pa.Table) -> UsageTrace:
-    try:
-        containers, rows = tuple(head["containers"]), int(head["intervals"])
-        start_s, interval_s = float(head["start_s"]), float(head["interval_s"])
-        quantities = set(head["quantities"])
-        apps, metadata, notes = tuple(head["apps"]), dict(head["metadata"]), tuple(head["notes"])
-    except (KeyError, TypeError, ValueError) as error:
-        raise TraceError(f"{path}: its 'twinbed' metadata lacks or garbles {error}") from error
-    if not interval_s > 0:
-        raise TraceError(f"{path}: interval_s is {interval_s} in its metadata, expected above zero")
-    if rows * len(containers) > MAX_CELLS:
-        raise TraceError(
-            f"{path}: {rows} intervals × {len(containers)} containers are more than {MAX_CELLS} cells"
-        )
-    row, column = _cells(path, table, containers, rows, start_s, interval_s)
-    present = np.zeros((rows, len(containers)), np.bool_)
+def _trace(path: Path, head: _Head, file: pq.ParquetFile) -> UsageTrace:
+    row, column = _cells(path, _columns(file, "container", "app", "time_s"), head)
+    present = np.zeros((head.intervals, len(head.containers)), np.bool_)
     present[row, column] = True
     if int(present.sum()) != len(row):
         raise TraceError(f"{path}: a container has two rows for the same time")
 
     def dense(name: str) -> Floats:
+        # One column at a time: the whole table would double what reading takes.
+        read = _columns(file, name).column(name)
+        _refuse_missing(path, name, read)
         values = np.zeros(present.shape)
-        values[row, column] = table.column(name).to_numpy()
+        values[row, column] = read.to_numpy()
         return values
 
     return UsageTrace(
-        containers=containers,
-        apps=apps,
-        start_s=start_s,
-        interval_s=interval_s,
-        cpu_cores=dense("cpu_cores"),
-        memory_bytes=dense("memory_bytes"),
+        containers=head.containers,
+        apps=head.apps,
+        start_s=head.start_s,
+        interval_s=head.interval_s,
         present=present,
-        metadata=metadata,
-        notes=notes,
-        **{name: dense(name) for name in _OPTIONAL if name in quantities},
+        metadata=head.metadata,
+        notes=head.notes,
+        **{name: dense(name) for name in QUANTITIES if name in head.quantities or name not in _OPTIONAL},
     )
 
 
-def _cells(
-    path: Path, table: pa.Table, containers: tuple[str, ...], rows: int, start_s: float, interval_s: float
-) -> tuple[np.ndarray[Any, np.dtype[np.int64]], np.ndarray[Any, np.dtype[np.int64]]]:
+def _columns(file: pq.ParquetFile, *names: str) -> pa.Table:
+    read = file.read(list(names)).cast(pa.schema([_SCHEMA.field(name) for name in names]))
+    read.validate(full=True)
+    return read
+
+
+def _refuse_missing(path: Path, name: str, values: pa.ChunkedArray) -> None:
+    if values.null_count:
+        raise TraceError(f"{path}: column {name} has missing values")
+
+
+def _cells(path: Path, table: pa.Table, head: _Head) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Returns (row, column) of every line of the table, two int64[lines]."""
-    for name in ("container", "time_s", *sorted(set(QUANTITIES) - set(_OPTIONAL))):
-        if table.column(name).null_count:
-            raise TraceError(f"{path}: column {name} has missing values")
+    for name in ("container", "time_s"):
+        _refuse_missing(path, name, table.column(name))
     names = table.column("container").combine_chunks()
-    column_of = {name: i for i, name in enumerate(containers)}
+    column_of = {name: i for i, name in enumerate(head.containers)}
     code_of = [column_of.get(name, -1) for name in names.dictionary.to_pylist()]
     column = np.array(code_of, np.int64)[names.indices.to_numpy(zero_copy_only=False)]
-    position = (table.column("time_s").to_numpy() - start_s) / interval_s
-    nearest = np.rint(position)
-    # Written so that a time that is not a number is bad too.
-    bad = ~((column >= 0) & (nearest >= 0) & (nearest < rows) & (np.abs(position - nearest) <= 0.01))
+    with np.errstate(over="ignore", invalid="ignore"):
+        position = (table.column("time_s").to_numpy() - head.start_s) / head.interval_s
+        nearest = np.rint(position)
+        # Written so that a time that is not a number is bad too.
+        bad = ~(
+            (column >= 0) & (nearest >= 0) & (nearest < head.intervals) & (abs(position - nearest) <= 0.01)
+        )
     if bad.any():
         line = int(np.argmax(bad))
         raise TraceError(
             f"{path}: row {line + 1}: container {names[line].as_py()!r} at time "
-            f"{table.column('time_s')[line].as_py()} s is not of the {rows} intervals of {interval_s:g} s "
-            f"from {start_s:.10g} s that the file declares"
+            f"{table.column('time_s')[line].as_py()} s is not of the {head.intervals} intervals of "
+            f"{head.interval_s:g} s from {head.start_s:.10g} s that the file declares"
         )
     return nearest.astype(np.int64), column
 
@@ -226,7 +247,3 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

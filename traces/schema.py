@@ -68,7 +68,11 @@ QUANTITIES = ("cpu_cores", "memory_bytes", "rx_bytes", "tx_bytes", "throttled_s"
 """The names of the [T, N] quantities of a trace, in the order in which they are written and checked."""
 
 MAX_CELLS = 50_000_000
-"""Intervals × containers beyond which reading and refining refuse: 2 GiB with all five quantities."""
+"""Intervals × containers beyond which refining refuses: 2 GiB with all five quantities."""
+
+MOST_READ_CELLS = 10_000_000
+"""Intervals × containers beyond which reading refuses, unless a larger number is asked for. Reading that many
+with all five quantities takes less than 1 GB."""
 
 
 def validate(trace: UsageTrace, source: str) -> None:

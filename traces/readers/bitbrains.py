@@ -55,7 +55,7 @@ def _many(path: Path, core_mhz: float, max_hold_s: float) -> UsageTrace:
     frame = table.read_known(path, _MANY, timestamp="str")
     stamps = pd.to_datetime(frame["timestamp"], format="ISO8601", errors="coerce")
     if stamps.isna().any():
-        line = int(np.argmax(stamps.isna())) + table.FIRST_LINE
+        line = frame.index[int(np.argmax(stamps.isna()))]
         raise TraceError(f"{path}: line {line}, column timestamp: expected an ISO 8601 time")
     end_s = np.asarray((stamps - pd.Timestamp(0)).dt.total_seconds(), np.float64)
     copies = np.maximum(1, np.rint(frame["duration_ms"].to_numpy() / 1000 / _INTERVAL_S)).astype(np.int64)

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from traces.readers import table
-from traces.schema import MAX_CELLS, QUANTITIES, Floats, UsageTrace
+from traces.schema import MOST_READ_CELLS, QUANTITIES, Floats, UsageTrace
 from twinbed import TraceError
 
 TIME = {"time": 1.0, "time_s": 1.0, "timestamp": 1.0, "time_ms": 1e-3}
@@ -59,7 +59,7 @@ def is_long(columns: list[str]) -> bool:
 
 
 def read(
-    path: Path, *, app: str = "app", interval_s: float | None = None, max_cells: int = MAX_CELLS
+    path: Path, *, app: str = "app", interval_s: float | None = None, max_cells: int = MOST_READ_CELLS
 ) -> UsageTrace:
     """Returns the trace in a long or wide CSV (`.gz` too).
 
@@ -124,9 +124,12 @@ def _wide(path: Path, frame: pd.DataFrame, app: str, interval_s: float | None, m
     grid, interval_s = _grid(path, times, lines, code, interval_s)
     _check_cells(path, len(grid), len(containers), max_cells)
     cells: dict[str, Floats] = {}
+    column_of = {container: column for column, container in enumerate(containers)}
     for name, (container, quantity, unit) in zip(frame.columns[1:], targets, strict=True):
-        values = cells.setdefault(quantity, np.full((len(grid), len(containers)), np.nan))
-        column = containers.index(container)
+        if quantity not in cells:
+            cells[quantity] = np.full((len(grid), len(containers)), np.nan)
+        values = cells[quantity]
+        column = column_of[container]
         if not np.isnan(values[:, column]).all():
             raise TraceError(
                 f"{path}: container {container!r} has two columns for {quantity}; one is {name!r}"

@@ -95,7 +95,7 @@ def read(path: Path) -> PriceChanges:
             try:
                 day[row] = np.datetime64(date.fromisoformat(str(value)))
             except ValueError:
-                line = row + table.FIRST_LINE
+                line = frame.index[row]
                 raise TraceError(
                     f"{path}: line {line}, column date: {value!r}, expected YYYY-MM-DD"
                 ) from None
@@ -103,7 +103,7 @@ def read(path: Path) -> PriceChanges:
     for kind in ("on_demand", "spot"):
         values = frame[form[kind]].to_numpy(np.float64) if kind in form else np.full(rows, np.nan)
         if (values < 0).any():
-            line = int(np.argmax(values < 0)) + table.FIRST_LINE
+            line = frame.index[int(np.argmax(values < 0))]
             raise TraceError(f"{path}: line {line}, column {form[kind]}: a price below zero")
         prices[kind] = values
     return PriceChanges(
@@ -121,11 +121,11 @@ def availability(path: Path) -> tuple[Real, Real]:
     The columns are t_s and available; times must ascend. Raises TraceError, which names file, line and
     column.
     """
-    frame = table.read_known(path, ("t_s", "available"))
+    frame = table.read_known(path, ("t_s", "available"), ("t_s", "available"))
     t_s, available = frame["t_s"].to_numpy(np.float64), frame["available"].to_numpy(np.float64)
     late = np.flatnonzero(np.diff(t_s) <= 0)
     if late.size:
-        line = int(late[0]) + 1 + table.FIRST_LINE
+        line = frame.index[late[0] + 1]
         raise TraceError(
             f"{path}: line {line}, column t_s: {t_s[late[0] + 1]:g} is not after the row before it"
         )

@@ -22,7 +22,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from traces.schema import MAX_CELLS, Floats, UsageTrace
+from traces.schema import MOST_READ_CELLS, Floats, UsageTrace
 from twinbed import TraceError
 
 CPU = "cpu_cores"
@@ -75,7 +75,7 @@ def onto_grid(
 ) -> Grid:
     """Returns samples (arrays of one length, any order; NaN = missing) as a Grid. `values` must hold CPU.
 
-    Raises TraceError when nothing is left, or when the grid is larger than MAX_CELLS.
+    Raises TraceError when nothing is left, or when the grid is larger than MOST_READ_CELLS.
     """
     code, names = pd.factorize(container.astype("str"), sort=True)
     seen = ~np.isnan(values[CPU])
@@ -83,9 +83,9 @@ def onto_grid(
         raise TraceError(f"{path}: no CPU sample in the part that was selected")
     slot = np.rint((time_s - time_s[seen].min()) / interval_s).astype(np.int64)
     rows = int(slot[seen].max()) + 1
-    if rows * len(names) > MAX_CELLS:
+    if rows * len(names) > MOST_READ_CELLS:
         raise TraceError(
-            f"{path}: {rows} intervals × {len(names)} containers are more than {MAX_CELLS} cells"
+            f"{path}: {rows} intervals × {len(names)} containers are more than {MOST_READ_CELLS} cells"
         )
     inside = (slot >= 0) & (slot < rows)
     order = np.flatnonzero(inside)[np.argsort(time_s[inside], kind="stable")]

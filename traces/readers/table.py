@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
+import warnings
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 import pandas as pd
@@ -19,11 +22,138 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from twinbed import TraceError
+from twinbed.files import MIB, as_text, open_regular
 
-FIRST_LINE = 2
-"""File line of a table's first row: line 1 is the header."""
+MOST_FILE_BYTES = 1024 * MIB
+"""Largest file, bytes as it is stored."""
 
-_HEADER_BYTES = 1 << 16
+MOST_LINE_BYTES = MIB
+"""Longest line, bytes: 10,000 columns of a hundred characters each."""
+
+MOST_COLUMNS = 10_000
+"""Most columns. More containers than that are better told in lines."""
+
+MOST_CELLS = 50_000_000
+"""Most cells of a table. They are counted while it is read."""
+
+_EXPANSION, _SMALL_BYTES = 100, 32 * MIB
+"""Gzip data may expand by this factor, and to this size in any case. Traces shrink by a factor of 5 to 10."""
+
+_MISSING = ("", "nan", "NaN", "NA", "null")
+"""Cells that stand for a missing number in public data sets."""
+
+_UTF8_MARK = b"\xef\xbb\xbf"
+
+
+class _CheckedText:
+    """The text of a CSV for a parser, each line checked before it is handed on. Blank lines are left out.
+
+    A line has as many fields as the header, is UTF-8 and not too long, and a quoted field ends on the line on
+    which it begins. So a parser makes no more cells than the file holds.
+
+    names: the columns; lines: numbers of the lines below the header that were handed on.
+    """
+
+    def __init__(self, path: Path, file: BinaryIO, most_bytes: int, most_rows: int) -> None:
+        self.lines: list[int] = []
+        self._path, self._file = path, file
+        self._most_bytes, self._most_rows = most_bytes, most_rows
+        self._header = self._line(1).removeprefix(_UTF8_MARK)
+        if not self._header.strip():
+            raise TraceError(f"{path}: the file is empty, expected a header line and rows")
+        self.names = [name.strip() for name in self._split(1, self._header)]
+        self._check_names()
+        self._rows = self._checked()
+
+    def read(self, size: int) -> bytes:
+        """Return whole lines of about `size` bytes together, b"" at the end."""
+        text, length = [self._header], len(self._header)
+        self._header = b""
+        while length < size and (line := next(self._rows, b"")):
+            text.append(line)
+            length += len(line)
+        return b"".join(text)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._rows
+
+    def _line(self, number: int) -> bytes:
+        line = self._file.readline(MOST_LINE_BYTES + 1)
+        if len(line) > MOST_LINE_BYTES:
+            raise self._wrong(number, f"longer than {MOST_LINE_BYTES} bytes, the most that is read")
+        return line
+
+    def _checked(self) -> Iterator[bytes]:
+        columns, number, total = len(self.names), 1, len(self._header)
+        most_rows = min(self._most_rows, MOST_CELLS // columns)
+        while line := self._line(number := number + 1):
+            total += len(line)
+            if total > self._most_bytes:
+                raise TraceError(
+                    f"{self._path}: expands to more than {self._most_bytes // MIB} MiB, over {_EXPANSION} "
+                    "times its size; decompress it first"
+                )
+            if not line.strip(b", \t\r\n"):
+                continue
+            # Only quotes can hide a comma, so most lines are counted and not split.
+            fields = len(self._split(number, line)) if b'"' in line else line.count(b",") + 1
+            if fields != columns:
+                more = "more" if fields > columns else "fewer"
+                raise TraceError(
+                    f"{self._path}: line {number} has {more} fields than the header: {fields}, and not {columns}"
+                )
+            if b"\0" in line or b"\r" in line[:-2]:
+                raise self._wrong(number, "binary data, expected CSV text")
+            if not line.isascii():
+                as_text(line, f"{self._path}: line {number}", TraceError)
+            if len(self.lines) == most_rows:
+                raise TraceError(
+                    f"{self._path}: more than {most_rows} rows; select a part, or split the file"
+                )
+            self.lines.append(number)
+            yield line if line.endswith(b"\n") else line + b"\n"
+
+    def _split(self, number: int, line: bytes) -> list[str]:
+        if b"\0" in line:
+            raise self._wrong(number, "binary data, expected CSV text")
+        text = as_text(line, f"{self._path}: line {number}", TraceError).rstrip("\r\n")
+        try:
+            return next(csv.reader([text], skipinitialspace=True, strict=True))
+        except csv.Error as error:
+            raise self._wrong(number, f"not CSV ({error})") from None
+
+    def _check_names(self) -> None:
+        if len(self.names) > MOST_COLUMNS:
+            raise TraceError(f"{self._path}: {len(self.names)} columns, more than {MOST_COLUMNS}")
+        seen = set[str]()
+        for number, name in enumerate(self.names, start=1):
+            if not name.isprintable():
+                raise TraceError(
+                    f"{self._path}: the name of column {number} has a character that cannot be shown"
+                )
+            if name in seen:
+                raise TraceError(f"{self._path}: column {name!r} appears twice in the header")
+            seen.add(name)
+
+    def _wrong(self, number: int, problem: str) -> TraceError:
+        return TraceError(f"{self._path}: line {number}: {problem}")
+
+
+@contextmanager
+def _opened(path: Path, most_rows: int = MOST_CELLS) -> Iterator[_CheckedText]:
+    """The checked text of a CSV, plain or gzipped. Raises TraceError for what cannot be read as that."""
+    if not path.exists():
+        raise TraceError(f"{path}: no such file")
+    with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
+        try:
+            if path.suffix == ".gz":
+                most_bytes = max(_SMALL_BYTES, _EXPANSION * os.fstat(file.fileno()).st_size)
+                with gzip.open(file, "rb") as text:
+                    yield _CheckedText(path, cast(BinaryIO, text), most_bytes, most_rows)
+            else:
+                yield _CheckedText(path, file, MOST_FILE_BYTES, most_rows)
+        except (OSError, EOFError, zlib.error, ValueError) as error:
+            raise _unreadable(path, error) from error
 
 
 def header(path: Path) -> list[str]:
@@ -31,57 +161,31 @@ def header(path: Path) -> list[str]:
 
     Raises TraceError when the file is missing, empty, binary, or not the gzip that its name claims.
     """
-    try:
-        with _open(path) as file:
-            start = file.read(_HEADER_BYTES)
-    except (OSError, EOFError, zlib.error) as error:
-        raise _unreadable(path, error) from error
-    if not start.strip():
-        raise TraceError(f"{path}: the file is empty, expected a header line and rows")
-    if b"\0" in start:
-        raise TraceError(f"{path}: binary data, expected CSV text")
-    try:
-        line = start.splitlines()[0].decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise TraceError(f"{path}: not UTF-8 text (byte {error.start} of the header)") from error
-    return [name.strip() for name in next(csv.reader([line], skipinitialspace=True))]
+    with _opened(path) as text:
+        return text.names
 
 
 def read_text(path: Path, max_rows: int) -> pd.DataFrame:
     """Returns all cells of a CSV as text, one column per header name; the index is the line number in the
     file.
 
-    Blank lines are left out. Raises TraceError as `header` does, and on a duplicate column, a line with
-    too many fields, no rows, or more than max_rows rows.
+    Blank lines are left out. Raises TraceError as `header` does, and on a duplicate column, a line with too
+    many or too few fields, no rows, or more than max_rows rows.
     """
-    names = header(path)
-    for name in names:
-        if names.count(name) > 1:
-            raise TraceError(f"{path}: column {name!r} appears twice in the header")
-    try:
-        with _open(path) as file:
-            frame = pd.read_csv(
-                file,
-                header=0,
-                names=names,
-                dtype="str",
-                na_filter=False,
-                skip_blank_lines=False,
-                skipinitialspace=True,
-                nrows=max_rows + 1,
-                encoding="utf-8-sig",
-            )
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, pd.errors.ParserError) as error:
-        raise _unreadable(path, error) from error
-    _refuse_surplus(path, frame)
-    frame.index = pd.RangeIndex(FIRST_LINE, FIRST_LINE + len(frame))
-    if len(frame) > max_rows:
-        raise TraceError(f"{path}: more than {max_rows} rows; select a part, or raise max_rows")
-    blank = (frame.fillna("") == "").all(axis=1)
-    if blank.any():
-        frame = frame[~blank]
+    with _opened(path, max_rows) as text:
+        return _parsed(path, text, dtype="str", na_filter=False)
+
+
+def _parsed(path: Path, text: _CheckedText, **options: Any) -> pd.DataFrame:
+    with warnings.catch_warnings():
+        # A column of numbers and words is refused by name where numbers are wanted.
+        warnings.simplefilter("ignore", pd.errors.DtypeWarning)
+        frame: pd.DataFrame = pd.read_csv(
+            cast(Any, text), header=0, names=text.names, index_col=False, skipinitialspace=True, **options
+        )
     if frame.empty:
         raise TraceError(f"{path}: no rows below the header, expected at least one")
+    frame.index = pd.Index(text.lines)
     return frame
 
 
@@ -104,25 +208,28 @@ def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) ->
     return values
 
 
-def read_known(path: Path, columns: Sequence[str], **types: str) -> pd.DataFrame:
-    """Returns the named columns of a public data set's CSV, parsed by pandas (missing values are NaN).
+def read_known(path: Path, columns: Sequence[str], needed: Sequence[str] = (), **types: str) -> pd.DataFrame:
+    """Returns the named columns of a public data set's CSV, parsed by pandas; the index is the line number.
 
-    Raises TraceError as `header` does, on a missing column and on a cell that does not parse.
+    needed: number columns without missing values. In the others a missing value is NaN; in text it is "".
+
+    Raises TraceError as `header` does, on a missing column, and on a cell that is neither a finite number nor
+    missing.
     """
-    require(path, header(path), columns)
-    try:
-        with _open(path) as file:
-            frame = pd.read_csv(file, dtype=types or None)
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        raise _unreadable(path, error) from error
-    _refuse_surplus(path, frame)
-    frame = frame[list(columns)]
-    if frame.empty:
-        raise TraceError(f"{path}: no rows below the header, expected at least one")
-    text = [name for name in columns if name not in types and not pd.api.types.is_numeric_dtype(frame[name])]
-    for name in text:
-        cells = frame[name].astype("str").set_axis(range(FIRST_LINE, FIRST_LINE + len(frame)))
-        numbers(path, cells, blank_is_nan=True)
+    with _opened(path) as text:
+        require(path, text.names, columns)
+        wanted = list(dict.fromkeys(columns))
+        missing = {name: list(_MISSING) for name in wanted if name not in types}
+        frame = _parsed(path, text, dtype=types, usecols=wanted, na_values=missing, keep_default_na=False)[
+            wanted
+        ]
+    for name in missing:
+        if pd.api.types.is_numeric_dtype(frame[name]):
+            bad = np.isinf(frame[name].to_numpy(np.float64))
+            bad |= frame[name].isna().to_numpy() & (name in needed)
+            refuse(path, frame[name].astype("str").fillna(""), bad, "a finite number")
+        else:
+            numbers(path, frame[name].astype("str").fillna(""), blank_is_nan=name not in needed)
     return frame
 
 
@@ -176,12 +283,6 @@ def one_of(path: Path, noun: str, value: object, known: Iterable[object]) -> Non
         raise TraceError(f"{path}: no {noun} {value!r}; there are {', '.join(map(str, options[:20]))}")
 
 
-def _refuse_surplus(path: Path, frame: pd.DataFrame) -> None:
-    """Raises TraceError if the first row has surplus fields: pandas would take them for row labels."""
-    if not isinstance(frame.index, pd.RangeIndex):
-        raise TraceError(f"{path}: line {FIRST_LINE} has more fields than the header")
-
-
 def _number(cell: str) -> float:
     try:
         return float(pa.scalar(cell).cast(pa.float64()).as_py())
@@ -189,18 +290,10 @@ def _number(cell: str) -> float:
         return float("nan")
 
 
-def _open(path: Path) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
-
-
 def _unreadable(path: Path, error: BaseException) -> TraceError:
-    if isinstance(error, FileNotFoundError):
-        return TraceError(f"{path}: no such file")
     if isinstance(error, gzip.BadGzipFile):
         return TraceError(f"{path}: its name ends in .gz, but it is not gzip data")
     if isinstance(error, EOFError | zlib.error):
         return TraceError(f"{path}: the gzip data is cut short or damaged")
-    if isinstance(error, UnicodeDecodeError):
-        return TraceError(f"{path}: not UTF-8 text (binary data?)")
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     return TraceError(f"{path}: cannot be read as CSV ({reason})")

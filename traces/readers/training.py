@@ -115,7 +115,7 @@ def placements(path: Path) -> MeasuredSteps:
     digits = [str(value) for value in frame["placement"]]
     for row, text in enumerate(digits):
         if not text.isdigit() or "0" in text:
-            line = row + table.FIRST_LINE
+            line = frame.index[row]
             raise TraceError(
                 f"{path}: line {line}, column placement: {text!r}, expected a digit above 0 per node"
             )
@@ -247,7 +247,9 @@ def submissions(path: Path) -> Submissions:
     text = dict.fromkeys([*key[:-1], "division", "status"], "str")
     numbers = ("num_accelerators", "nodes", "accelerators_per_node", "global_batch_size", "time_to_train_s")
     frame = table.read_known(path, (*text, *numbers), **text)
-    frame = frame[(frame["division"] == "closed") & (frame["status"] == "success")]
+    frame = frame[
+        (frame["division"] == "closed") & (frame["status"] == "success") & (frame["accelerator"] != "N/A")
+    ]
     rows = frame.groupby(key, as_index=False).agg(
         {
             "time_to_train_s": "median",

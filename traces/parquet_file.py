@@ -1,0 +1,103 @@
+"""Opens a Parquet file that anybody may have made, after its footer was checked.
+
+For: every reader of Parquet that a user brings. Not for: what the columns mean. A few bytes of Parquet can
+stand for millions of rows, so a file is judged by what its footer declares and not by its size on disk.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from traces.schema import MOST_READ_CELLS
+from twinbed import TraceError
+from twinbed.files import MIB, open_regular
+
+MAGIC = b"PAR1"
+"""The first and last four bytes of every Parquet file."""
+
+MOST_FILE_BYTES = 1024 * MIB
+"""Largest file, bytes as it is stored."""
+
+MOST_FOOTER_BYTES = 4 * MIB
+"""Largest footer, bytes. It is parsed before anything in it can be checked."""
+
+MOST_COLUMNS = 64
+"""Most columns of a file."""
+
+MOST_BYTES = 1024 * MIB
+"""Most bytes in the columns of a file when they are unpacked, as the footer declares."""
+
+_LENGTH_BYTES = 4
+
+
+@contextmanager
+def opened(
+    path: Path, text: Collection[str] = (), numbers: Collection[str] = (), most_rows: int = MOST_READ_CELLS
+) -> Iterator[pq.ParquetFile]:
+    """The file at `path`, with whatever Arrow says against it turned into a TraceError of one line.
+
+    text, numbers: names of columns that must be text or numbers where the file has them. Text stays
+    dictionary-encoded, so that a long word that is repeated takes its room once.
+    """
+    if not path.exists():
+        raise TraceError(f"{path}: no such file")
+    with open_regular(path, MOST_FILE_BYTES, TraceError) as raw:
+        try:
+            _check_footer(path, raw)
+            with pq.ParquetFile(raw, read_dictionary=list(text), page_checksum_verification=True) as file:
+                _check_size(path, file.metadata, most_rows)
+                _check_types(path, file.schema_arrow, text, numbers)
+                yield file
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise TraceError(f"{path}: not a readable Parquet file ({_first_line(error)})") from error
+
+
+def _check_footer(path: Path, file: BinaryIO) -> None:
+    """Raises TraceError if the footer is too long to be parsed. Arrow judges files without a footer."""
+    end = file.seek(0, os.SEEK_END)
+    file.seek(max(0, end - _LENGTH_BYTES - len(MAGIC)))
+    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+    file.seek(0)
+    if MOST_FOOTER_BYTES < length <= end:
+        raise TraceError(f"{path}: a footer of {length} bytes, expected at most {MOST_FOOTER_BYTES}")
+
+
+def _check_size(path: Path, metadata: pq.FileMetaData, most_rows: int) -> None:
+    if metadata.num_columns > MOST_COLUMNS:
+        raise TraceError(f"{path}: {metadata.num_columns} columns, expected at most {MOST_COLUMNS}")
+    if not 0 <= metadata.num_rows <= most_rows:
+        raise TraceError(f"{path}: {metadata.num_rows} rows, expected at most {most_rows}")
+    rows = size = 0
+    for index in range(metadata.num_row_groups):
+        group = metadata.row_group(index)
+        rows += group.num_rows
+        for number in range(group.num_columns):
+            column = group.column(number)
+            if column.num_values != group.num_rows:
+                raise TraceError(f"{path}: column {column.path_in_schema!r} has not one value a row")
+            size += column.total_uncompressed_size
+    if rows != metadata.num_rows or not 0 <= size <= MOST_BYTES:
+        raise TraceError(f"{path}: {rows} rows in {size} bytes, expected {metadata.num_rows} in {MOST_BYTES}")
+
+
+def _check_types(path: Path, schema: pa.Schema, text: Collection[str], numbers: Collection[str]) -> None:
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        is_number = pa.types.is_integer(field.type) or pa.types.is_floating(field.type)
+        # A column without a single value is written with the type of null.
+        is_number = is_number or pa.types.is_null(field.type)
+        if (field.name in text and not is_text) or (field.name in numbers and not is_number):
+            expected = "text" if field.name in text else "numbers"
+            raise TraceError(f"{path}: column {field.name} holds {field.type}, expected {expected}")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
