@@ -51,8 +51,14 @@ def opened(
     with open_regular(path, MOST_FILE_BYTES, TraceError) as raw:
         try:
             _check_footer(path, raw)
-            with pq.ParquetFile(raw, read_dictionary=list(text), page_checksum_verification=True) as file:
-                _check_size(path, file.metadata, most_rows)
+            metadata = pq.read_metadata(raw)
+            _check_size(path, metadata, most_rows)
+            leaves = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+            kept = [name for name in text if name in leaves]
+            raw.seek(0)
+            with pq.ParquetFile(
+                raw, metadata=metadata, read_dictionary=kept, page_checksum_verification=True
+            ) as file:
                 _check_types(path, file.schema_arrow, text, numbers)
                 yield file
         except (pa.ArrowException, OSError, ValueError) as error:

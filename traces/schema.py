@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from math import ceil, isfinite
+from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,13 +74,19 @@ MOST_READ_CELLS = 10_000_000
 """Intervals × containers beyond which reading refuses, unless a larger number is asked for. Reading that many
 with all five quantities takes less than 1 GB."""
 
+LARGEST = 1e30
+"""Largest value of a trace, in any unit: sums and squares of larger ones overflow."""
+
+SHORTEST_S, LONGEST_S = 1e-9, 1e9
+"""Bounds of an interval, s."""
+
 
 def validate(trace: UsageTrace, source: str) -> None:
     """Checks every promise of `UsageTrace`. source: a path or a name, with which the message begins.
 
-    Raises TraceError for the first value, in time order, that is NaN, infinite, negative, or not zero while
-    its
-    container is absent: it names the interval (counted from 1), its time stamp, the column and the container.
+    Raises TraceError for the first value, in time order, that is NaN, negative, above LARGEST, or not zero
+    while its container is absent: it names the interval (counted from 1), its time stamp, the column and the
+    container.
     Or it names the fact of the header that is wrong (no rows, no containers, a container twice, a length).
     """
     _validate_header(trace, source)
@@ -95,7 +101,7 @@ def validate(trace: UsageTrace, source: str) -> None:
         if values.dtype != np.float64:
             raise TraceError(f"{source}: {name} is {values.dtype}, expected float64")
         # NaN fails the first comparison and infinity the second, so one pass finds every bad value.
-        good = (values >= 0) & (values < np.inf) & (trace.present | (values == 0))
+        good = (values >= 0) & (values <= LARGEST) & (trace.present | (values == 0))
         if not good.all():
             row, column = (int(i) for i in np.argwhere(~good)[0])
             raise TraceError(_cell_message(trace, source, name, row, column))
@@ -118,9 +124,12 @@ def _validate_header(trace: UsageTrace, source: str) -> None:
         if name in seen:
             raise TraceError(f"{source}: container {name!r} appears twice")
         seen.add(name)
-    if not (isfinite(trace.interval_s) and trace.interval_s > 0):
-        raise TraceError(f"{source}: interval is {trace.interval_s} s, expected a number above zero")
-    if not isfinite(trace.start_s):
+    if not SHORTEST_S <= trace.interval_s <= LONGEST_S:
+        raise TraceError(
+            f"{source}: interval is {trace.interval_s} s, expected a number above zero, from "
+            f"{SHORTEST_S:g} to {LONGEST_S:g}"
+        )
+    if not abs(trace.start_s) <= LARGEST:
         raise TraceError(f"{source}: start is {trace.start_s}, expected seconds")
     if trace.present.dtype != np.bool_:
         raise TraceError(f"{source}: present is {trace.present.dtype}, expected bool")

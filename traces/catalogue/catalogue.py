@@ -7,20 +7,19 @@ market from its date on. The source of a figure that could not be looked up says
 
 from __future__ import annotations
 
-import csv
 import math
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from datetime import date
-from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator
 
+from traces import rows
 from twinbed import TraceError
+from twinbed.files import MIB, read_user_text
 
 _Currency = Literal["USD"]
 """The one currency. Converting would need a rate and its date, which no table here has."""
@@ -32,9 +31,16 @@ def _unless_empty(text: str, number: Callable[[str], float]) -> float:
     return number(text) if text else math.nan
 
 
-_Known = Annotated[float, Field(ge=0), WrapValidator(_unless_empty)]
-_Count = Annotated[int, Field(ge=0)]
-_Price = Annotated[float, Field(alias="price_per_h", gt=0, allow_inf_nan=False)]
+_LARGEST = 1e15
+"""Largest number of a catalogue, in any unit: 1 Pbit/s. No product of two overflows."""
+
+_MOST_BILLING_BYTES = MIB
+
+_Known = Annotated[float, Field(ge=0, le=_LARGEST), WrapValidator(_unless_empty)]
+_Count = Annotated[int, Field(ge=0, le=1_000_000)]
+_Price = Annotated[float, Field(alias="price_per_h", gt=0, le=_LARGEST, allow_inf_nan=False)]
+_Amount = Annotated[float, Field(ge=0, le=_LARGEST)]
+_Step = Annotated[float, Field(gt=0, le=_LARGEST)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +101,13 @@ class Billing:
 
     provider: str
     service: str
-    increment_s: float
-    minimum_s: float
-    management_fee: float
-    disk_gib: float
-    disk_price_per_gib_month: float
-    disk_fee: float
-    startup_s: float
+    increment_s: _Step
+    minimum_s: _Amount
+    management_fee: _Amount
+    disk_gib: _Amount
+    disk_price_per_gib_month: _Amount
+    disk_fee: _Amount
+    startup_s: _Amount
     startup_billed: bool
     currency: _Currency
     as_of: date
@@ -158,35 +164,46 @@ def load(prices: Path | None = None, billing: Path | None = None) -> Catalogue:
 
     Raises TraceError, which names file, row and column.
     """
-    shipped = files("traces.catalogue")
+    shipped = Path(__file__)
     return Catalogue(
-        _listings(prices or shipped.joinpath("prices.csv")),
-        _billings(billing or shipped.joinpath("billing.toml")),
+        _listings(prices or shipped.with_name("prices.csv")),
+        _billings(billing or shipped.with_name("billing.toml")),
     )
 
 
-def _listings(path: Path | Traversable) -> tuple[Listing, ...]:
-    reader = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
-    missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+def _listings(path: Path) -> tuple[Listing, ...]:
+    names, cells = rows.read(path)
+    missing = [name for name in COLUMNS if name not in names]
     if missing:
         raise TraceError(f"{path}: no column {missing[0]!r}; a catalogue has {', '.join(COLUMNS)}")
-    checker, rows = TypeAdapter(Listing), dict[tuple[str, str, str, date], Listing]()
-    for number, text in enumerate(reader, start=2):
+    checker, listings = TypeAdapter(Listing), dict[tuple[str, str, str, date], Listing]()
+    for number, text in cells:
         row = _checked(checker, {**text, "gpus": text["gpus"] or 0}, f"{path}: row {number}")
         key = (row.name, row.region, row.market, row.as_of)
-        if key in rows:
+        if key in listings:
             held = f"{row.name} in {row.region} ({row.market})"
             raise TraceError(f"{path}: row {number}: {held} has two prices of {row.as_of}")
-        rows[key] = row
-    if not rows:
+        listings[key] = row
+    if not listings:
         raise TraceError(f"{path}: no rows; a catalogue has at least one price")
-    return tuple(rows.values())
+    return tuple(listings.values())
 
 
-def _billings(path: Path | Traversable) -> dict[str, Billing]:
-    checker, tables = TypeAdapter(Billing), tomllib.loads(path.read_text(encoding="utf-8"))
+def _billings(path: Path) -> dict[str, Billing]:
+    try:
+        tables = tomllib.loads(read_user_text(path, _MOST_BILLING_BYTES, TraceError))
+    except (tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
+        raise TraceError(f"{path}: not a TOML file: {str(error).splitlines()[0]}") from None
+    for provider, table in tables.items():
+        if not isinstance(table, dict):
+            raise TraceError(f"{path}: {provider!r}: expected a table of rules")
+    checker = TypeAdapter(Billing)
     return {
-        provider: _checked(checker, {"provider": provider, **table}, f"{path}: {provider}")
+        provider: _checked(
+            checker,
+            {"provider": provider, **table},
+            f"{path}: {provider if provider.isprintable() else repr(provider)}",
+        )
         for provider, table in tables.items()
     }
 

@@ -18,7 +18,7 @@ import pandas as pd
 
 from traces.readers import table
 from traces.readers.regular import onto_grid
-from traces.schema import UsageTrace
+from traces.schema import MOST_READ_CELLS, UsageTrace
 from twinbed import TraceError
 
 FILES = ("bitbrains_50vms.csv.gz", "bitbrains_1vm_full_metrics.csv.gz")
@@ -52,13 +52,18 @@ def read(path: Path, *, core_mhz: float = 2600.0, max_hold_s: float = 3600.0) ->
 
 
 def _many(path: Path, core_mhz: float, max_hold_s: float) -> UsageTrace:
-    frame = table.read_known(path, _MANY, timestamp="str")
+    frame = table.read_known(path, _MANY, ("duration_ms",), vm="str", timestamp="str")
     stamps = pd.to_datetime(frame["timestamp"], format="ISO8601", errors="coerce")
     if stamps.isna().any():
         line = frame.index[int(np.argmax(stamps.isna()))]
         raise TraceError(f"{path}: line {line}, column timestamp: expected an ISO 8601 time")
     end_s = np.asarray((stamps - pd.Timestamp(0)).dt.total_seconds(), np.float64)
-    copies = np.maximum(1, np.rint(frame["duration_ms"].to_numpy() / 1000 / _INTERVAL_S)).astype(np.int64)
+    spans = np.maximum(1, np.rint(frame["duration_ms"].to_numpy(np.float64) / 1000 / _INTERVAL_S))
+    if spans.sum() > MOST_READ_CELLS:
+        raise TraceError(
+            f"{path}: durations of {spans.sum():.0f} intervals, more than {MOST_READ_CELLS} cells"
+        )
+    copies = spans.astype(np.int64)
     row = np.repeat(np.arange(len(frame)), copies)
     back = np.arange(len(row)) - np.repeat(np.cumsum(copies) - copies, copies)
     grid = onto_grid(
@@ -78,7 +83,10 @@ def _many(path: Path, core_mhz: float, max_hold_s: float) -> UsageTrace:
 
 
 def _one(path: Path, max_hold_s: float) -> UsageTrace:
-    frame = table.read_known(path, tuple(_ONE.values()))
+    frame = table.read_known(path, tuple(_ONE.values()), (_ONE["time"], _ONE["capacity"], _ONE["cores"]))
+    for key in ("capacity", "cores"):
+        cells = frame[_ONE[key]]
+        table.refuse(path, cells.astype("str"), (cells <= 0).to_numpy(), "a number above zero")
     column = {key: frame[name].to_numpy(np.float64) for key, name in _ONE.items()}
     grid = onto_grid(
         path,

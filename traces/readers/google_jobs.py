@@ -29,7 +29,7 @@ def read(
     """Returns all jobs of one day (1 to 10). capacity_cores, capacity_bytes: what 100 % is, for each job."""
     if not (capacity_cores > 0 and capacity_bytes > 0):
         raise TraceError(f"{path}: capacity_cores and capacity_bytes must be above zero")
-    frame = table.read_known(path, COLUMNS)
+    frame = table.read_known(path, COLUMNS, ("t_s", "day"), job="str")
     table.one_of(path, "day", day, frame["day"])
     frame = frame[frame["day"] == day]
     values = {

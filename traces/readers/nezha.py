@@ -30,7 +30,7 @@ def read(
     app: TrainTicket or OnlineBoutique; day: YYYY-MM-DD, None = the application's first; max_hold_s: the
     longest hole that is filled with the sample before it (seconds).
     """
-    frame = table.read_known(path, COLUMNS, app="str", day="str", PodName="str")
+    frame = table.read_known(path, COLUMNS, ("TimeStamp",), app="str", day="str", PodName="str")
     table.one_of(path, "app", app, frame["app"])
     frame = frame[frame["app"] == app]
     day = min(frame["day"]) if day is None else day

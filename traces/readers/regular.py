@@ -81,7 +81,9 @@ def onto_grid(
     seen = ~np.isnan(values[CPU])
     if not seen.any():
         raise TraceError(f"{path}: no CPU sample in the part that was selected")
-    slot = np.rint((time_s - time_s[seen].min()) / interval_s).astype(np.int64)
+    # Bounded before they become integers, which a far-off stamp would not fit.
+    slots = np.rint((time_s - time_s[seen].min()) / interval_s).clip(-1, 2**40)
+    slot = slots.astype(np.int64)
     rows = int(slot[seen].max()) + 1
     if rows * len(names) > MOST_READ_CELLS:
         raise TraceError(

@@ -33,7 +33,7 @@ def read(
     """
     services = [name.removesuffix("_cpu") for name in table.header(path) if name.endswith("_cpu")]
     columns = [*COLUMNS, *(f"{s}_cpu" for s in services), *(f"{s}_mem" for s in services)]
-    frame = table.read_known(path, columns, fault_service="str", fault="str", phase="str")
+    frame = table.read_known(path, columns, ("time", "rep"), fault_service="str", fault="str", phase="str")
     for name, value in (("fault_service", fault_service), ("fault", fault), ("rep", rep), ("phase", phase)):
         table.one_of(path, name, value, frame[name])
         frame = frame[frame[name] == value]

@@ -15,11 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 
+from traces import parquet_file
 from traces.readers import table
-from traces.schema import UsageTrace
+from traces.schema import MOST_READ_CELLS, UsageTrace
 from twinbed import TraceError
 
 FILES = ("surf_fragments.parquet",)
@@ -35,7 +34,7 @@ def read(path: Path, *, day: int = 1) -> UsageTrace:
     """Returns all jobs that run on this day of the week (1 to 7). The tasks file lies beside `path`."""
     table.one_of(path, "day", day, range(1, _DAYS + 1))
     fragments = _fragments(path)
-    tasks = table.read_known(path.with_name(TASKS), _TASK_COLUMNS).set_index("id")
+    tasks = _tasks(path.with_name(TASKS))
     unknown = ~fragments["id"].isin(tasks.index)
     if unknown.any():
         raise TraceError(
@@ -50,6 +49,8 @@ def read(path: Path, *, day: int = 1) -> UsageTrace:
     if today.empty:
         raise TraceError(f"{path}: no job runs on day {day}")
     code, jobs = pd.factorize(today["id"], sort=True)
+    if _DAY * len(jobs) > MOST_READ_CELLS:
+        raise TraceError(f"{path}: {_DAY} intervals × {len(jobs)} jobs are more than {MOST_READ_CELLS} cells")
     row = slot[today.index].to_numpy()
     core_mhz = (tasks["cpu_capacity_mhz"] / tasks["cpu_count"]).loc[jobs].to_numpy(np.float64)
     cpu = np.zeros((_DAY, len(jobs)))
@@ -72,13 +73,22 @@ def read(path: Path, *, day: int = 1) -> UsageTrace:
     )
 
 
+def _tasks(path: Path) -> pd.DataFrame:
+    frame = table.read_known(path, _TASK_COLUMNS, _TASK_COLUMNS)
+    for name, twice in (("id", frame["id"].duplicated()), *((n, frame[n] <= 0) for n in _TASK_COLUMNS[2:])):
+        table.refuse(path, frame[name].astype("str"), twice.to_numpy(), "a number above zero, and an id once")
+    return frame.set_index("id")
+
+
 def _fragments(path: Path) -> pd.DataFrame:
-    try:
-        frame: pd.DataFrame = pq.read_table(path, columns=list(COLUMNS)).to_pandas()
-    except FileNotFoundError as error:
-        raise TraceError(f"{path}: no such file") from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise TraceError(f"{path}: not a readable Parquet file ({str(error).splitlines()[0]})") from error
+    with parquet_file.opened(path, numbers=COLUMNS) as file:
+        lacking = [name for name in COLUMNS if name not in file.schema_arrow.names]
+        if lacking:
+            raise TraceError(f"{path}: no column {lacking[0]!r}, expected {', '.join(COLUMNS)}")
+        frame: pd.DataFrame = file.read(list(COLUMNS)).to_pandas()
+    empty = frame.isna().any(axis=1).to_numpy()
+    if empty.any():
+        raise TraceError(f"{path}: row {int(np.argmax(empty)) + 1}: a missing value, expected a number")
     uneven = frame["duration_ms"] != _INTERVAL_MS
     if uneven.any():
         at = int(np.argmax(uneven))

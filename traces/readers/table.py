@@ -39,6 +39,9 @@ MOST_CELLS = 50_000_000
 _EXPANSION, _SMALL_BYTES = 100, 32 * MIB
 """Gzip data may expand by this factor, and to this size in any case. Traces shrink by a factor of 5 to 10."""
 
+LARGEST = 1e18
+"""Largest number of a table, either sign, so that no unit makes it overflow."""
+
 _MISSING = ("", "nan", "NaN", "NA", "null")
 """Cells that stand for a missing number in public data sets."""
 
@@ -100,7 +103,8 @@ class _CheckedText:
             if fields != columns:
                 more = "more" if fields > columns else "fewer"
                 raise TraceError(
-                    f"{self._path}: line {number} has {more} fields than the header: {fields}, and not {columns}"
+                    f"{self._path}: line {number} has {more} fields than the header: "
+                    f"{fields}, and not {columns}"
                 )
             if b"\0" in line or b"\r" in line[:-2]:
                 raise self._wrong(number, "binary data, expected CSV text")
@@ -201,7 +205,7 @@ def numbers(path: Path, cells: pd.Series[str], *, blank_is_nan: bool = False) ->
         values = np.asarray(filled.cast(pa.float64()), np.float64)
     except pa.ArrowInvalid:
         values = np.array([_number(cell) for cell in filled.to_pylist()], np.float64)
-    bad = ~np.isfinite(values)
+    bad = ~(np.abs(values) <= LARGEST)
     if blank_is_nan:
         bad &= ~np.asarray(blank)
     refuse(path, cells, bad, "a finite number")
@@ -225,8 +229,8 @@ def read_known(path: Path, columns: Sequence[str], needed: Sequence[str] = (), *
         ]
     for name in missing:
         if pd.api.types.is_numeric_dtype(frame[name]):
-            bad = np.isinf(frame[name].to_numpy(np.float64))
-            bad |= frame[name].isna().to_numpy() & (name in needed)
+            values = frame[name].to_numpy(np.float64)
+            bad = (np.abs(values) > LARGEST) | (np.isnan(values) & (name in needed))
             refuse(path, frame[name].astype("str").fillna(""), bad, "a finite number")
         else:
             numbers(path, frame[name].astype("str").fillna(""), blank_is_nan=name not in needed)
@@ -242,7 +246,9 @@ def iso_ns(path: Path, cells: pd.Series[str]) -> NDArray[np.int64] | None:
     if cells.iloc[0].count("-") < 2 or "e" in cells.iloc[0].lower():
         return None
     stamps = pd.to_datetime(cells.str.strip(), format="ISO8601", utc=True, errors="coerce")
-    refuse(path, cells, stamps.isna().to_numpy(), "an ISO 8601 time")
+    # Nanoseconds in 64 bits end in 1677 and 2262.
+    outside = (stamps < pd.Timestamp.min.tz_localize("UTC")) | (stamps > pd.Timestamp.max.tz_localize("UTC"))
+    refuse(path, cells, (stamps.isna() | outside).to_numpy(), "an ISO 8601 time")
     return np.asarray(stamps.dt.as_unit("ns").astype("int64"), np.int64)
 
 

@@ -8,7 +8,7 @@ prior is what the analytic model expects from the local run.
 
 from __future__ import annotations
 
-import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -21,6 +21,7 @@ from control.predictor.examples import Examples, of_one_job
 from lab.cloud.input import job_file
 from lab.cloud.input.listed import instance_type
 from lab.cloud.run import expected
+from traces import rows
 from traces.catalogue.catalogue import Catalogue
 from twin.cloud import performance, pricing
 from twinbed import ScenarioError
@@ -32,6 +33,9 @@ COLUMNS = (
     "outcome", "measured_at", "kernel", "cpu", "scale",
 )  # fmt: skip
 """Columns of the table of measured jobs."""
+_SCALE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?(/[0-9]{1,9})?", re.ASCII)
+_MOST = 1e9
+"""Most workers, samples per step, and seconds of a step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,16 +59,16 @@ def load(table: Path, jobs: Path, catalogue: Catalogue, region: str = "us-centra
     names = sorted({run.job for run in runs})
     known = [_job(jobs / f"{name}.yaml") for name in names]
     kinds, prices, rules = _priced(catalogue, region, sorted({run.instance for run in runs}))
-    rows = candidates(kinds, prices, [Configuration(run.instance, run.workers, run.batch) for run in runs])
+    among = candidates(kinds, prices, [Configuration(run.instance, run.workers, run.batch) for run in runs])
     job = np.array([names.index(run.job) for run in runs])
-    steps = np.array([known[index].samples for index in job]) / (rows.count * rows.batch)
+    steps = np.array([known[index].samples for index in job]) / (among.count * among.batch)
     time_s = performance.job_s(steps, np.array([run.step_s for run in runs]), rules.startup_s)
     expected_s = np.full(len(job), np.nan)
     for index, one_job in enumerate(known):
         of_job = job == index
-        expected_s[of_job] = expected.job_s(one_job, rows.take(of_job), rules.startup_s)
-    cost = pricing.cost_usd(time_s, rows.price_usd_h, rules)
-    return Examples(tuple(known), job, rows, time_s, cost, expected_s)
+        expected_s[of_job] = expected.job_s(one_job, among.take(of_job), rules.startup_s)
+    cost = pricing.cost_usd(time_s, among.price_usd_h, rules)
+    return Examples(tuple(known), job, among, time_s, cost, expected_s)
 
 
 def _priced(
@@ -98,32 +102,27 @@ def _job(path: Path) -> Job:
 def _runs(table: Path) -> list[_Run]:
     if not table.exists():
         raise ScenarioError(f"{table}: no such table; python -m studies measure makes one (root, an hour)")
-    try:
-        with table.open(newline="", encoding="utf-8") as file:
-            rows = csv.DictReader(file)
-            if tuple(rows.fieldnames or ()) != COLUMNS:
-                raise ScenarioError(f"{table}: other columns than a table of measured jobs has")
-            runs = [
-                _run(row, f"{table}: row {number}")
-                for number, row in enumerate(rows, start=2)
-                if row["outcome"] == "ok"
-            ]
-    except (OSError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{table}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
+    names, cells = rows.read(table, ScenarioError)
+    if tuple(names) != COLUMNS:
+        raise ScenarioError(f"{table}: other columns than a table of measured jobs has")
+    runs = [_run(row, f"{table}: row {number}") for number, row in cells if row["outcome"] == "ok"]
     if not runs:
         raise ScenarioError(f"{table}: no successful run; python -m studies measure adds some")
     return runs
 
 
 def _run(row: Mapping[str, str], where: str) -> _Run:
+    # A fraction with an exponent may have more digits than there is memory.
+    if not _SCALE.fullmatch(row["scale"]):
+        raise ScenarioError(f"{where}: scale: {row['scale']!r} is no fraction such as 1/48")
     try:
         scale = float(Fraction(row["scale"]))
         step_s = float(row["step_mean_s"]) * scale
         run = _Run(row["job"], row["instance"], int(row["workers"]), int(row["batch"]), step_s)
     except (ValueError, ZeroDivisionError) as error:
         raise ScenarioError(f"{where}: {error}") from None
-    if not (run.step_s > 0 and np.isfinite(run.step_s) and run.workers > 0 and run.batch > 0):
-        raise ScenarioError(f"{where}: workers, batch, step_mean_s and scale must be more than 0")
+    if not (0 < run.step_s <= _MOST and 0 < run.workers <= _MOST and 0 < run.batch <= _MOST):
+        raise ScenarioError(f"{where}: workers, batch, step_mean_s and scale must be in (0, {_MOST:g}]")
     return run
 
 

@@ -7,19 +7,40 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field, TypeAdapter, ValidationError
 
 from control.jobs import LocalRun, Real
 from lab.runs.files import write_whole
-from twinbed import ScenarioError
+from traces import parquet_file
+from twinbed import ScenarioError, TraceError
 
 VERSION = 1
 _KEY = b"twinbed.local_run"
 _SERIES = ("cpu_cores", "memory_bytes", "net_in_bytes", "net_out_bytes")
+_LARGEST = 1e18
+"""Largest value, in any unit, so that sums do not overflow."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stated:
+    """The fields of LocalRun that are in the file's metadata, and the processes' names."""
+
+    interval_s: Annotated[float, Field(gt=0, le=1e9)]
+    processes: Annotated[tuple[str, ...], Field(min_length=1)]
+    batch: Annotated[int, Field(ge=1, le=10**12)]
+    parameters: Annotated[int, Field(ge=0, le=10**18)]
+    layers: tuple[str, ...]
+    step_s: tuple[float, ...]
+
+
+_STATED = TypeAdapter(_Stated)
 
 
 def write(run: LocalRun, processes: Sequence[str], facts: Mapping[str, str], path: Path) -> int:
@@ -48,18 +69,22 @@ def write(run: LocalRun, processes: Sequence[str], facts: Mapping[str, str], pat
 
 def read(path: Path) -> LocalRun:
     """Return a local run. Raises ScenarioError, naming the file, for other files and other versions."""
+    if not path.exists():
+        raise ScenarioError(f"{path}: no such file; twinbed profile makes it")
     try:
-        table = pq.read_table(path)
-    except FileNotFoundError:
-        raise ScenarioError(f"{path}: no such file; twinbed profile makes it") from None
-    except (OSError, pa.ArrowException) as error:
-        raise ScenarioError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from error
-    content = (table.schema.metadata or {}).get(_KEY)
-    if content is None:
-        raise ScenarioError(f"{path}: not a local run; twinbed profile makes one")
+        with parquet_file.opened(path, ("process",), ("at_s", *_SERIES)) as file:
+            content = (file.schema_arrow.metadata or {}).get(_KEY)
+            if content is None:
+                raise ScenarioError(f"{path}: not a local run; twinbed profile makes one")
+            missing = [name for name in _SERIES if name not in file.schema_arrow.names]
+            if missing:
+                raise ScenarioError(f"{path}: incomplete: no column {missing[0]!r}; profile the job again")
+            table = file.read(list(_SERIES))
+    except TraceError as error:
+        raise ScenarioError(str(error)) from None
     try:
         stated = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ScenarioError(f"{path}: damaged: {error}; profile the job again") from None
     if not isinstance(stated, dict) or stated.get("version") != VERSION:
         stated = stated if isinstance(stated, dict) else {}
@@ -68,20 +93,33 @@ def read(path: Path) -> LocalRun:
             "profile the job again"
         )
     try:
+        facts = _STATED.validate_python(stated)
         return LocalRun(
-            interval_s=float(stated["interval_s"]),
-            batch=int(stated["batch"]),
-            parameters=int(stated["parameters"]),
-            layers=tuple(stated["layers"]),
-            step_s=np.array(stated["step_s"], dtype=np.float64),
-            **{name: _series(table, name, len(stated["processes"])) for name in _SERIES},
+            interval_s=facts.interval_s,
+            batch=facts.batch,
+            parameters=facts.parameters,
+            layers=facts.layers,
+            step_s=_bounded("step_s", np.array(facts.step_s, np.float64)),
+            **{name: _series(table, name, len(facts.processes)) for name in _SERIES},
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        key, *_ = first["loc"]
+        raise ScenarioError(
+            f"{path}: incomplete: {key!r}: {first['msg'].lower()}; profile it again"
+        ) from None
+    except ValueError as error:
         raise ScenarioError(f"{path}: incomplete: {error}; profile the job again") from error
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
 
 
 def _series(table: pa.Table, name: str, processes: int) -> Real:
-    values: Real = table[name].to_numpy().astype(np.float64).reshape(-1, processes)
+    return _bounded(name, table[name].to_numpy().astype(np.float64).reshape(-1, processes))
+
+
+def _bounded(name: str, values: Real) -> Real:
+    # NaN and negative values are for LocalRun to refuse.
+    if (values > _LARGEST).any():
+        raise ValueError(f"{name} has a value above {_LARGEST:g}")
     return values

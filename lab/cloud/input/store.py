@@ -8,7 +8,6 @@ that was paid, so that a later catalogue does not change what was measured. Sour
 
 from __future__ import annotations
 
-import csv
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -21,15 +20,18 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from control.jobs import Candidates, History, Real
 from control.recommender.ports import Observations, no_observations
+from traces import rows as table
 from twinbed import StoreError, TraceError
 
 _NUMBERS = ("price_usd_h", "vcpus", "memory_gib", "gpus", "network_bps", "cpu_speed")
 _KEY = ("instance", "workers", "batch", "servers", "server_instance")
 _PARAMETER = "parameter."
 """Beginning of a CSV column that holds a further setting."""
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
-_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=1)]
+_LARGEST = 1e15
+"""Largest number of a run, in any unit, so that costs do not overflow."""
+_Finite = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST)]
+_Positive = Annotated[float, Field(gt=0, le=_LARGEST)]
+_Count = Annotated[int, Field(ge=1, le=1_000_000)]
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS runs (
     job VARCHAR NOT NULL, instance VARCHAR NOT NULL, workers INTEGER NOT NULL, time_s DOUBLE NOT NULL,
@@ -72,11 +74,11 @@ class Run:
     vcpus: _Positive
     memory_gib: _Positive
     ok: bool = True
-    gpus: _Finite = 0.0
+    gpus: Annotated[float, Field(ge=0, le=_LARGEST)] = 0.0
     network_bps: _Positive | None = None
     cpu_speed: _Positive | None = None
     batch: _Count | None = None
-    servers: int = 0
+    servers: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     server_instance: str = ""
     parameters: Mapping[str, _Finite] = field(default_factory=dict)
     source: str = ""
@@ -117,15 +119,23 @@ class Measurements:
         if not self.path.exists():
             return []
         with self._open(read_only=True) as database:
-            rows = database.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs ORDER BY rowid").fetchall()
+            try:
+                rows = database.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs ORDER BY rowid").fetchall()
+            except duckdb.Error as error:
+                raise StoreError(f"{self.path}: not a database of measurements ({_reason(error)})") from error
         return [Run(**dict(zip(_COLUMNS, row, strict=True))) for row in rows]
 
     def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         try:
             return duckdb.connect(str(self.path), read_only=read_only)
         except duckdb.Error as error:
-            reason = str(error).splitlines()[0]
-            raise StoreError(f"{self.path}: not a database of measurements, or in use ({reason})") from error
+            raise StoreError(
+                f"{self.path}: not a database of measurements, or in use ({_reason(error)})"
+            ) from error
+
+
+def _reason(error: duckdb.Error) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def as_history(runs: Iterable[Run]) -> History | None:
@@ -203,13 +213,7 @@ def read_csv(path: Path) -> list[Run]:
     The columns job, instance, workers, time_s, price_usd_h, vcpus and memory_gib are needed. Raises
     TraceError naming row and column.
     """
-    try:
-        with path.open(encoding="utf-8", newline="") as file:
-            reader = csv.DictReader(file)
-            names = reader.fieldnames or []
-            rows = list(reader)
-    except (OSError, UnicodeDecodeError) as error:
-        raise TraceError(f"{path}: cannot be read ({getattr(error, 'strerror', 'not UTF-8')})") from error
+    names, rows = table.read(path)
     missing = [name for name in _NEEDED if name not in names]
     unknown = [name for name in names if name not in _IN_CSV and not name.startswith(_PARAMETER)]
     if missing or unknown:
@@ -221,12 +225,10 @@ def read_csv(path: Path) -> list[Run]:
             )
             + f"; columns are {', '.join(_IN_CSV)} and {_PARAMETER}NAME"
         )
-    return [_parsed(path, number, row) for number, row in enumerate(rows, start=2)]
+    return [_parsed(path, number, row) for number, row in rows]
 
 
 def _parsed(path: Path, number: int, row: Mapping[str, str]) -> Run:
-    if None in row or None in row.values():
-        raise TraceError(f"{path}: row {number}: has not as many fields as the header")
     filled = {name: text.strip() for name, text in row.items() if text.strip()}
     values: dict[str, object] = {"source": path.name}
     values |= {name: text for name, text in filled.items() if name in _IN_CSV}

@@ -24,6 +24,7 @@ from control.predictor.physical import Correction, Corrector, Physical
 from control.predictor.trees import Trees
 from lab.runs.files import write_whole
 from twinbed import ScenarioError
+from twinbed.files import open_regular
 
 VERSION = 3
 _KEY = "twinbed.predictor"
@@ -67,13 +68,16 @@ def write(model: Physical, card: Mapping[str, Any], path: Path) -> int:
 
 def read(path: Path) -> tuple[Physical, dict[str, Any]]:
     """Return the model and its card. Raises ScenarioError, naming the file, for other and damaged files."""
+    if not path.exists():
+        raise ScenarioError(f"{path}: no such file; twinbed predict train makes it")
+    with open_regular(path, _MOST_BYTES) as file:
+        if file.read(2) == b"PK":
+            raise ScenarioError(f"{path}: written by an earlier twinbed; train it again")
     try:
         return _model(*_content(path))
-    except FileNotFoundError:
-        raise ScenarioError(f"{path}: no such file; twinbed predict train makes it") from None
     except (SafetensorError, OSError) as error:
         raise ScenarioError(f"{path}: not a predictor's file ({error})") from error
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise ScenarioError(f"{path}: incomplete or damaged: {error}; train it again") from error
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
@@ -81,11 +85,6 @@ def read(path: Path) -> tuple[Physical, dict[str, Any]]:
 
 def _content(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Return the file's manifest and arrays."""
-    if path.stat().st_size > _MOST_BYTES:
-        raise ScenarioError("larger than any predictor of ours; not read")
-    with path.open("rb") as head:
-        if head.read(2) == b"PK":
-            raise ScenarioError("written by an earlier twinbed; train it again")
     with safe_open(path, framework="numpy") as file:
         text = (file.metadata() or {}).get(_KEY)
         if text is None:

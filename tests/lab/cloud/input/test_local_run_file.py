@@ -65,5 +65,5 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(ScenarioError, match="not a local run"):
         local_run_file.read(other)
     other.write_text("no")
-    with pytest.raises(ScenarioError, match="not a Parquet file"):
+    with pytest.raises(ScenarioError, match="not a readable Parquet file"):
         local_run_file.read(other)

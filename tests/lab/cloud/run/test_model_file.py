@@ -96,7 +96,7 @@ def test_other_files_are_refused(tmp_path, content, message):
 def test_a_file_that_is_too_large_is_not_read(path):
     with path.open("r+b") as file:
         file.truncate(257 << 20)
-    with pytest.raises(ScenarioError, match="larger than any"):
+    with pytest.raises(ScenarioError, match="larger than 256 MiB"):
         model_file.read(path)
 
 
