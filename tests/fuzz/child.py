@@ -1,0 +1,56 @@
+"""One reader, tried until its time is over. Run by __main__.py, which watches time and memory from outside.
+
+For: `python -m tests.fuzz.child READER SEED SECONDS FOLDER`. The case that runs is FOLDER/case*; a line on the
+standard output tells of each case that ended: `ok`, or `bad PROBLEM` when the case must be kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from pathlib import Path
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+
+from tests.fuzz.bound import problem
+from tests.fuzz.mutations import damaged
+from tests.fuzz.readers import READERS
+
+
+def main(name: str, number: int, seconds: float, folder: Path) -> None:
+    """Try damaged input on one reader for so many seconds."""
+    logging.disable()
+    reader = READERS[name]
+    case = folder / f"case{reader.suffix}"
+    # The first call imports the reader, which is no part of a case.
+    seeds = [path.read_bytes() for path in reader.corpus()]
+    case.write_bytes(seeds[-1])
+    problem(reader, case)
+    print("ready", flush=True)
+    end_s = time.monotonic() + seconds
+
+    @seed(number)
+    @settings(
+        max_examples=1_000_000,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(data=damaged(seeds))
+    def tried(data: bytes) -> None:
+        if time.monotonic() > end_s:
+            sys.stdout.flush()
+            # Hypothesis has no way to end early.
+            raise SystemExit
+        case.write_bytes(data)
+        print("begin", flush=True)
+        found = problem(reader, case)
+        print(f"bad {found}" if found else "ok", flush=True)
+
+    tried()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), Path(sys.argv[4]))
