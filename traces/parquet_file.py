@@ -102,8 +102,12 @@ def _check_types(path: Path, schema: pa.Schema, text: Collection[str], numbers: 
         is_number = is_number or pa.types.is_null(field.type)
         if (field.name in text and not is_text) or (field.name in numbers and not is_number):
             expected = "text" if field.name in text else "numbers"
-            raise TraceError(f"{path}: column {field.name} holds {field.type}, expected {expected}")
+            raise TraceError(
+                f"{path}: column {field.name} holds {str(field.type)[:60]!r}, expected {expected}"
+            )
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    # Arrow quotes the file's own bytes, which may be a terminal's control sequences.
+    text = "".join(char if char.isprintable() else "\n" if char == "\n" else "?" for char in str(error))
+    return text.splitlines()[0] if text.strip() else type(error).__name__

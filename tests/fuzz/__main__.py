@@ -1,13 +1,14 @@
 """Try damaged input on every reader: `python -m tests.fuzz --seconds 60 [--seed S] [--reader NAME]`.
 
 Each reader runs in a child process (child.py), which this process watches: a case may take MOST_S seconds and
-MOST_BYTES of memory. A case that breaks the bound is kept in the folder of findings under the reader's name and a
-number. The exit code is 1 if there is any.
+MOST_BYTES of memory. A case that breaks the bound is kept in the folder of findings under the reader's name
+and a number. The exit code is 1 if there is any.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import secrets
 import selectors
 import shutil
@@ -15,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,70 +37,86 @@ _MOST_FINDINGS = 20
 
 
 @dataclass(slots=True)
-class Tally:
-    """What came of a reader's cases. cases: how many ended; findings: the problems, each once."""
+class Turn:
+    """A reader's turn. cases: how many ended; busy_s: time of children without their imports; findings: the
+    files that are kept, by problem."""
 
+    reader: Reader
+    folder: Path
     cases: int = 0
+    busy_s: float = 0.0
     findings: dict[str, Path] = field(default_factory=dict)
 
+    def take(self, seconds: float, seed: int) -> None:
+        """Try the reader for so many seconds; a child that dies or must be ended is followed by another."""
+        while (left_s := seconds - self.busy_s) > 0 and len(self.findings) < _MOST_FINDINGS:
+            with tempfile.TemporaryDirectory(prefix="twinbed-fuzz-") as work:
+                problem = self._watch(seed, left_s, Path(work))
+                if not problem:
+                    return
+                self._keep(problem, Path(work))
+            seed += 1
 
-def tried(reader: Reader, seconds: float, seed: int, folder: Path) -> Tally:
-    """Try a reader for so many seconds; a child that dies or must be ended is followed by another."""
-    tally = Tally()
-    end_s = time.monotonic() + seconds
-    while (left_s := end_s - time.monotonic()) > 0 and len(tally.findings) < _MOST_FINDINGS:
-        with tempfile.TemporaryDirectory(prefix="twinbed-fuzz-") as work:
-            began_s = time.monotonic()
-            problem = _watched(reader, seed, left_s, Path(work), tally, folder)
-            if problem:
-                _keep(reader, problem, Path(work), tally, folder)
-            # Imports do not count, and a child that ends in time ends the reader's turn.
-            end_s = end_s + (time.monotonic() - began_s - left_s) if problem is None else end_s
-            if problem is None:
-                break
-        seed += 1
-    return tally
-
-
-def _watched(
-    reader: Reader, seed: int, seconds: float, work: Path, tally: Tally, folder: Path
-) -> str | None:
-    """Watch one child. Return why it was ended or died; None if its time was over."""
-    command = [sys.executable, "-m", "tests.fuzz.child", reader.name, str(seed), str(seconds), str(work)]
-    errors = (work / "stderr").open("wb")
-    with errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as child:
+    def _watch(self, seed: int, seconds: float, work: Path) -> str:
+        """Watch one child. Return why it was ended or died; "" if its time was over."""
+        command = [
+            sys.executable,
+            "-m",
+            "tests.fuzz.child",
+            self.reader.name,
+            str(seed),
+            str(seconds),
+            str(work),
+        ]
+        with (work / "stderr").open("wb") as errors:
+            child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+        began_s: float | None = None
         try:
-            return _followed(child, reader, work, tally, folder)
+            for line, waited_s in _lines(child):
+                if line == "ready":
+                    began_s = time.monotonic()
+                elif line.startswith(("ok", "bad ")):
+                    self.cases += 1
+                    self._keep(line[4:], work)
+                if waited_s > (_START_S if began_s is None else MOST_S):
+                    return f"takes more than {MOST_S:g} s"
+                if _peak_bytes(child.pid) > MOST_BYTES:
+                    return f"takes more than {MOST_BYTES / 1e9:g} GB of memory"
+            return "" if child.wait() == 0 else f"ends the process with {child.returncode}"
         finally:
             child.kill()
+            child.wait()
+            if child.stdout is not None:
+                child.stdout.close()
+            self.busy_s += time.monotonic() - began_s if began_s is not None else seconds
+
+    def _keep(self, problem: str, work: Path) -> None:
+        # A place in the code that fails is one finding.
+        kind = problem.split(": ", 1)[0]
+        if not problem or kind in self.findings or len(self.findings) == _MOST_FINDINGS:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        kept = self.folder / f"{self.reader.name}-{len(self.findings) + 1}{self.reader.suffix}"
+        shutil.copy(work / f"case{self.reader.suffix}", kept)
+        self.findings[kind] = kept
+        print(f"  {kept}: {problem}", flush=True)
 
 
-def _followed(
-    child: subprocess.Popen[bytes], reader: Reader, work: Path, tally: Tally, folder: Path
-) -> str | None:
+def _lines(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, float]]:
+    """Yield each line with 0, and every _LOOK_S without a line "" with the seconds since the last line."""
     assert child.stdout is not None
-    deadline_s = time.monotonic() + _START_S
+    last_s = time.monotonic()
     with selectors.DefaultSelector() as selector:
         selector.register(child.stdout, selectors.EVENT_READ)
         while True:
-            if selector.select(_LOOK_S):
-                line = child.stdout.readline().decode(errors="replace").rstrip("\n")
-                if not line:
-                    code = child.wait()
-                    return None if code == 0 else f"the process ended with {code}"
-                if line == "begin":
-                    deadline_s = time.monotonic() + MOST_S
-                    continue
-                tally.cases += line != "ready"
-                if line.startswith("bad "):
-                    _keep(reader, line.removeprefix("bad "), work, tally, folder)
-                # Beyond this the next case is being made.
-                deadline_s = time.monotonic() + _START_S
-            if time.monotonic() > deadline_s:
-                return f"took more than {MOST_S:g} s"
-            peak = _peak_bytes(child.pid)
-            if peak > MOST_BYTES:
-                return f"took more than {MOST_BYTES / 1e9:g} GB of memory"
+            if not selector.select(_LOOK_S):
+                yield "", time.monotonic() - last_s
+                continue
+            line = child.stdout.readline()
+            if not line:
+                return
+            last_s = time.monotonic()
+            yield line.decode(errors="replace").rstrip("\n"), 0.0
 
 
 def _peak_bytes(pid: int) -> int:
@@ -106,18 +125,6 @@ def _peak_bytes(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM")), 0)
-
-
-def _keep(reader: Reader, problem: str, work: Path, tally: Tally, folder: Path) -> None:
-    # One place in the code that fails is one finding.
-    kind = problem.split(": ", 1)[0] if " in " in problem else problem[:60]
-    if kind in tally.findings or len(tally.findings) >= _MOST_FINDINGS:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    kept = folder / f"{reader.name}-{len(tally.findings) + 1}{reader.suffix}"
-    shutil.copy(work / f"case{reader.suffix}", kept)
-    tally.findings[kind] = kept
-    print(f"  {kept}: {problem}", flush=True)
 
 
 def main() -> int:
@@ -130,11 +137,17 @@ def main() -> int:
     options = parser.parse_args()
     seed = secrets.randbelow(2**32) if options.seed is None else options.seed
     readers = [READERS[options.reader]] if options.reader else list(READERS.values())
-    findings = 0
-    for reader in readers:
-        tally = tried(reader, options.seconds / len(readers), seed, options.findings)
-        findings += len(tally.findings)
-        print(f"{reader.name}: {tally.cases} cases, {len(tally.findings)} findings, seed {seed}", flush=True)
+    side_by_side = min(len(readers), os.cpu_count() or 1)
+    seconds = options.seconds * side_by_side / len(readers)
+
+    def taken(reader: Reader) -> int:
+        turn = Turn(reader, options.findings)
+        turn.take(seconds, seed)
+        print(f"{reader.name}: {turn.cases} cases, {len(turn.findings)} findings, seed {seed}", flush=True)
+        return len(turn.findings)
+
+    with ThreadPoolExecutor(side_by_side) as pool:
+        findings = sum(pool.map(taken, readers))
     return 1 if findings else 0
 
 

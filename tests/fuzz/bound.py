@@ -24,7 +24,9 @@ def problem(reader: Reader, path: Path) -> str:
     except InvariantError as error:
         return f"InvariantError: {error!s:.300}"
     except TwinbedError as error:
-        return "" if str(error).isprintable() and str(error) else f"not one printable line: {str(error)!r:.300}"
+        return (
+            "" if str(error).isprintable() and str(error) else f"not one printable line: {str(error)!r:.300}"
+        )
     except Exception as error:
         last = traceback.extract_tb(error.__traceback__)[-1]
         return f"{type(error).__name__} in {last.filename}:{last.lineno}: {str(error)!r:.200}"

@@ -1,7 +1,8 @@
 """One reader, tried until its time is over. Run by __main__.py, which watches time and memory from outside.
 
-For: `python -m tests.fuzz.child READER SEED SECONDS FOLDER`. The case that runs is FOLDER/case*; a line on the
-standard output tells of each case that ended: `ok`, or `bad PROBLEM` when the case must be kept.
+For: `python -m tests.fuzz.child READER SEED SECONDS FOLDER`. The case that runs is FOLDER/case*. Lines on the
+standard output: `ready` before the first case, and for each case that ended `ok`, or `bad PROBLEM`, which must
+be kept.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def main(name: str, number: int, seconds: float, folder: Path) -> None:
     reader = READERS[name]
     case = folder / f"case{reader.suffix}"
     # The first call imports the reader, which is no part of a case.
-    seeds = [path.read_bytes() for path in reader.corpus()]
+    seeds = reader.seeds()
     case.write_bytes(seeds[-1])
     problem(reader, case)
     print("ready", flush=True)
@@ -41,11 +42,9 @@ def main(name: str, number: int, seconds: float, folder: Path) -> None:
     @given(data=damaged(seeds))
     def tried(data: bytes) -> None:
         if time.monotonic() > end_s:
-            sys.stdout.flush()
-            # Hypothesis has no way to end early.
+            # Hypothesis has no other way to end early.
             raise SystemExit
         case.write_bytes(data)
-        print("begin", flush=True)
         found = problem(reader, case)
         print(f"bad {found}" if found else "ok", flush=True)
 

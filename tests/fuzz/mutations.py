@@ -17,16 +17,16 @@ MOST_BYTES = 1 << 18
 
 NUMBERS = (
     b"0", b"-1", b"-0.0", b"0.5", b"1e308", b"-1e308", b"1e-320", b"1e999", b"nan", b"inf", b"-inf",
-    b"9223372036854775807", b"9223372036854775808", b"18446744073709551616", b"2147483648", b"1" * 5000, b"1_000",
-    b"0x10", b"1e18", b"1e9", b"\xd9\xa3",
+    b"9223372036854775807", b"9223372036854775808", b"18446744073709551616", b"2147483648", b"1" * 5000,
+    b"1_000", b"0x10", b"1e18", b"1e9", b"\xd9\xa3",
 )  # fmt: skip
 """Numbers at which arithmetic ends, and text that some parsers take for a number."""
 
 WORDS = (
-    b"", b"\n", b"\r", b"\r\n\r\n", b",", b",,", b'"', b'""', b"'", b": ", b"- ", b"#", b"\t", b"\0", b"\x1b[31m",
-    b"\xff\xfe", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xed\xa0\x80", b"{", b"}", b"[", b"]", b"{}", b"[]", b"null",
-    b"true", b"~", b"&a ", b"*a", b"<<: *a", b"!!python/object:os.system ", b"!!binary ", b"? ", b"|\n", b"=", b"..",
-    b"../../etc/passwd", b"/dev/zero", b"2024-02-30", b"0000-00-00", b"9999-12-31T23:59:60Z", b"1677-01-01",
+    b"", b"\n", b"\r", b"\r\n\r\n", b",", b",,", b'"', b'""', b"'", b": ", b"- ", b"#", b"\t", b"\0",
+    b"\x1b[31m",    b"\xff\xfe", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xed\xa0\x80", b"{", b"}", b"[", b"]", b"{}", b"[]",
+    b"null", b"true", b"~", b"&a ", b"*a", b"<<: *a", b"!!python/object:os.system ", b"!!binary ", b"? ", b"|\n", b"=",
+    b"..", b"../../etc/passwd", b"/dev/zero", b"2024-02-30", b"0000-00-00", b"9999-12-31T23:59:60Z", b"1677-01-01",
     b"1/1e9", b"1e999999999", b"%s", b"{0}", b"\\u0000", b"[" * 3000, b"{a: " * 500, b"a" * 70_000,
 )  # fmt: skip
 """What has a meaning for some parser, or none for all of them."""
@@ -74,7 +74,9 @@ def _repeat(draw: st.DrawFn, data: bytes, seeds: Sequence[bytes]) -> bytes:
 def _repeat_line(draw: st.DrawFn, data: bytes, seeds: Sequence[bytes]) -> bytes:
     lines = data.splitlines(keepends=True)
     at = draw(st.integers(0, max(0, len(lines) - 1)))
-    return b"".join([*lines[:at], *lines[at : at + 1] * draw(st.sampled_from([2, 50, 3000])), *lines[at + 1 :]])
+    return b"".join(
+        [*lines[:at], *lines[at : at + 1] * draw(st.sampled_from([2, 50, 3000])), *lines[at + 1 :]]
+    )
 
 
 def _splice(draw: st.DrawFn, data: bytes, seeds: Sequence[bytes]) -> bytes:

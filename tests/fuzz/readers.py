@@ -1,7 +1,8 @@
 """The readers, each by name: what the program itself calls, and the folder of its corpus.
 
-For: `python -m tests.fuzz` and the replay. Another reader is one more row of READERS and a folder of that name in
-corpus/. A file `valid-*` there is read; any other may be refused.
+For: `python -m tests.fuzz` and the replay. Another reader is one more row of READERS and a folder of that
+name in corpus/.
+A file `valid-*` there is read, and any other may be refused. `heavy-*` is replayed and not changed further.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ class Reader:
     def corpus(self) -> list[Path]:
         """Return the files to begin with."""
         return sorted(path for path in (CORPUS / self.name).iterdir() if path.is_file())
+
+    def seeds(self) -> list[bytes]:
+        """Return the content of the files that are to be changed."""
+        return [path.read_bytes() for path in self.corpus() if not path.name.startswith("heavy-")]
 
 
 def _trace(path: Path, name: str, **options: object) -> object:
@@ -252,12 +257,17 @@ def _message(path: Path) -> object:
 
 def _packet(path: Path) -> object:
     from scapy.layers.l2 import Ether
+    from scapy.packet import Raw
 
     from control.fast_path import bfd
     from testbed.fabric.capture import decode
 
     data = path.read_bytes()
-    return bfd.parse(data[14:]), decode(Ether(data), "tor0", 0.0)
+    try:
+        packet = Ether(data)
+    except Exception:
+        packet = Raw(data)  # as scapy's sockets do with what is no frame
+    return bfd.parse(data[14:]), decode(packet, "tor0", 0.0)
 
 
 def _quiet() -> object:

@@ -14,7 +14,9 @@ from tests.fuzz.readers import READERS
 FILES = [(reader, path) for reader in READERS.values() for path in reader.corpus()]
 
 
-@pytest.mark.parametrize(("reader", "path"), FILES, ids=[f"{reader.name}/{path.name}" for reader, path in FILES])
+@pytest.mark.parametrize(
+    ("reader", "path"), FILES, ids=[f"{reader.name}/{path.name}" for reader, path in FILES]
+)
 def test_a_file_of_the_corpus_is_read_or_refused_in_one_line(reader, path, tmp_path) -> None:
     case = tmp_path / f"case{reader.suffix}"
     case.write_bytes(path.read_bytes())
@@ -36,7 +38,7 @@ def test_damaged_input_is_read_or_refused_in_one_line(name: str, tmp_path: Path)
         phases=(Phase.generate,),
         suppress_health_check=list(HealthCheck),
     )
-    @given(data=damaged([path.read_bytes() for path in reader.corpus()]))
+    @given(data=damaged(reader.seeds()))
     def tried(data: bytes) -> None:
         case.write_bytes(data)
         assert problem(reader, case) == ""

@@ -207,5 +207,5 @@ def test_a_column_that_is_missing_or_of_another_type_is_refused(tmp_path: Path, 
         parquet.read(path)
     words = pa.array(["much"] * table.num_rows)
     rewritten(path, head, table.set_column(3, "cpu_cores", words))
-    with pytest.raises(TraceError, match="column cpu_cores holds string, expected numbers"):
+    with pytest.raises(TraceError, match="column cpu_cores holds 'string', expected numbers"):
         parquet.read(path)

@@ -36,7 +36,7 @@ MOST_COLUMNS = 10_000
 MOST_CELLS = 50_000_000
 """Most cells of a table. They are counted while it is read."""
 
-_EXPANSION, _SMALL_BYTES = 100, 32 * MIB
+_EXPANSION, _SMALL_BYTES = 100, 16 * MIB
 """Gzip data may expand by this factor, and to this size in any case. Traces shrink by a factor of 5 to 10."""
 
 LARGEST = 1e18

@@ -10,6 +10,7 @@ from logs, not verified by MLCommons).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 
 from traces.readers import table
 from twinbed import TraceError
+
+_DIGITS = re.compile(r"[1-9]{1,1000}")
 
 Real = NDArray[np.float64]
 Names = NDArray[np.object_]
@@ -114,7 +117,7 @@ def placements(path: Path) -> MeasuredSteps:
     )
     digits = [str(value) for value in frame["placement"]]
     for row, text in enumerate(digits):
-        if not text.isdigit() or "0" in text:
+        if not _DIGITS.fullmatch(text):
             line = frame.index[row]
             raise TraceError(
                 f"{path}: line {line}, column placement: {text!r}, expected a digit above 0 per node"
@@ -135,6 +138,7 @@ def scalability(path: Path) -> MeasuredSteps:
     """
     columns = ("model", "num_nodes", "num_replicas", "local_bsz", "step_time_s")
     frame = table.read_known(path, columns, model="str")
+    table.refuse(path, frame["num_nodes"].astype("str"), ~(frame["num_nodes"] > 0).to_numpy(), "above zero")
     nodes, gpus = _numbers(frame, "num_nodes"), _numbers(frame, "num_replicas")
     return _steps(frame, nodes, gpus, np.ceil(gpus / nodes))
 
