@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed.containers.ownership import is_alive, process_of
-from testbed.fabric import frr, ownership, state
+from testbed.fabric import frr, frr_folders, ownership, state
 from testbed.fabric.model import Daemon
 from twinbed import BackendError
 
@@ -104,8 +104,8 @@ def remove(name: str) -> None:
         subprocess.run(
             ("ip", "-force", "-batch", "-"), input=batch, text=True, capture_output=True, check=False
         )
+    frr_folders.remove_temporary_of(name)
     for folder in ownership.frr_folders_of(name):
-        frr.remove_temporary(folder)
         shutil.rmtree(folder, ignore_errors=True)
     left: list[Path] = [*ownership.namespaces_of(name), *ownership.frr_folders_of(name)]
     if left:
