@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -23,9 +24,34 @@ from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
     from lab.containers.input.recording import Request
+    from testbed.containers.host.identity import Identity
     from testbed.containers.record.recorder import Progress
 
 _COMMAND_FAILED = 1
+
+AS_ROOT = (
+    "The commands ran as root, without capabilities; --user NAME runs them as another user, and sudo as you."
+)
+UserOption = Annotated[
+    str | None,
+    typer.Option(
+        "--user",
+        metavar="NAME",
+        help="User as whom the commands run, without capabilities. Default: the user who called sudo, else "
+        "the caller.",
+        show_default=False,
+    ),
+]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME[=VALUE]",
+        help="Variable that the commands see besides PATH, HOME, locale and terminal, and the settings of "
+        "Python, PyTorch, CUDA, NCCL, Gloo, OpenMP, MKL and OpenBLAS. Repeatable.",
+        show_default=False,
+    ),
+]
 
 
 class Network(StrEnum):
@@ -110,6 +136,8 @@ def record(
             show_default=False,
         ),
     ] = None,
+    user: UserOption = None,
+    env: EnvOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
@@ -119,13 +147,17 @@ def record(
     commands and writes nothing. For a command that does not end by itself, give --duration.
     """
     from lab.containers.input.recording import as_result, as_trace
+    from testbed.containers.host.identity import identity
     from testbed.containers.record import recorder
+    from testbed.containers.record.watchdog import watchdog
     from traces import parquet
 
     request = _request(command or [], container or [], file, name)
     path = out or Path(f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
-    check_folder(path)
-    with progress_line(wanted=not no_progress and logs is not None) as on_tick:
+    job = identity(user, env or [], os.environ)
+    with job.acting():
+        check_folder(path)
+    with watchdog(), progress_line(wanted=not no_progress and logs is not None) as on_tick:
         recording = recorder.record(
             request.specs,
             app=request.name,
@@ -136,9 +168,12 @@ def record(
             # JSON, CSV and Markdown have standard output for themselves.
             stdout=None if form is Format.TABLE else sys.stderr.fileno(),
             on_tick=on_tick,
+            identity=job,
         )
-    parquet.write(as_trace(recording), path)
-    emit(as_result(recording, path), form)
+    with job.acting():
+        parquet.write(as_trace(recording), path)
+    result = as_result(recording, path)
+    emit(replace(result, notes=(*result.notes, *said_of(user, job))), form)
     if any(recording.exit_codes):
         raise typer.Exit(_COMMAND_FAILED)
 
@@ -153,9 +188,15 @@ def _request(command: list[str], containers: list[str], file: Path | None, name:
     return from_file(file, name)
 
 
+def said_of(user: str | None, job: Identity) -> tuple[str, ...]:
+    """Return the note on who the commands ran as, where that was not asked for and may be unwanted."""
+    return (AS_ROOT,) if user is None and job.uid == 0 else ()
+
+
 def check_folder(path: Path) -> None:
-    """Raises BackendError if the trace's folder cannot be written, before the recording and not after it."""
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+    """Raises BackendError if the trace's folder cannot be written, before the recording and not after it. It
+    is written as the user whom the commands run as."""
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK, effective_ids=True):
         raise BackendError(f"{path}: its folder does not exist or cannot be written; choose another --out")
 
 

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from lab.cli.main import call
+from lab.cli.record import AS_ROOT
 from lab.containers.input.recording import from_arguments, from_file
 from testbed.containers.record.recorder import ContainerSpec
 from traces import parquet
@@ -175,6 +177,38 @@ def test_a_file_records_its_containers(written: Path, tmp_path: Path) -> None:
     assert trace.containers == ("web", "db")
     assert trace.apps == ("shop", "s")
     assert trace.rx_bytes is None
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("cgroups")
+def test_commands_of_a_user_and_their_trace_are_the_user_s(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "x")
+    words = ["--user", "nobody", "--env", "GIVEN=y", "--", "sh", "-c", "echo $(id -un) $A_SECRET$GIVEN"]
+    # Not below tmp_path, which root alone enters.
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "x.parquet")
+        assert call(["record", "--out", str(path), *words]) == 2
+        assert "its folder does not exist or cannot be written" in capfd.readouterr().err
+        path.parent.chmod(0o777)
+        assert call(["record", "--out", str(path), *words]) == 0
+        assert path.owner() == "nobody"
+    output, _ = capfd.readouterr()
+    assert "nobody y\n" in output
+    assert AS_ROOT not in " ".join(output.split())
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("cgroups")
+def test_commands_that_ran_as_root_unasked_are_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    for words, told in (([], True), (["--user", "root"], False)):
+        arguments = ["record", "--format", "json", "--out", str(tmp_path / "x.parquet"), *words]
+        assert call([*arguments, "--", "true"]) == 0
+        assert (AS_ROOT in json.loads(capfd.readouterr().out)["notes"]) == told
 
 
 @pytest.mark.root
