@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from testbed.containers import ownership
 from testbed.containers.cgroup.drivers import V1, V2
+from testbed.containers.host.container import RuntimeName
 from testbed.containers.host.identity import Identity, identity
 from testbed.containers.record.recorder import ContainerSpec, record
 from twinbed import BackendError, ScenarioError
@@ -101,20 +103,26 @@ def test_jobs_belong_to_the_user_who_called_sudo() -> None:
 
 @root
 @pytest.mark.parametrize("user", ["nobody", "root"])
-def test_a_job_has_no_capability_and_can_gain_none(driver: V1 | V2, folder: Path, user: str) -> None:
-    command = ("sh", "-c", "cat /proc/self/status; exec cat /proc/self/status")
+@pytest.mark.parametrize("runtime", ["process", "oci"])
+def test_a_job_has_no_capability_and_can_gain_none(
+    driver: V1 | V2, folder: Path, user: str, runtime: RuntimeName
+) -> None:
+    if runtime == "oci" and shutil.which("runc") is None:
+        pytest.skip("no runc here (sudo apt install runc)")
     job = identity(user, [], {"PATH": os.defpath})
-    (folder / "logs").mkdir()
-    os.chown(folder / "logs", job.uid, job.gid)
-    record([ContainerSpec("a", command)], app="x", driver=driver, logs=folder / "logs", identity=job)
-    log = folder / "logs" / "a.log"
+    os.chown(folder, job.uid, job.gid)
+    spec = ContainerSpec("a", ("cat", "/proc/self/status"), runtime=runtime)
+    recording = record([spec], app="x", driver=driver, logs=folder, identity=job)
+    log = folder / "a.log"
+    assert recording.exit_codes == (0,), log.read_text()
     status = status_of(log)
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert status["NoNewPrivs"] == "1"
     assert status["Uid"].split() == [str(job.uid)] * 4
     assert status["Gid"].split() == [str(job.gid)] * 4
-    assert sorted(map(int, status["Groups"].split())) == sorted(job.groups)
+    assert {job.gid, *map(int, status["Groups"].split())} == set(job.groups)
     assert log.stat().st_uid == job.uid
+    assert "escaped_processes" not in recording.metadata
 
 
 @root
