@@ -69,8 +69,8 @@ def configuration(namespace: str, daemon: Daemon) -> Path:
 
 
 def log(namespace: str, daemon: Daemon) -> Path:
-    """Return the path of a daemon's log, which the daemon writes."""
-    return _RUNNING / namespace / f"{daemon}.log"
+    """Return the path of a daemon's log, beside `output`: the daemon opens it while it is still root."""
+    return _notes(namespace) / f"{namespace}.{daemon}.log"
 
 
 def output(namespace: str, daemon: Daemon) -> Path:

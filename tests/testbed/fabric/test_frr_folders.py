@@ -104,13 +104,11 @@ def test_the_user_frr_reads_its_configuration_and_cannot_change_it(host: Host) -
     assert (FRR_FOLDERS[1] / host.namespace).stat().st_uid == pwd.getpwnam("frr").pw_uid
 
 
-def test_starting_a_daemon_writes_nothing_through_a_link_of_the_user_frr(
-    host: Host, victim: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_starting_a_daemon_writes_nothing_through_a_link_of_the_user_frr(host: Host, victim: Path) -> None:
+    """Neither root nor the daemon itself, which begins as root."""
     frr.configure(PLAN, host)
     own = FRR_FOLDERS[1] / host.namespace
     as_frr(*(f"ln -s {victim} {own}/zebra{suffix}" for suffix in (".started", ".out", ".log", ".pid")))
-    monkeypatch.setattr(frr, "PROGRAMS", tmp_path)
     with pytest.raises(BackendError, match=r"zebra in .* does not start"):
         frr.start(PLAN, host.namespace, [Daemon.ZEBRA])
     assert_untouched(victim)
