@@ -8,6 +8,7 @@ colours, so that both light and dark pages are readable. Every name from outside
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
@@ -63,7 +64,11 @@ _SERVICE_CARD = (
     ("cost", "Cost"),
 )
 
-_SPECIAL = frozenset("\\`*_{}[]<>()#+!|~$:")
+_SPECIAL = re.compile(r"[\\`*_{}\[\]<>()#+!|~$&]|:(?=\S)|^[-=]|(?<=^\d)\.")
+"""What Markdown or Streamlit interpret: anywhere; a colon before a word; at the beginning of a line."""
+_ADDRESS = re.compile(r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=\w)", re.IGNORECASE)
+"""Where an address is torn. Browsers make bare addresses into links, and no escape prevents that."""
+_TEAR = "\N{WORD JOINER}"
 MOST_UNANSWERED = 0.01
 """Largest share of unanswered requests with which a run's latency may still be marked as the best."""
 _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
@@ -152,8 +157,10 @@ def heading(shown: Shown, remark: str) -> str:
 
 
 def markdown(text: str) -> str:
-    """Returns text as Markdown that shows it literally. Notes contain names that others chose."""
-    return "".join(f"\\{char}" if char in _SPECIAL else char for char in text)
+    """Returns text as one line of Markdown that shows it literally: no link, no image, no markup. For all
+    text that others chose: addresses, uploads, stored runs."""
+    torn = _ADDRESS.sub(_TEAR, " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\g<0>", torn)
 
 
 def table(runs: Sequence[Shown]) -> str:
