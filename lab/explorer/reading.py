@@ -118,10 +118,10 @@ def main() -> int:
         text = json.dumps(answer, default=np.ndarray.tolist)
         if len(text) > _ANSWER_BYTES:
             raise TraceError(f"{names[0]}: too many containers or samples; use the command line")
-    except TwinbedError as error:
-        text = json.dumps({"error": " ".join(str(error).split())})
-    except MemoryError:
-        text = json.dumps({"error": f"{names[0]}: {_too_much()}"})
+    except (TwinbedError, MemoryError) as error:
+        # A reader takes Arrow's want of memory for a damaged file.
+        short = isinstance(error, MemoryError) or isinstance(error.__context__, MemoryError)
+        text = json.dumps({"error": f"{names[0]}: {_too_much()}" if short else " ".join(str(error).split())})
     sys.stdout.write(text)
     return 0
 
