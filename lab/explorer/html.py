@@ -64,8 +64,8 @@ _SERVICE_CARD = (
     ("cost", "Cost"),
 )
 
-_SPECIAL = re.compile(r"[\\`*_{}\[\]<>()#+!|~$&]|:(?=\S)|^[-=]|(?<=^\d)\.")
-"""What Markdown or Streamlit interpret: anywhere; a colon before a word; at the beginning of a line."""
+_SPECIAL = re.compile(r"[\\`*{}\[\]<>()#+!|~$&]|(?<!\w)_|_(?!\w)|:(?=\S)|^[-=]|(?<=^\d)\.")
+"""What Markdown or Streamlit interpret: anywhere, at the edge of a word, or at the beginning of a line."""
 _ADDRESS = re.compile(r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=\w)", re.IGNORECASE)
 """Where an address is torn. Browsers make bare addresses into links, and no escape prevents that."""
 _TEAR = "\N{WORD JOINER}"

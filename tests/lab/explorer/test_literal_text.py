@@ -67,6 +67,7 @@ def test_all_markdown_on_the_pages_is_our_own_or_made_literal(label):
         ("&lt;b&gt;", "\\&lt;b\\&gt;"),
         (":red[x]", "\\:red\\[x\\]"),
         ("mine.csv: row 7", "mine.csv: row 7"),
+        ("_a_ duration_s", "\\_a\\_ duration_s"),
         ("- a\n\n    b", "\\- a b"),
         ("1. a", "1\\. a"),
         ("===", "\\==="),
