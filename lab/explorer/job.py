@@ -114,8 +114,8 @@ class _Work:
 class Job:
     """One request that a child process carries out when its turn has come.
 
-    present: whether the visitor is still connected; queue: whose turn it is; memory_bytes, run_s: bounds of
-    the child's memory and time. Raises BackendError if the queue is full.
+    present: whether the visitor is connected; queue: whose turn it is; run_s: longest time of the child, s;
+    leave_s: how long the visitor may be away, s. Raises BackendError if the queue is full.
     """
 
     def __init__(
