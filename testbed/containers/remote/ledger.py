@@ -74,7 +74,8 @@ class Ledger(Columns):
 
     def wanted(self, ids: Ids) -> Floats:
         """Return the latest limits decided for members, float64[n]."""
-        return self._wanted.values[slot(ids)]
+        wanted: Floats = self._wanted.values[slot(ids)]
+        return wanted
 
     def waiting(self) -> int:
         """Return how many limits are held back."""
@@ -133,7 +134,8 @@ class Ledger(Columns):
 
     def in_force(self, ids: Ids) -> Flags:
         """Return whether the latest limits decided for members are in force, bool[n]."""
-        return ~self._busy(slot(ids))
+        busy = self._busy(slot(ids))
+        return np.logical_not(busy)
 
     def confirm(self, ids: Ids, values: Floats) -> None:
         """Note that a host wrote the limits that were on their way, and that `values` are in force now. More
@@ -181,7 +183,8 @@ class Ledger(Columns):
 
     def _candidates(self) -> Flags:
         of = slice(0, self.size)
-        return self._open.values[of] & ~self._flying.values[of] & ~self._away.values[of]
+        free: Flags = self._open.values[of] & ~self._flying.values[of] & ~self._away.values[of]
+        return free
 
     def _room(self) -> Floats:
         wanted = self._per_app(self._wanted.values[: self.size])
@@ -195,6 +198,7 @@ class Ledger(Columns):
 
 def _running(groups: NDArray[np.int64], amounts: Floats) -> Floats:
     """Return the running sums within groups, which are sorted."""
-    total = np.cumsum(amounts)
+    total: Floats = np.cumsum(amounts)
     first = np.searchsorted(groups, groups)
-    return total - (total - amounts)[first]
+    running: Floats = total - (total - amounts)[first]
+    return running

@@ -87,7 +87,7 @@ class AgentState:
     def crowded(self) -> bool:
         """Whether more waits to be told than an agent that reads would leave."""
         outbox = self.outbox
-        return max(map(len, (outbox.named, outbox.rejected, outbox.reclaims))) > MOST_CONTAINERS
+        return max(len(outbox.named), len(outbox.rejected), len(outbox.reclaims)) > MOST_CONTAINERS
 
     @property
     def ids(self) -> Ids:

@@ -49,7 +49,7 @@ class SlowHosts(RuleBasedStateMachine):
         self.wire: list[Changes] = []
         self.away: set[int] = set()
 
-    @initialize(count=st.integers(1, 6))
+    @initialize(count=st.integers(2, 4))
     def deploy(self, count: int) -> None:
         for id_ in range(count):
             join(self.ledger, id_, 0)
@@ -77,6 +77,12 @@ class SlowHosts(RuleBasedStateMachine):
             assert not on_the_way & {*order.ids.tolist()}, "one limit per container is on its way"
             assert order.values.tolist() == [self.wanted[id_] for id_ in order.ids.tolist()], "the latest"
             self.wire.append(order)
+
+    @rule()
+    def everything_cleared_is_sent(self) -> None:
+        self.ledger.settle()
+        order = self.ledger.send(ids(*self.wanted), len(self.wanted))
+        self.wire += [order] if order is not None else []
 
     @rule(data=st.data())
     def a_host_writes_an_order(self, data: st.DataObject) -> None:
@@ -138,7 +144,7 @@ class SlowHosts(RuleBasedStateMachine):
 
 
 TestSlowHosts = SlowHosts.TestCase
-TestSlowHosts.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestSlowHosts.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
 def test_a_raise_waits_for_the_cut_that_makes_room_on_another_host() -> None:
