@@ -136,8 +136,11 @@ class ControllerBooks:
                     outbox = self._by_number[number].outbox
                     outbox.caused_ns = outbox.caused_ns or self._sent_ns[number]
         self._sent_ns.clear()
-        spoken_to, self._spoken_to = self._spoken_to, set()
-        return [self._by_number[number].name for number in spoken_to if self._by_number[number].live]
+        spoken_to = [self._by_number[number] for number in self._spoken_to]
+        self._spoken_to.clear()
+        for state in spoken_to:
+            state.due = state.live
+        return [state.name for state in spoken_to if state.live]
 
     def take_order(self, agent: str, session: int) -> Order | None:
         """Return the next order of a session, None when there is none for now. It counts as sent."""
@@ -157,7 +160,8 @@ class ControllerBooks:
             raise RefusedError(f"agent {agent} confirms order {report.applied}, which was not sent")
         if state.crowded:
             raise RefusedError(f"agent {agent} does not read its orders")
-        self._spoken_to.add(state.number)
+        if state.due:
+            self._spoken_to.add(state.number)
         at_s = self._at_s = now_s - self._began_s
         kind = report.WhichOneof("what")
         if kind == "joined":
@@ -286,6 +290,7 @@ class ControllerBooks:
     def _resume(self, state: AgentState, kept: Sequence[tuple[Member, Present]]) -> None:
         for member, _ in kept:
             state.name_again(member)
+        self._spoken_to.add(state.number)
         ids = _ids(member.id for member, _ in kept)
         self.latest.forget_ends(ids)
         limits = np.array([in_force(container) for _, container in kept], np.float64)

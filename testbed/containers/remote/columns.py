@@ -55,8 +55,8 @@ class Columns:
     def find(self, ids: Ids) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (rows, slots): which of `ids` are members, and their slots. Any number is allowed as id."""
         slots = slot(ids)
-        known = slots < self.size
-        rows = np.flatnonzero(known & (self.ids[np.where(known, slots, 0)] == ids) & (ids >= 0))
+        # A slot beyond the last is looked up as the last one, which has another id.
+        rows = np.flatnonzero((self.ids.take(slots, mode="clip") == ids) & (ids >= 0))
         return rows, slots[rows]
 
     def _clear(self, slots: NDArray[np.int64]) -> None:

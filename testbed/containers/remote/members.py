@@ -63,7 +63,8 @@ class Outbox:
 class AgentState:
     """One agent. number: its index among the agents; instance: tells its process from another of its name;
     session: of its call and its telemetry, 0 = none is open; complete: whether it has said what it has since
-    it last registered; joining: the pieces so far of what it says it has; members: by name."""
+    it last registered; joining: the pieces so far of what it says it has; members: by name; due: whether there
+    may be an order for it."""
 
     name: str
     number: int
@@ -74,6 +75,7 @@ class AgentState:
     joining: Joined = field(default_factory=Joined)
     members: dict[str, Member] = field(default_factory=dict)
     outbox: Outbox = field(default_factory=Outbox)
+    due: bool = False
     _slots: NDArray[np.int64] | None = None
     _on_the_way: deque[_Unacknowledged] = field(default_factory=deque)
     _number: int = 0
@@ -115,17 +117,22 @@ class AgentState:
     def take(self, cpu: Ledger, memory: Ledger) -> Order | None:
         """Return the next order, numbered: names before limits, and no limit before its container is named.
         None: there is nothing to say, or its answers are awaited first."""
-        if len(self._on_the_way) >= MOST_ON_THE_WAY:
+        if not self.due or len(self._on_the_way) >= MOST_ON_THE_WAY:
             return None
         outbox, order = self.outbox, Order()
-        for name in list(islice(outbox.named, MOST_PER_ORDER)):
-            order.named.append(outbox.named.pop(name))
-        for name in list(islice(outbox.rejected, MOST_PER_ORDER)):
-            order.rejected.append(name)
-            del outbox.rejected[name]
+        if outbox.named or outbox.rejected:
+            for name in list(islice(outbox.named, MOST_PER_ORDER)):
+                order.named.append(outbox.named.pop(name))
+            for name in list(islice(outbox.rejected, MOST_PER_ORDER)):
+                order.rejected.append(name)
+                del outbox.rejected[name]
         cpu_sent = memory_sent = None
         if not outbox.named:
             cpu_sent, memory_sent = self._put_limits(order, cpu, memory)
+        full = [
+            changes for changes in (cpu_sent, memory_sent) if changes and len(changes.ids) == MOST_PER_ORDER
+        ]
+        self.due = bool(full or outbox.named or outbox.rejected)
         if not order.ByteSize():
             return None
         order.caused_ns, outbox.caused_ns = outbox.caused_ns, 0
@@ -167,12 +174,13 @@ class AgentState:
     def _put_limits(self, order: Order, cpu: Ledger, memory: Ledger) -> tuple[Changes | None, Changes | None]:
         """Put in everything that speaks of containers by id."""
         outbox = self.outbox
-        order.restart.extend(outbox.restart)
-        order.kill.extend(outbox.kill)
-        for request, app in outbox.reclaims.items():
-            order.reclaim.add(request=request, app=app)
-        for told in (outbox.restart, outbox.kill, outbox.reclaims):
-            told.clear()
+        if outbox.restart or outbox.kill or outbox.reclaims:
+            order.restart.extend(outbox.restart)
+            order.kill.extend(outbox.kill)
+            for request, app in outbox.reclaims.items():
+                order.reclaim.add(request=request, app=app)
+            for told in (outbox.restart, outbox.kill, outbox.reclaims):
+                told.clear()
         if self._slots is None:
             self._slots = slot(self.ids)
         cores = cpu.send(self._slots, MOST_PER_ORDER)
