@@ -237,10 +237,10 @@ class ControllerBooks:
         self.reports += len(rows)
         # Without a limit nothing can be throttled or left unused: there is nothing to decide on before the
         # limit that was decided is in force, unless the policy decided that there is none.
-        limited = records.quota_cores[rows] < np.inf
-        if not limited.all():
-            limited |= self.cpu.wanted(records.ids[rows]) >= LARGE_CORES
-        limited = rows[limited]
+        told = records.quota_cores[rows] < np.inf
+        if not told.all():
+            told |= self.cpu.wanted(records.ids[rows]) >= LARGE_CORES
+        limited = rows[told]
         self.unlimited += len(rows) - len(limited)
         if not limited.size:
             return
