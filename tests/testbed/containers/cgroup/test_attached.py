@@ -174,6 +174,7 @@ def test_attached_again_after_its_keeper_was_killed_it_gets_what_was_found_first
     assert again.quota_cores == 0.5
     again.restore()
     again.restore()
+    ownership.end_run(run)
     assert (point / "pods/a/cpu.max").read_text().startswith("max 100000\n"[:10])
     assert not run_root.exists()
 
@@ -283,6 +284,7 @@ def test_a_keeper_that_was_killed_leaves_no_container_held(
         [run] = ownership.runs_with_directory()
         assert len(attached.files_of(run)) == 1
         assert attached.restore_run(run) == []
+        ownership.forget_dead()
         eater.finished_ns(20.0)
     assert contents(container) == before
     assert kills(container) == 0
