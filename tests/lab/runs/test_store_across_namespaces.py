@@ -49,6 +49,8 @@ def test_a_list_leaves_alone_what_a_writer_of_another_pid_namespace_writes(tmp_p
         subprocess.run([*(space if apart == "reader" else ()), *reader], check=True, env=environment)
         assert hidden(tmp_path) == before
         writer.kill()
+        # It ends when the writer inside the namespace has ended.
+        assert writer.stdout.read() == b""
     RunStore(tmp_path)
     assert hidden(tmp_path) == []
 
