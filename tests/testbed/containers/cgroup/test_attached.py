@@ -241,8 +241,8 @@ def path_of(group: Group, driver: V1 | V2) -> str | dict[str, str | Path]:
 
 
 @pytest.mark.root
-def test_limits_are_driven_and_put_back(container: Group, driver: V1 | V2, run_root: Path) -> None:
-    before = contents(container)
+def test_limits_are_driven_and_put_back(container: Group, driver: V1 | V2) -> None:
+    before, runs = contents(container), ownership.runs_with_directory()
     group = attach(path_of(container, driver), driver)
     assert (group.quota_cores, group.limit_bytes) == (0.5, 256 * MIB)
     with Eater(container) as eater:
@@ -258,7 +258,7 @@ def test_limits_are_driven_and_put_back(container: Group, driver: V1 | V2, run_r
         assert eater.process.poll() is None
     assert contents(container) == before
     assert kills(container) == 0
-    assert not run_root.exists()
+    assert ownership.runs_with_directory() == runs
 
 
 @pytest.mark.slow
