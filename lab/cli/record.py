@@ -7,7 +7,9 @@ request and summing up (lab.containers.input.recording).
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +26,7 @@ from twinbed import BackendError, ScenarioError
 if TYPE_CHECKING:
     from lab.containers.input.recording import Request
     from testbed.containers.record.recorder import Progress
+    from traces.schema import UsageTrace
 
 _COMMAND_FAILED = 1
 
@@ -120,7 +123,6 @@ def record(
     """
     from lab.containers.input.recording import as_result, as_trace
     from testbed.containers.record import recorder
-    from traces import parquet
 
     request = _request(command or [], container or [], file, name)
     path = out or Path(f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
@@ -137,7 +139,7 @@ def record(
             stdout=None if form is Format.TABLE else sys.stderr.fileno(),
             on_tick=on_tick,
         )
-    parquet.write(as_trace(recording), path)
+    write_or_keep(as_trace(recording), path)
     emit(as_result(recording, path), form)
     if any(recording.exit_codes):
         raise typer.Exit(_COMMAND_FAILED)
@@ -157,6 +159,26 @@ def check_folder(path: Path) -> None:
     """Raises BackendError if the trace's folder cannot be written, before the recording and not after it."""
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise BackendError(f"{path}: its folder does not exist or cannot be written; choose another --out")
+
+
+def write_or_keep(trace: UsageTrace, path: Path) -> None:
+    """Write a trace. A command cannot be recorded again as it was, so a trace that cannot be written there,
+    for a full disk, is kept among temporary files. Raises BackendError that says where it is."""
+    from traces import parquet
+
+    try:
+        parquet.write(trace, path)
+    except BackendError as error:
+        folder = None
+        try:
+            folder = tempfile.mkdtemp(prefix="twinbed-trace-")
+            kept = Path(folder) / path.name
+            parquet.write(trace, kept)
+        except (OSError, BackendError):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise BackendError(f"{error}. The recording is lost: there is no room in TMPDIR either") from None
+        raise BackendError(f"{error}. The whole recording is in {kept}; move it") from None
 
 
 @contextmanager
