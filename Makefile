@@ -31,7 +31,7 @@ help:
 
 setup: $(MARK)
 
-$(MARK): pyproject.toml constraints.txt tools/setup
+$(MARK): pyproject.toml requirements.lock tools/setup
 	@tools/setup "$(PYTHON)" "$(VENV)" "$(EXTRAS)"
 	@touch "$@"
 
@@ -52,7 +52,9 @@ check: setup
 	$(BIN)/lint-imports --no-logo
 
 # What runs on the real machine runs alone, but for a VM on idle CPUs; the rest side by side, a file to a process.
+test: export TWINBED_RERUNS = $(abspath $(VENV))/reruns
 test: setup system check
+	@rm -f $(TWINBED_RERUNS)
 	$(BIN)/pytest -m 'not real' -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations 25
 	tools/test-real $(BIN)
 

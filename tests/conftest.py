@@ -11,6 +11,7 @@ import pytest
 
 from testbed.containers.cgroup import hooks
 from testbed.vm import StoppedError, Vm, available
+from tests import ci
 
 # Tests start processes with preexec_fn beside gRPC's threads, whose handlers of fork() may abort the child.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
@@ -31,6 +32,11 @@ MOST_STOPS = 3
 
 stops: list[tuple[str, str]] = []
 """Tests at which the VM stopped, and what it said."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let CI ask more than that tests pass."""
+    config.pluginmanager.register(ci)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,7 +7,9 @@ request and summing up (lab.containers.input.recording).
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from lab.containers.input.recording import Request
     from testbed.containers.host.identity import Identity
     from testbed.containers.record.recorder import Progress
+    from traces.schema import UsageTrace
 
 _COMMAND_FAILED = 1
 
@@ -150,7 +153,6 @@ def record(
     from testbed.containers.host.identity import identity
     from testbed.containers.record import recorder
     from testbed.containers.record.watchdog import watchdog
-    from traces import parquet
 
     request = _request(command or [], container or [], file, name)
     path = out or Path(f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
@@ -171,7 +173,7 @@ def record(
             identity=job,
         )
     with job.acting():
-        parquet.write(as_trace(recording), path)
+        write_or_keep(as_trace(recording), path)
     result = as_result(recording, path)
     emit(replace(result, notes=(*result.notes, *said_of(user, job))), form)
     if any(recording.exit_codes):
@@ -198,6 +200,26 @@ def check_folder(path: Path) -> None:
     is written as the user whom the commands run as."""
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK, effective_ids=True):
         raise BackendError(f"{path}: its folder does not exist or cannot be written; choose another --out")
+
+
+def write_or_keep(trace: UsageTrace, path: Path) -> None:
+    """Write a trace. A command cannot be recorded again as it was, so a trace that cannot be written there,
+    for a full disk, is kept among temporary files. Raises BackendError that says where it is."""
+    from traces import parquet
+
+    try:
+        parquet.write(trace, path)
+    except BackendError as error:
+        folder = None
+        try:
+            folder = tempfile.mkdtemp(prefix="twinbed-trace-")
+            kept = Path(folder) / path.name
+            parquet.write(trace, kept)
+        except (OSError, BackendError):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise BackendError(f"{error}. The recording is lost: there is no room in TMPDIR either") from None
+        raise BackendError(f"{error}. The whole recording is in {kept}; move it") from None
 
 
 @contextmanager

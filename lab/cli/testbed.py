@@ -78,7 +78,7 @@ _PACKET = (
     Column("sequence", "PSN", decimals=0),
 )
 _CONTAINERS, _FABRIC = "containers", "fabric"
-_LIVE, _LEFT = "live", "left over"
+_LIVE, _LEFT, _UNSEEN = "live", "left over", "owner not visible"
 
 app = typer.Typer(
     help="The real testbed on this machine: examine, raise, watch and remove it.",
@@ -253,6 +253,7 @@ def status(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = Fa
     rows = _rows(container_runs, fabrics, look=True)
     left = any(row["state"] == _LEFT for row in rows)
     notes = ["twinbed testbed down removes what is left over."] if left else []
+    notes += _unseen(container_runs)
     broken = [str(row["run"]) for row in rows if row.get("missing")]
     if broken:
         notes.append(f"Not whole, by a fault or because it is coming up: {', '.join(broken)}.")
@@ -288,6 +289,8 @@ def down(
     fabrics = fabric_leftovers.down(name, everything=everything)
     count = len(removed) + len(fabrics)
     notes = [f"{count} removed." if count else "Nothing was left over."]
+    if name is None:
+        notes += _unseen(of_containers.runs(detect()))
     if name is None and not everything:
         up_still = [fabric.name for fabric in fabric_leftovers.standing() if fabric.alive]
         notes += [f"Still up: twinbed testbed down {name} removes it." for name in up_still]
@@ -381,6 +384,16 @@ def _fabrics(fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
     )
 
 
+def _unseen(container_runs: Sequence[Run]) -> list[str]:
+    """Returns a note for each run that may be in use where it cannot be seen from here."""
+    return [
+        f"{run.name}: {run.processes} processes inside, and its lock is not in this /run: it may be in use "
+        "by a container. Remove it there, or end it from here with all others: twinbed testbed down --all."
+        for run in container_runs
+        if run.alive is None
+    ]
+
+
 def _missing(fabric: Standing) -> int | None:
     """Returns the number of missing parts, None for a fabric that is left over or is coming up or going
     down."""
@@ -395,5 +408,5 @@ def _missing(fabric: Standing) -> int | None:
         return None
 
 
-def _state(*, alive: bool) -> str:
-    return _LIVE if alive else _LEFT
+def _state(*, alive: bool | None) -> str:
+    return {True: _LIVE, False: _LEFT, None: _UNSEEN}[alive]

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.containers import machine, network
+from testbed.containers import leftovers, machine, network
 from testbed.containers.cgroup.drivers import Driver, Group, detect
 from testbed.containers.host.container import Container, ContainerSpec, stop
 from testbed.containers.host.identity import Identity
@@ -122,8 +122,7 @@ def record(
     """
     _check(specs, interval_s, duration_s)
     driver = driver or detect()
-    driver.sweep()
-    network.sweep()
+    leftovers.sweep(driver)
     with Interrupts() as interrupts, ExitStack() as undo:
         containers = _prepare(specs, driver, network_mode, identity, undo)
         escapes = _watched(containers, undo)

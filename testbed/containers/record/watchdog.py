@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from testbed.containers.ownership import is_alive, new_run
+from testbed.containers.ownership import end_run, is_alive, new_run
 
 _DONE = b"."
 _WAIT_S, _POLL_S = 60.0, 0.02
@@ -33,8 +33,9 @@ def watchdog() -> Iterator[None]:
     # It imports from where this process does, and from the working directory only if this process does.
     folders = (folder or str(Path.cwd()) for folder in sys.path)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    run = new_run()
     with subprocess.Popen(
-        [sys.executable, "-P", "-m", "testbed.containers.record.watchdog", new_run()],
+        [sys.executable, "-P", "-m", "testbed.containers.record.watchdog", run],
         bufsize=0,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -49,6 +50,7 @@ def watchdog() -> Iterator[None]:
         finally:
             with suppress(BrokenPipeError):
                 process.stdin.write(_DONE)
+            end_run(run)
 
 
 def _watch() -> None:

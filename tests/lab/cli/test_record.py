@@ -8,16 +8,19 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from lab.cli.main import call
-from lab.cli.record import AS_ROOT
+from lab.cli.record import AS_ROOT, write_or_keep
 from lab.containers.input.recording import from_arguments, from_file
 from testbed.containers.record.recorder import ContainerSpec
+from tests.lab.sample_traces import usage_trace
 from traces import parquet
-from twinbed import ScenarioError
+from twinbed import BackendError, ScenarioError
 
 
 @pytest.fixture
@@ -236,3 +239,50 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     mark = f"run-{process.pid}-"
     assert not [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name.startswith(mark)]
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of its own that has no room left."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"mount refused: {mounted.stderr.decode().strip()}")
+    with suppress(OSError), (folder / "filler").open("wb", 0) as filler:
+        while True:
+            filler.write(bytes(4096))
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("cgroups")
+def test_a_recording_on_a_full_disk_is_kept_among_temporary_files(tmp_path: Path, full: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.cli.main", "record", "--out", full / "job.parquet", "--", "true"],
+        env={**os.environ, "TMPDIR": str(other)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "job.parquet: cannot be written (No space left on device)" in done.stderr
+    [kept] = other.glob("twinbed-trace-*/job.parquet")
+    assert f"The whole recording is in {kept}; move it\n" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert parquet.read(kept).apps == ("true",)
+    assert [path.name for path in full.iterdir()] == ["filler"]
+
+
+@pytest.mark.root
+def test_a_recording_without_room_anywhere_is_said_to_be_lost(
+    full: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(full))
+    with pytest.raises(BackendError, match=r"job\.parquet: .*The recording is lost: .* no room in TMPDIR"):
+        write_or_keep(usage_trace(), full / "job.parquet")
+    assert [path.name for path in full.iterdir()] == ["filler"]

@@ -27,7 +27,7 @@ CONTENT = "root's own\n"
 def host(fabric_machine: None) -> Iterator[Host]:
     """A host whose namespace is there and whose fabric's name is claimed; FRR has nothing of it yet."""
     host = fabric_of(PLAN).hosts[0]
-    state.claim(state.FabricState(PLAN, f"run-{2**22}-1-0"))
+    state.claim(state.FabricState(PLAN))
     subprocess.run(["ip", "netns", "add", host.namespace], check=True)
     yield host
     subprocess.run(["ip", "netns", "delete", host.namespace], check=True)
