@@ -1,4 +1,4 @@
-"""A part of this machine for itself: cgroups, mounts, /run, /tmp, /etc/frr and network of its own, and its date.
+"""A part of this machine for itself: cgroups, mounts, /run, /tmp, /etc/frr, a network and a date.
 
 For: injecting faults, and asking `down --all`, without touching what else runs here, and seeing all that is
 left over: what carries nobody's mark shows, too. Not for: hiding processes (their ids are the machine's, so
