@@ -18,8 +18,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, create_model, model_validator
 
 from lab import kinds
+from lab.ask import guard, shipped
 from lab.ask import policy as policies_
-from lab.ask import shipped, strict_yaml
 from lab.ask.assignments import assign, names_policy
 from lab.ask.calibration import Calibration
 from lab.ask.policy import PolicySpec
@@ -144,14 +144,7 @@ def load(path: str | Path) -> Scenario:
     Raises ScenarioError that names the file, the dotted key, the problem and the nearest valid key.
     """
     file = shipped.path_of("scenario", path)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ScenarioError(f"{file}: {reason}") from None
-    raw = strict_yaml.parse(text, str(file))
-    if not isinstance(raw, dict):
-        raise ScenarioError(f"{file}: {'empty file' if raw is None else 'expected keys and values'}")
+    raw = guard.read_keys(file, "keys and values")
     _anchor(raw, file.parent)
     return build(raw, str(file))
 
@@ -197,7 +190,7 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
         key, equals, text = assignment.partition("=")
         if not (key and equals):
             raise ScenarioError(f"{where}: expected KEY=VALUE")
-        value = strict_yaml.parse(text, where)
+        value = guard.parse(text, where)
         vary = raw.get("vary", {})
         if key.startswith("vary."):
             raw["vary"] = vary | {key.removeprefix("vary."): value}

@@ -13,9 +13,9 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from control.jobs import Job
+from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Command
-from lab.ask.strict_yaml import read_keys
 from lab.cloud.input.local_run_file import read
 from twinbed import ScenarioError
 
@@ -68,7 +68,7 @@ def load(path: Path) -> JobFile:
     """Return a job file; local_run becomes a path from the working folder. Raises ScenarioError naming file
     and key.
     """
-    file = validated(JobFile, read_keys(path, "name"), str(path))
+    file = validated(JobFile, guard.read_keys(path, "keys, `name` among them"), str(path))
     beside = path.with_name(LOCAL_RUN.format(job=file.name))
     if file.local_run is not None:
         return file.model_copy(update={"local_run": path.parent / file.local_run})
