@@ -16,6 +16,7 @@ import typer
 
 from lab.cli.options import Format, FormatOption, NoProgressOption, emit
 from lab.runs.formats import Column, Record, Result
+from twinbed.text import printable
 
 if TYPE_CHECKING:
     from testbed.containers.leftovers import Run
@@ -299,7 +300,7 @@ def _teller(*, wanted: bool) -> Callable[[str], None]:
     """Returns a function that prints the current step on a terminal's standard error."""
     if not (wanted and sys.stderr.isatty()):
         return lambda _: None
-    return lambda what: typer.echo(f"{what} …", err=True)
+    return lambda what: typer.echo(f"{printable(what)} …", err=True)
 
 
 def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
