@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,9 @@ from lab.ask.policy import PolicySpec
 from lab.ask.problems import validated
 from lab.ask.section import Section
 from twinbed import ScenarioError
+
+MOST_RUNS = 10_000
+"""Most runs of one scenario. More are hours of work and usually a slip; several files can share them."""
 
 
 def _policy_text(text: str) -> str:
@@ -166,6 +170,8 @@ def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Sce
         return [("", scenario)]
     if any(key.partition(".")[0] == "vary" for key in scenario.vary):
         raise ScenarioError(f"{where}: vary: `vary` cannot vary itself")
+    count = math.prod(map(len, scenario.vary.values()))
+    _refuse_too_many(count * len(scenario.policies) * len(scenario.seeds), f"{where}: vary")
     combinations = []
     for values in itertools.product(*scenario.vary.values()):
         pairs = list(zip(scenario.vary, values, strict=True))
@@ -213,7 +219,11 @@ def expand(scenario: Scenario) -> list[RunSpec]:
     kind = kinds.of(scenario)
     calibrations: dict[str | None, Calibration] = {}
     specs: dict[str, RunSpec] = {}
-    for text, variant in variants(scenario, scenario.name):
+    combinations = variants(scenario, scenario.name)
+    _refuse_too_many(
+        sum(len(variant.policies) * len(variant.seeds) for _, variant in combinations), scenario.name
+    )
+    for text, variant in combinations:
         if variant.calibration not in calibrations:
             calibrations[variant.calibration] = kind.load_calibration(variant.calibration)
         calibration = calibrations[variant.calibration]
@@ -264,6 +274,11 @@ def _validated(raw: dict[str, Any], where: str) -> Scenario:
 def _plain(scenario: Scenario) -> dict[str, Any]:
     """Return the keys that were given as plain data to be changed, with the policies in any case."""
     return scenario.model_dump(exclude_unset=True) | {"policies": list(scenario.policies)}
+
+
+def _refuse_too_many(runs: int, where: str) -> None:
+    if runs > MOST_RUNS:
+        raise ScenarioError(f"{where}: {runs:,} runs; at most {MOST_RUNS:,} are run at once; vary less")
 
 
 def _short(value: Any) -> str:
