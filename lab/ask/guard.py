@@ -67,7 +67,7 @@ def parse(text: str, where: str, *, aliases: bool = True) -> Any:
         line = f"line {mark.line + 1}: " if mark else ""
         problem = str(getattr(error, "problem", None) or error).split("\n", 1)[0]
         raise ScenarioError(f"{where}: {line}not YAML: {problem}") from None
-    return _usable(data, where)
+    return usable(data, where)
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
@@ -93,6 +93,23 @@ def read_keys(path: Path, expected: str, *, aliases: bool = True) -> dict[str, A
     data = parse(read_user_text(path, MOST_BYTES), str(path), aliases=aliases)
     if not isinstance(data, dict):
         raise ScenarioError(f"{path}: {'empty file; ' if data is None else ''}expected {expected}")
+    return data
+
+
+def usable(data: Any, where: str) -> Any:
+    """Return `data` if every value in it can be used. Raises ScenarioError that begins with `where` and names
+    the key."""
+    pending: list[tuple[str, int, Any]] = [("", 0, data)]
+    while pending:
+        key, depth, value = pending.pop()
+        problem = _problem(value) if depth <= MOST_DEPTH else f"nested deeper than {MOST_DEPTH} levels"
+        if problem:
+            raise ScenarioError(f"{where}: {key and f'{key}: '}{problem}")
+        if isinstance(value, dict):
+            pending += [(name, depth + 1, name) for name in value]
+            pending += [(f"{key}.{name}" if key else name, depth + 1, entry) for name, entry in value.items()]
+        elif isinstance(value, list | tuple):
+            pending += [(f"{key}.{place}", depth + 1, entry) for place, entry in enumerate(value)]
     return data
 
 
@@ -187,7 +204,7 @@ def _parsed(form: str, read: Callable[[], Any], where: str) -> Any:
         raise ScenarioError(f"{where}: nested deeper than {MOST_DEPTH} levels") from None
     except ValueError as error:
         raise ScenarioError(f"{where}: not {form}: {error}") from None
-    return _usable(data, where)
+    return usable(data, where)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -202,23 +219,6 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _whole(digits: str) -> int | float:
     """Return a whole number; one that is far too large as a float, which takes any number of digits."""
     return int(digits) if len(digits) <= _MOST_DIGITS else float(digits)
-
-
-def _usable(data: Any, where: str) -> Any:
-    """Return `data` if every value in it can be used. Raises ScenarioError that begins with `where` and names
-    the key."""
-    pending: list[tuple[str, int, Any]] = [("", 0, data)]
-    while pending:
-        key, depth, value = pending.pop()
-        problem = _problem(value) if depth <= MOST_DEPTH else f"nested deeper than {MOST_DEPTH} levels"
-        if problem:
-            raise ScenarioError(f"{where}: {key and f'{key}: '}{problem}")
-        if isinstance(value, dict):
-            pending += [(name, depth + 1, name) for name in value]
-            pending += [(f"{key}.{name}" if key else name, depth + 1, entry) for name, entry in value.items()]
-        elif isinstance(value, list):
-            pending += [(f"{key}.{place}", depth + 1, entry) for place, entry in enumerate(value)]
-    return data
 
 
 def _problem(value: Any) -> str:

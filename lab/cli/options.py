@@ -100,6 +100,16 @@ SeedOption = Annotated[
 ]
 
 
+def usable(value: float | None) -> float | None:
+    """Return an option's number. Raises BadParameter for NaN, infinity and huge numbers."""
+    from lab.ask.guard import MOST_NUMBER
+
+    # `not <` holds for NaN as well.
+    if value is not None and not abs(value) < MOST_NUMBER:
+        raise typer.BadParameter(f"{value:g} is not a number below {MOST_NUMBER:.3g}")
+    return value
+
+
 def open_store(root: Path | None) -> RunStore:
     """Return the run store that `--store` names."""
     from lab.runs.store import RunStore

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from lab.cli.record import check_folder, progress_line
 from lab.runs.formats import Column, Record, Result
 
@@ -42,7 +42,12 @@ def profile(
     duration: Annotated[
         float,
         typer.Option(
-            "--duration", min=1.0, max=600.0, metavar="SECONDS", help="Time after which the job is stopped."
+            "--duration",
+            callback=usable,
+            min=1.0,
+            max=600.0,
+            metavar="SECONDS",
+            help="Time after which the job is stopped.",
         ),
     ] = 600.0,
     steps: Annotated[

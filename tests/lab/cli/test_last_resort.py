@@ -93,3 +93,21 @@ def test_text_that_standard_output_cannot_encode_is_no_defect():
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("number", ["nan", "inf", "1e308"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["record", "--interval"],
+        ["record", "--duration"],
+        ["recommend", "mine.yaml", "--budget"],
+        ["recommend", "mine.yaml", "--budget-per-hour"],
+        ["profile", "mine.yaml", "--duration"],
+        ["testbed", "capture", "h0", "--seconds"],
+        ["testbed", "up", "--rate"],
+    ],
+)
+def test_an_option_takes_usable_numbers_only(twinbed, arguments, number):
+    option = arguments[-1]
+    assert twinbed(*arguments, number).refused.startswith(f"Invalid value for '{option}': ")
