@@ -123,7 +123,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         """Compose a node as PyYAML does, which calls itself, up to the depth that is allowed."""
-        event = self.peek_event()
+        event = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent) and not self._aliases:
             raise _at(event, f"aliases (*{event.anchor}) are not allowed")
         if self._depth > MOST_DEPTH:
