@@ -172,11 +172,13 @@ def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Sce
         raise ScenarioError(f"{where}: vary: `vary` cannot vary itself")
     count = math.prod(map(len, scenario.vary.values()))
     _refuse_too_many(count * len(scenario.policies) * len(scenario.seeds), f"{where}: vary")
+    # Copied for each combination, so without the lists of values, which may be long.
+    fixed = scenario.model_copy(update={"vary": {}})
     combinations = []
     for values in itertools.product(*scenario.vary.values()):
         pairs = list(zip(scenario.vary, values, strict=True))
         text = " ".join(f"{key}={_short(value)}" for key, value in pairs)
-        raw = _plain(scenario)
+        raw = _plain(fixed)
         del raw["vary"]
         for key, value in pairs:
             assign(raw, key, value, f"{where}: vary.{key}")
