@@ -36,8 +36,11 @@ MOST_NUMBER = 2.0**63
 _MOST_DIGITS = 400
 """Longest number or date as text, characters."""
 
-_NO_TEXT = yaml.reader.Reader.NON_PRINTABLE
-"""Characters that YAML refuses; written as an escape (`"\\e"`), they are refused too."""
+_NO_TEXT = re.compile("[\x00\ud800-\udfff]")
+"""Characters that no path, command or UTF-8 file can hold. YAML and JSON can write them as escapes."""
+
+_DEEP_KEY = re.compile(r"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){32}""")
+"""A dotted TOML key of more than MOST_DEPTH parts. tomllib needs memory by the square of their number."""
 
 _MERGE, _PREFIX = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:"
 _SCALARS = {
@@ -81,6 +84,8 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:
     """Return the plain data in TOML. Raises ScenarioError that begins with `where` and names line or key."""
+    if _DEEP_KEY.search(text):
+        raise ScenarioError(f"{where}: nested deeper than {MOST_DEPTH} levels")
     data: dict[str, Any] = _parsed("a TOML file", lambda: tomllib.loads(text), where)
     return data
 
