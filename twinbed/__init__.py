@@ -1,8 +1,8 @@
 """The leaf every package may import: the version and the one exception tree.
 
-Not for anything else. It imports nothing, so `traces`, `kernel` and `control` stay free of each
-other while sharing the errors that the command line turns into one line and an exit code
-(docs/decisions/0001-leaf-module.md).
+Not for anything else; `twinbed.files` opens users' files. The package imports nothing of ours, so `traces`,
+`kernel` and `control` stay free of each other while sharing the errors that the command line turns into one
+line and an exit code (docs/decisions/0001-leaf-module.md).
 """
 
 from importlib import metadata

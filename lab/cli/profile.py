@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from lab.cli.record import EnvOption, UserOption, check_folder, progress_line, said_of
 from lab.runs.formats import Column, Record, Result
 
@@ -43,7 +43,12 @@ def profile(
     duration: Annotated[
         float,
         typer.Option(
-            "--duration", min=1.0, max=600.0, metavar="SECONDS", help="Time after which the job is stopped."
+            "--duration",
+            callback=usable,
+            min=1.0,
+            max=600.0,
+            metavar="SECONDS",
+            help="Time after which the job is stopped.",
         ),
     ] = 600.0,
     steps: Annotated[

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
@@ -107,13 +107,18 @@ def record(
     interval: Annotated[
         float | None,
         typer.Option(
-            "--interval", metavar="SECONDS", help="Time between samples. Default: 0.1.", show_default=False
+            "--interval",
+            callback=usable,
+            metavar="SECONDS",
+            help="Time between samples. Default: 0.1.",
+            show_default=False,
         ),
     ] = None,
     duration: Annotated[
         float | None,
         typer.Option(
             "--duration",
+            callback=usable,
             metavar="SECONDS",
             help="Stop after this time. Default: when all commands have ended.",
             show_default=False,

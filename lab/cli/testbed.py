@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from lab.runs.formats import Column, Record, Result
+from twinbed.text import printable
 
 if TYPE_CHECKING:
     from testbed.containers.leftovers import Run
@@ -153,7 +154,12 @@ def up(
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", metavar="BPS", help="Of every uplink, bits per second; default: unlimited."),
+        typer.Option(
+            "--rate",
+            callback=usable,
+            metavar="BPS",
+            help="Of every uplink, bits per second; default: unlimited.",
+        ),
     ] = None,
     stock: Annotated[
         bool | None, typer.Option("--stock", help="FRR as its package has it.", show_default=False)
@@ -212,7 +218,8 @@ def capture(
     ],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="The fabric's name.")] = "fabric",
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Longest duration of the capture.")
+        float,
+        typer.Option("--seconds", callback=usable, metavar="S", help="Longest duration of the capture."),
     ] = 10.0,
     count: Annotated[
         int, typer.Option("--count", metavar="N", help="End after this many decoded packets.")
@@ -302,7 +309,7 @@ def _teller(*, wanted: bool) -> Callable[[str], None]:
     """Returns a function that prints the current step on a terminal's standard error."""
     if not (wanted and sys.stderr.isatty()):
         return lambda _: None
-    return lambda what: typer.echo(f"{what} …", err=True)
+    return lambda what: typer.echo(f"{printable(what)} …", err=True)
 
 
 def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:

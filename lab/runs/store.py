@@ -28,6 +28,7 @@ from lab.ask.kind import Kind
 from lab.runs import publishing
 from lab.runs.manifest import checked
 from twinbed import StoreError
+from twinbed.text import printable
 
 MANIFEST = "manifest.json"
 _LIST_COLUMNS = ("id", "name", "policy", "seed", "created_at")
@@ -292,7 +293,7 @@ class RunStore:
             try:
                 yield entry.name, self._read(entry), ""
             except StoreError as error:
-                yield _printable(entry.name), None, _printable(str(error).removeprefix(f"{entry}: "))
+                yield printable(entry.name), None, printable(str(error).removeprefix(f"{entry}: "))
 
     def _read(self, path: Path) -> Run:
         """Return the run in a directory. Raises StoreError."""
@@ -335,13 +336,6 @@ def _discard(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
-
-
-def _printable(text: str) -> str:
-    """Return the text in one line that every terminal takes: a file's name may hold any byte."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text
-    )
 
 
 def _one_line(error: Exception) -> str:

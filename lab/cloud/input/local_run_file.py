@@ -14,11 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from control.jobs import LocalRun, Real
+from lab.ask import guard
 from lab.runs.files import write_whole
 from twinbed import ScenarioError
+from twinbed.files import MIB, open_regular
 
 VERSION = 1
 _KEY = b"twinbed.local_run"
+_MOST_BYTES = 256 * MIB
+"""Largest file. Ten minutes of dozens of processes stay below 1 MiB."""
 _SERIES = ("cpu_cores", "memory_bytes", "net_in_bytes", "net_out_bytes")
 
 
@@ -48,19 +52,20 @@ def write(run: LocalRun, processes: Sequence[str], facts: Mapping[str, str], pat
 
 def read(path: Path) -> LocalRun:
     """Return a local run. Raises ScenarioError, naming the file, for other files and other versions."""
+    if not path.exists():
+        raise ScenarioError(f"{path}: no such file; twinbed profile makes it")
     try:
-        table = pq.read_table(path)
-    except FileNotFoundError:
-        raise ScenarioError(f"{path}: no such file; twinbed profile makes it") from None
+        with open_regular(path, _MOST_BYTES) as file:
+            table = pq.read_table(file)
     except (OSError, pa.ArrowException) as error:
         raise ScenarioError(f"{path}: not a Parquet file ({str(error).splitlines()[0]})") from error
     content = (table.schema.metadata or {}).get(_KEY)
     if content is None:
         raise ScenarioError(f"{path}: not a local run; twinbed profile makes one")
     try:
-        stated = json.loads(content)
-    except ValueError as error:
-        raise ScenarioError(f"{path}: damaged: {error}; profile the job again") from None
+        stated = guard.parse_json(content, str(path))
+    except ScenarioError as error:
+        raise ScenarioError(f"{error}; profile the job again") from None
     if not isinstance(stated, dict) or stated.get("version") != VERSION:
         stated = stated if isinstance(stated, dict) else {}
         raise ScenarioError(
