@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from twinbed import ScenarioError, TwinbedError
 
@@ -25,7 +25,9 @@ _KINDS = {
 """What a path may name that is no regular file, by the format bits of its mode."""
 
 
-def open_regular(path: str | Path, most_bytes: int, error: type[TwinbedError] = ScenarioError) -> BinaryIO:
+def open_regular(
+    path: str | Path, most_bytes: int, error: type[TwinbedError] = ScenarioError
+) -> BufferedReader:
     """Return a regular file, opened for reading. Raises `error` that names the path and the problem.
 
     most_bytes: largest size of the file at this moment. Whoever reads a file that may grow counts too.

@@ -7,7 +7,6 @@ For: reading, checking and writing the form that all pillars share. Not for: whi
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -17,9 +16,11 @@ from typing import Annotated, Any, ClassVar
 import tomlkit
 from pydantic import AfterValidator, ConfigDict, Field, create_model
 
+from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Section
 from twinbed import ScenarioError
+from twinbed.files import as_text, read_user_bytes
 
 _Number = Annotated[float, Field(ge=0, strict=True)]
 
@@ -84,13 +85,8 @@ def read(
     file and the key if the file cannot be read, is not TOML, lacks a key or has an unknown one, or has a
     value that is negative, not finite, in another unit, or a share above 1.
     """
-    try:
-        content = path.read_bytes()
-        data = tomllib.loads(content.decode())
-    except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ScenarioError(f"{path}: not a TOML file: {error}") from None
+    content = read_user_bytes(path, guard.MOST_BYTES)
+    data = guard.parse_toml(as_text(content, str(path)), str(path))
     version = data.pop("schema", None)
     if version != schema:
         raise ScenarioError(f"{path}: schema: {version} is not {schema}, the version known here; {cure}")

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass
 from control.allocator import POLICIES, make, settings
 from control.allocator.ports import Allocator
 from lab import kinds
+from lab.ask import guard
 from twinbed import ScenarioError
 
 Value = bool | int | float | str
@@ -77,7 +78,8 @@ def _spec(name: str, parameters: Mapping[str, object]) -> PolicySpec:
             raise ScenarioError(f"policy {name}: it has no parameters")
         return PolicySpec(name)
     checked = settings(name, parameters)
-    return PolicySpec(name, tuple((key, getattr(checked, key)) for key in sorted(parameters)))
+    given = {key: getattr(checked, key) for key in sorted(parameters)}
+    return PolicySpec(name, tuple(guard.usable(given, f"policy {name}").items()))
 
 
 def _text(value: object) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,14 +19,17 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, create_model, model_validator
 
 from lab import kinds
+from lab.ask import guard, shipped
 from lab.ask import policy as policies_
-from lab.ask import shipped, strict_yaml
 from lab.ask.assignments import assign, names_policy
 from lab.ask.calibration import Calibration
 from lab.ask.policy import PolicySpec
 from lab.ask.problems import validated
 from lab.ask.section import Section
 from twinbed import ScenarioError
+
+MOST_RUNS = 10_000
+"""Most runs of one scenario. More are hours of work and usually a slip; several files can share them."""
 
 
 def _policy_text(text: str) -> str:
@@ -144,14 +148,7 @@ def load(path: str | Path) -> Scenario:
     Raises ScenarioError that names the file, the dotted key, the problem and the nearest valid key.
     """
     file = shipped.path_of("scenario", path)
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ScenarioError(f"{file}: {reason}") from None
-    raw = strict_yaml.parse(text, str(file))
-    if not isinstance(raw, dict):
-        raise ScenarioError(f"{file}: {'empty file' if raw is None else 'expected keys and values'}")
+    raw = guard.read_keys(file, "keys and values")
     _anchor(raw, file.parent)
     return build(raw, str(file))
 
@@ -173,11 +170,15 @@ def variants(scenario: Scenario, where: str = "scenario") -> list[tuple[str, Sce
         return [("", scenario)]
     if any(key.partition(".")[0] == "vary" for key in scenario.vary):
         raise ScenarioError(f"{where}: vary: `vary` cannot vary itself")
+    count = math.prod(map(len, scenario.vary.values()))
+    _refuse_too_many(count * len(scenario.policies) * len(scenario.seeds), f"{where}: vary")
+    # Copied for each combination, so without the lists of values, which may be long.
+    fixed = scenario.model_copy(update={"vary": {}})
     combinations = []
     for values in itertools.product(*scenario.vary.values()):
         pairs = list(zip(scenario.vary, values, strict=True))
         text = " ".join(f"{key}={_short(value)}" for key, value in pairs)
-        raw = _plain(scenario)
+        raw = _plain(fixed)
         del raw["vary"]
         for key, value in pairs:
             assign(raw, key, value, f"{where}: vary.{key}")
@@ -197,7 +198,7 @@ def with_overrides(scenario: Scenario, assignments: Sequence[str]) -> Scenario:
         key, equals, text = assignment.partition("=")
         if not (key and equals):
             raise ScenarioError(f"{where}: expected KEY=VALUE")
-        value = strict_yaml.parse(text, where)
+        value = guard.parse(text, where)
         vary = raw.get("vary", {})
         if key.startswith("vary."):
             raw["vary"] = vary | {key.removeprefix("vary."): value}
@@ -220,7 +221,11 @@ def expand(scenario: Scenario) -> list[RunSpec]:
     kind = kinds.of(scenario)
     calibrations: dict[str | None, Calibration] = {}
     specs: dict[str, RunSpec] = {}
-    for text, variant in variants(scenario, scenario.name):
+    combinations = variants(scenario, scenario.name)
+    _refuse_too_many(
+        sum(len(variant.policies) * len(variant.seeds) for _, variant in combinations), scenario.name
+    )
+    for text, variant in combinations:
         if variant.calibration not in calibrations:
             calibrations[variant.calibration] = kind.load_calibration(variant.calibration)
         calibration = calibrations[variant.calibration]
@@ -271,6 +276,11 @@ def _validated(raw: dict[str, Any], where: str) -> Scenario:
 def _plain(scenario: Scenario) -> dict[str, Any]:
     """Return the keys that were given as plain data to be changed, with the policies in any case."""
     return scenario.model_dump(exclude_unset=True) | {"policies": list(scenario.policies)}
+
+
+def _refuse_too_many(runs: int, where: str) -> None:
+    if runs > MOST_RUNS:
+        raise ScenarioError(f"{where}: {runs:,} runs; at most {MOST_RUNS:,} are run at once; vary less")
 
 
 def _short(value: Any) -> str:

@@ -17,6 +17,7 @@ import typer
 
 from lab.cli.options import write
 from twinbed import ScenarioError
+from twinbed.text import printable
 
 if TYPE_CHECKING:
     from lab.containers.input.deployment import Plan
@@ -147,7 +148,14 @@ def stop_on_signals() -> asyncio.Event:
 def log_to_standard_error() -> None:
     """Logs one line per event, because the verb runs until it is stopped."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    handler.setFormatter(_Printable("%(asctime)s %(levelname)s %(message)s"))
     logger = logging.getLogger("twinbed")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
+
+
+class _Printable(logging.Formatter):
+    """Formats a message as a line that cannot steer the terminal: agents send names."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name that logging calls
+        return printable(super().formatMessage(record))

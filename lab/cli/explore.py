@@ -6,6 +6,7 @@ For: the verb's options. Not for: the server (lab.explorer.server) or its pages.
 from __future__ import annotations
 
 import importlib.util
+import os
 from typing import Annotated
 
 import typer
@@ -15,13 +16,24 @@ _PACKAGES = ("streamlit", "altair", "vl_convert")
 
 def explore(
     port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port to serve on.")] = 8501,
+    workers: Annotated[
+        int | None, typer.Option(min=1, help="Runs at once, of all visitors. Default: all CPUs but one.")
+    ] = None,
+    memory_gb: Annotated[
+        float | None,
+        typer.Option(min=0, help="Memory of these runs together, GB. Default: half of the machine's."),
+    ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Start the explorer, check that it answers, and stop it.")
     ] = False,
 ) -> None:
     """Open the explorer: charts, comparisons and questions in a browser. Only this machine can reach it."""
-    from lab.explorer import server
+    from lab.explorer import limits, server
 
+    for variable, value in ((limits.WORKERS, workers), (limits.MEMORY_GB, memory_gb)):
+        if value is not None:
+            os.environ[variable] = str(value)
+    limits.of(os.environ)
     for package in _PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise ModuleNotFoundError(name=package)

@@ -1,14 +1,17 @@
 """The command `twinbed`: its verbs, and how a failure ends it.
 
-For: registering the verbs, and turning every expected failure into one line and an exit code: 0 done, 1
-done and a problem was found, 2 could not be done, 130 interrupted. Not for: the work of any verb. Verbs
-import heavy packages inside their functions.
+For: registering the verbs, and turning every failure into one line and an exit code: 0 done, 1 done and a
+problem was found, 2 could not be done, 3 a defect of twinbed, 130 interrupted. Not for: the work of any verb.
+Verbs import heavy packages inside their functions.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
@@ -36,9 +39,13 @@ from lab.cli import (
     whatif,
 )
 from twinbed import InvariantError, TwinbedError, __version__
+from twinbed.text import printable
 
-OK, FAILED = 0, 2
+OK, FAILED, DEFECT = 0, 2, 3
 INTERRUPTED = 128 + signal.SIGINT
+
+_LONGEST = 2_000
+"""Most characters of a message; a file can have longer names."""
 
 # Typer keeps its copy of click private; the base of its public exception is the usage error itself.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
@@ -92,7 +99,7 @@ def call(arguments: Sequence[str]) -> int:
     try:
         code = app(args=list(arguments), prog_name="twinbed", standalone_mode=False)
     except InvariantError as error:
-        return _fail(f"{error} (this is a defect of twinbed itself; please report it)")
+        return _defect(error)
     except TwinbedError as error:
         return _fail(str(error))
     except _UsageError as error:
@@ -108,6 +115,8 @@ def call(arguments: Sequence[str]) -> int:
         return _fail(f"{where}{error.strerror or error}")
     except (KeyboardInterrupt, typer.Abort):
         code = INTERRUPTED
+    except Exception as error:
+        return _defect(error)
     if code == INTERRUPTED:
         sys.stderr.write("twinbed: interrupted\n")
     return code if isinstance(code, int) else OK
@@ -115,6 +124,9 @@ def call(arguments: Sequence[str]) -> int:
 
 def main() -> NoReturn:
     """Run the console script."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that the terminal's encoding lacks is shown as an escape.
+        sys.stdout.reconfigure(errors="backslashreplace")
     for line in packages.strangers():
         sys.stderr.write(f"twinbed: {line}; install twinbed into an environment of its own (pipx, uv tool)\n")
     sys.exit(call(sys.argv[1:]))
@@ -131,8 +143,19 @@ def _usage(error: Exception) -> str:
 
 
 def _fail(message: str) -> int:
-    sys.stderr.write(f"twinbed: {' '.join(message.split())}\n")
+    line = printable(" ".join(message.split()))
+    line = line if len(line) <= _LONGEST else f"{line[:_LONGEST]} …"
+    sys.stderr.write(f"twinbed: {line}\n")
     return FAILED
+
+
+def _defect(error: Exception) -> int:
+    """Report an exception that nothing expected. The traceback is for those who ask for it."""
+    if os.environ.get("TWINBED_TRACEBACK") == "1":
+        traceback.print_exception(error)
+    what = "".join(traceback.format_exception_only(error)).strip().removeprefix("twinbed.")
+    _fail(f"a defect of twinbed: {what}; set TWINBED_TRACEBACK=1 to see where")
+    return DEFECT
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import typer
 
 from lab.runs.formats import DEFAULT_WIDTH, FORMATS, Result, table
 from twinbed import BackendError, ScenarioError
+from twinbed.text import printable
 
 if TYPE_CHECKING:
     from lab.ask.scenario import Scenario
@@ -99,6 +100,16 @@ SeedOption = Annotated[
 ]
 
 
+def usable(value: float | None) -> float | None:
+    """Return an option's number. Raises BadParameter for NaN, infinity and huge numbers."""
+    from lab.ask.guard import MOST_NUMBER
+
+    # `not <` holds for NaN as well.
+    if value is not None and not abs(value) < MOST_NUMBER:
+        raise typer.BadParameter(f"{value:g} is not a number below {MOST_NUMBER:.3g}")
+    return value
+
+
 def open_store(root: Path | None) -> RunStore:
     """Return the run store that `--store` names."""
     from lab.runs.store import RunStore
@@ -118,8 +129,10 @@ def emit(result: Result, form: Format) -> None:
     if form is Format.TABLE:
         width = shutil.get_terminal_size((DEFAULT_WIDTH, 24)).columns
         write(table(result, width, color=sys.stdout.isatty() and "NO_COLOR" not in os.environ))
-    else:
-        write(FORMATS[form](result))
+        return
+    text = FORMATS[form](result)
+    # A program gets every character; a terminal gets those that cannot steer it.
+    write("\n".join(map(printable, text.split("\n"))) if sys.stdout.isatty() else text)
 
 
 def write(text: str) -> None:

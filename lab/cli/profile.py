@@ -5,14 +5,15 @@ For: the verb's options, its progress line and its exit code. Not for: running t
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
-from lab.cli.record import check_folder, progress_line
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
+from lab.cli.record import EnvOption, UserOption, check_folder, progress_line, said_of
 from lab.runs.formats import Column, Record, Result
 
 _COLUMNS = (
@@ -42,7 +43,12 @@ def profile(
     duration: Annotated[
         float,
         typer.Option(
-            "--duration", min=1.0, max=600.0, metavar="SECONDS", help="Time after which the job is stopped."
+            "--duration",
+            callback=usable,
+            min=1.0,
+            max=600.0,
+            metavar="SECONDS",
+            help="Time after which the job is stopped.",
         ),
     ] = 600.0,
     steps: Annotated[
@@ -55,6 +61,8 @@ def profile(
             "--logs", metavar="FOLDER", help="Folder of the processes' output. Default: it is shown."
         ),
     ] = None,
+    user: UserOption = None,
+    env: EnvOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
@@ -66,11 +74,15 @@ def profile(
     """
     from lab.cloud.input import job_file, local_run_file
     from testbed.cloud import local_run
+    from testbed.containers.host.identity import identity
+    from testbed.containers.record.watchdog import watchdog
 
     file = job_file.load(job)
     path = out or job.with_name(job_file.LOCAL_RUN.format(job=file.name))
-    check_folder(path)
-    with progress_line(wanted=not no_progress and logs is not None) as on_tick:
+    runs_as = identity(user, env or [], os.environ)
+    with runs_as.acting():
+        check_folder(path)
+    with watchdog(), progress_line(wanted=not no_progress and logs is not None) as on_tick:
         profiled = local_run.profile(
             file.command_line(steps=steps),
             workers=workers,
@@ -78,12 +90,14 @@ def profile(
             directory=job.resolve().parent,
             logs=logs,
             on_tick=on_tick,
+            identity=runs_as,
         )
     # The command is left out: it names folders of this machine, and the job's file has it.
     facts = {
         key: value for key, value in profiled.recording.metadata.items() if not key.startswith("command.")
     }
-    local_run_file.write(profiled.run, profiled.processes, facts, path)
+    with runs_as.acting():
+        local_run_file.write(profiled.run, profiled.processes, facts, path)
     run = profiled.run
     rows: tuple[Record, ...] = tuple(
         {
@@ -99,5 +113,7 @@ def profile(
         f"{len(run.step_s)} steps of {1000 * float(np.median(run.step_s)):.1f} ms (median), "
         f"batch {run.batch}, {run.parameters:,} parameters, {len(run.layers)} layers.",
         f"Written to {path}.",
+        *profiled.recording.notes,
+        *said_of(user, runs_as),
     )
     emit(Result(_COLUMNS, rows, notes=notes), form)

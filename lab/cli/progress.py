@@ -10,6 +10,8 @@ import threading
 from types import TracebackType
 from typing import Self
 
+from twinbed.text import printable
+
 PATIENCE_S = 2.0
 """Time until the bar appears, s. Shorter work needs no bar."""
 
@@ -82,7 +84,7 @@ class _Live:
         self._progress.start()
 
     def show(self, text: str, done: float) -> None:
-        self._progress.update(self._task, description=text, completed=done)
+        self._progress.update(self._task, description=printable(text), completed=done)
 
     def stop(self) -> None:
         self._progress.stop()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from control.recommender import RECOMMENDERS
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from lab.runs.formats import Column, Record, Result
 from twinbed import ScenarioError
 
@@ -52,10 +52,14 @@ def recommend(
         typer.Option("--deadline", metavar="TIME", help="Longest time of the job, e.g. 6h or 90m."),
     ] = None,
     budget: Annotated[
-        float | None, typer.Option("--budget", metavar="USD", help="Largest cost of the whole job.")
+        float | None,
+        typer.Option("--budget", callback=usable, metavar="USD", help="Largest cost of the whole job."),
     ] = None,
     budget_per_hour: Annotated[
-        float | None, typer.Option("--budget-per-hour", metavar="USD", help="Largest price of the cluster.")
+        float | None,
+        typer.Option(
+            "--budget-per-hour", callback=usable, metavar="USD", help="Largest price of the cluster."
+        ),
     ] = None,
     region: Annotated[str, typer.Option("--region", help="Region of the prices.")] = "us-central1",
     market: Annotated[

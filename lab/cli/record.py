@@ -7,10 +7,13 @@ request and summing up (lab.containers.input.recording).
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -18,14 +21,40 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
     from lab.containers.input.recording import Request
+    from testbed.containers.host.identity import Identity
     from testbed.containers.record.recorder import Progress
+    from traces.schema import UsageTrace
 
 _COMMAND_FAILED = 1
+
+AS_ROOT = (
+    "The commands ran as root, without capabilities; --user NAME runs them as another user, and sudo as you."
+)
+UserOption = Annotated[
+    str | None,
+    typer.Option(
+        "--user",
+        metavar="NAME",
+        help="User as whom the commands run, without capabilities. Default: the user who called sudo, else "
+        "the caller.",
+        show_default=False,
+    ),
+]
+EnvOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--env",
+        metavar="NAME[=VALUE]",
+        help="Variable that the commands see besides PATH, HOME, locale and terminal, and the settings of "
+        "Python, PyTorch, CUDA, NCCL, Gloo, OpenMP, MKL and OpenBLAS. Repeatable.",
+        show_default=False,
+    ),
+]
 
 
 class Network(StrEnum):
@@ -78,13 +107,18 @@ def record(
     interval: Annotated[
         float | None,
         typer.Option(
-            "--interval", metavar="SECONDS", help="Time between samples. Default: 0.1.", show_default=False
+            "--interval",
+            callback=usable,
+            metavar="SECONDS",
+            help="Time between samples. Default: 0.1.",
+            show_default=False,
         ),
     ] = None,
     duration: Annotated[
         float | None,
         typer.Option(
             "--duration",
+            callback=usable,
             metavar="SECONDS",
             help="Stop after this time. Default: when all commands have ended.",
             show_default=False,
@@ -110,6 +144,8 @@ def record(
             show_default=False,
         ),
     ] = None,
+    user: UserOption = None,
+    env: EnvOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
 ) -> None:
@@ -119,13 +155,16 @@ def record(
     commands and writes nothing. For a command that does not end by itself, give --duration.
     """
     from lab.containers.input.recording import as_result, as_trace
+    from testbed.containers.host.identity import identity
     from testbed.containers.record import recorder
-    from traces import parquet
+    from testbed.containers.record.watchdog import watchdog
 
     request = _request(command or [], container or [], file, name)
     path = out or Path(f"{request.name}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.parquet")
-    check_folder(path)
-    with progress_line(wanted=not no_progress and logs is not None) as on_tick:
+    job = identity(user, env or [], os.environ)
+    with job.acting():
+        check_folder(path)
+    with watchdog(), progress_line(wanted=not no_progress and logs is not None) as on_tick:
         recording = recorder.record(
             request.specs,
             app=request.name,
@@ -136,9 +175,12 @@ def record(
             # JSON, CSV and Markdown have standard output for themselves.
             stdout=None if form is Format.TABLE else sys.stderr.fileno(),
             on_tick=on_tick,
+            identity=job,
         )
-    parquet.write(as_trace(recording), path)
-    emit(as_result(recording, path), form)
+    with job.acting():
+        write_or_keep(as_trace(recording), path)
+    result = as_result(recording, path)
+    emit(replace(result, notes=(*result.notes, *said_of(user, job))), form)
     if any(recording.exit_codes):
         raise typer.Exit(_COMMAND_FAILED)
 
@@ -153,10 +195,36 @@ def _request(command: list[str], containers: list[str], file: Path | None, name:
     return from_file(file, name)
 
 
+def said_of(user: str | None, job: Identity) -> tuple[str, ...]:
+    """Return the note on who the commands ran as, where that was not asked for and may be unwanted."""
+    return (AS_ROOT,) if user is None and job.uid == 0 else ()
+
+
 def check_folder(path: Path) -> None:
-    """Raises BackendError if the trace's folder cannot be written, before the recording and not after it."""
-    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+    """Raises BackendError if the trace's folder cannot be written, before the recording and not after it. It
+    is written as the user whom the commands run as."""
+    if not path.parent.is_dir() or not os.access(path.parent, os.W_OK, effective_ids=True):
         raise BackendError(f"{path}: its folder does not exist or cannot be written; choose another --out")
+
+
+def write_or_keep(trace: UsageTrace, path: Path) -> None:
+    """Write a trace. A command cannot be recorded again as it was, so a trace that cannot be written there,
+    for a full disk, is kept among temporary files. Raises BackendError that says where it is."""
+    from traces import parquet
+
+    try:
+        parquet.write(trace, path)
+    except BackendError as error:
+        folder = None
+        try:
+            folder = tempfile.mkdtemp(prefix="twinbed-trace-")
+            kept = Path(folder) / path.name
+            parquet.write(trace, kept)
+        except (OSError, BackendError):
+            if folder is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+            raise BackendError(f"{error}. The recording is lost: there is no room in TMPDIR either") from None
+        raise BackendError(f"{error}. The whole recording is in {kept}; move it") from None
 
 
 @contextmanager

@@ -130,7 +130,10 @@ def query(
 ) -> None:
     """Ask all stored runs a question in SQL (DuckDB)."""
     del no_progress
-    emit(from_frame(open_store(store).query(sql), {}), form)
+    answer = open_store(store).query(sql)
+    for problem in answer.problems:
+        typer.echo(f"left out: {problem}", err=True)
+    emit(from_frame(answer.frame, {}), form)
 
 
 def from_frame(frame: Any, facts: dict[str, str | int]) -> Result:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lab.cli.options import Format, FormatOption, NoProgressOption, emit
+from lab.cli.options import Format, FormatOption, NoProgressOption, emit, usable
 from lab.runs.formats import Column, Record, Result
+from twinbed.text import printable
 
 if TYPE_CHECKING:
     from testbed.containers.leftovers import Run
@@ -78,7 +79,7 @@ _PACKET = (
     Column("sequence", "PSN", decimals=0),
 )
 _CONTAINERS, _FABRIC = "containers", "fabric"
-_LIVE, _LEFT = "live", "left over"
+_LIVE, _LEFT, _UNSEEN = "live", "left over", "owner not visible"
 
 app = typer.Typer(
     help="The real testbed on this machine: examine, raise, watch and remove it.",
@@ -153,7 +154,12 @@ def up(
     ] = None,
     rate: Annotated[
         float | None,
-        typer.Option("--rate", metavar="BPS", help="Of every uplink, bits per second; default: unlimited."),
+        typer.Option(
+            "--rate",
+            callback=usable,
+            metavar="BPS",
+            help="Of every uplink, bits per second; default: unlimited.",
+        ),
     ] = None,
     stock: Annotated[
         bool | None, typer.Option("--stock", help="FRR as its package has it.", show_default=False)
@@ -212,7 +218,8 @@ def capture(
     ],
     name: Annotated[str, typer.Option("--name", metavar="NAME", help="The fabric's name.")] = "fabric",
     seconds: Annotated[
-        float, typer.Option("--seconds", metavar="S", help="Longest duration of the capture.")
+        float,
+        typer.Option("--seconds", callback=usable, metavar="S", help="Longest duration of the capture."),
     ] = 10.0,
     count: Annotated[
         int, typer.Option("--count", metavar="N", help="End after this many decoded packets.")
@@ -253,6 +260,7 @@ def status(form: FormatOption = Format.TABLE, no_progress: NoProgressOption = Fa
     rows = _rows(container_runs, fabrics, look=True)
     left = any(row["state"] == _LEFT for row in rows)
     notes = ["twinbed testbed down removes what is left over."] if left else []
+    notes += _unseen(container_runs)
     broken = [str(row["run"]) for row in rows if row.get("missing")]
     if broken:
         notes.append(f"Not whole, by a fault or because it is coming up: {', '.join(broken)}.")
@@ -288,6 +296,8 @@ def down(
     fabrics = fabric_leftovers.down(name, everything=everything)
     count = len(removed) + len(fabrics)
     notes = [f"{count} removed." if count else "Nothing was left over."]
+    if name is None:
+        notes += _unseen(of_containers.runs(detect()))
     if name is None and not everything:
         up_still = [fabric.name for fabric in fabric_leftovers.standing() if fabric.alive]
         notes += [f"Still up: twinbed testbed down {name} removes it." for name in up_still]
@@ -299,7 +309,7 @@ def _teller(*, wanted: bool) -> Callable[[str], None]:
     """Returns a function that prints the current step on a terminal's standard error."""
     if not (wanted and sys.stderr.isatty()):
         return lambda _: None
-    return lambda what: typer.echo(f"{what} …", err=True)
+    return lambda what: typer.echo(f"{printable(what)} …", err=True)
 
 
 def _endpoints(fabric: Fabric, names: Sequence[str] = ()) -> Result:
@@ -381,6 +391,16 @@ def _fabrics(fabrics: Sequence[Standing], *, look: bool) -> tuple[Record, ...]:
     )
 
 
+def _unseen(container_runs: Sequence[Run]) -> list[str]:
+    """Returns a note for each run that may be in use where it cannot be seen from here."""
+    return [
+        f"{run.name}: {run.processes} processes inside, and its lock is not in this /run: it may be in use "
+        "by a container. Remove it there, or end it from here with all others: twinbed testbed down --all."
+        for run in container_runs
+        if run.alive is None
+    ]
+
+
 def _missing(fabric: Standing) -> int | None:
     """Returns the number of missing parts, None for a fabric that is left over or is coming up or going
     down."""
@@ -395,5 +415,5 @@ def _missing(fabric: Standing) -> int | None:
         return None
 
 
-def _state(*, alive: bool) -> str:
-    return _LIVE if alive else _LEFT
+def _state(*, alive: bool | None) -> str:
+    return {True: _LIVE, False: _LEFT, None: _UNSEEN}[alive]

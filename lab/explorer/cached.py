@@ -12,14 +12,17 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
+from lab.ask import shipped
 from lab.charts import series, services
 from lab.containers.input.services.application import AppSpec
 from lab.containers.input.services.load import load_app
 from lab.containers.validate import stored
 from lab.containers.validate.both import Cell
+from lab.explorer.trace_facts import TraceFacts, facts
 from lab.runs.store import Run
 from traces.load import load
-from traces.schema import UsageTrace
+from traces.load import shipped as shipped_recordings
+from twinbed import ScenarioError, TraceError
 
 
 def _identity(run: Run) -> tuple[str, ...]:
@@ -54,10 +57,13 @@ def throttled_share(run: Run, buckets: int) -> pd.DataFrame:
     return series.throttled_share(run, buckets)
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
-def recording(name: str) -> UsageTrace:
-    """Returns a shipped recording. It is shared, so nobody may change it. Raises TraceError."""
-    return load(name)
+@st.cache_data(max_entries=16, show_spinner=False)
+def recording(name: str) -> TraceFacts:
+    """Returns the facts of a shipped recording. Raises TraceError, also for the path of another file: a
+    browser may send any text as its choice."""
+    if name not in shipped_recordings():
+        raise TraceError(f"there is no recording {name!r}")
+    return facts(load(name))
 
 
 @st.cache_data(max_entries=48, show_spinner=False, hash_funcs=_RUN)
@@ -92,7 +98,9 @@ def by_container(run: Run) -> pd.DataFrame:
 
 @st.cache_data(max_entries=8, show_spinner=False)
 def application(name: str) -> AppSpec:
-    """Returns a shipped application. Raises ScenarioError."""
+    """Returns a shipped application. Raises ScenarioError, also for the path of another file."""
+    if name not in shipped.names("application"):
+        raise ScenarioError(f"there is no application {name!r}")
     return load_app(name)
 
 

@@ -183,7 +183,9 @@ def _what_if(question: Question, ranking: Sequence[Recommendation], catalogue: C
     )
     if len(turns) == 1:
         same = "Whatever it costs between a tenth and five times as much, the best stays the same."
-        st.markdown(same if question.objective is Objective.COST else f"{same} The ranking is by time.")
+        if question.objective is not Objective.COST:
+            same += " The ranking is by time."
+        st.markdown(html.markdown(same))
         return
     spans = [f"{turns[0].configuration} below × {turns[1].factor:.2f}"]
     spans += [f"{turn.configuration} from × {turn.factor:.2f} on" for turn in turns[1:]]

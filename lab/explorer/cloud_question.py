@@ -17,7 +17,7 @@ from control.recommender import RECOMMENDERS
 from lab.ask import shipped
 from lab.cloud.run import recommending
 from lab.cloud.run.recommending import Market, Question
-from lab.explorer import cloud_job
+from lab.explorer import cloud_job, html
 from lab.explorer.uploads import MAX_MIB, Upload, harmless
 from traces.catalogue.catalogue import Catalogue
 from twinbed import ScenarioError
@@ -113,9 +113,7 @@ def question(chosen: Choices) -> Question | None:
     if not chosen.workers:
         raise ScenarioError("no number of workers is chosen; choose at least one")
     return Question(
-        job=cloud_job.load_uploaded(chosen.job_file, chosen.local_run)
-        if chosen.job == OWN and chosen.job_file is not None
-        else cloud_job.load_shipped(chosen.job, chosen.local_run),
+        job=cloud_job.load(chosen.job, chosen.job_file, chosen.local_run),
         market=Market(chosen.region, chosen.market, chosen.types, chosen.workers, chosen.server),
         objective=chosen.objective,
         budget_usd=inf if chosen.budget_usd is None else chosen.budget_usd,
@@ -136,7 +134,7 @@ def _job() -> tuple[str, Upload | None, Upload | None]:
     if job == OWN:
         given = _upload("Job file (YAML)", ["yaml", "yml"], _JOB_MIB, "cloud_job_file")
     else:
-        st.caption(f"{cloud_job.title(job)}.")
+        st.caption(f"{html.markdown(cloud_job.title(job))}.")
     local_run = _upload(
         "Local run of the job (Parquet, optional)",
         ["parquet"],

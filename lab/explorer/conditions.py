@@ -15,7 +15,7 @@ from streamlit.delta_generator import DeltaGenerator
 from lab.ask import policy
 from lab.ask.policy import PolicySpec
 from lab.charts.palette import title
-from lab.explorer import parameters
+from lab.explorer import html, parameters
 from lab.explorer.selection import MAX_POLICIES, AnyChoices, Choices, limits
 from twinbed import ScenarioError
 
@@ -59,7 +59,7 @@ def _policies(before: Choices, page: str, running: bool) -> list[PolicySpec] | N
     try:
         specs = [policy.parse(text.strip()) for text in texts]
     except ScenarioError as error:
-        st.error(str(error))
+        st.error(html.markdown(str(error)))
         return None
     if not texts:
         st.caption("Choose at least one policy.")
@@ -72,7 +72,7 @@ def _settings(specs: list[PolicySpec], page: str) -> tuple[str, ...] | None:
     texts: list[str] = []
     problems: list[str] = []
     with st.expander("Policy settings"):
-        tabs = st.tabs([title(spec.name) for spec in specs]) if specs else []
+        tabs = st.tabs([html.markdown(title(spec.name)) for spec in specs]) if specs else []
         for place, (tab, spec) in enumerate(zip(tabs, specs, strict=True)):
             with tab:
                 try:
@@ -82,7 +82,7 @@ def _settings(specs: list[PolicySpec], page: str) -> tuple[str, ...] | None:
     if len(set(texts)) < len(texts):
         problems.append("Two of the policies are the same: change a setting of one, or take one away.")
     for problem in problems:
-        st.error(problem)
+        st.error(html.markdown(problem))
     return None if problems else tuple(texts)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.explorer import progress, results, running, session, trace_chooser
+from lab.explorer import html, progress, results, running, session, trace_chooser
 from lab.explorer.selection import TraceChoices
 from lab.runs.store import Run, RunStore
 
@@ -28,9 +28,9 @@ def page() -> None:
     st.title("Containers", anchor=False)
     messages = st.container()
     for line in _KEPT.address_problems():
-        messages.warning(line)
+        messages.warning(html.markdown(line))
     if problem := trace_chooser.problem(chosen):
-        messages.error(problem)
+        messages.error(html.markdown(problem))
     with messages:
         progress.show()
     _results()

@@ -13,7 +13,7 @@ import pandas as pd
 import streamlit as st
 
 from lab.charts.palette import Shown
-from lab.explorer import cached
+from lab.explorer import cached, html
 from lab.runs import formats
 from lab.runs.compare import as_result
 from lab.runs.report import document
@@ -63,7 +63,7 @@ def whole(runs: Sequence[Shown]) -> None:
 def series(runs: Sequence[Shown], container: str) -> None:
     """Shows a button for every period of one container, not thinned."""
     st.download_button(
-        f"Series of {container} (CSV)",
+        f"Series of {html.markdown(container)} (CSV)",
         lambda: series_csv(runs, container),
         f"{runs[0].run.manifest['name']}-{container}.csv".replace("/", "-"),
         "text/csv",

@@ -14,6 +14,7 @@ import streamlit as st
 
 from control.fabric import BfdTimers, FaultKind, PlannedFault
 from lab.charts import fabric as charts
+from lab.explorer import html
 from lab.fabric.calibrate.values import Fabric, fabric, load_calibration
 from lab.runs.store import RunStore
 from twin.fabric.bfd import false_downs_per_hour
@@ -114,8 +115,8 @@ def _timeline(chosen: _Chosen) -> None:
     again = f"sends again after {1000 * resumed_s:,.0f} ms" if np.isfinite(resumed_s) else "gives up"
     st.caption(
         f"Packets are lost for {1000 * out_s:,.0f} ms out of the host and {1000 * in_s:,.0f} ms towards it "
-        f"(medians of {_SAMPLES} such faults, {_DOWN_S:g} s long). A busy queue pair with an ACK timeout of "
-        f"{1000 * calibrated.queue_pair.ack_timeout_s:,.0f} ms {again}."
+        f"(medians of {_SAMPLES:d} such faults, {_DOWN_S:g} s long). A busy queue pair with an ACK timeout "
+        f"of {1000 * calibrated.queue_pair.ack_timeout_s:,.0f} ms {html.markdown(again)}."
     )
 
 

@@ -14,6 +14,7 @@ from lab.explorer import (
     cloud_page,
     containers_page,
     fabric_page,
+    html,
     runs_page,
     services_page,
     validation_page,
@@ -50,7 +51,7 @@ def show() -> None:
     try:
         page.run()
     except TwinbedError as error:
-        st.error(str(error))
+        st.error(html.markdown(str(error)))
     except Exception as error:
         _LOG.exception("page %s failed", page.title)
-        st.error(f"The page failed, which is our bug: {type(error).__name__}: {error}")
+        st.error(html.markdown(f"The page failed, which is our bug: {type(error).__name__}: {error}"))

@@ -1,48 +1,59 @@
 """Writes the comparison as HTML: a card per run with the main figures, and the table of all figures.
 
 For: what Streamlit's own table lacks: the charts' colours in its head, aligned figures, and a mark on the
-best figure of a row. Not for: the choice of figures (lab.runs.compare). Text and background inherit their
-colours, so that both light and dark pages are readable. Every name from outside is escaped.
+best figure of a row. Not for: the choice of figures (lab.runs.compare) or markup (parts.html.jinja).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from html import escape
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, PackageLoader
 
 from lab.charts.palette import Shown
 from lab.charts.services_drawing import duration
 from lab.containers.metrics import BY_KEY, METRICS
 from lab.runs.compare import comparison
+from lab.runs.formats import ABSENT
 from lab.runs.formats import shown as as_text
 from lab.runs.metric import Metric
 
-_RULE = "1px solid rgba(128, 128, 128, 0.28)"
-STYLE = f"""<style>
-.tb-cards {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(13rem, 1fr)); gap: 0.75rem; }}
-.tb-card {{ border: {_RULE}; border-top-width: 4px; border-radius: 0.5rem; padding: 0.7rem 0.95rem; }}
-.tb-name {{ font-weight: 600; overflow-wrap: anywhere; }}
-.tb-big {{ font-size: 1.75rem; font-weight: 600; line-height: 1.3; font-variant-numeric: tabular-nums; }}
-.tb-big small, .tb-soft {{ font-size: 0.875rem; font-weight: 400; opacity: 0.72; }}
-.tb-card dl {{ display: grid; grid-template-columns: 1fr auto; gap: 0.1rem 0.75rem; margin: 0.5rem 0 0;
-  padding: 0; font-size: 0.875rem; }}
-.tb-card dt {{ opacity: 0.72; font-weight: 400; margin: 0; padding: 0; white-space: nowrap; }}
-.tb-card dd {{ margin: 0; padding: 0; text-align: right; white-space: nowrap;
-  font-variant-numeric: tabular-nums; }}
-.tb-scroll {{ overflow-x: auto; }}
-.tb-grid {{ border-collapse: collapse; width: 100%; font-size: 0.9rem; }}
-.tb-grid th, .tb-grid td {{ padding: 0.32rem 0.9rem; text-align: right; border: none; white-space: nowrap;
-  font-variant-numeric: tabular-nums; }}
-.tb-grid th:first-child {{ text-align: left; font-weight: 400; padding-left: 0; }}
-.tb-grid thead th {{ font-weight: 600; border-bottom: {_RULE}; white-space: normal; }}
-.tb-grid tr.tb-section td, .tb-grid tr.tb-section th {{ border-top: {_RULE}; }}
-.tb-grid td.tb-best {{ font-weight: 700; background: rgba(0, 158, 115, 0.13); }}
-.tb-dot {{ display: inline-block; width: 0.7em; height: 0.7em; border-radius: 50%; margin-right: 0.45em; }}
-</style>"""
-"""What all tables and cards of the explorer look like; goes before each."""
+
+@cache
+def parts() -> Any:
+    """Returns the macros of parts.html.jinja, which escape all text."""
+    environment = Environment(loader=PackageLoader("lab.explorer", ""), autoescape=True)
+    return environment.get_template("parts.html.jinja").module
+
+
+@dataclass(frozen=True, slots=True)
+class _Card:
+    """color, title: of the run; figure, unit: the main figure; remark: below it; below: names and figures."""
+
+    color: str
+    title: str
+    figure: str
+    unit: str
+    remark: str
+    below: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """name: heading; cells: text of each run, and whether it is the best; about: text under the pointer;
+    section: whether a group of rows begins here."""
+
+    name: str
+    cells: Sequence[tuple[str, bool]]
+    about: str = ""
+    section: bool = False
+
 
 _CARD = (
     ("throttled_share", "Throttled"),
@@ -63,7 +74,11 @@ _SERVICE_CARD = (
     ("cost", "Cost"),
 )
 
-_SPECIAL = frozenset("\\`*_{}[]<>()#+!|~$:")
+_SPECIAL = re.compile(r"[\\`*{}\[\]<>()#+!|~$&]|(?<!\w)_|_(?!\w)|:(?=\S)|^[-=]|(?<=^\d)\.")
+"""What Markdown or Streamlit interpret: anywhere, at the edge of a word, or at the beginning of a line."""
+_ADDRESS = re.compile(r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=\w)", re.IGNORECASE)
+"""Where an address is torn. Browsers make bare addresses into links, and no escape prevents that."""
+_TEAR = "\N{WORD JOINER}"
 MOST_UNANSWERED = 0.01
 """Largest share of unanswered requests with which a run's latency may still be marked as the best."""
 _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
@@ -73,9 +88,10 @@ _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
 def cards(runs: Sequence[Shown]) -> str:
     """Returns one card per run: mean reserved CPU, the difference to the first static run, and its side
     effects."""
-    return _grid(
-        _card(
-            look,
+    return _cards(
+        _Card(
+            look.color,
+            look.title,
             f"{look.run.metrics['mean_reserved_cores']:,.2f}",
             "cores reserved",
             _versus(look, runs),
@@ -87,9 +103,10 @@ def cards(runs: Sequence[Shown]) -> str:
 
 def service_cards(runs: Sequence[Shown]) -> str:
     """Returns one card per run with clients: latency, share of answers, and what was reserved for it."""
-    return _grid(
-        _card(
-            look,
+    return _cards(
+        _Card(
+            look.color,
+            look.title,
             duration(look.run.metrics["latency_p99_s"]) or "–",
             "latency p99",
             _answered(look.run.metrics),
@@ -102,19 +119,8 @@ def service_cards(runs: Sequence[Shown]) -> str:
     )
 
 
-def _grid(cards: Iterable[str]) -> str:
-    return f'{STYLE}<div class="tb-cards">{"".join(cards)}</div>'
-
-
-def _card(shown: Shown, figure: str, unit: str, remark: str, below: Sequence[tuple[str, str]]) -> str:
-    lines = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in below)
-    soft = f'<div class="tb-soft">{escape(remark)}</div>' if remark else ""
-    return (
-        f'<div class="tb-card" style="border-top-color:{shown.color}">'
-        f'<div class="tb-name">{escape(shown.title)}</div>'
-        f'<div class="tb-big">{figure} <small>{unit}</small></div>'
-        f"{soft}<dl>{lines}</dl></div>"
-    )
+def _cards(cards: Iterable[_Card]) -> str:
+    return str(parts().cards(cards))
 
 
 def _figures(shown: Shown, wanted: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -144,16 +150,14 @@ def _signed(change: float) -> str:
 
 def heading(shown: Shown, remark: str) -> str:
     """Returns the line above one run's chart."""
-    return (
-        f'{STYLE}<div><span class="tb-dot" style="background:{shown.color}"></span>'
-        f'<span class="tb-name">{escape(shown.title)}</span> '
-        f'<span class="tb-soft">{escape(remark)}</span></div>'
-    )
+    return str(parts().heading(shown, remark))
 
 
 def markdown(text: str) -> str:
-    """Returns text as Markdown that shows it literally. Notes contain names that others chose."""
-    return "".join(f"\\{char}" if char in _SPECIAL else char for char in text)
+    """Returns text as one line of Markdown that shows it literally: no link, no image, no markup. For all
+    text that others chose: addresses, uploads, stored runs."""
+    torn = _ADDRESS.sub(_TEAR, " ".join(text.split()))
+    return _SPECIAL.sub(r"\\\g<0>", torn)
 
 
 def table(runs: Sequence[Shown]) -> str:
@@ -166,8 +170,8 @@ def table(runs: Sequence[Shown]) -> str:
     frame = comparison([look.run for look in runs])
     everyone = [True] * len(runs)
     answered = (frame["failed_share"] <= MOST_UNANSWERED).tolist()
-    lines = "".join(
-        _line(
+    rows = [
+        _row(
             metric,
             frame[metric.key].tolist(),
             answered if metric.key.startswith("latency_") else everyone,
@@ -175,11 +179,11 @@ def table(runs: Sequence[Shown]) -> str:
         )
         for metric in METRICS
         if not frame[metric.key].isna().all()
-    )
-    return _whole_table("tb-table", runs, lines)
+    ]
+    return str(parts().grid("tb-table", runs, rows))
 
 
-def _line(metric: Metric, values: list[float], competing: Sequence[bool], currency: str) -> str:
+def _row(metric: Metric, values: list[float], competing: Sequence[bool], currency: str) -> _Row:
     texts = [_text(metric, value) for value in values]
     known = [value for value in values if not math.isnan(value)]
     # What reads the same is equally good: nobody is to look for a difference in hidden digits.
@@ -188,19 +192,14 @@ def _line(metric: Metric, values: list[float], competing: Sequence[bool], curren
         value for value, competes in zip(values, competing, strict=True) if competes and not math.isnan(value)
     ]
     best = _text(metric, (min if metric.better == "lower" else max)(able)) if differ and able else None
-    marks = [
-        ' class="tb-best"' if competes and text == best else ""
-        for text, competes in zip(texts, competing, strict=True)
-    ]
-    cells = "".join(f"<td{mark}>{text}</td>" for mark, text in zip(marks, texts, strict=True))
+    cells = [(text, competes and text == best) for text, competes in zip(texts, competing, strict=True)]
     unit = _unit(metric, currency)
     heading = f"{metric.title} ({unit})" if unit else metric.title
-    kind = ' class="tb-section"' if metric.key in _FIRST_OF_GROUP else ""
-    return f'<tr{kind} title="{escape(metric.definition)}"><th scope="row">{escape(heading)}</th>{cells}</tr>'
+    return _Row(heading, cells, metric.definition, metric.key in _FIRST_OF_GROUP)
 
 
 def _text(metric: Metric, value: float) -> str:
-    return escape(as_text(value, metric.decimals, percent=_is_share(metric)))
+    return as_text(value, metric.decimals, percent=_is_share(metric))
 
 
 def _with_unit(shown: Shown, metric: Metric) -> str:
@@ -234,31 +233,19 @@ def why(runs: Sequence[Shown], changes: Sequence[pd.DataFrame]) -> str:
     for frame in counts:
         for reason, times in frame["times"].items():
             total[str(reason)] = total.get(str(reason), 0) + int(times)
-    lines = "".join(
-        f'<tr><th scope="row">{escape(reason)}</th>{"".join(_times(frame, reason) for frame in counts)}</tr>'
+    rows = [
+        _Row(reason, [(_times(frame, reason), False) for frame in counts])
         for reason in sorted(total, key=lambda text: -total[text])
-    )
-    return _whole_table("tb-why", runs, lines)
+    ]
+    return str(parts().grid("tb-why", runs, rows))
 
 
 def _times(frame: pd.DataFrame, reason: str) -> str:
     if reason not in frame.index:
-        return "<td>–</td>"
+        return ABSENT
     row = frame.loc[reason]
     arrows = [
         f"↑ {row['raised']:,}" if row["raised"] else "",
         f"↓ {row['lowered']:,}" if row["lowered"] else "",
     ]
-    return f"<td>{' &nbsp; '.join(arrow for arrow in arrows if arrow)}</td>"
-
-
-def _whole_table(kind: str, runs: Sequence[Shown], lines: str) -> str:
-    head = "".join(
-        f'<th scope="col"><span class="tb-dot" style="background:{look.color}"></span>'
-        f"{escape(look.title)}</th>"
-        for look in runs
-    )
-    return (
-        f'{STYLE}<div class="tb-scroll"><table class="tb-grid {kind}"><thead><tr><th></th>{head}</tr>'
-        f"</thead><tbody>{lines}</tbody></table></div>"
-    )
+    return " \N{NO-BREAK SPACE} ".join(arrow for arrow in arrows if arrow)

@@ -1,9 +1,9 @@
 """Runs a page's request in the background: a child process with progress, an end, and a way to cancel it.
 
-For: starting `lab.explorer.worker`, following it across a page's reruns, and ending it by its own pid. Not
-for: the work itself. A `Job` lives in the session's state. The child is ended and waited for when the session
-ends, when nobody has asked for the job's status for LEASE_S (a closed tab: the session itself may live much
-longer), or when the explorer ends. No process and no temporary file stays.
+For: waiting for a turn, starting `lab.explorer.worker`, following it across a page's reruns, and ending it
+by its own pid. Not for: the work itself, or whose turn it is (lab.explorer.queue). A `Job` lives in the
+session's state. The child is ended and waited for when the session ends, when the visitor has left, when it
+takes too long, or when the explorer ends. No process and no temporary file stays.
 """
 
 from __future__ import annotations
@@ -18,150 +18,226 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from lab.explorer import limits
+from lab.explorer.queue import Queue
 from lab.explorer.worker import Request
 
 _GRACE_S = 5.0
 """Time from SIGTERM, on which the store tidies up, to SIGKILL, s. After SIGKILL, the next opening of the
 store tidies up."""
+_LOOK_S = 0.5
+"""How often a job looks whether its visitor is still there, s."""
 
-LEASE_S = 180.0
-"""How long a job continues without anybody asking for its status, s. Pages ask several times a second; a
-browser lets a tab in the background ask once a minute."""
+QUEUE = Queue(limits.shared().workers, limits.shared().waiting)
+"""The queue of this server."""
 
-Phase = Literal["running", "done", "failed", "cancelled"]
+Phase = Literal["waiting", "running", "done", "failed", "cancelled"]
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
     """The progress of a job.
 
-    phase; label: policy that is being simulated; fraction: share of the whole request that is done, 0 to 1;
-    runs: ids, when done; message: one line, when failed; elapsed_s: time since the start, up to the end, s.
+    phase; place: place in the queue while it waits, 1 for the next; label: policy that is being simulated;
+    fraction: share of the whole request that is done, 0 to 1; runs: ids, when done; message: one line, when
+    failed; elapsed_s: time since the job was asked for, up to the end, s.
     """
 
-    phase: Phase = "running"
+    phase: Phase = "waiting"
+    place: int = 0
     label: str = ""
     fraction: float = 0.0
     runs: tuple[str, ...] = ()
     message: str = ""
     elapsed_s: float = 0.0
 
+    @property
+    def ended(self) -> bool:
+        """Whether nothing will change any more."""
+        return self.phase not in ("waiting", "running")
 
-class _Followed:
-    """State of the reading thread. It is separate from Job, so that the thread does not keep a Job alive."""
+
+def _always() -> bool:
+    return True
+
+
+class _Work:
+    """What a Job and its thread share. It is separate from Job, so that the thread keeps no Job alive.
+
+    process: the child, None before it is started.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._status = Status()
         self._began = time.monotonic()
-        self._asked = self._began
-        self.cancelled = False
+        self._unwanted = threading.Event()
+        self._too_late = ""
+        self.process: subprocess.Popen[str] | None = None
 
-    def unasked_s(self) -> float:
-        return time.monotonic() - self._asked
+    @property
+    def unwanted(self) -> bool:
+        return self._unwanted.is_set()
 
     def read(self) -> Status:
         with self._lock:
-            self._asked = time.monotonic()
-            if self._status.phase == "running":
-                return replace(self._status, elapsed_s=time.monotonic() - self._began)
-            return self._status
+            if self._status.ended:
+                return self._status
+            return replace(self._status, elapsed_s=time.monotonic() - self._began)
 
     def change(self, **values: Any) -> None:
         with self._lock:
             self._status = replace(self._status, **values, elapsed_s=time.monotonic() - self._began)
 
+    def stop(self, reason: str = "") -> None:
+        """Ends the child, if there is one, and waits for its end. reason: why the job has failed, empty if it
+        is cancelled."""
+        self._too_late = self._too_late or reason
+        self._unwanted.set()
+        if self.process is not None:
+            _end(self.process)
+
+    def finish(self, outcome: dict[str, Any], code: int) -> None:
+        """Sets how the job ended. outcome: the child's last message; code: its exit status."""
+        if "runs" in outcome:
+            self.change(phase="done", fraction=1.0, runs=tuple(outcome["runs"]))
+        elif self.unwanted and not self._too_late:
+            self.change(phase="cancelled")
+        else:
+            self.change(phase="failed", message=self._too_late or outcome.get("error") or _death(code))
+
 
 class Job:
-    """One request that a child process carries out. `pid` is the child's.
+    """One request that a child process carries out when its turn has come.
 
-    lease_s: the child is ended if `status` has not been called for this long. Raises OSError if the machine
-    cannot start a process.
+    present: whether the visitor is connected; queue: whose turn it is; run_s: longest time of the child, s;
+    leave_s: how long the visitor may be away, s. Raises BackendError if the queue is full.
     """
 
-    def __init__(self, request: Request, lease_s: float = LEASE_S) -> None:
-        self._followed = _Followed()
+    def __init__(
+        self,
+        request: Request,
+        present: Callable[[], bool] = _always,
+        *,
+        queue: Queue = QUEUE,
+        run_s: float = limits.RUN_S,
+        leave_s: float = limits.LEAVE_S,
+    ) -> None:
+        self._work, self._queue = _Work(), queue
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "lab.explorer.worker"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        except OSError:
+            queue.enter(self._work)
+        except BaseException:
             _remove(request.folder)
             raise
-        self.pid = self._process.pid
-        self._finalizer = weakref.finalize(self, _end, self._process)
-        assert self._process.stdin is not None
-        # A child that died at once says why through its exit status.
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.write(request.to_json() + "\n")
-            self._process.stdin.flush()
-        self._reader = threading.Thread(
-            target=_follow, args=(self._process, self._followed, request.folder), daemon=True
+        self._finalizer = weakref.finalize(self, self._work.stop)
+        watch = _Watch(present, leave_s)
+        self._thread = threading.Thread(
+            target=_carry_out, args=(request, self._work, queue, watch, run_s), daemon=True
         )
-        self._reader.start()
-        threading.Thread(target=_guard, args=(self._process, self._followed, lease_s), daemon=True).start()
+        self._thread.start()
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id, None before it is started."""
+        process = self._work.process
+        return None if process is None else process.pid
 
     def status(self) -> Status:
         """Returns the job's progress. Never blocks."""
-        return self._followed.read()
+        return replace(self._work.read(), place=self._queue.place(self._work))
 
     def cancel(self) -> None:
         """Ends the child and waits for its end. Nothing half-written stays. Has no effect after the end."""
-        self._followed.cancelled = True
-        _end(self._process)
-        self._reader.join()
+        self._work.stop()
+        self._thread.join()
 
     def wait(self, timeout_s: float) -> Status:
-        """Blocks until the child has ended, at most `timeout_s` seconds."""
-        self._reader.join(timeout_s)
+        """Blocks until the job has ended, at most `timeout_s` seconds."""
+        self._thread.join(timeout_s)
         return self.status()
 
 
-def _follow(process: subprocess.Popen[str], followed: _Followed, folder: str) -> None:
-    """Reads the child's messages to the end, reaps the child and removes its folder."""
+class _Watch:
+    """Tells when a visitor has been away for `leave_s`."""
+
+    def __init__(self, present: Callable[[], bool], leave_s: float) -> None:
+        self._present, self._leave_s = present, leave_s
+        self._seen = time.monotonic()
+
+    def left(self) -> bool:
+        if self._present():
+            self._seen = time.monotonic()
+        return time.monotonic() - self._seen > self._leave_s
+
+
+def _carry_out(request: Request, work: _Work, queue: Queue, watch: _Watch, run_s: float) -> None:
+    """Waits for the job's turn, runs its child to the end, and removes its folder."""
+    try:
+        while not queue.take(work, _LOOK_S):
+            if work.unwanted or watch.left():
+                work.change(phase="cancelled")
+                return
+        _run(request, work, watch, run_s)
+    finally:
+        queue.leave(work)
+        _remove(request.folder)
+
+
+def _run(request: Request, work: _Work, watch: _Watch, run_s: float) -> None:
+    try:
+        process = work.process = subprocess.Popen(
+            [sys.executable, "-m", "lab.explorer.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+    except OSError as error:
+        work.change(phase="failed", message=f"The simulation cannot be started: {error}")
+        return
+    work.change(phase="running")
+    outcome: dict[str, Any] = {}
+    reader = threading.Thread(target=_follow, args=(process, request, work, outcome), daemon=True)
+    reader.start()
+    deadline = time.monotonic() + run_s
+    while reader.is_alive():
+        if work.unwanted or watch.left():
+            work.stop()
+        elif time.monotonic() > deadline:
+            work.stop(
+                f"The runs took longer than {run_s / 60:g} minutes, which is the most here: choose fewer "
+                "policies, fewer containers or less time, or use the command line."
+            )
+        reader.join(_LOOK_S)
+    work.finish(outcome, process.wait())
+
+
+def _follow(process: subprocess.Popen[str], request: Request, work: _Work, outcome: dict[str, Any]) -> None:
+    """Hands the request to the child and reads its messages to the end."""
     assert process.stdout is not None
     assert process.stdin is not None
-    outcome: dict[str, Any] = {}
+    # A child that died at once says why through its exit status.
+    with contextlib.suppress(OSError):
+        process.stdin.write(request.to_json() + "\n")
+        process.stdin.flush()
     with process.stdout:
         for line in process.stdout:
             message = json.loads(line)
             if "label" in message:
-                followed.change(label=message["label"], fraction=message["fraction"])
+                work.change(label=message["label"], fraction=message["fraction"])
             else:
-                outcome = message
-    code = process.wait()
+                outcome.update(message)
+    process.wait()
     with contextlib.suppress(OSError):
         process.stdin.close()
-    _remove(folder)
-    if "runs" in outcome:
-        followed.change(phase="done", fraction=1.0, runs=tuple(outcome["runs"]))
-    elif followed.cancelled:
-        followed.change(phase="cancelled")
-    else:
-        followed.change(phase="failed", message=outcome.get("error") or _death(code))
 
 
 def _remove(folder: str) -> None:
     if folder:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _guard(process: subprocess.Popen[str], followed: _Followed, lease_s: float) -> None:
-    """Ends a child whose job nobody asks about any more."""
-    while process.poll() is None:
-        left = lease_s - followed.unasked_s()
-        if left <= 0:
-            followed.cancelled = True
-            _end(process)
-            return
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(min(left, 5.0))
 
 
 def _death(code: int) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import streamlit as st
 
 from lab.charts.palette import title
-from lab.explorer import session
+from lab.explorer import html, session
 from lab.explorer.job import Status
 
 _EVERY_S = 0.4
@@ -22,7 +22,7 @@ def take_finished() -> None:
     if job is None:
         return
     status = job.status()
-    if status.phase == "running":
+    if not status.ended:
         return
     owner = session.drop_job()
     if status.phase == "done":
@@ -35,14 +35,13 @@ def take_finished() -> None:
 
 
 def show() -> None:
-    """Shows the session's job, or why the last one failed. Every page calls this: a job whose status
-    nobody asks for is ended (lab.explorer.job.LEASE_S)."""
+    """Shows the session's job, or why the last one failed."""
     if session.job() is not None:
         _follow()
     elif failed := st.session_state.get(_FAILURE):
-        st.error(failed)
+        st.error(html.markdown(failed))
     elif cancelled := st.session_state.get(_CANCELLED):
-        st.info(cancelled)
+        st.info(html.markdown(cancelled))
 
 
 def clear() -> None:
@@ -63,16 +62,20 @@ def _follow() -> None:
     if job is None:
         return
     status = job.status()
-    if status.phase != "running":
+    if status.ended:
         st.rerun()
     bar, button = st.columns([6, 1], vertical_alignment="center")
-    bar.progress(min(1.0, status.fraction), _text(status))
+    bar.progress(min(1.0, status.fraction), html.markdown(_text(status)))
     if button.button("Cancel", key="cancel", width="stretch"):
         job.cancel()
         st.rerun()
 
 
 def _text(status: Status) -> str:
+    if status.place:
+        return (
+            f"Waiting for other visitors' runs: place {status.place:d} in the queue, {status.elapsed_s:.0f} s"
+        )
     if not status.label:
         return f"Preparing… {status.elapsed_s:.0f} s"
     return f"{title(status.label)}: {status.fraction:.0%} of all policies, {status.elapsed_s:.0f} s"

@@ -42,7 +42,11 @@ def about(runs: Sequence[Run]) -> None:
     """Shows in one line what the runs are about."""
     facts = runs[0].kind.facts(runs)
     asked = f" Requests: {facts['requests']}." if "requests" in facts else ""
-    st.caption(f"{facts['workload']}.{asked} Global limits: {facts['global limits']}. Seed {facts['seed']}.")
+    st.caption(
+        html.markdown(
+            f"{facts['workload']}.{asked} Global limits: {facts['global limits']}. Seed {facts['seed']}."
+        )
+    )
 
 
 def remarks(runs: Sequence[Run]) -> None:
@@ -65,8 +69,8 @@ def figures(entries: Sequence[Shown]) -> None:
     st.subheader("All figures", anchor="figures")
     st.html(html.table(entries))
     st.caption(
-        f"{runs[0].kind.legend(runs)} The best of each line is marked{_among(runs)}; point at a line for its "
-        "definition."
+        f"{html.markdown(runs[0].kind.legend(runs))} The best of each line is marked"
+        f"{html.markdown(_among(runs))}; point at a line for its definition."
     )
     downloads.whole(entries)
     _provenance(runs)
@@ -125,7 +129,7 @@ def _stacked(entries: Sequence[Shown], name: str, quantity: str, window: tuple[f
     frames = {look.title: _inside(cached.container(look.run, name), window) for look in present}
     present = [look for look in present if len(frames[look.title])]
     if not present:
-        st.info(f"{name} has no period in this window.")
+        st.info(f"{html.markdown(name)} has no period in this window.")
         return
     top = 1.06 * max(float(frames[look.title][[use, limit]].max().max()) for look in present)
     if not top > 0:
@@ -210,7 +214,7 @@ def _key(quantity: str, kinds: set[str]) -> None:
     ]
     if marks:
         parts.append(f"Marks: {', '.join(marks)}.")
-    st.caption(" ".join(parts))
+    st.caption(" ".join(html.markdown(part) for part in parts))
 
 
 def distributions(entries: Sequence[Shown]) -> None:
@@ -245,7 +249,7 @@ def by_run(entries: Sequence[Shown], frames: Sequence[pd.DataFrame]) -> pd.DataF
 
 def _provenance(runs: Sequence[Run]) -> None:
     with st.expander("Where these figures come from"):
-        st.markdown(f"**Machine**: {runs[0].kind.facts(runs)['machine']}")
+        st.markdown(f"**Machine**: {html.markdown(str(runs[0].kind.facts(runs)['machine']))}")
         for note in runs[0].kind.notes(runs):
             st.markdown(f"- {html.markdown(note)}")
         st.markdown("**Runs** (stored; the same question has the same id everywhere)")

@@ -14,7 +14,7 @@ from typing import Any
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
-from lab.explorer import progress, session
+from lab.explorer import limits, progress, session
 from lab.explorer.job import Job
 from lab.explorer.selection import AnyChoices
 from lab.explorer.worker import Request
@@ -27,7 +27,12 @@ def button(place: DeltaGenerator, about: str, *, ready: bool) -> bool:
     pressed."""
     busy = session.job() is not None
     pressed: bool = place.button(
-        "Run", type="primary", width="stretch", disabled=busy or not ready, key="run", help=about
+        "Run",
+        type="primary",
+        width="stretch",
+        disabled=busy or not ready,
+        key="run",
+        help=f"{about} {limits.shared().sentence()}",
     )
     return pressed and not busy
 
@@ -36,7 +41,7 @@ def start(owner: session.Kept[Any], request: Callable[[], Request]) -> None:
     """Starts the job whose runs `owner`'s page will show. A reason against it becomes a line there."""
     progress.clear()
     try:
-        session.keep_job(Job(request()), owner)
+        session.keep_job(Job(request(), session.presence()), owner)
     except (TwinbedError, OSError) as error:
         progress.fail(str(error))
         return
@@ -55,7 +60,9 @@ def opened(ids: Sequence[str]) -> list[Run]:
         except StoreError:
             missing += 1
     if missing:
-        st.warning(f"{missing} of the runs in the address are not stored here: press Run to make them again.")
+        st.warning(
+            f"{missing:d} of the runs in the address are not stored here: press Run to make them again."
+        )
     return list(runs.values())
 
 

@@ -16,7 +16,7 @@ import streamlit as st
 from lab.charts.palette import title
 from lab.containers.kind import Containers
 from lab.containers.metrics import METRICS
-from lab.explorer import progress, results, services_results
+from lab.explorer import html, progress, results, services_results
 from lab.explorer.selection import MAX_POLICIES
 from lab.runs.compare import as_result
 from lab.runs.formats import grid
@@ -33,7 +33,7 @@ def page() -> None:
     st.title("Runs", anchor=False)
     progress.show()
     if notice := st.session_state.pop("runs_notice", ""):
-        st.success(notice)
+        st.success(html.markdown(notice))
     stored = store.list()
     _damaged(stored)
     healthy = stored[stored["problem"] == ""].reset_index(drop=True)
@@ -41,7 +41,10 @@ def page() -> None:
         st.markdown("Nothing is stored yet: make a run on the page **Containers**, or with `twinbed whatif`.")
         return
     matching = _filtered(healthy)
-    st.caption(f"{len(matching)} of {len(healthy)} runs in {store.root}. Tick several to compare them.")
+    st.caption(
+        f"{len(matching)} of {len(healthy)} runs in {html.markdown(str(store.root))}. "
+        "Tick several to compare them."
+    )
     picked = _table(matching)
     if picked != st.query_params.get_all("runs"):
         st.query_params.from_dict({"runs": picked})
@@ -52,7 +55,7 @@ def page() -> None:
 
 def _damaged(stored: pd.DataFrame) -> None:
     for _, row in stored[stored["problem"] != ""].iterrows():
-        st.warning(f"{row['id']}: {row['problem']}")
+        st.warning(html.markdown(f"{row['id']}: {row['problem']}"))
 
 
 def _filtered(runs: pd.DataFrame) -> pd.DataFrame:
@@ -106,27 +109,27 @@ def _table(matching: pd.DataFrame) -> list[str]:
 def _actions(store: RunStore, picked: list[str]) -> None:
     row = st.container(horizontal=True)
     row.download_button(
-        f"Export {_runs(len(picked))} (zip)",
+        f"Export {html.markdown(_runs(len(picked)))} (zip)",
         partial(_zipped, store, picked),
         f"{picked[0]}.zip" if len(picked) == 1 else "twinbed-runs.zip",
         "application/zip",
         on_click="ignore",
         key="export",
     )
-    if row.button(f"Delete {_runs(len(picked))}…", key="delete"):
+    if row.button(f"Delete {html.markdown(_runs(len(picked)))}…", key="delete"):
         _confirm(store, picked)
 
 
 @st.dialog("Delete runs")
 def _confirm(store: RunStore, picked: list[str]) -> None:
-    st.markdown(f"Delete {_runs(len(picked))} from {store.root}? This cannot be undone.")
+    st.markdown(html.markdown(f"Delete {_runs(len(picked))} from {store.root}? This cannot be undone."))
     st.code("\n".join(picked), language=None)
-    if st.button(f"Delete {_runs(len(picked))}", type="primary", key="delete_confirmed"):
+    if st.button(f"Delete {html.markdown(_runs(len(picked)))}", type="primary", key="delete_confirmed"):
         try:
             for run_id in picked:
                 store.remove(run_id)
         except StoreError as error:
-            st.error(str(error))
+            st.error(html.markdown(str(error)))
             return
         st.session_state["runs_notice"] = f"Deleted {_runs(len(picked))}."
         st.session_state.pop("runs_table", None)
@@ -145,13 +148,13 @@ def _zipped(store: RunStore, picked: list[str]) -> bytes:
 
 def _compare(store: RunStore, picked: list[str]) -> None:
     if len(picked) > MAX_POLICIES:
-        st.info(f"{len(picked)} runs are ticked; the first {MAX_POLICIES} are compared.")
+        st.info(f"{len(picked)} runs are ticked; the first {MAX_POLICIES:d} are compared.")
     runs = []
     for run_id in picked[:MAX_POLICIES]:
         try:
             runs.append(store.open(run_id))
         except StoreError as error:
-            st.error(str(error))
+            st.error(html.markdown(str(error)))
     if any(not isinstance(run.kind, Containers) for run in runs):
         _as_table(runs)
     elif runs and all("requests" in run.tables for run in runs):

@@ -10,18 +10,15 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import streamlit as st
-from pydantic import TypeAdapter
 from streamlit.delta_generator import DeltaGenerator
 
 from lab.ask import shipped
 from lab.ask.scenario import build, with_overrides
 from lab.charts import services_drawing as drawing
 from lab.containers.input.services.application import AppSpec
-from lab.containers.input.services.arrivals import PRESETS, ArrivalSpec, generate
-from lab.explorer import cached, conditions, html, session
+from lab.containers.input.services.arrivals import PRESETS
+from lab.explorer import cached, conditions, html, offered, session
 from lab.explorer.selection import ServiceChoices
 from lab.explorer.worker import Request
 from lab.runs.store import Run
@@ -30,7 +27,6 @@ FIELDS = ("app", "arrivals", "scale", "duration_s", *conditions.FIELDS)
 """Fields of ServiceChoices that these widgets set."""
 
 _PAGE = "services-"
-_PREVIEW_STRETCHES = 300
 _EDGE, _BOX, _INK = "#7F8790", "#DCE6EF", "#1B1F24"
 _ARRIVALS = {
     "fixed": ("Fixed", "400 requests a second at equal distances"),
@@ -57,7 +53,7 @@ def choose(*, running: bool) -> tuple[ServiceChoices, bool, DeltaGenerator]:
         about="When clients ask, whether or not the earlier ones have their answer: the four workloads of "
         "Escra's evaluation.",
     )
-    st.caption(f"{_ARRIVALS[arrivals][1].capitalize()}.")
+    st.caption(f"{html.markdown(_ARRIVALS[arrivals][1].capitalize())}.")
     rate, length = st.columns(2)
     with rate:
         scale = conditions.number(
@@ -117,12 +113,11 @@ def preview(chosen: ServiceChoices) -> None:
     app = cached.application(chosen.app)
     st.subheader("What clients will ask", anchor=False)
     st.altair_chart(
-        drawing.offered(_rates(chosen.arrivals, chosen.scale, chosen.duration_s, chosen.seed)), key="preview"
+        drawing.offered(offered.rates(chosen.arrivals, chosen.scale, chosen.duration_s, chosen.seed)),
+        key="preview",
     )
-    st.caption(
-        "Requests a second over time, in one draw of this workload; every run draws its own from its seed."
-    )
-    st.subheader(f"Who calls whom in {app.title or app.name}", anchor=False)
+    st.caption("Expected requests a second over time; every run draws its own requests from its seed.")
+    st.subheader(f"Who calls whom in {html.markdown(app.title or app.name)}", anchor=False)
     st.graphviz_chart(_calls(app), width="stretch")
     st.caption(f"Clients on the left, what stands behind it to the right. {html.markdown(app.source)}")
 
@@ -147,7 +142,11 @@ def _application(before: ServiceChoices, running: bool) -> str:
         "names its file; the page Runs shows what came of it.",
     )
     app = apps[picked]
-    st.caption(f"{app.title or picked}: {len(app.services)} services, {len(app.requests)} kinds of request.")
+    st.caption(
+        html.markdown(
+            f"{app.title or picked}: {len(app.services)} services, {len(app.requests)} kinds of request."
+        )
+    )
     return picked
 
 
@@ -166,22 +165,13 @@ def _one_of(
     if widget not in st.session_state:
         st.session_state[widget] = before if before in options else options[0]
         if before and before not in options:
-            st.warning(f"There is no {label.lower()} {before!r}; there are {', '.join(options)}.")
+            st.warning(
+                html.markdown(f"There is no {label.lower()} {before!r}; there are {', '.join(options)}.")
+            )
     picked: str = st.selectbox(
         label, options, format_func=names.__getitem__, key=widget, disabled=running, help=about
     )
     return picked
-
-
-@st.cache_data(max_entries=16, show_spinner=False)
-def _rates(arrivals: str, scale: float, duration_s: float, seed: int) -> pd.DataFrame:
-    """Returns a draw of the load in at most _PREVIEW_STRETCHES stretches. Columns: at_s, rps."""
-    spec = TypeAdapter(ArrivalSpec).validate_python({"kind": arrivals, "scale": scale})
-    drawn = generate(spec, duration_s, [1.0], np.random.SeedSequence(seed))
-    width = max(1.0, np.ceil(duration_s / _PREVIEW_STRETCHES))
-    edges = np.append(np.arange(0.0, duration_s, width), duration_s)
-    counts, _ = np.histogram(drawn.at_s, edges)
-    return pd.DataFrame({"at_s": edges[:-1], "rps": counts / np.diff(edges)})
 
 
 def _calls(app: AppSpec) -> str:

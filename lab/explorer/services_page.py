@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from lab.explorer import progress, running, services_chooser, services_results, session
+from lab.explorer import html, progress, running, services_chooser, services_results, session
 from lab.explorer.selection import ServiceChoices
 from lab.runs.store import Run, RunStore
 
@@ -28,7 +28,7 @@ def page() -> None:
     st.title("Services", anchor=False)
     messages = st.container()
     for line in _KEPT.address_problems():
-        messages.warning(line)
+        messages.warning(html.markdown(line))
     with messages:
         progress.show()
     _results()

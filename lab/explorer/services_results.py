@@ -72,8 +72,9 @@ def _latency(
     st.altair_chart(drawing.latency_over_time(answered, entries, key), key="latency")
     slow = f"{100 * (1 - services.PERCENTILES[key]):.0f} %"
     st.caption(
-        f"Of the requests that came in {_stretch(width)}, {slow} took longer than this. Equal heights are "
-        "equal factors; a gap is a time whose requests were never answered. Point at a time to compare."
+        f"Of the requests that came in {html.markdown(_stretch(width))}, {html.markdown(slow)} took longer "
+        "than this. Equal heights are equal factors; a gap is a time whose requests were never "
+        "answered. Point at a time to compare."
     )
     downloads.clients(entries, frames)
 
@@ -125,8 +126,8 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
         frame = results.by_run(limited, [services.costs(look.run) for look in limited])
         st.altair_chart(drawing.costs(frame, limited, currency), key="costs")
         st.caption(
-            f"{currency} an hour for what is reserved (full colour: CPU, pale: memory), and in brackets for "
-            "a million answers: cheap is good only if the answers come."
+            f"{html.markdown(currency)} an hour for what is reserved (full colour: CPU, pale: memory), and "
+            "in brackets for a million answers: cheap is good only if the answers come."
         )
 
 
@@ -134,7 +135,14 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
 def _by_service(entries: Sequence[Shown]) -> None:
     st.subheader("Service by service", anchor="services")
     titles = [look.title for look in entries]
-    title = st.segmented_control("Policy", titles, default=titles[0], required=True, key="shown_policy")
+    title = st.segmented_control(
+        "Policy",
+        titles,
+        default=titles[0],
+        format_func=html.markdown,
+        required=True,
+        key="shown_policy",
+    )
     run = next(look.run for look in entries if look.title == title)
     frame = cached.by_container(run)
     st.dataframe(

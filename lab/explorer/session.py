@@ -5,10 +5,13 @@ For: the only place that touches st.session_state under these names and st.query
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic
 
 import streamlit as st
+from streamlit import runtime
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from lab.explorer.job import Job
 from lab.explorer.selection import AnyChoices, ServiceChoices, TraceChoices, from_query, to_query
@@ -77,7 +80,7 @@ def keep_upload(upload: Upload | None) -> None:
 
 
 def job() -> Job | None:
-    """Returns the session's only job: running, or ended and not yet removed by `drop_job`."""
+    """Returns the session's only job: waiting, running, or ended and not yet removed by `drop_job`."""
     running: Job | None = st.session_state.get(_JOB)
     return running
 
@@ -85,6 +88,15 @@ def job() -> Job | None:
 def keep_job(started: Job, owner: Kept[Any]) -> None:
     """Makes this the session's job. The page that has `owner` will show its runs."""
     st.session_state[_JOB], st.session_state[_OWNER] = started, owner
+
+
+def presence() -> Callable[[], bool]:
+    """Returns a function that tells, on any thread, whether this visitor's browser is connected."""
+    context = get_script_run_ctx()
+    if context is None or not runtime.exists():
+        return lambda: True
+    server, session_id = runtime.get_instance(), context.session_id
+    return lambda: server.is_active_session(session_id)
 
 
 def drop_job() -> Kept[Any]:

@@ -8,18 +8,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from lab.charts import drawing
 from lab.containers.input.whatif import whatif_scenario
-from lab.explorer import cached, conditions, session, uploads
+from lab.explorer import cached, conditions, html, reading, session, uploads
 from lab.explorer.selection import TraceChoices
+from lab.explorer.trace_facts import TraceFacts
 from lab.explorer.worker import Request
 from traces.load import shipped
-from traces.schema import UsageTrace
 from twinbed import TraceError
 
 FIELDS = ("recording", *conditions.FIELDS)
@@ -29,8 +27,6 @@ OWN = "upload"
 """Stands for the user's uploaded trace in place of a recording's name."""
 
 _OWN_TITLE = "Upload your own trace…"
-_PREVIEW_POINTS = 400
-_PREVIEW_CONTAINERS = 12
 
 
 def choose(*, running: bool) -> tuple[TraceChoices, bool, DeltaGenerator]:
@@ -81,7 +77,7 @@ def preview(chosen: TraceChoices) -> None:
     if trace is None:
         return
     st.subheader("What will be replayed", anchor=False)
-    st.altair_chart(drawing.workload(_thin(trace)), key="preview")
+    st.altair_chart(drawing.workload(trace.demand), key="preview")
 
 
 def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:
@@ -90,7 +86,11 @@ def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:
         known = before.recording in names
         st.session_state["recording"] = before.recording if known else names[0]
         if before.recording and not known:
-            st.warning(f"There is no recording {before.recording!r}; there are {', '.join(names[:-1])}.")
+            st.warning(
+                html.markdown(
+                    f"There is no recording {before.recording!r}; there are {', '.join(names[:-1])}."
+                )
+            )
     recording: str = st.selectbox(
         "Trace",
         names,
@@ -109,11 +109,13 @@ def _trace(before: TraceChoices, running: bool) -> tuple[str, bool]:
         return recording, False
     count = len(trace.containers)
     description.caption(
-        f"{count} container{'s' if count > 1 else ''}, {_length(trace.duration_s)}, "
-        f"one sample every {_length(trace.interval_s)}."
+        html.markdown(
+            f"{count} container{'s' if count > 1 else ''}, {_length(trace.duration_s)}, "
+            f"one sample every {_length(trace.interval_s)}."
+        )
     )
     for note in trace.notes:
-        description.caption(note)
+        description.caption(html.markdown(note))
     return recording, True
 
 
@@ -130,7 +132,7 @@ def _uploader(running: bool) -> None:
     if upload is None:
         kept = session.upload()
         if kept is not None:
-            st.caption(f"Uploaded: {kept.name}")
+            st.caption(f"Uploaded: {html.markdown(kept.name)}")
         return
     token = upload.file_id
     if st.session_state.get("upload_token") == token:
@@ -141,39 +143,21 @@ def _uploader(running: bool) -> None:
     st.session_state["upload_problem"] = ""
     try:
         accepted = uploads.accept(upload.name, upload.getvalue())
-        with st.spinner("Checking the trace…"):
-            st.session_state["upload_trace"] = uploads.check(accepted)
+        st.session_state["upload_trace"] = reading.trace(accepted)
         session.keep_upload(accepted)
     except TraceError as error:
         st.session_state["upload_problem"] = str(error)
 
 
-def _chosen_trace(chosen: TraceChoices) -> UsageTrace | None:
-    """Returns the trace, None if there is none or it cannot be used (`problem` says why)."""
+def _chosen_trace(chosen: TraceChoices) -> TraceFacts | None:
+    """Returns the facts of the trace, None if there is none or it cannot be used (`problem` says why)."""
     if chosen.recording == OWN:
-        trace: UsageTrace | None = st.session_state.get("upload_trace")
+        trace: TraceFacts | None = st.session_state.get("upload_trace")
         return trace
     try:
         return cached.recording(chosen.recording) if chosen.recording in shipped() else None
     except TraceError:
         return None
-
-
-def _thin(trace: UsageTrace) -> pd.DataFrame:
-    """Returns the trace's demand for the preview: means over at most _PREVIEW_POINTS stretches, small
-    containers summed."""
-    length, count = trace.shape
-    width = -(-length // _PREVIEW_POINTS)
-    starts = np.arange(0, length, width)
-    lengths = np.diff(np.append(starts, length))
-    cpu = np.add.reduceat(trace.cpu_cores, starts, axis=0) / lengths[:, None]
-    largest = np.argsort(-cpu.sum(axis=0), kind="stable")[:_PREVIEW_CONTAINERS]
-    columns = {trace.containers[i]: cpu[:, i] for i in sorted(largest)}
-    if count > len(columns):
-        rest = np.setdiff1d(np.arange(count), largest)
-        columns[f"{len(rest)} others"] = cpu[:, rest].sum(axis=1)
-    wide = pd.DataFrame(columns, index=pd.Index(starts * trace.interval_s, name="at_s"))
-    return wide.melt(ignore_index=False, var_name="container", value_name="cpu_cores").reset_index()
 
 
 def _length(seconds: float) -> str:

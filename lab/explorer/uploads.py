@@ -1,7 +1,7 @@
-"""Checks a trace that a user uploads: its size, its name, its content.
+"""Checks the size and the name of a file that a user uploads.
 
-For: the way of an upload from the browser to a temporary folder. Not for: reading formats (traces) or widgets
-(the pages). The check is that of the command line, and the file is on disk only while it is needed.
+For: the way of an upload from the browser to a temporary folder. Not for: reading it (lab.explorer.reading)
+or widgets (the pages). The file is on disk only while it is needed.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from traces.load import load
-from traces.schema import UsageTrace
 from twinbed import TraceError
 
 MAX_MIB = 64
@@ -50,27 +48,16 @@ def harmless(name: str) -> str:
     return re.sub(r"[^\w.-]+", "-", PurePath(name.replace("\\", "/")).name).lstrip(".-")[-80:]
 
 
-def check(upload: Upload) -> UsageTrace:
-    """Returns the trace in the upload. Raises TraceError, which names the file, with the text that the
-    command line gives."""
-    folder = lend(upload)
-    try:
-        return load(str(folder / upload.name))
-    except TraceError as error:
-        raise TraceError(str(error).replace(f"{folder}/", "")) from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def lend(upload: Upload) -> Path:
-    """Returns a new folder with the upload, readable by this user only. The caller removes it.
+def lend(*uploads: Upload) -> Path:
+    """Returns a new folder with the uploads, readable by this user only. The caller removes it.
 
     Raises TraceError if the folder cannot be written.
     """
     folder = Path(tempfile.mkdtemp(prefix="twinbed-upload-"))
-    try:
-        (folder / upload.name).write_bytes(upload.content)
-    except OSError as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise TraceError(f"{upload.name}: cannot be kept for the run: {error.strerror}") from None
+    for upload in uploads:
+        try:
+            (folder / upload.name).write_bytes(upload.content)
+        except OSError as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise TraceError(f"{upload.name}: cannot be kept for the run: {error.strerror}") from None
     return folder

@@ -67,7 +67,7 @@ def _choose(cells: Sequence[Cell]) -> Cell:
         "Policy",
         policies,
         default=policies[_asked(policies, "policy")],
-        format_func=title,
+        format_func=lambda text: html.markdown(title(text)),
         required=True,
         key="validated_policy",
     )
@@ -84,7 +84,8 @@ def _errors(cell: Cell) -> None:
     st.subheader("Error of the twin", anchor="errors")
     st.html(verdicts.table(cell))
     st.caption(
-        f"Twin: {_count(cell.twin, 'run')}. Testbed: median of {_count(cell.testbed, 'run')}, and what they "
+        f"Twin: {html.markdown(_count(cell.twin, 'run'))}. Testbed: median of "
+        f"{html.markdown(_count(cell.testbed, 'run'))}, and what they "
         "spread over. The error is twin − testbed."
     )
     for line in present.company([cell]):
@@ -150,7 +151,7 @@ def _all(cells: Sequence[Cell]) -> None:
 def _provenance(cell: Cell) -> None:
     with st.expander("Where these figures come from"):
         for key, value in present.facts([cell]).items():
-            st.markdown(f"**{key}**: {html.markdown(str(value))}")
+            st.markdown(f"**{html.markdown(key)}**: {html.markdown(str(value))}")
         for run in (*cell.twin, *cell.testbed):
             st.code(run.id, language=None)
 

@@ -15,12 +15,13 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any, TextIO
 
 from lab.ask.scenario import Scenario, build, expand
+from lab.explorer import limits
 from lab.runs.runner import run_scenario
 from lab.runs.store import RunStore
 from twinbed import TwinbedError
@@ -37,12 +38,14 @@ class Request:
     """What a worker runs.
 
     scenario: plain data for lab.ask.scenario.build (paths in it are relative to `folder` if that is given);
-    store: root of the run store; folder: holds an uploaded trace and is removed at the end ("" for none).
+    store: root of the run store; folder: holds an uploaded trace and is removed at the end ("" for none);
+    memory_bytes: most memory that the worker may write to, bytes.
     """
 
     scenario: dict[str, Any]
     store: str
     folder: str = ""
+    memory_bytes: int = field(default_factory=lambda: limits.shared().memory_bytes)
 
     @classmethod
     def of(cls, scenario: Scenario, store: Path, folder: str = "") -> Request:
@@ -82,13 +85,17 @@ def main() -> int:
         request = Request.from_json(sys.stdin.readline())
         folder = request.folder
         threading.Thread(target=_watch_parent, daemon=True).start()
+        limits.bound_memory(request.memory_bytes)
         channel.send(runs=_run(request, channel))
     except _CancelledError:
         return 1
     except TwinbedError as error:
         channel.send(error=" ".join(str(error).split()))
     except MemoryError:
-        channel.send(error="There is not enough memory for this: choose fewer containers or less time.")
+        channel.send(
+            error=f"This needs more than the {request.memory_bytes / 1e9:.1f} GB that a run may have here: "
+            "choose fewer containers or less time, or use the command line."
+        )
     except Exception as error:
         traceback.print_exc()
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"

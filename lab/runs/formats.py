@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from twinbed.text import printable
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
@@ -97,9 +99,9 @@ def table(result: Result, width: int = DEFAULT_WIDTH, *, color: bool = False) ->
     parts = [*_rich_facts(result.facts)]
     parts += _rich_rows(result, width) if result.aside is None else _rich_aside(result, width)
     if result.legend:
-        parts.append(Text(_clean(result.legend) + "\n", style="dim"))
+        parts.append(Text(printable(result.legend) + "\n", style="dim"))
     for note in result.notes:
-        lines = textwrap.wrap(_clean(note), width - 2, break_on_hyphens=False, break_long_words=False)
+        lines = textwrap.wrap(printable(note), width - 2, break_on_hyphens=False, break_long_words=False)
         parts.append(Text("· " + "\n  ".join(lines)))
     target = io.StringIO()
     console = Console(
@@ -217,14 +219,8 @@ def _plain(value: Value) -> Value:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _clean(text: str) -> str:
-    """Replace what is not printable: names come from files that others wrote, and must not steer the
-    terminal."""
-    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
-
-
 def _cell(text: str) -> str:
-    return _clean(text).replace("|", "\\|").replace("<", "&lt;")
+    return printable(text).replace("|", "\\|").replace("<", "&lt;")
 
 
 def _quantities(result: Result) -> list[Column]:
@@ -252,7 +248,7 @@ def _rich_facts(facts: Record) -> Iterator[RenderableType]:
         pairs.add_column(no_wrap=True)
         pairs.add_column(overflow="fold")
         for key, value in facts.items():
-            pairs.add_row(Text(_clean(key), style="dim"), Text(_clean(shown(value))))
+            pairs.add_row(Text(printable(key), style="dim"), Text(printable(shown(value))))
         yield pairs
         yield Text()
 
@@ -347,11 +343,11 @@ def _rich_table(
     drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, _GAP - 1, 0, 0))
     for title, in_one_piece, is_number in zip(header, rigid, right, strict=True):
         drawn.add_column(
-            Text("\n".join(map(_clean, title.split("\n"))), style="bold"),
+            Text("\n".join(map(printable, title.split("\n"))), style="bold"),
             justify="right" if is_number else "left",
             overflow="fold",
             no_wrap=in_one_piece,
         )
     for line, end in zip(lines, ends, strict=True):
-        drawn.add_row(*(Text(_clean(text)) for text in line), end_section=end)
+        drawn.add_row(*(Text(printable(text)) for text in line), end_section=end)
     return drawn

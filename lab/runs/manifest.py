@@ -1,6 +1,7 @@
 """What every run's manifest says: its identity, what was asked, by which versions, and what it amounts to.
 
-For: the runners of all kinds. Not for: what a kind adds to the manifest, nor for files (lab.runs.store).
+For: the runners of all kinds, which write manifests, and the store, which checks them. Not for: what a kind
+adds to the manifest, nor for files (lab.runs.store).
 """
 
 from __future__ import annotations
@@ -14,18 +15,100 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isnan
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic_core import from_json
 
-from lab.ask.scenario import RunSpec
-from lab.runs.store import SCHEMA, Run, RunStore
-from twinbed import __version__
+from twinbed import StoreError, __version__
+
+if TYPE_CHECKING:
+    from lab.ask.scenario import RunSpec
+    from lab.runs.store import Run, RunStore
+
+SCHEMA = 1
 
 NOTHING_BEYOND: Mapping[str, Any] = MappingProxyType({})
 _DIGITS = 10
 """Hex digits of the identity's hash in a run's id."""
+
+
+def _time(text: str) -> str:
+    """Return the text. Raises ValueError if it is no time with a zone, which times are compared by."""
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("has no time zone")
+    return text
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow", frozen=True)
+
+
+class _Input(_Part):
+    """What went in. role: what for; sha256: of its content; source: where it came from."""
+
+    role: str
+    sha256: str
+    source: str
+
+
+class _Calibration(_Part):
+    """The parameters of the machine. Its values are checked by who reads them."""
+
+    name: str
+    kernel: str
+    cpu: str
+    date: str
+    sha256: str
+    values: dict[str, dict[str, Any]]
+
+
+class _Versions(_Part):
+    """The versions that made the run."""
+
+    twinbed: str
+
+
+class Manifest(_Part):
+    """The fields that the manifest of every kind has; docs/reference/runs.md says what they mean.
+
+    A kind's own fields are kept as they are. `created_at` is a time with its zone.
+    """
+
+    schema_: Literal[1] = Field(alias="schema")
+    id: str = Field(min_length=1)
+    identity_sha256: str
+    name: str
+    title: str
+    question: str
+    policy: str
+    seed: int
+    backend: str
+    spec: dict[str, Any]
+    inputs: list[_Input]
+    calibration: _Calibration
+    versions: _Versions
+    notes: list[str]
+    metrics: dict[str, FiniteFloat | None]
+    tables: dict[str, str]
+    created_at: Annotated[str, AfterValidator(_time)]
+    wall_s: FiniteFloat
+
+
+def checked(text: bytes) -> Mapping[str, Any]:
+    """Return the content of a manifest's file. Raises StoreError that names the first wrong key."""
+    try:
+        content: Mapping[str, Any] = from_json(text)
+        Manifest.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"])) or "its content"
+        raise StoreError(f"{key}: {first['msg']}") from None
+    except ValueError as error:
+        raise StoreError(str(error).split("\n", 1)[0]) from None
+    return content
 
 
 def identified(

@@ -1,27 +1,22 @@
 """The run store: one directory per run with manifest.json and Parquet tables, written whole or not at all.
 
 For: publishing, listing, opening, exporting, removing and querying runs. Not for: computing anything in
-them (lab.runs.runner and the pillars). A run is written to a hidden directory in the same root, every file
-and the directory are synced, and the directory is renamed. So a reader never sees half a run, whatever
-breaks.
+them (lab.runs.runner and the pillars), nor for the steps in which a directory appears and disappears
+(lab.runs.publishing, which also says who may share a store). A run that cannot be read is named with its
+cause, and the others are read.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import fcntl
-import hashlib
 import json
 import os
-import re
 import secrets
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 import pandas as pd
@@ -30,11 +25,12 @@ import pyarrow.parquet as pq
 
 from lab import kinds
 from lab.ask.kind import Kind
+from lab.runs import publishing
+from lab.runs.manifest import checked
 from twinbed import StoreError
+from twinbed.text import printable
 
 MANIFEST = "manifest.json"
-SCHEMA = 1
-_TEMPORARY = re.compile(r"^\.(?P<kind>new|old)-(?P<pid>\d+)-[0-9a-f]+-(?P<id>.+)$")
 _LIST_COLUMNS = ("id", "name", "policy", "seed", "created_at")
 
 
@@ -110,11 +106,21 @@ class Run:
         problems = []
         for name, sha256 in self.manifest["tables"].items():
             file = self.path / f"{name}.parquet"
-            if not file.is_file():
+            try:
+                if publishing.sha256_of(file) != sha256:
+                    problems.append(f"{file}: content differs from the manifest")
+            except FileNotFoundError:
                 problems.append(f"{file}: missing")
-            elif _sha256(file) != sha256:
-                problems.append(f"{file}: content differs from the manifest")
+            except OSError as error:
+                problems.append(f"{file}: cannot be read: {_one_line(error)}")
         return problems
+
+
+class Answer(NamedTuple):
+    """A query's answer. problems: a line for each run that was left out, `NAME: what is wrong with it`."""
+
+    frame: pd.DataFrame
+    problems: tuple[str, ...]
 
 
 class RunStore:
@@ -127,16 +133,16 @@ class RunStore:
         self.root = Path(root) if root is not None else default_root()
         if self.root.exists() and not self.root.is_dir():
             raise StoreError(f"{self.root}: not a directory, so no run store")
-        self._sweep()
+        publishing.sweep(self.root)
 
     def ids(self) -> list[str]:
         """Return the sorted ids of all healthy runs."""
-        return [run.id for run, _ in self._scan() if run is not None]
+        return [run.id for _, run, _ in self._scan() if run is not None]
 
     def has(self, run_id: str) -> bool:
         """Return whether there is a healthy run with exactly this id."""
         try:
-            _read_run(self.root / run_id)
+            self._read(self.root / run_id)
         except StoreError:
             return False
         return True
@@ -148,13 +154,12 @@ class RunStore:
         `problem`, which is empty for healthy runs.
         """
         rows: list[dict[str, Any]] = []
-        for run, problem in self._scan():
+        for name, run, problem in self._scan():
             if run is None:
-                name, _, reason = problem.partition(": ")
-                rows.append({"id": name, "problem": reason})
+                rows.append({"id": name, "problem": problem})
             else:
                 head = {key: run.manifest[key] for key in _LIST_COLUMNS}
-                rows.append(head | run.metrics | {"problem": ""})
+                rows.append(run.metrics | head | {"problem": ""})
         metrics = [key for row in rows for key in row if key not in (*_LIST_COLUMNS, "problem")]
         frame = pd.DataFrame(rows, columns=[*_LIST_COLUMNS, *dict.fromkeys(metrics), "problem"])
         return frame.sort_values(["created_at", "id"], ascending=[False, True], ignore_index=True)
@@ -163,8 +168,8 @@ class RunStore:
         """Return the run with this id, or the only one whose id begins with it. Raises StoreError if there
         is none."""
         if run_id and (self.root / run_id / MANIFEST).is_file() and Path(run_id).name == run_id:
-            return _read_run(self.root / run_id)
-        matches = [run for run, _ in self._scan() if run is not None and run.id.startswith(run_id)]
+            return self._read(self.root / run_id)
+        matches = [run for _, run, _ in self._scan() if run is not None and run.id.startswith(run_id)]
         if len(matches) != 1:
             problem = f"{len(matches)} runs begin so" if matches else "there is no such run"
             raise StoreError(f"run {run_id!r}: {problem} in {self.root}")
@@ -173,11 +178,8 @@ class RunStore:
     def remove(self, run_id: str) -> None:
         """Delete a run. Raises StoreError if there is none or it cannot be deleted."""
         run = self.open(run_id)
-        gone = self._temporary("old", run.id)
         try:
-            with self._lock():
-                run.path.rename(gone)
-            shutil.rmtree(gone)
+            publishing.retire(run.path)
         except OSError as error:
             raise StoreError(f"{run.path}: cannot be removed: {_one_line(error)}") from None
 
@@ -186,7 +188,7 @@ class RunStore:
         run, target = self.open(run_id), Path(path)
         if target.exists():
             raise StoreError(f"{target}: exists already; a run is not exported over it")
-        beside = target.with_name(f".{target.name}.{os.getpid()}")
+        beside = target.with_name(f".{target.name}.{secrets.token_hex(8)}")
         try:
             if target.suffix == ".zip":
                 with zipfile.ZipFile(beside, "w", zipfile.ZIP_STORED) as archive:
@@ -202,15 +204,37 @@ class RunStore:
             _discard(beside)
         return target
 
-    def query(self, sql: str) -> pd.DataFrame:
+    def query(self, sql: str) -> Answer:
         """Return DuckDB's answer to a query over all healthy runs.
 
         There is a view per table, over the runs that have it, with the column `run` for the id, and the
-        view `runs` with what `list` shows. Raises StoreError with the first line of DuckDB's error.
+        view `runs` with what `list` shows. Runs that cannot be read are left out and named; where DuckDB
+        fails, so are runs whose tables differ from their manifest. Raises StoreError with the first line of
+        DuckDB's error.
         """
-        runs = [run for run, _ in self._scan() if run is not None]
+        runs, problems = [], []
+        for name, run, problem in self._scan():
+            if run is None:
+                problems.append(f"{name}: {problem}")
+            else:
+                runs.append(run)
         if not runs:
             raise StoreError(f"{self.root}: no runs to query")
+        try:
+            return Answer(self._asked(sql, runs), tuple(problems))
+        except duckdb.Error as error:
+            damage = {run.id: run.verify() for run in runs}
+            whole = [run for run in runs if not damage[run.id]]
+            if not whole or len(whole) == len(runs):
+                raise StoreError(f"query: {_one_line(error)}") from None
+        problems += [f"{name}: {lines[0]}" for name, lines in damage.items() if lines]
+        try:
+            return Answer(self._asked(sql, whole), tuple(problems))
+        except duckdb.Error as error:
+            raise StoreError(f"query: {_one_line(error)}") from None
+
+    def _asked(self, sql: str, runs: Sequence[Run]) -> pd.DataFrame:
+        """Return DuckDB's answer over these runs. Raises duckdb.Error."""
         with duckdb.connect() as connection:
             for name in kinds.tables():
                 files = [str(run.path / f"{name}.parquet") for run in runs if name in run.tables]
@@ -222,11 +246,9 @@ class RunStore:
                     f"FROM read_parquet([{quoted}], filename = true)"
                 )
             listing = self.list()
-            connection.register("runs", listing[listing["problem"] == ""].drop(columns="problem"))
-            try:
-                return connection.execute(sql).df()
-            except duckdb.Error as error:
-                raise StoreError(f"query: {_one_line(error)}") from None
+            asked = listing["id"].isin([run.id for run in runs]) & (listing["problem"] == "")
+            connection.register("runs", listing[asked].drop(columns="problem"))
+            return connection.execute(sql).df()
 
     def publish(self, manifest: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> Run:
         """Write a run under manifest["id"], replacing a run of the same id, and return it.
@@ -236,143 +258,76 @@ class RunStore:
         names the path.
         """
         run_id = str(manifest["id"])
-        temporary = self._temporary("new", run_id)
+        kind = kinds.of_manifest(manifest)
+        assert kind is not None
+        working = None
         try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            temporary.mkdir()
-            kind = kinds.of_manifest(manifest)
-            assert kind is not None
+            working = publishing.Working(self.root, run_id)
             names = (*kind.tables, *(name for name in kind.optional_tables if name in tables))
-            sums = {name: write_table(temporary / f"{name}.parquet", tables[name]) for name in names}
+            sums = {
+                name: publishing.write_table(working.folder / f"{name}.parquet", tables[name])
+                for name in names
+            }
             full = {**manifest, "tables": sums}
             text = json.dumps(full, indent=1, allow_nan=False) + "\n"
-            _write_file(temporary / MANIFEST, text.encode())
-            _sync(temporary)
-            self._install(temporary, self.root / run_id)
+            publishing.write_file(working.folder / MANIFEST, text.encode())
+            working.install()
         except OSError as error:
             raise StoreError(f"{self.root / run_id}: cannot be written: {_one_line(error)}") from None
         finally:
-            _discard(temporary)
+            if working is not None:
+                working.discard()
         return Run(self.root / run_id, full)
 
-    def _install(self, temporary: Path, target: Path) -> None:
-        with self._lock():
-            aside = self._temporary("old", target.name)
-            replaced = target.exists()
-            if replaced:
-                target.rename(aside)
-            temporary.rename(target)
-            _sync(self.root)
-        if replaced:
-            _discard(aside)
-
-    def _temporary(self, kind: str, run_id: str) -> Path:
-        return self.root / f".{kind}-{os.getpid()}-{secrets.token_hex(4)}-{run_id}"
-
-    @contextlib.contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Let one process at a time rename. The kernel releases the lock if its holder dies."""
-        with (self.root / ".lock").open("a") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-
-    def _sweep(self) -> None:
-        """Remove temporary directories of dead writers; one that holds the only copy of a run goes back."""
+    def _scan(self) -> Iterator[tuple[str, Run | None, str]]:
+        """Yield each visible directory by its printable name: as a run, or with what is wrong with it. Raises
+        StoreError if the root cannot be listed."""
         if not self.root.is_dir():
             return
-        for entry in self.root.iterdir():
-            match = _TEMPORARY.match(entry.name)
-            if match is None or _alive(int(match["pid"])):
-                continue
-            home = self.root / match["id"]
-            if match["kind"] == "old" and not home.exists() and (entry / MANIFEST).is_file():
-                with contextlib.suppress(OSError):
-                    entry.rename(home)
-            else:
-                _discard(entry)
-
-    def _scan(self) -> Iterator[tuple[Run | None, str]]:
-        """Yield each visible directory, by name, as a run or as the text `NAME: what is wrong with it`."""
-        if not self.root.is_dir():
-            return
-        for entry in sorted(self.root.iterdir()):
-            if entry.name.startswith("."):
-                continue
+        try:
+            with publishing.settled(self.root):
+                entries = sorted(entry for entry in self.root.iterdir() if not entry.name.startswith("."))
+        except OSError as error:
+            raise StoreError(f"{self.root}: cannot be listed: {_one_line(error)}") from None
+        for entry in entries:
             try:
-                yield _read_run(entry), ""
+                yield entry.name, self._read(entry), ""
             except StoreError as error:
-                yield None, f"{entry.name}: {str(error).removeprefix(f'{entry}: ')}"
+                yield printable(entry.name), None, printable(str(error).removeprefix(f"{entry}: "))
+
+    def _read(self, path: Path) -> Run:
+        """Return the run in a directory. Raises StoreError."""
+        try:
+            return _read_run(path)
+        except StoreError:
+            # It may have been replaced at this moment.
+            with publishing.settled(self.root):
+                return _read_run(path)
 
 
 def _read_run(path: Path) -> Run:
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        text = (path / MANIFEST).read_bytes()
     except FileNotFoundError:
         raise StoreError(f"{path}: not a run: it has no {MANIFEST}") from None
     except NotADirectoryError:
         raise StoreError(f"{path}: not a run: a file") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise StoreError(f"{path}: {MANIFEST} cannot be read: {_one_line(error)}") from None
-    keys = {"schema", "metrics", "tables", *_LIST_COLUMNS}
-    missing = sorted(keys - set(manifest)) if isinstance(manifest, dict) else sorted(keys)
-    if missing:
-        raise StoreError(f"{path}: {MANIFEST} lacks {', '.join(missing)}")
-    if manifest["schema"] != SCHEMA:
-        raise StoreError(f"{path}: schema {manifest['schema']} is not {SCHEMA}, the one known here")
+    try:
+        manifest = checked(text)
+    except StoreError as error:
+        raise StoreError(f"{path}: {MANIFEST}: {error}") from None
     if manifest["id"] != path.name:
         raise StoreError(f"{path}: its manifest says it is {manifest['id']}")
     kind = kinds.of_manifest(manifest)
     if kind is None:
         raise StoreError(f"{path}: its conditions are of no kind that is known here")
     wanted = dict.fromkeys((*kind.tables, *manifest["tables"]))
-    absent = [name for name in wanted if not (path / f"{name}.parquet").is_file()]
+    absent = [name for name in wanted if not os.access(path / f"{name}.parquet", os.R_OK)]
     if absent:
         raise StoreError(f"{path}: tables missing: {', '.join(absent)}")
     return Run(path, manifest)
-
-
-def write_table(path: Path, table: pa.Table) -> str:
-    """Write and sync one table, and return its SHA-256. The same table gives the same bytes.
-
-    Raises OSError, also for what Arrow refuses.
-    """
-    try:
-        with path.open("wb") as handle:
-            # Dictionary pages pay off for the container column only; floats compress as well without.
-            encoded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
-            pq.write_table(
-                table,
-                handle,
-                compression="zstd",
-                compression_level=1,
-                use_dictionary=encoded,
-                row_group_size=1 << 18,
-            )
-            handle.flush()
-            os.fsync(handle.fileno())
-    except pa.ArrowException as error:
-        raise OSError(errno.EIO, str(error), str(path)) from None
-    return _sha256(path)
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    with path.open("wb") as handle:
-        handle.write(content)
-        handle.flush()
-        os.fsync(handle.fileno())
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def _discard(path: Path) -> None:
@@ -380,18 +335,7 @@ def _discard(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
     else:
-        with contextlib.suppress(OSError):
-            path.unlink()
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        path.unlink(missing_ok=True)
 
 
 def _one_line(error: Exception) -> str:

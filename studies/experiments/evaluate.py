@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from lab.ask import shipped, strict_yaml
+from lab.ask import guard, shipped
 from lab.ask.kind import Progress
 from lab.ask.scenario import Scenario, build, load, with_overrides
 from lab.runs.compare import mean_ci95
@@ -208,7 +208,7 @@ def _told_of(change: Change, progress: Progress | None) -> Progress | None:
 
 def _edited(name: str, edit: Edit, folder: Path) -> str:
     source = SCENARIOS / "apps" / f"{name}.yaml"
-    raw: dict[str, Any] = strict_yaml.parse(source.read_text(encoding="utf-8"), str(source))
+    raw: dict[str, Any] = guard.read_keys(source, "keys and values")
     path = folder / f"{name}.yaml"
     path.write_text(yaml.safe_dump(edit(raw), sort_keys=False), encoding="utf-8")
     return str(path)

@@ -24,7 +24,7 @@ import numpy as np
 
 from control.jobs import InstanceType
 from testbed.cloud import steps
-from testbed.containers import machine, network
+from testbed.containers import leftovers, machine, network
 from testbed.containers.cgroup.drivers import Driver, detect
 from testbed.containers.host.container import Container, ContainerSpec, stop
 from testbed.containers.interrupts import Interrupts
@@ -120,8 +120,7 @@ class Cluster:
         self._undo.close()
 
     def _start(self) -> None:
-        self._driver.sweep()
-        network.sweep()
+        leftovers.sweep(self._driver)
         interrupts = self._undo.enter_context(Interrupts())
         temporary = self._undo.enter_context(tempfile.TemporaryDirectory(prefix="twinbed-cluster-"))
         self._folder = Path(temporary)

@@ -8,8 +8,8 @@ own, and the script is not changed. Not for: files (lab), nor instance types (em
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,8 @@ import numpy as np
 from control.jobs import LocalRun
 from testbed.cloud import steps
 from testbed.containers.host.container import ContainerSpec
+from testbed.containers.host.identity import Identity
+from testbed.containers.ownership import temporary_directory
 from testbed.containers.record.recorder import Progress, Recording, record
 from twinbed import BackendError, ScenarioError
 
@@ -47,23 +49,31 @@ def profile(
     directory: Path | None = None,
     logs: Path | None = None,
     on_tick: Callable[[Progress], None] | None = None,
+    identity: Identity | None = None,
 ) -> Profile:
     """Return a local run of a command, run once per process until all have ended or duration_s is over.
 
-    The processes get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed expects them. Raises
-    ScenarioError for a command that cannot be run or fails, and for too few steps; BackendError if the
-    machine refuses or the job trains no model.
+    The processes get RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT as torch.distributed expects them.
+    identity: who they run as, and their environment; None = this process's. Raises ScenarioError for a
+    command that cannot be run or fails, and for too few steps; BackendError if the machine refuses or the job
+    trains no model.
     """
     if workers < 0:
         raise ScenarioError(f"{workers} workers: expected 0 or more beside the master")
     names = ("master", *(f"worker-{index + 1}" for index in range(workers)))
-    with tempfile.TemporaryDirectory(prefix="twinbed-profile-") as name:
-        folder = Path(name)
+    inherited = identity.environment if identity else os.environ
+    with temporary_directory() as above:
+        # The hook writes there as the job's user. The folder above stays this process's, which marks it.
+        folder = above / "steps"
+        folder.mkdir(mode=0o700)
+        if identity is not None:
+            os.chown(folder, identity.uid, identity.gid)
+            above.chmod(0o711)
         specs = [
             ContainerSpec(
                 process,
                 tuple(command),
-                env=steps.environment(folder, rank, len(names), os.environ),
+                env=steps.environment(folder, rank, len(names), inherited),
                 directory=directory,
             )
             for rank, process in enumerate(names)
@@ -76,9 +86,12 @@ def profile(
             network_mode="own",
             logs=logs,
             on_tick=on_tick,
+            identity=identity,
         )
         _check_exits(recording)
-        trained, ends_ns = steps.model(folder), steps.step_ends_ns(folder)
+        # A job may have put links into its folder.
+        with identity.acting() if identity else nullcontext():
+            trained, ends_ns = steps.model(folder), steps.step_ends_ns(folder)
     step_s = np.diff(ends_ns)[WARM_UP_STEPS:] * 1e-9
     if not step_s.size:
         raise ScenarioError(

@@ -92,10 +92,13 @@ def _tried(driver: Driver) -> list[Finding]:
         ("CPU burst", _try_burst, "quota saved up in idle periods", False),
         ("quota write", _time_write, "what one decision costs", False),
     )
-    run = new_run()
+    run: str | None = None
     try:
+        run = new_run()
         group = driver.create(run, "doctor")
     except BackendError as error:
+        if run is not None:
+            driver.finish(run)
         return [
             Finding(name, "not allowed", _first_clause(error), meaning, _ROOT, needed)
             for name, _, meaning, needed in attempts

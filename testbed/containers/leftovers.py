@@ -23,6 +23,7 @@ from testbed.containers.cgroup import attached, tree
 from testbed.containers.cgroup.drivers import Driver
 from testbed.containers.host import oci
 from twinbed import BackendError
+from twinbed.ownership import holder, is_held, is_mine
 
 ENDING_TIMEOUT_S = 20.0
 """Time from SIGTERM to SIGKILL for the process of a run, s: it may need several seconds to stop its
@@ -33,14 +34,14 @@ containers."""
 class Run:
     """What one run or agent has.
 
-    alive: whether its process still exists (True where a run is to outlive its process and is no agent's);
-    pid: that process, None where it is dead or not known; groups: directories, over all hierarchies;
-    processes: live ones inside them; networks: links and namespaces; containers: OCI bundles; attached:
-    groups of others whose limits are to be put back; folders: of temporary files.
+    alive: whether its owner lives (True where a run is to outlive it and is no agent's), None where its lock
+    is not visible here; pid: the owner's process, None where it is dead or not visible; groups: directories,
+    over all hierarchies; processes: live ones inside them; networks: links and namespaces; containers: OCI
+    bundles; attached: groups of others whose limits are to be put back; folders: of temporary files.
     """
 
     name: str
-    alive: bool
+    alive: bool | None
     pid: int | None
     groups: int
     processes: int
@@ -62,14 +63,21 @@ def runs(driver: Driver) -> tuple[Run, ...]:
     return tuple(_run(name, directories.get(name, []), networks[name], agents) for name in names)
 
 
+def sweep(driver: Driver) -> None:
+    """Remove the groups and networks of runs whose owner is known to be dead. Raises BackendError."""
+    driver.sweep()
+    network.sweep()
+    ownership.forget_dead()
+
+
 def down(driver: Driver, *, live: bool = False) -> tuple[Run, ...]:
     """Remove what dead runs and agents left; return what there was of runs.
 
     live: also what runs have that are alive, after their process was asked to end (SIGTERM; SIGKILL after
-    ENDING_TIMEOUT_S). The runs of this process itself are never touched. Raises BackendError for the first
-    thing that could not be removed, after everything else was.
+    ENDING_TIMEOUT_S), and runs whose lock is not visible here. The runs of this process itself are never
+    touched. Raises BackendError for the first thing that could not be removed, after everything else was.
     """
-    runs_here = [run for run in runs(driver) if (live or not run.alive) and run.pid != os.getpid()]
+    runs_here = [run for run in runs(driver) if (live or run.alive is False) and not _is_mine(run.name)]
     ended: list[Run] = []
     problems: list[BackendError] = []
     for run in runs_here:
@@ -102,10 +110,12 @@ def remove(run: str, driver: Driver) -> None:
         tree.remove_run(directory)
     network.remove_run(run)
     oci.remove_run(run)
-    for directory in ownership.temporary_directories().get(run, []):
-        shutil.rmtree(directory, ignore_errors=True)
     if problems:
         raise problems[0]
+    # The locks go last: without them nobody would know that the owner is dead.
+    for directory in ownership.temporary_directories().get(run, []):
+        shutil.rmtree(directory, ignore_errors=True)
+    ownership.forget_dead()
 
 
 def _sweep_agents(driver: Driver) -> None:
@@ -115,7 +125,7 @@ def _sweep_agents(driver: Driver) -> None:
         place.sweep(driver)
 
 
-def _agents() -> dict[str, int | None]:
+def _agents() -> dict[str, Path]:
     """See remote.place.agents."""
     place = _place()
     return {} if place is None else place.agents()
@@ -131,14 +141,14 @@ def _place() -> ModuleType | None:
     return place
 
 
-def _run(name: str, directories: list[Path], networks: int, agents: Mapping[str, int | None]) -> Run:
-    alive, pid = ownership.is_alive(name), ownership.process_of(name)
-    if name in agents:
-        alive, pid = agents[name] is not None, agents[name]
+def _run(name: str, directories: list[Path], networks: int, agents: Mapping[str, Path]) -> Run:
+    locks = _locks(name, agents)
+    alive = ownership.is_alive(name) if name not in agents else is_held(agents[name])
+    dead = name in agents or ownership.is_dead(name)
     return Run(
         name,
-        alive,
-        pid,
+        alive or (False if dead else None),
+        next((pid for lock in locks if (pid := holder(lock)) is not None), None),
         sum(1 for directory in directories for _ in os.walk(directory)),
         len(tree.pids(directories)),
         networks,
@@ -148,16 +158,26 @@ def _run(name: str, directories: list[Path], networks: int, agents: Mapping[str,
     )
 
 
+def _locks(name: str, agents: Mapping[str, Path]) -> list[Path]:
+    return [agents[name]] if name in agents else ownership.locks_of(name)
+
+
+def _is_mine(name: str) -> bool:
+    return any(is_mine(lock) for lock in _locks(name, _agents()))
+
+
 def _end(run: Run) -> None:
     """Ask the run's process to end, by a handle that stays with it: its id may be another's by then."""
     if run.pid is None:
+        if _locks(run.name, _agents()):
+            raise BackendError(f"{run.name}: its process is in another PID namespace; end it there")
         return
     try:
         handle = os.pidfd_open(run.pid)
     except ProcessLookupError:
         return
     try:
-        if not (ownership.is_alive(run.name) and _agents().get(run.name, run.pid) == run.pid):
+        if run.pid not in map(holder, _locks(run.name, _agents())):
             return
         for number, timeout_s in ((signal.SIGTERM, ENDING_TIMEOUT_S), (signal.SIGKILL, ENDING_TIMEOUT_S)):
             with suppress(ProcessLookupError):

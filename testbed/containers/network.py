@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from testbed.containers.ownership import LINK_PREFIX, MARK, is_alive, is_run
+from testbed.containers.ownership import LINK_PREFIX, MARK, is_dead, is_run
 from twinbed import BackendError
 
 MAX_CONTAINERS = 1_000
@@ -130,8 +130,9 @@ def runs() -> list[str]:
 
 
 def sweep() -> list[str]:
-    """Remove links and namespaces of runs whose process is dead; return the names of those runs, sorted."""
-    dead = sorted(run for run in set(runs()) if not is_alive(run))
+    """Remove links and namespaces of runs whose owner is known to be dead; return the names of those runs,
+    sorted."""
+    dead = sorted(run for run in set(runs()) if is_dead(run))
     for run in dead:
         remove_run(run)
     return dead
@@ -179,8 +180,8 @@ def _run_of_link(link: str) -> str:
 
 
 def _run_of_namespace(namespace: str) -> str:
-    """Return the run of a namespace: `tb-run-<pid>-<start>-<count>-<name>` → `run-<pid>-<start>-<count>`."""
-    return "-".join(namespace.removeprefix(LINK_PREFIX).split("-")[:4])
+    """Return the run of a namespace: `tb-run-<pid>-<digits>-<name>` → `run-<pid>-<digits>`."""
+    return "-".join(namespace.removeprefix(LINK_PREFIX).split("-")[:3])
 
 
 def _link_stem(run: str) -> str:

@@ -1,22 +1,25 @@
-"""The mark that everything of ours carries, and whether its maker still lives.
+"""The mark that everything of ours carries, and whether its owner still lives.
 
-For: naming a run so that a later start can tell a leftover from a run in progress. Not for: removing anything
-(cgroup/tree.py, network.py). A run's name holds its process id and that process's start time (/proc/PID/stat,
-field 22: clock ticks since boot), so that a reused process id is not mistaken for it.
+For: naming a run, so that a later start can tell a leftover from a run in progress. Not for: removing what a
+run has (leftovers.py). The owner of a run holds the lock on RUN_ROOT/<run>/lock, and that of a temporary
+directory the lock on a file inside (twinbed/ownership.py). The process id in a name is for people: nothing is
+decided by it. A run without a lock file here belongs to a process with another /run, such as a container's.
 """
 
 from __future__ import annotations
 
-import itertools
+import hashlib
 import os
 import re
+import secrets
+import shutil
 import tempfile
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from twinbed import BackendError
+from twinbed.ownership import Ownership, is_held, take
 
 MARK = "twinbed"
 """Name of the directory above every run's cgroups."""
@@ -28,40 +31,85 @@ RUN_ROOT = Path("/run/twinbed")
 """Where runs keep files outside cgroups, each run in a directory of its name: bundles, limits to be put back.
 """
 
-_RUN = re.compile(r"run-(?P<pid>[0-9]+)-(?P<start>[0-9]+)-[0-9]+")
-_numbers = itertools.count()
+LOCK = "lock"
+"""Name of the file whose lock the owner of a directory holds."""
+
+_RUN = re.compile(r"run-[0-9]+-[0-9a-f]{16}")
+_LASTING = re.compile(r"lasting-[0-9a-f]{16}")
+_HIDDEN_LOCK = f".{LOCK}"
 _ATTEMPTS = 3
+_owned: dict[str, Ownership] = {}
 
 
 def new_run() -> str:
-    """Return a name for a run of this process: `run-<pid>-<start ticks>-<count>`. No other run has it."""
-    pid = os.getpid()
-    return f"run-{pid}-{_start_ticks(pid)}-{next(_numbers)}"
+    """Return a name for a run, `run-<process id>-<16 hex digits>`, that this process owns until `end_run` or
+    its own end. No other run has it. Raises BackendError where its lock cannot be made."""
+    run = f"run-{os.getpid()}-{secrets.token_hex(8)}"
+    for _ in range(_ATTEMPTS):
+        try:
+            lock = take(make_directory(run) / LOCK)
+        except FileNotFoundError:
+            # Whoever sweeps took the directory for a dead run's before the lock was in it.
+            continue
+        except OSError as error:
+            raise BackendError(
+                f"{RUN_ROOT / run / LOCK}: cannot be locked ({error.strerror}); make space in /run"
+            ) from error
+        if lock is not None:
+            _owned[run] = lock
+            return run
+    raise BackendError(f"{RUN_ROOT / run}: cannot be made, another process removes it; try again")
+
+
+def end_run(run: str) -> None:
+    """Give up a run of this process whose parts are removed. What it still has under RUN_ROOT counts as left
+    over. Idempotent; other runs are not touched."""
+    lock = _owned.pop(run, None)
+    if lock is not None:
+        _forget_lock(run)
+        lock.release()
+
+
+def forget_dead() -> None:
+    """Remove the directories of dead runs that hold nothing but the lock."""
+    for run in runs_with_directory():
+        if is_dead(run):
+            with suppress(OSError):
+                lock = take(RUN_ROOT / run / LOCK, 0.0)
+                if lock is not None:
+                    _forget_lock(run)
+                    lock.release()
 
 
 def lasting_run(owner: str) -> str:
-    """Return the name of a run that is to outlive the process that makes it. It is named after the machine's
-    first process, which never ends: another name for each owner, and the same for an owner until the machine
-    goes down."""
-    return f"run-1-{_start_ticks(1)}-{zlib.crc32(owner.encode())}"
+    """Return the name of a run that is to outlive the process that makes it: another name for each owner, and
+    always the same for an owner. Nobody holds a lock for it."""
+    return f"lasting-{hashlib.blake2s(owner.encode(), digest_size=8).hexdigest()}"
 
 
 def is_run(name: str) -> bool:
-    """Return whether `name` has the form that `new_run` gives."""
-    return _RUN.fullmatch(name) is not None
+    """Return whether `name` has the form that `new_run` or `lasting_run` gives."""
+    return _RUN.fullmatch(name) is not None or _LASTING.fullmatch(name) is not None
 
 
 def is_alive(run: str) -> bool:
-    """Return whether the process that named `run` still exists; False for a name that is not a run's."""
-    match = _RUN.fullmatch(run)
-    return match is not None and _start_ticks(int(match["pid"])) == int(match["start"])
+    """Return whether the run's owner lives, or the run is to outlive it."""
+    return _LASTING.fullmatch(run) is not None or any(map(is_held, locks_of(run)))
 
 
-def process_of(run: str) -> int | None:
-    """Return the id of the process that named `run`; None for a lasting run and for what is not a run's
-    name."""
-    match = _RUN.fullmatch(run)
-    return int(match["pid"]) if match and match["pid"] != "1" else None
+def is_dead(run: str) -> bool:
+    """Return whether the run's owner is known to be dead: what its lock is in is here, and nobody holds the
+    lock. Only such a run may be removed without being asked."""
+    locks = locks_of(run)
+    # A temporary directory without its lock is one that was being removed.
+    return bool(locks or temporary_directories().get(run)) and not any(map(is_held, locks))
+
+
+def locks_of(run: str) -> list[Path]:
+    """Return the lock files of a run that are here: its own, and those of its temporary directories."""
+    locks = [RUN_ROOT / run / LOCK] if is_run(run) else []
+    locks += [directory / _HIDDEN_LOCK for directory in temporary_directories().get(run, ())]
+    return [lock for lock in locks if lock.exists()]
 
 
 def make_directory(run: str, *below: str) -> Path:
@@ -87,21 +135,32 @@ def temporary_directory() -> Iterator[Path]:
     """Yield a new directory for files, where temporary ones are kept; it is removed when the block ends.
     Where the process is killed before, `temporary_directories` finds it. Raises BackendError when it cannot
     be made."""
+    # Its name is complete once its lock is held: nobody takes it for a dead run's before.
+    run = f"run-{os.getpid()}-{secrets.token_hex(8)}"
+    made = Path(tempfile.gettempdir()) / f"{MARK}-{run}"
+    hidden = made.with_name(f".{made.name}")
     try:
-        made = tempfile.TemporaryDirectory(prefix=f"{MARK}-{new_run()}-")
+        hidden.mkdir(mode=0o700)
+        lock = take(hidden / _HIDDEN_LOCK)
+        hidden.rename(made)
     except OSError as error:
+        shutil.rmtree(hidden, ignore_errors=True)
         raise BackendError(
-            f"{error.filename}: cannot be made ({error.strerror}); make room there, or set another TMPDIR"
+            f"{made}: cannot be made ({error.strerror}); make room there, or set another TMPDIR"
         ) from error
-    with made as name:
-        yield Path(name)
+    assert lock is not None, "nobody else knows the name"
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        lock.release()
 
 
 def temporary_directories() -> dict[str, list[Path]]:
     """Return this user's temporary directories that are there, by run."""
     by_run: dict[str, list[Path]] = {}
     for directory in sorted(Path(tempfile.gettempdir()).glob(f"{MARK}-run-*")):
-        run = directory.name.removeprefix(f"{MARK}-").rpartition("-")[0]
+        run = directory.name.removeprefix(f"{MARK}-")
         with suppress(OSError):
             if is_run(run) and directory.lstat().st_uid == os.geteuid() and not directory.is_symlink():
                 by_run.setdefault(run, []).append(directory)
@@ -126,10 +185,12 @@ def runs_with_directory() -> list[str]:
         return []
 
 
-def _start_ticks(pid: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The second field is the program's name in parentheses and may hold spaces and parentheses itself.
-    return int(stat.rpartition(")")[2].split()[19])
+def _forget_lock(run: str) -> None:
+    """Remove the directory of a run whose lock this process holds; nothing where more than the lock is in
+    it."""
+    directory = RUN_ROOT / run
+    with suppress(OSError):
+        if list(directory.iterdir()) == [directory / LOCK]:
+            (directory / LOCK).unlink()
+            directory.rmdir()
+            RUN_ROOT.rmdir()

@@ -8,31 +8,23 @@ has a path space (`-N`) with its namespace's name, which keeps configurations, s
 from __future__ import annotations
 
 import os
-import pwd
 import select
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from testbed.fabric import frr_folders
+from testbed.fabric.frr_folders import USER
 from testbed.fabric.links import popen_in, run_in
 from testbed.fabric.model import Daemon, Host, Plan, Tor
-from testbed.fabric.ownership import FRR_FOLDERS
 from twinbed import BackendError
 
 PROGRAMS = Path("/usr/lib/frr")
-USER = "frr"
 
 START_TIMEOUT_S = 20.0
 """Longest time until a daemon is ready, s. On an idle machine it takes a tenth of a second."""
-
-_CONFIGURATIONS, _RUNNING = FRR_FOLDERS
-_TEMPORARY = Path("/var/tmp/frr")
-"""Where FRR keeps a directory for each daemon's crash log."""
-_STARTED = ".started"
-"""Suffix of the file with the process id that a daemon was started with."""
 
 _DEATH_TIMEOUT_MS = 5_000
 
@@ -53,21 +45,9 @@ def configure(plan: Plan, router: Host | Tor) -> None:
         Daemon.BFDD: _bfdd(plan),
         Daemon.BGPD: _bgpd(router),
     }
-    try:
-        owner = pwd.getpwnam(USER)
-    except KeyError:
-        raise BackendError("no user frr here; install FRR: sudo apt install frr") from None
-    try:
-        for folder in FRR_FOLDERS:
-            own = folder / router.namespace
-            own.mkdir(mode=0o750, parents=True, exist_ok=True)
-            os.chown(own, owner.pw_uid, owner.pw_gid)
-        for daemon, text in texts.items():
-            _write(_configuration(router.namespace, daemon), text, owner)
-        # Without this file vtysh complains at every call.
-        _write(_CONFIGURATIONS / router.namespace / "vtysh.conf", "", owner)
-    except OSError as error:
-        raise BackendError(f"{error.filename}: cannot be written ({error.strerror}); run as root") from error
+    # Without a file of its own vtysh complains at every call.
+    files = {f"{daemon}.conf": text for daemon, text in texts.items()} | {"vtysh.conf": ""}
+    frr_folders.make(router.namespace, files)
 
 
 def start(plan: Plan, namespace: str, daemons: Sequence[Daemon] = tuple(Daemon)) -> None:
@@ -88,11 +68,12 @@ def kill(namespace: str, daemons: Sequence[Daemon]) -> None:
 
 def pid_of(namespace: str, daemon: Daemon) -> int | None:
     """Return the process id of a running daemon; None if it does not run."""
+    if (pid := frr_folders.written_pid(namespace, daemon)) is None:
+        return None
     try:
-        pid = int((_RUNNING / namespace / f"{daemon}.pid").read_text())
         name = Path(f"/proc/{pid}/comm").read_text().strip()
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except (OSError, ValueError):
+    except OSError:
         return None
     return pid if name == daemon and namespace.encode() in arguments else None
 
@@ -102,7 +83,9 @@ def show(namespace: str, command: str, daemon: Daemon) -> str:
 
     Raises BackendError if it does not answer.
     """
-    done = run_in(namespace, ("vtysh", "-N", namespace, "-d", str(daemon), "-c", command))
+    # As root, vtysh would trust a folder and sockets that belong to the user frr.
+    who = ("setpriv", f"--reuid={USER}", f"--regid={USER}", "--init-groups", "--")
+    done = run_in(namespace, (*who, "vtysh", "-N", namespace, "-d", str(daemon), "-c", command))
     if done.returncode:
         raise BackendError(f"{daemon} in {namespace}: {done.stderr.strip() or 'no answer'}; does it run?")
     return done.stdout
@@ -123,44 +106,31 @@ def kill_processes(pids: Iterable[int]) -> None:
         end.poll(_DEATH_TIMEOUT_MS)
         os.close(handle)
         # A daemon that was still starting has a folder but no open file in it.
-        for folder in {*folders, *_TEMPORARY.glob(f"*.{pid}")}:
-            shutil.rmtree(folder, ignore_errors=True)
+        frr_folders.remove_temporary(lambda name: name in folders or name.endswith(f".{pid}"))  # noqa: B023
 
 
-def _temporary_of(pid: int) -> list[Path]:
-    """Return the temporary folders that a daemon keeps open; their names end with its first process id."""
-    folders = []
+def _temporary_of(pid: int) -> set[str]:
+    """Return the names of temporary folders that a daemon keeps open; they end with its first process id."""
+    names = set()
     with suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
                 target = descriptor.readlink()
-                if target.parent == _TEMPORARY:
-                    folders.append(target)
-    return folders
-
-
-def remove_temporary(folder: Path) -> None:
-    """Remove the temporary files of a namespace's dead daemons. folder: its folder under /run/frr.
-
-    A daemon that has logged nothing yet has no temporary file open, so its process id is noted as it starts.
-    """
-    for note in folder.glob(f"*{_STARTED}"):
-        with suppress(OSError):
-            number = note.read_text().strip()
-            if number.isdecimal():
-                shutil.rmtree(_TEMPORARY / f"{note.name.removesuffix(_STARTED)}.{number}", ignore_errors=True)
+                if target.parent == frr_folders.TEMPORARY:
+                    names.add(target.name)
+    return names
 
 
 def _start(plan: Plan, namespace: str, daemon: Daemon) -> None:
-    own = _RUNNING / namespace
     priority = _priority(daemon) if plan.real_time and not plan.stock else ()
     command = [
-        *("sh", "-c", 'echo $$ >"$0"; exec "$@"', str(own / f"{daemon}{_STARTED}")),
+        *("sh", "-c", 'echo $$ >"$0"; exec "$@"', str(frr_folders.started(namespace, daemon))),
         *(*priority, str(PROGRAMS / daemon), "--daemon", "--pathspace", namespace, "--vty_port", "0"),
-        *("--config_file", str(_configuration(namespace, daemon)), "--user", USER, "--group", USER),
-        *("--log", f"file:{own / daemon}.log", "--log-level", "warnings"),
+        *("--config_file", str(frr_folders.configuration(namespace, daemon))),
+        *("--user", USER, "--group", USER),
+        *("--log", f"file:{frr_folders.log(namespace, daemon)}", "--log-level", "warnings"),
     ]
-    output = own / f"{daemon}.out"
+    output = frr_folders.output(namespace, daemon)
     with output.open("wb") as out:
         process = popen_in(namespace, command, stdout=out, stderr=out)
         try:
@@ -188,16 +158,6 @@ def _cure(message: str, has_priority: bool) -> str:
     if has_priority and "not permitted" in message.lower():
         return "; real-time priorities are refused here: set real_time: false in the plan, or use --stock"
     return "; twinbed testbed doctor says what is missing"
-
-
-def _configuration(namespace: str, daemon: Daemon) -> Path:
-    return _CONFIGURATIONS / namespace / f"{daemon}.conf"
-
-
-def _write(path: Path, text: str, owner: pwd.struct_passwd) -> None:
-    path.write_text(text)
-    path.chmod(0o640)
-    os.chown(path, owner.pw_uid, owner.pw_gid)
 
 
 def _zebra(plan: Plan, router: Host | Tor) -> str:

@@ -17,10 +17,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from testbed.containers.ownership import is_alive, process_of
-from testbed.fabric import frr, ownership, state
+from testbed.fabric import frr, frr_folders, ownership, state
 from testbed.fabric.model import Daemon
 from twinbed import BackendError
+from twinbed.ownership import holder, is_mine
 
 ENDING_TIMEOUT_S = 20.0
 """Time for a fabric's maker to remove it when asked, and then for the other processes to die, s."""
@@ -33,9 +33,9 @@ _LOOKS, _LOOK_AGAIN_S = 3, 0.02
 class Standing:
     """What one fabric has on this machine.
 
-    alive: its maker is alive, or it is to outlive its maker; pid: its maker (None if it is to outlive it);
-    hosts, tors: of its plan (None: no longer known); namespaces, processes: their numbers; daemons: number of
-    FRR's that run.
+    alive: its maker is alive, or it is to outlive its maker; pid: its maker (None if it is to outlive it, or
+    its maker is not visible in this PID namespace); hosts, tors: of its plan (None: no longer known);
+    namespaces, processes: their numbers; daemons: number of FRR's that run.
     """
 
     name: str
@@ -67,12 +67,12 @@ def down(name: str | None = None, *, everything: bool = False) -> tuple[Standing
     else:
         chosen = [fabric for fabric in fabrics if everything or not fabric.alive]
         # This process removes its own fabrics itself.
-        chosen = [fabric for fabric in chosen if fabric.pid != os.getpid()]
+        chosen = [fabric for fabric in chosen if not is_mine(state.lock_of(fabric.name))]
     state.sweep()
     problems = []
     for fabric in chosen:
         try:
-            if fabric.alive and fabric.pid not in (None, os.getpid()):
+            if fabric.alive and not (state.is_lasting(fabric.name) or is_mine(state.lock_of(fabric.name))):
                 _ask_to_end(fabric)
             remove(fabric.name)
         except BackendError as error:
@@ -104,8 +104,8 @@ def remove(name: str) -> None:
         subprocess.run(
             ("ip", "-force", "-batch", "-"), input=batch, text=True, capture_output=True, check=False
         )
+    frr_folders.remove_temporary_of(name)
     for folder in ownership.frr_folders_of(name):
-        frr.remove_temporary(folder)
         shutil.rmtree(folder, ignore_errors=True)
     left: list[Path] = [*ownership.namespaces_of(name), *ownership.frr_folders_of(name)]
     if left:
@@ -115,15 +115,14 @@ def remove(name: str) -> None:
 
 def _standing(name: str) -> Standing:
     places = [place.name for place in ownership.namespaces_of(name)]
-    owner = state.owner_of(name)
     hosts, tors = None, None
     with suppress(BackendError):
         plan = state.read(name).plan
         hosts, tors = plan.hosts, plan.tors
     return Standing(
         name,
-        owner is not None and is_alive(owner),
-        None if owner is None else process_of(owner),
+        state.in_use(name),
+        None if state.is_lasting(name) else holder(state.lock_of(name)),
         hosts,
         tors,
         len(places),
@@ -155,13 +154,14 @@ def _end_processes(name: str) -> None:
 
 def _ask_to_end(fabric: Standing) -> None:
     """Send SIGTERM to the process that made a fabric, so that it removes the fabric; then SIGKILL."""
-    assert fabric.pid is not None
+    if fabric.pid is None:
+        raise BackendError(f"fabric {fabric.name}: its maker is in another PID namespace; end it there")
     try:
         handle = os.pidfd_open(fabric.pid)
     except ProcessLookupError:
         return
     try:
-        if not _standing(fabric.name).alive:
+        if holder(state.lock_of(fabric.name)) != fabric.pid:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError):

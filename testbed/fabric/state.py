@@ -1,54 +1,66 @@
-"""Keep a fabric's plan and owner in /run/twinbed/fabric/<name>/fabric.json.
+"""Keep a fabric's plan, and the lock of its maker, in /run/twinbed/fabric/<name>/fabric.json.
 
 For: finding a fabric again from another process. Not for: removing one; its marks suffice for that
 (ownership.py).
-Source: our design. The file is written before anything is made, and removed last.
+Source: our design. The files are written before anything is made, and removed last. A fabric is in use while
+its maker holds the lock, or where it is to outlive its maker.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import secrets
 import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from control.fabric import BfdTimers
-from testbed.containers.ownership import RUN_ROOT, is_alive, make_directory
+from testbed.containers.ownership import LOCK, RUN_ROOT, make_directory
 from testbed.fabric.model import Plan
 from testbed.fabric.ownership import STATE_ROOT, state_folder
 from twinbed import BackendError, ScenarioError
+from twinbed.ownership import Ownership, is_held, take
 
 _FILE = "fabric.json"
+_owned: dict[str, Ownership] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class FabricState:
-    """A fabric's plan and owner (a run of testbed.containers.ownership, its maker's or lasting)."""
+    """A fabric's plan. lasting: whether it outlives its maker."""
 
     plan: Plan
-    owner: str
+    lasting: bool = False
 
 
 def claim(state: FabricState) -> None:
-    """Claim the fabric's name and write its file, atomically.
+    """Claim the fabric's name for this process and write its file, atomically.
 
     Raises BackendError if the name is in use or nothing can be written.
     """
     folder = state_folder(state.plan.name)
-    new = make_directory(STATE_ROOT.name, f".{state.owner}")
+    new = make_directory(STATE_ROOT.name, f".{secrets.token_hex(8)}")
+    lock = None
     try:
+        lock = take(new / LOCK)
         (new / _FILE).write_text(_text(state))
         new.rename(folder)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)
+        if lock is not None:
+            lock.release()
         if error.errno in (errno.EEXIST, errno.ENOTEMPTY):
             raise BackendError(taken(state.plan.name)) from None
         raise BackendError(f"{folder}: cannot be made ({error.strerror}); run as root") from error
+    if lock is not None:
+        _owned[state.plan.name] = lock
 
 
 def write(state: FabricState) -> None:
-    """Replace a fabric's file, atomically. Raises BackendError if that is not possible."""
+    """Replace a fabric's file, atomically; give up the lock of one that is to outlive this process. Raises
+    BackendError if the file cannot be written."""
     path = state_folder(state.plan.name) / _FILE
     new = path.with_suffix(".new")
     try:
@@ -56,6 +68,8 @@ def write(state: FabricState) -> None:
         new.rename(path)
     except OSError as error:
         raise BackendError(f"{path}: cannot be written ({error.strerror}); run as root") from error
+    if state.lasting:
+        _give_up(state.plan.name)
 
 
 def read(name: str) -> FabricState:
@@ -64,7 +78,7 @@ def read(name: str) -> FabricState:
     try:
         written = json.loads(path.read_text())
         plan = {**written["plan"], "bfd": BfdTimers(**written["plan"]["bfd"])}
-        return FabricState(Plan(**plan), written["owner"])
+        return FabricState(Plan(**plan), written["lasting"])
     except PermissionError as error:
         raise BackendError(f"{path}: cannot be read ({error.strerror}); run as root") from error
     except FileNotFoundError:
@@ -78,18 +92,28 @@ def read(name: str) -> FabricState:
         ) from error
 
 
-def owner_of(name: str) -> str | None:
-    """Return a fabric's owner, even if its plan was written by another version; None if there is none."""
+def is_lasting(name: str) -> bool:
+    """Return whether a fabric is to outlive its maker, even if its plan was written by another version."""
     try:
-        owner = json.loads((state_folder(name) / _FILE).read_text())["owner"]
+        return json.loads((state_folder(name) / _FILE).read_text())["lasting"] is True
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return str(owner)
+        return False
+
+
+def lock_of(name: str) -> Path:
+    """Return the file whose lock the fabric's maker holds."""
+    return state_folder(name) / LOCK
+
+
+def in_use(name: str) -> bool:
+    """Return whether the fabric's maker lives, or the fabric is to outlive it."""
+    return is_lasting(name) or is_held(lock_of(name))
 
 
 def forget(name: str) -> None:
     """Remove the file and everything else in its folder, and the folders above if they are empty."""
     shutil.rmtree(state_folder(name), ignore_errors=True)
+    _give_up(name)
     for folder in (STATE_ROOT, RUN_ROOT):
         with suppress(OSError):
             folder.rmdir()
@@ -99,8 +123,10 @@ def sweep() -> None:
     """Remove what processes left that were killed while they claimed a name."""
     with suppress(OSError):
         for folder in STATE_ROOT.glob(".*"):
-            if not is_alive(folder.name.removeprefix(".")):
+            lock = take(folder / LOCK, 0.0)
+            if lock is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+                lock.release()
 
 
 def taken(name: str) -> str:
@@ -112,4 +138,10 @@ def taken(name: str) -> str:
 
 
 def _text(state: FabricState) -> str:
-    return json.dumps({"owner": state.owner, "plan": asdict(state.plan)}, indent=1)
+    return json.dumps({"lasting": state.lasting, "plan": asdict(state.plan)}, indent=1)
+
+
+def _give_up(name: str) -> None:
+    lock = _owned.pop(name, None)
+    if lock is not None:
+        lock.release()

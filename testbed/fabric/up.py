@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from testbed.containers.interrupts import Interrupts
-from testbed.containers.ownership import lasting_run, new_run
 from testbed.fabric import devices, doctor, frr, leftovers, topology
 from testbed.fabric.fast_path import processes
 from testbed.fabric.links import run_in
@@ -48,11 +47,11 @@ def up(plan: Plan, *, lasting: bool = False, progress: Progress | None = None) -
     fabric = fabric_of(plan)
     with Interrupts() as interrupts:
         leftovers.make_way(plan.name)
-        claim(FabricState(plan, new_run()))
+        claim(FabricState(plan))
         try:
             _make(fabric, say)
             if lasting:
-                write(FabricState(plan, lasting_run(plan.name)))
+                write(FabricState(plan, lasting=True))
         except BaseException:
             # A second Ctrl-C would leave things half removed.
             interrupts.shield()

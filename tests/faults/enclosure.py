@@ -1,4 +1,4 @@
-"""A part of this machine for itself: cgroups, mounts, /run, /tmp and network of its own, and its own date.
+"""A part of this machine for itself: cgroups, mounts, /run, /tmp, /etc/frr, a network and a date.
 
 For: injecting faults, and asking `down --all`, without touching what else runs here, and seeing all that is
 left over: what carries nobody's mark shows, too. Not for: hiding processes (their ids are the machine's, so
@@ -47,6 +47,8 @@ mount -t tmpfs -o size={RUN_BYTES} none /run
 mkdir /run/netns
 mount -t tmpfs -o size={TMP_BYTES} none /tmp
 mount -t tmpfs none /dev/shm
+# Fabrics outside keep their configurations there, and `down` would take them for left over.
+[ ! -d /etc/frr ] || mount -t tmpfs none /etc/frr
 ip link set lo up
 shift 2
 exec "$@"

@@ -165,10 +165,10 @@ class Child:
         os._exit(0)
 
     def _loop(self, begin: Callable[[], None]) -> dict[str, Any]:
-        driver, run = detect(), new_run()
+        driver = detect()
         containers = [Managed(ContainerSpec(name, words)) for name, words in self._commands.items()]
         if self._foreign:
-            containers.append(Managed(AttachedSpec(FOREIGN, lambda: attach("/docker/abc", driver, run))))
+            containers.append(Managed(AttachedSpec(FOREIGN, lambda: attach("/docker/abc", driver))))
         observed = control(
             containers,
             [Application("app", CORES, 400 * MIB)],

@@ -11,8 +11,9 @@ from lab.ask.scenario import build
 from lab.containers.calibrate.values import load_calibration
 from lab.containers.metrics import METRICS
 from lab.containers.run import tables
+from lab.runs.manifest import SCHEMA
 from lab.runs.metric import summary
-from lab.runs.store import SCHEMA, Run, RunStore
+from lab.runs.store import Run, RunStore
 from twin.containers.model import Events, Series
 
 NAMES = ("web", "db")

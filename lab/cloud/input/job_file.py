@@ -9,13 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from string import Formatter
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from control.jobs import Job
+from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Command
-from lab.ask.strict_yaml import read_keys
 from lab.cloud.input.local_run_file import read
 from twinbed import ScenarioError
 
@@ -55,20 +56,29 @@ class JobFile(BaseModel):
         if self.command is None:
             raise ScenarioError(f"job {self.name}: no command; add one, as you would type it")
         values: Mapping[str, object] = {"batch": batch or self.batch or 1, "steps": steps}
-        try:
-            words = [word.format_map(values) for word in self.command]
-        except (KeyError, IndexError, ValueError) as error:
-            raise ScenarioError(
-                f"job {self.name}: command: {error} in braces is unknown; known are {{batch}} and {{steps}}"
-            ) from None
+        words = [self._filled(word, values) for word in self.command]
         return (sys.executable if words[0] == _PYTHON else words[0], *words[1:])
+
+    def _filled(self, word: str, values: Mapping[str, object]) -> str:
+        """Return a word with `{name}` replaced by its value; other forms are refused, as a width."""
+        where = f"job {self.name}: command: {word!r}"
+        known = "known are {batch} and {steps}"
+        text = ""
+        try:
+            for literal, name, form, conversion in Formatter().parse(word):
+                if name is not None and (name not in values or form or conversion):
+                    raise ScenarioError(f"{where}: {name!r} in braces is unknown; {known}")
+                text += literal + ("" if name is None else str(values[name]))
+        except ValueError as error:
+            raise ScenarioError(f"{where}: {error}; write {{{{ and }}}} for braces; {known}") from None
+        return text
 
 
 def load(path: Path) -> JobFile:
     """Return a job file; local_run becomes a path from the working folder. Raises ScenarioError naming file
     and key.
     """
-    file = validated(JobFile, read_keys(path, "name"), str(path))
+    file = validated(JobFile, guard.read_keys(path, "keys, `name` among them"), str(path))
     beside = path.with_name(LOCAL_RUN.format(job=file.name))
     if file.local_run is not None:
         return file.model_copy(update={"local_run": path.parent / file.local_run})

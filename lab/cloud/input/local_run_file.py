@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pydantic import Field, TypeAdapter, ValidationError
 
 from control.jobs import LocalRun, Real
+from lab.ask import guard
 from lab.runs.files import write_whole
 from traces import parquet_file
 from twinbed import ScenarioError, TraceError
@@ -83,9 +84,9 @@ def read(path: Path) -> LocalRun:
     except TraceError as error:
         raise ScenarioError(str(error)) from None
     try:
-        stated = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ScenarioError(f"{path}: damaged: {error}; profile the job again") from None
+        stated = guard.parse_json(content, str(path))
+    except ScenarioError as error:
+        raise ScenarioError(f"{error}; profile the job again") from None
     if not isinstance(stated, dict) or stated.get("version") != VERSION:
         stated = stated if isinstance(stated, dict) else {}
         raise ScenarioError(

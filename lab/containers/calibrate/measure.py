@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from lab.ask.calibration import Value
 from lab.containers.calibrate import limits, loop, program, starting
 from lab.containers.calibrate.values import MachineCalibration, Program, load_calibration
-from testbed.containers import machine
+from testbed.containers import leftovers, machine
 from testbed.containers.cgroup.drivers import detect
 from twin.containers.model import Machine
 
@@ -49,7 +49,7 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ma
     """Measure this machine. Raises BackendError where it cannot be measured, with nothing left running."""
     tell = progress or _nobody
     driver = detect()
-    driver.sweep()
+    leftovers.sweep(driver)
     values = dict(load_calibration().values)
     tell(STEPS[0], 0.0)
     values["quota_write_delay_s"] = limits.quota_writes(driver, effort.extent)

@@ -3,7 +3,7 @@ policy.
 
 For: reading and checking the file, and its JSON schema. Not for: running it (testbed.containers.remote).
 The file comes from a user and says what runs as root on other machines. So it is read strictly: no key
-twice, no aliases (a few lines of them can stand for gigabytes), no path that leads out of a hierarchy.
+twice, no aliases, no path that leads out of a hierarchy.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
-import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -28,19 +27,13 @@ from pydantic import (
 
 from control.allocator.model import PAGE_BYTES, Application
 from control.allocator.ports import Allocator
+from lab.ask import guard
 from lab.ask import policy as policies
 from lab.ask.problems import validated
 from lab.ask.section import Command, Environment
-from lab.ask.strict_yaml import parse
 from testbed.containers.host.container import RuntimeName
 from testbed.containers.remote.deployment import Deployment, Placed, Watch
 from twinbed import ScenarioError
-
-MAX_FILE_BYTES = 256 * 1024
-"""Largest file, enough for some thousand containers. A larger one is a mistake or an attack."""
-
-_MAX_DEPTH = 16
-"""Deepest nesting of the YAML; valid files stay far below."""
 
 
 def _policy(text: str) -> str:
@@ -223,44 +216,8 @@ def schema_json() -> str:
 
 
 def _checked(path: Path) -> DeploymentFile:
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read ({error.strerror})") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise ScenarioError(f"{path}: larger than {MAX_FILE_BYTES} bytes; split it over several controllers")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        raise ScenarioError(f"{path}: cannot be read (not UTF-8)") from None
-    _refuse_bombs(text, path)
-    data = parse(text, str(path))
-    if not isinstance(data, dict):
-        raise ScenarioError(f"{path}: expected keys, `applications` among them")
+    data = guard.read_keys(path, "keys, `applications` among them", aliases=False)
     return validated(DeploymentFile, data, str(path))
-
-
-def _refuse_bombs(text: str, path: Path) -> None:
-    """Refuse aliases and deep nesting. Only events are read, so nothing is built of a refused file."""
-    depth = 0
-    try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):
-                raise ScenarioError(f"{path}: line {_line(event)}: aliases (*{event.anchor}) are not allowed")
-            if isinstance(event, yaml.CollectionStartEvent):
-                depth += 1
-            elif isinstance(event, yaml.CollectionEndEvent):
-                depth -= 1
-            if depth > _MAX_DEPTH:
-                raise ScenarioError(f"{path}: line {_line(event)}: nested deeper than {_MAX_DEPTH} levels")
-    except yaml.YAMLError:
-        # `parse` meets the same error and says where it is.
-        return
-
-
-def _line(event: yaml.Event) -> int:
-    return 1 + (event.start_mark.line if event.start_mark else 0)
 
 
 def _refuse_twice(what: str, names: list[Any]) -> None:

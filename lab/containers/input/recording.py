@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from lab.ask import guard
 from lab.ask.problems import validated
 from lab.ask.section import Command, Environment
-from lab.ask.strict_yaml import read_keys
 from lab.runs.formats import ABSENT, Column, Result, Value
 from testbed.containers.host.container import RuntimeName
 from testbed.containers.record.recorder import DEFAULT_INTERVAL_S, ContainerSpec, NetworkMode, Recording
@@ -96,7 +96,7 @@ def from_file(path: Path, name: str | None) -> Request:
 
     Raises ScenarioError in one line that names the file and the key.
     """
-    entry = validated(RecordingFile, read_keys(path, "containers"), str(path))
+    entry = validated(RecordingFile, guard.read_keys(path, "keys, `containers` among them"), str(path))
     folder = path.resolve().parent
     return Request(
         _checked_name(name or entry.name or path.stem, str(path)),

@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from control.fabric import BfdTimers
+from lab.ask import guard
 from lab.ask.problems import describe
-from lab.ask.strict_yaml import parse
 from testbed.fabric.model import Plan
 from twinbed import ScenarioError
 
@@ -58,7 +58,7 @@ def plan(path: Path | None, options: Mapping[str, Any]) -> Plan:
 
     Raises ScenarioError in one line that names the file, or the option, and the key.
     """
-    given: dict[str, Any] = {} if path is None else _read(path)
+    given: dict[str, Any] = {} if path is None else guard.read_keys(path, "keys, as `hosts: 4`")
     chosen = {key: value for key, value in options.items() if value is not None}
     where = "options" if path is None else str(path)
     try:
@@ -72,16 +72,3 @@ def plan(path: Path | None, options: Mapping[str, Any]) -> Plan:
         return Plan(**{**checked.model_dump(), "bfd": bfd})
     except ScenarioError as error:
         raise ScenarioError(f"{where}: {error}") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text()
-    except UnicodeDecodeError:
-        raise ScenarioError(f"{path}: cannot be read (not UTF-8)") from None
-    except OSError as error:
-        raise ScenarioError(f"{path}: cannot be read ({error.strerror})") from error
-    data = parse(text, str(path))
-    if not isinstance(data, dict):
-        raise ScenarioError(f"{path}: expected keys, as `hosts: 4`")
-    return data

@@ -76,7 +76,7 @@ class AttachedGroup(Group):
 class AttachedV1(AttachedGroup, GroupV1):
     """An attached group of version 1."""
 
-    def __init__(self, by_controller: Mapping[str, Path], run: str) -> None:
+    def __init__(self, by_controller: Mapping[str, Path], run: str | None) -> None:
         paths = [
             by_controller[controller] / name for controller, names in _V1_FILES.items() for name in names
         ]
@@ -87,7 +87,7 @@ class AttachedV1(AttachedGroup, GroupV1):
 class AttachedV2(AttachedGroup, GroupV2):
     """An attached group of version 2."""
 
-    def __init__(self, directory: Path, run: str) -> None:
+    def __init__(self, directory: Path, run: str | None) -> None:
         self._keeper = _Keeper(_read([directory / name for name in _V2_FILES]), run)
         super().__init__(directory)
 
@@ -106,7 +106,6 @@ def attach(
     there is no such group (yet), BackendError for a group that lacks a controller, or that holds this
     process: its own trap would hold it.
     """
-    run = run or ownership.new_run()
     if isinstance(driver, V2):
         if isinstance(path, Mapping):
             raise ScenarioError("attach: version 2 has one hierarchy; give one path, not one per controller")
@@ -136,8 +135,9 @@ class _Keeper:
     """The limits that were found, in memory and in a file of the run's directory. A file that is already
     there is of a keeper that was killed: its content is what is put back."""
 
-    def __init__(self, limits: Found, run: str) -> None:
-        self._run = run
+    def __init__(self, limits: Found, run: str | None) -> None:
+        self._own_run = run is None
+        self._run = run = run or ownership.new_run()
         directory = limits[0][0].parent
         name = hashlib.blake2s(os.fsencode(directory), digest_size=8).hexdigest()
         self._file = ownership.make_directory(run, _FOLDER) / f"{name}.json"
@@ -159,6 +159,8 @@ class _Keeper:
         self._found = ()
         self._file.unlink(missing_ok=True)
         ownership.forget_directory(self._run, _FOLDER)
+        if self._own_run:
+            ownership.end_run(self._run)
 
 
 def _by_controller(path: str | Path | Mapping[str, str | Path], driver: V1) -> Iterator[tuple[str, Path]]:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from testbed.containers.cgroup.files import refused
-from testbed.containers.ownership import MARK, is_alive, is_run
+from testbed.containers.ownership import MARK, is_dead, is_run
 from twinbed import BackendError
 
 REMOVAL_TIMEOUT_S = 10.0
@@ -137,8 +137,8 @@ def remove_run(run: Path) -> None:
 
 
 def sweep(mounts: Iterable[Path]) -> list[str]:
-    """End and remove the groups of runs whose process is dead; return their names, sorted."""
-    dead = [run for run in runs(mounts) if not is_alive(run.name)]
+    """End and remove the groups of runs whose owner is known to be dead; return their names, sorted."""
+    dead = [run for run in runs(mounts) if is_dead(run.name)]
     for run in dead:
         remove([run])
         remove_run(run)

@@ -23,7 +23,7 @@ from testbed.containers.cgroup.group import (
     whole_pages,
 )
 from testbed.containers.cgroup.oom_trap import TrapV1
-from testbed.containers.ownership import MARK
+from testbed.containers.ownership import MARK, end_run
 
 CONTROLLERS = ("cpu", "cpuacct", "memory")
 
@@ -126,10 +126,12 @@ class V1:
         return next(mount for mount in self.mounts if self.base[controller].is_relative_to(mount))
 
     def finish(self, run: str) -> None:
-        """Remove the run's directory, once its groups are removed, and the mark's where it is empty."""
+        """Remove the run's directory, once its groups are removed, and the mark's where it is empty; give the
+        run up."""
         for base in dict.fromkeys(self.base.values()):
             tree.remove_run(base / MARK / run)
+        end_run(run)
 
     def sweep(self) -> list[str]:
-        """End and remove the groups of runs whose process is dead; return the names of those runs."""
+        """End and remove the groups of runs whose owner is known to be dead; return their names."""
         return tree.sweep(self.mounts)

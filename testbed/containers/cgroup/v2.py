@@ -17,7 +17,7 @@ from testbed.containers.cgroup.files import write
 from testbed.containers.cgroup.group import QUOTA_PERIOD_US, Group, quota_us
 from testbed.containers.cgroup.memory_v2 import MemoryV2
 from testbed.containers.cgroup.oom_trap import TrapV2
-from testbed.containers.ownership import MARK
+from testbed.containers.ownership import MARK, end_run
 
 
 class GroupV2(Group):
@@ -85,6 +85,7 @@ class V2:
     def finish(self, run: str) -> None:
         """See V1.finish."""
         tree.remove_run(self.base / MARK / run)
+        end_run(run)
 
     def sweep(self) -> list[str]:
         """See V1.sweep."""

@@ -12,12 +12,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Literal, get_args
 
 from testbed.containers.cgroup.drivers import NOTHING_USED, Group, Usage
+from testbed.containers.host.identity import Identity
 from testbed.containers.network import Endpoint, Traffic
 from twinbed import BackendError, ScenarioError
 
@@ -37,8 +38,8 @@ class ContainerSpec:
     """One command to run.
 
     name: letters, digits, - and _; command: program and arguments; app: its application, None = the
-    recording's; env: added to this process's own environment; cpu_quota_cores, memory_limit_bytes: limits for
-    a whole recording, None = none; directory: its working directory, None = this process's; runtime: see
+    recording's; env: added to what it inherits; cpu_quota_cores, memory_limit_bytes: limits for a whole
+    recording, None = none; directory: its working directory, None = this process's; runtime: see
     RuntimeName. Raises ScenarioError naming the container and the value.
     """
 
@@ -71,13 +72,15 @@ class ContainerSpec:
 
 @dataclass(slots=True)
 class Container:
-    """A container with its command. endpoint: its own network, None = the host's; exit_code: None until
+    """A container with its command. endpoint: its own network, None = the host's; identity: who its command
+    runs as and the environment that `spec.env` is added to, None = this process's own; exit_code: None until
     `note_end`; outlived: number of processes left in the group when its command ended; usage: the counters as
     last read."""
 
     spec: ContainerSpec
     group: Group
     endpoint: Endpoint | None
+    identity: Identity | None = None
     process: subprocess.Popen[bytes] | None = None
     exit_code: int | None = None
     outlived: int = 0
@@ -108,8 +111,10 @@ class Container:
             log: BinaryIO | int | None = subprocess.DEVNULL if lasting else None
             if logs is not None:
                 again = lasting or self.process is not None
-                log = files.enter_context(_open_log(logs, self.spec.name, "ab" if again else "wb"))
-            environment = {**os.environ, **_addresses(self, peers), **self.spec.env}
+                with self.identity.acting() if self.identity else nullcontext():
+                    log = files.enter_context(_open_log(logs, self.spec.name, "ab" if again else "wb"))
+            inherited = self.identity.environment if self.identity else os.environ
+            environment = {**inherited, **_addresses(self, peers), **self.spec.env}
             try:
                 # Python calls preexec_fn unsafe because locks of other threads stay locked after a
                 # fork; `enter` takes none.
@@ -124,12 +129,15 @@ class Container:
                     preexec_fn=self.entrance,
                 )
             except OSError as error:
-                problem = f"{error.filename or self.spec.command[0]}: cannot be executed ({error.strerror})"
+                who = f" by user {self.identity.name}" if self.identity else ""
+                problem = (
+                    f"{error.filename or self.spec.command[0]}: cannot be executed{who} ({error.strerror})"
+                )
                 raise ScenarioError(f"container {self.spec.name}: {problem}") from error
             except subprocess.SubprocessError as error:
                 raise BackendError(
-                    f"container {self.spec.name}: the command was not let into its cgroup or network; "
-                    "run as root and not inside a restricted container"
+                    f"container {self.spec.name}: the command was not let into its cgroup or network, or "
+                    "could not become its user; run as root and not inside a restricted container"
                 ) from error
             self.exit_code = None
 
@@ -150,10 +158,13 @@ class Container:
         return self._enter
 
     def _enter(self) -> None:
-        """Enter the group and the network. Only system calls on files that were opened before."""
+        """Enter the group and the network, then become the user. Only system calls, on files that were opened
+        before."""
         self.group.enter()
         if self.endpoint is not None:
             self.endpoint.enter()
+        if self.identity is not None:
+            self.identity.become()
 
     def read(self) -> tuple[Usage, Traffic]:
         """Return the counters and the traffic now (traffic 0 in the host's network), and keep the usage."""
@@ -181,8 +192,10 @@ def stop(containers: Sequence[Container], hurry: Callable[[], bool]) -> None:
     while any(_is_up(container) for container in left):
         time.sleep(_POLL_S)
         for container in left:
-            # For a process that had not got inside yet when the others were killed.
+            # For a process that had not got inside yet when the others were killed, or that left.
             container.group.send(signal.SIGKILL)
+            if container.process is not None and not container.group.pids():
+                container.process.kill()
     for container in left:
         container.tidy()
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from control.allocator.model import Application
 from control.allocator.ports import Allocator, ServiceAware
-from testbed.containers import machine, network
+from testbed.containers import leftovers, machine
 from testbed.containers.cgroup.drivers import NOTHING_USED, QUOTA_PERIOD_US, Driver, Group, Usage, detect
 from testbed.containers.cgroup.hooks import HookTelemetry
 from testbed.containers.cgroup.polling import Polling
@@ -87,8 +87,7 @@ def control(
     """
     _check(containers, applications)
     driver = driver or detect()
-    driver.sweep()
-    network.sweep()
+    leftovers.sweep(driver)
     with Interrupts() as interrupts, ExitStack() as undo:
         groups = _prepare(containers, driver, undo)
         fleet = Fleet(containers, groups, settings.host_cores or float(os.cpu_count() or 1))

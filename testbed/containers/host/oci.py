@@ -22,6 +22,7 @@ from testbed.containers import ownership
 from testbed.containers.cgroup import tree
 from testbed.containers.cgroup.drivers import own_directories
 from testbed.containers.host.container import ContainerSpec
+from testbed.containers.host.identity import Identity
 from testbed.containers.network import Endpoint
 from testbed.containers.ports import HostGroup
 from twinbed import BackendError
@@ -40,12 +41,18 @@ class OciBundle:
 
     The container's root is this machine's, read-only, with an empty /tmp and /run of its own; the spec's
     directory is writable, where it has one. Process 1 of the container is the command itself: it gets SIGTERM
-    only where it handles that. The limits of the spec are not set here. Raises BackendError where runc is
-    missing.
+    only where it handles that. identity: who it runs as, without capabilities; None = root. The limits of the
+    spec are not set here. Raises BackendError where runc is missing.
     """
 
-    def __init__(self, spec: ContainerSpec, group: HostGroup, endpoint: Endpoint | None = None) -> None:
-        self._spec, self._group, self._endpoint = spec, group, endpoint
+    def __init__(
+        self,
+        spec: ContainerSpec,
+        group: HostGroup,
+        endpoint: Endpoint | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        self._spec, self._group, self._endpoint, self._identity = spec, group, endpoint, identity
         self._runc = _program("runc")
         self._run = group.directories[0].parent.name
         self._id = f"{self._run}-{spec.name}"
@@ -82,7 +89,7 @@ class OciBundle:
 
     def _make_bundle(self, env: Mapping[str, str]) -> None:
         rootfs = ownership.make_directory(self._run, _BUNDLES, self._spec.name, "rootfs")
-        config = _config(self._spec, self._group, env, self._endpoint)
+        config = _config(self._spec, self._group, env, self._endpoint, self._identity)
         path = rootfs.parent / "config.json"
         try:
             path.write_text(json.dumps(config))
@@ -131,9 +138,13 @@ def _config(
     group: HostGroup,
     env: Mapping[str, str],
     endpoint: Endpoint | None,
+    identity: Identity | None,
 ) -> dict[str, Any]:
     """Return the content of config.json (OCI runtime specification)."""
-    capabilities = [f"CAP_{name}" for name in _CAPABILITIES]
+    user: dict[str, Any] = {"uid": 0, "gid": 0}
+    if identity is not None:
+        user = {"uid": identity.uid, "gid": identity.gid, "additionalGids": list(identity.groups)}
+    capabilities = [] if identity is not None else [f"CAP_{name}" for name in _CAPABILITIES]
     sets = ("bounding", "effective", "permitted")
     namespaces: list[dict[str, str]] = [{"type": name} for name in ("pid", "ipc", "uts", "mount")]
     if endpoint is not None:
@@ -146,7 +157,7 @@ def _config(
         "ociVersion": "1.0.2",
         "process": {
             "terminal": False,
-            "user": {"uid": 0, "gid": 0},
+            "user": user,
             "args": list(spec.command),
             "env": [f"{key}={value}" for key, value in env.items()],
             "cwd": str(directory),

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from testbed.containers.host.container import Container, ContainerSpec
+from testbed.containers.host.identity import Identity
 from testbed.containers.host.oci import OciBundle, exit_code
 from testbed.containers.network import Endpoint
 from testbed.containers.ports import HostGroup
@@ -27,13 +28,20 @@ class Entering(Container):
 
     To enter between fork and exec, as the recorder's processes do, costs the container's quota what Python
     does there, and the loop waits for it: half a second at 2 ms per period. It is not safe beside threads
-    either. group: made by a driver as `twinbed/<run>/<name>`. Raises BackendError where runc is wanted and
+    either. group: made by a driver as `twinbed/<run>/<name>`; identity: for OCI
+    containers only. Raises BackendError where runc is wanted and
     missing.
     """
 
-    def __init__(self, spec: ContainerSpec, group: HostGroup, endpoint: Endpoint | None = None) -> None:
-        super().__init__(spec, group, endpoint)  # type: ignore[arg-type]
-        self._bundle = OciBundle(spec, group, endpoint) if spec.runtime == "oci" else None
+    def __init__(
+        self,
+        spec: ContainerSpec,
+        group: HostGroup,
+        endpoint: Endpoint | None = None,
+        identity: Identity | None = None,
+    ) -> None:
+        super().__init__(spec, group, endpoint, identity)  # type: ignore[arg-type]
+        self._bundle = OciBundle(spec, group, endpoint, identity) if spec.runtime == "oci" else None
 
     @property
     def entrance(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,17 +19,22 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from testbed.containers import machine, network
+from testbed.containers import leftovers, machine, network
 from testbed.containers.cgroup.drivers import Driver, Group, detect
 from testbed.containers.host.container import Container, ContainerSpec, stop
+from testbed.containers.host.identity import Identity
 from testbed.containers.host.runtimes import Entering
 from testbed.containers.interrupts import Interrupts
 from testbed.containers.ownership import new_run
+from testbed.containers.record.escapes import Escapes, reaper_of_orphans
 from testbed.containers.record.samples import Samples
 from testbed.containers.record.schedule import NS, Schedule
 from twinbed import ScenarioError, __version__
 
 __all__ = ["DEFAULT_INTERVAL_S", "ContainerSpec", "NetworkMode", "Progress", "Recording", "record"]
+
+LOOK_EVERY_S = 5.0
+"""Time between looks for processes that left their cgroup, s. A look costs 1 ms where 100 processes run."""
 
 Floats = NDArray[np.float64]
 NetworkMode = Literal["host", "own"]
@@ -100,6 +105,7 @@ def record(
     stdout: int | None = None,
     on_tick: Callable[[Progress], None] | None = None,
     driver: Driver | None = None,
+    identity: Identity | None = None,
 ) -> Recording:
     """Run the commands until all have ended or `duration_s` is over; return what they used.
 
@@ -107,7 +113,8 @@ def record(
     left behind. Commands that run when `duration_s` is over get SIGTERM, then SIGKILL. logs: folder for each
     command's output (NAME.log); without it output passes through, standard output to the descriptor `stdout`
     where given. on_tick: called after each sample; driver: None = this machine's. Commands find each other by
-    TWINBED_ADDRESS (their own) and TWINBED_ADDRESS_<NAME>.
+    TWINBED_ADDRESS (their own) and TWINBED_ADDRESS_<NAME>. identity: who the commands and their logs belong
+    to; None = this process's user, with all rights. Processes that left their cgroup are ended at the end.
 
     Raises ScenarioError for a command that cannot be executed, BackendError where the machine refuses. On
     these, and on KeyboardInterrupt (SIGTERM is turned into it), all that was started is ended and all that
@@ -115,14 +122,14 @@ def record(
     """
     _check(specs, interval_s, duration_s)
     driver = driver or detect()
-    driver.sweep()
-    network.sweep()
+    leftovers.sweep(driver)
     with Interrupts() as interrupts, ExitStack() as undo:
-        containers = _prepare(specs, driver, network_mode, undo)
+        containers = _prepare(specs, driver, network_mode, identity, undo)
+        escapes = _watched(containers, undo)
         undo.callback(lambda: stop(containers, lambda: interrupts.hurry))
         undo.callback(interrupts.shield)
-        measured = _measure(containers, interval_s, duration_s, logs, stdout, on_tick)
-    return _recording(containers, measured, app, interval_s, network_mode, driver.version)
+        measured = _measure(containers, escapes, interval_s, duration_s, logs, stdout, on_tick)
+    return _recording(containers, measured, app, interval_s, network_mode, driver.version, escapes.count)
 
 
 def _check(specs: Sequence[ContainerSpec], interval_s: float, duration_s: float | None) -> None:
@@ -139,7 +146,11 @@ def _check(specs: Sequence[ContainerSpec], interval_s: float, duration_s: float 
 
 
 def _prepare(
-    specs: Sequence[ContainerSpec], driver: Driver, network_mode: NetworkMode, undo: ExitStack
+    specs: Sequence[ContainerSpec],
+    driver: Driver,
+    network_mode: NetworkMode,
+    identity: Identity | None,
+    undo: ExitStack,
 ) -> list[Container]:
     """Make cgroups, limits and networks, all before the first command starts; `undo` removes them."""
     run = new_run()
@@ -160,13 +171,31 @@ def _prepare(
         undo.callback(networks.remove)
         endpoints = networks.endpoints
     return [
-        (Entering if spec.runtime == "oci" else Container)(spec, group, endpoint)
+        (Entering if spec.runtime == "oci" else Container)(spec, group, endpoint, identity)
         for spec, group, endpoint in zip(specs, groups, endpoints, strict=True)
     ]
 
 
+def _watched(containers: Sequence[Container], undo: ExitStack) -> Escapes:
+    """Return the watch over processes that leave their cgroups; `undo` ends them, and waits for orphans."""
+    undo.enter_context(reaper_of_orphans())
+    escapes = Escapes(
+        [container.group for container in containers],
+        # runc stays outside, and what it starts has no way out.
+        lambda: _pids(container for container in containers if container.spec.runtime == "oci"),
+    )
+    undo.callback(lambda: escapes.reap(_pids(containers)))
+    undo.callback(escapes.end)
+    return escapes
+
+
+def _pids(containers: Iterable[Container]) -> set[int]:
+    return {container.process.pid for container in containers if container.process is not None}
+
+
 def _measure(
     containers: Sequence[Container],
+    escapes: Escapes,
     interval_s: float,
     duration_s: float | None,
     logs: Path | None,
@@ -177,6 +206,7 @@ def _measure(
     last_tick = None if duration_s is None else max(1, ceil(duration_s / interval_s - 1e-9))
     began, cpu_began = time.time(), time.process_time()
     schedule = Schedule(interval_s)
+    look_at_s = LOOK_EVERY_S
     _sample(containers, samples, schedule.tick)
     for container in containers:
         container.start(containers, logs, stdout)
@@ -184,9 +214,14 @@ def _measure(
         last_tick is None or schedule.tick < last_tick
     ):
         _sample(containers, samples, schedule.wait())
+        if schedule.tick * interval_s >= look_at_s:
+            escapes.look()
+            escapes.reap(_pids(containers))
+            look_at_s = schedule.tick * interval_s + LOOK_EVERY_S
         if on_tick is not None:
             running = sum(container.running for container in containers)
             on_tick(Progress(schedule.tick * interval_s, len(samples) - 1, schedule.missed, running))
+    escapes.look()
     elapsed_s = (time.monotonic_ns() - schedule.start_ns) / NS
     return _Sampled(samples, schedule, began, (time.process_time() - cpu_began) / elapsed_s)
 
@@ -221,6 +256,7 @@ def _recording(
     interval_s: float,
     network_mode: NetworkMode,
     cgroup_version: int,
+    escaped: int,
 ) -> Recording:
     schedule = measured.schedule
     intervals = measured.samples.intervals(schedule.start_ns, interval_s)
@@ -235,6 +271,8 @@ def _recording(
         "sampling_cores": f"{measured.sampling_cores:.4f}",
         "network": network_mode,
     }
+    if escaped:
+        facts["escaped_processes"] = str(escaped)
     for container in containers:
         facts |= _facts(container)
     return Recording(
@@ -249,7 +287,7 @@ def _recording(
         tx_bytes=intervals.tx_bytes if counted else None,
         throttled_s=intervals.throttled_s,
         metadata=facts,
-        notes=_notes(containers, schedule),
+        notes=_notes(containers, schedule, escaped),
         exit_codes=tuple(container.exit_code for container in containers),
         missed_ticks=schedule.missed,
         sampling_cores=measured.sampling_cores,
@@ -270,8 +308,13 @@ def _facts(container: Container) -> dict[str, str]:
     return {f"{key}.{spec.name}": str(value) for key, value in stated.items() if value is not None}
 
 
-def _notes(containers: Sequence[Container], schedule: Schedule) -> tuple[str, ...]:
+def _notes(containers: Sequence[Container], schedule: Schedule, escaped: int) -> tuple[str, ...]:
     notes = []
+    if escaped:
+        notes.append(
+            f"{escaped} processes left the cgroup of their container: what they used outside is not "
+            "recorded, and they were ended with the recording."
+        )
     if schedule.missed:
         notes.append(
             f"{schedule.missed} of {schedule.tick} ticks were missed while the machine was busy; what was "

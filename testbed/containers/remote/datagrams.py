@@ -6,9 +6,10 @@ HMAC-SHA256 (RFC 2104) of both under the session's key, which the agent got over
 
     header  magic "TB", version u8, 0 u8, count u16, 0 u16, session u64, sequence u64, sent_ns i64
     record  id i64, end_ns i64, memory_bytes i64, quota_us u32, unused_us u32, usage_us u32, throttled_us u32,
-            flags u8 (1 throttled, 2 idle), 0 u8[3]
+            flags u32 (1 throttled, 2 idle)
 
-Quota, unused runtime and usage are µs per CFS period; a quota of 2^32 − 1 is none. Times are the agent's own
+Quota, unused runtime and usage are µs per CFS period; a quota of 2^32 − 1 is none,
+and then nothing is unused of it. Times are the agent's own
 CLOCK_MONOTONIC: the controller compares them with nothing but each other. The replay window is that of
 RFC 4303 (ESP), 3.4.3.
 """
@@ -17,12 +18,14 @@ from __future__ import annotations
 
 import hmac
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from control.allocator.model import Flags
 from testbed.containers.cgroup.group import QUOTA_PERIOD_US
 from testbed.containers.ports import Records
 from testbed.containers.remote.refusals import Refusals
@@ -41,8 +44,7 @@ RECORD = np.dtype(
         ("unused_us", "<u4"),
         ("usage_us", "<u4"),
         ("throttled_us", "<u4"),
-        ("flags", "u1"),
-        ("zero", "u1", (3,)),
+        ("flags", "<u4"),
     ]
 )
 _HEADER = struct.Struct("<2sBBHHQQq")
@@ -56,14 +58,26 @@ MAX_BYTES = 1472
 MAX_RECORDS = (MAX_BYTES - _HEADER.size - _MAC_BYTES) // RECORD.itemsize
 
 
+MOST_CORES = 8192
+"""Largest quota and usage of a record that is believed, cores: the largest NR_CPUS of Linux."""
+
+MOST_BYTES = 1 << 50
+"""Largest memory of a record that is believed, bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The records of one datagram that was accepted. sent_ns: when its agent sent it, by the agent's
-    clock."""
+    """The records of one datagram that was accepted, as they came. sent_ns: when its agent sent it, by the
+    agent's clock."""
 
     session: int
     sent_ns: int
-    records: Records
+    body: bytes
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return len(self.body) // RECORD.itemsize
 
 
 class Sealer:
@@ -150,7 +164,7 @@ class Gate:
             self._past_lost += ended.lost
 
     def receive(self, data: bytes, sender: str) -> Batch | None:
-        """Return the records in a datagram, or None when it is refused. sender: for the log."""
+        """Return what is in a datagram, or None when it is refused. sender: for the log."""
         kind, batch = self._judge(data)
         if kind is not None:
             self.refusals.add(kind, f"datagram of {len(data)} bytes from {sender}")
@@ -167,9 +181,10 @@ class Gate:
             return "foreign", None
         if version != VERSION:
             return "version", None
-        if not hmac.compare_digest(_mac(session.key, data[:-_MAC_BYTES]), data[-_MAC_BYTES:]):
+        signed = data[:-_MAC_BYTES]
+        if not hmac.compare_digest(_mac(session.key, signed), data[-_MAC_BYTES:]):
             return "forged", None
-        body = data[_HEADER.size : -_MAC_BYTES]
+        body = signed[_HEADER.size :]
         if (
             zero
             or zeros
@@ -178,11 +193,8 @@ class Gate:
             or sequence < 1
         ):
             return "malformed", None
-        records = _records(np.frombuffer(body, RECORD))
-        if records is None:
-            return "malformed", None
         refusal = session.refusal(sequence)
-        return (refusal, None) if refusal else (None, Batch(number, sent_ns, records))
+        return (refusal, None) if refusal else (None, Batch(number, sent_ns, body))
 
 
 def _mac(key: bytes, body: bytes) -> bytes:
@@ -195,7 +207,8 @@ def _rows(records: Records) -> NDArray[Any]:
     rows["end_ns"] = records.end_ns
     rows["memory_bytes"] = records.memory_bytes
     rows["quota_us"] = _us(records.quota_cores, QUOTA_PERIOD_US)
-    rows["unused_us"] = _us(records.unused_cores, QUOTA_PERIOD_US)
+    limited = records.quota_cores < np.inf
+    rows["unused_us"] = _us(np.where(limited, records.unused_cores, 0.0), QUOTA_PERIOD_US)
     rows["usage_us"] = _us(records.usage_cores, QUOTA_PERIOD_US)
     rows["throttled_us"] = _us(records.throttled_s, 1e6)
     rows["flags"] = records.throttled * _THROTTLED + records.idle * _IDLE
@@ -206,27 +219,35 @@ def _us(amount: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
     return np.rint(np.clip(amount * scale, 0, _NO_QUOTA))
 
 
-def _records(rows: NDArray[Any]) -> Records | None:
-    """Return the records, or None where a value cannot be."""
-    if rows["zero"].any() or (rows["flags"] > _THROTTLED | _IDLE).any():
-        return None
-    if (
-        min(rows["id"].min(), rows["end_ns"].min(), rows["memory_bytes"].min()) < 0
-        or not rows["quota_us"].all()
-    ):
-        return None
-    quota_cores = rows["quota_us"] / QUOTA_PERIOD_US
-    quota_cores[rows["quota_us"] == _NO_QUOTA] = np.inf
-    unused_cores = rows["unused_us"] / QUOTA_PERIOD_US
-    unused_cores[rows["unused_us"] == _NO_QUOTA] = np.inf
-    return Records(
-        ids=rows["id"].astype(np.int64),
-        end_ns=rows["end_ns"].astype(np.int64),
+def unpack(bodies: Iterable[bytes]) -> tuple[Records, Flags]:
+    """Return the records of accepted datagrams, in order, and bool[n]: which of them can be true. A quota of
+    inf is none; nothing is left unused of it."""
+    rows = np.frombuffer(b"".join(bodies), RECORD)
+    ids, end_ns = rows["id"].astype(np.int64), rows["end_ns"].astype(np.int64)
+    memory_bytes, flags = rows["memory_bytes"].astype(np.int64), rows["flags"].astype(np.uint32)
+    quota_cores, usage_cores = rows["quota_us"] / QUOTA_PERIOD_US, rows["usage_us"] / QUOTA_PERIOD_US
+    none = rows["quota_us"] == _NO_QUOTA
+    possible = (
+        (np.minimum(ids, end_ns) >= 0)
+        & (memory_bytes >= 0)
+        & (memory_bytes <= MOST_BYTES)
+        & (quota_cores > 0)
+        & (none | (quota_cores <= MOST_CORES))
+        & (usage_cores <= MOST_CORES)
+        & (flags <= _THROTTLED | _IDLE)
+    )
+    quota_cores[none] = np.inf
+    unused_cores = np.minimum(rows["unused_us"] / QUOTA_PERIOD_US, quota_cores)
+    unused_cores[none] = 0.0
+    records = Records(
+        ids=ids,
+        end_ns=end_ns,
         quota_cores=quota_cores,
         unused_cores=unused_cores,
-        throttled=(rows["flags"] & _THROTTLED) > 0,
-        usage_cores=rows["usage_us"] / QUOTA_PERIOD_US,
-        memory_bytes=rows["memory_bytes"].astype(np.int64),
+        throttled=(flags & _THROTTLED) > 0,
+        usage_cores=usage_cores,
+        memory_bytes=memory_bytes,
         throttled_s=rows["throttled_us"] / 1e6,
-        idle=(rows["flags"] & _IDLE) > 0,
+        idle=(flags & _IDLE) > 0,
     )
+    return records, possible

@@ -1,16 +1,13 @@
 """An agent's cgroups and its notes about them. Both outlive the agent.
 
 For: making groups that the next agent of the same name finds again after kill -9, and removing what an agent
-left that does not come back. Not for: what runs in them (hosting.py). The groups' run is named after the
-machine's first process, so that clean-ups of other runs take it for alive; a lock that the agent holds says
-whether the agent itself is.
+left that does not come back. Not for: what runs in them (hosting.py). The groups' run is a lasting one, so
+that clean-ups of other runs take it for alive; a lock that the agent holds says whether the agent itself is.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
@@ -22,16 +19,17 @@ from testbed.containers.cgroup.group import Group
 from testbed.containers.cgroup.v1 import V1, GroupV1
 from testbed.containers.cgroup.v2 import V2, GroupV2
 from testbed.containers.host import oci
-from testbed.containers.ownership import MARK, RUN_ROOT, lasting_run
+from testbed.containers.ownership import LOCK, MARK, RUN_ROOT, lasting_run
 from testbed.containers.ports import GroupGoneError, HostGroup
 from testbed.containers.remote.certificates import write_private
 from testbed.containers.remote.origin import Origin
 from twinbed import BackendError
+from twinbed.ownership import take
 
 STATE = Path("/run/twinbed/agents")
 """Where agents keep their notes. A reboot empties it, as it removes cgroups."""
 
-_LOCK, _NOTES = "lock", "containers.json"
+_NOTES = "containers.json"
 _UNIFIED = "unified"
 
 
@@ -46,12 +44,11 @@ class CgroupPlace:
         self._folder = state / name
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = os.open(self._folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock = take(self._folder / LOCK)
         except OSError as error:
             raise BackendError(f"{self._folder}: cannot be made ({error.strerror}); run as root") from error
-        if not _locked(self._lock):
-            os.close(self._lock)
-            raise BackendError(f"{self._folder / _LOCK}: an agent {name!r} runs here already; stop it first")
+        if self._lock is None:
+            raise BackendError(f"{self._folder / LOCK}: an agent {name!r} runs here already; stop it first")
 
     @property
     def root(self) -> Path:
@@ -107,21 +104,15 @@ class CgroupPlace:
 
     def close(self) -> None:
         """Let another agent of this name begin; everything else stays. Idempotent."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        if self._lock is not None:
+            self._lock.release()
 
 
-def agents(state: Path = STATE) -> dict[str, int | None]:
-    """Return the agents that run on this machine or left something: their run → their process, None for a
-    dead one."""
-    holders = _lock_holders()
-    processes: dict[str, int | None] = {}
-    for folder in sorted(state.iterdir()) if state.is_dir() else []:
-        with suppress(OSError):
-            lock = (folder / _LOCK).stat()
-            processes[lasting_run(folder.name)] = holders.get((lock.st_dev, lock.st_ino))
-    return processes
+def agents(state: Path = STATE) -> dict[str, Path]:
+    """Return the agents that run on this machine or left something: their run → the file whose lock a living
+    agent holds."""
+    locks = [folder / LOCK for folder in (sorted(state.iterdir()) if state.is_dir() else [])]
+    return {lasting_run(lock.parent.name): lock for lock in locks if lock.exists()}
 
 
 def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
@@ -140,26 +131,6 @@ def sweep(driver: V1 | V2, state: Path = STATE) -> list[str]:
         place.finish()
         swept.append(folder.name)
     return swept
-
-
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _lock_holders() -> dict[tuple[int, int], int]:
-    """Return (device, inode) of each locked file → the process that holds the lock (proc(5), /proc/locks).
-    Trying the lock instead would take it, and an agent that starts at that moment would be turned away."""
-    holders = {}
-    for line in Path("/proc/locks").read_text().splitlines():
-        _, kind, *_, pid, place, _, _ = line.split()
-        if kind == "FLOCK":
-            major, minor, inode = place.split(":")
-            holders[os.makedev(int(major, 16), int(minor, 16)), int(inode)] = int(pid)
-    return holders
 
 
 def _base(driver: V1 | V2) -> dict[str, str]:

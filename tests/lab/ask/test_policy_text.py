@@ -55,3 +55,8 @@ def test_a_wrong_text_is_refused_in_one_line_that_names_it(text, said):
     with pytest.raises(ScenarioError, match=said) as caught:
         policy.parse(text)
     assert "\n" not in str(caught.value)
+
+
+def test_a_value_that_no_sum_could_hold_is_refused_by_name():
+    with pytest.raises(ScenarioError, match=r"^policy autopilot: update_interval_s: 1e\+308 is too large"):
+        policy.parse("autopilot:update_interval_s=1e308")

@@ -43,7 +43,7 @@ def problem(text, tmp_path):
         ),
         (
             "name: a\ntrace: {source: x}\nbudget_factor: .nan",
-            "budget_factor: Input should be a finite",
+            "budget_factor: nan is not a finite number",
         ),
         ("name: a\ntrace: {source: x}\nthreads: {c: -1}", "threads: Input should be greater than 0, not -1"),
         ("name: a\ntrace: {source: x}\npolicies: [escrow]", "policies.0: "),

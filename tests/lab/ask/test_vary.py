@@ -118,3 +118,18 @@ def test_an_applications_and_an_arrivals_file_are_relative_to_the_scenario_too(t
     assert scenario.services.app == str(tmp_path / "app.yaml")
     assert scenario.services.arrivals.file == str(tmp_path / "rates.csv")
     assert variants(scenario)[1][1].services.arrivals.file == str(tmp_path / "rates.csv")
+
+
+def test_more_runs_than_anyone_waits_for_are_refused_before_they_are_listed():
+    ten = [float(value) for value in range(1, 11)]
+    keys = ("budget_factor", "period_s", "machine.restart_s", "start_s", "trace.start_s", "a", "b")
+    with pytest.raises(
+        ScenarioError, match=r"^scenario: vary: 20,000,000 runs; at most 10,000 are run at once"
+    ):
+        build(MINIMAL | {"vary": dict.fromkeys(keys, ten)})
+
+
+def test_too_many_seeds_that_vary_are_refused_too():
+    scenario = build(MINIMAL | {"vary": {"seeds": [list(range(6_000))]}})
+    with pytest.raises(ScenarioError, match=r"^mine: 12,000 runs; at most 10,000"):
+        expand(scenario)

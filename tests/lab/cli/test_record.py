@@ -7,15 +7,20 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from lab.cli.main import call
+from lab.cli.record import AS_ROOT, write_or_keep
 from lab.containers.input.recording import from_arguments, from_file
 from testbed.containers.record.recorder import ContainerSpec
+from tests.lab.sample_traces import usage_trace
 from traces import parquet
-from twinbed import ScenarioError
+from twinbed import BackendError, ScenarioError
 
 
 @pytest.fixture
@@ -179,6 +184,38 @@ def test_a_file_records_its_containers(written: Path, tmp_path: Path) -> None:
 
 @pytest.mark.root
 @pytest.mark.usefixtures("cgroups")
+def test_commands_of_a_user_and_their_trace_are_the_user_s(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET", "x")
+    words = ["--user", "nobody", "--env", "GIVEN=y", "--", "sh", "-c", "echo $(id -un) $A_SECRET$GIVEN"]
+    # Not below tmp_path, which root alone enters.
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name, "x.parquet")
+        assert call(["record", "--out", str(path), *words]) == 2
+        assert "its folder does not exist or cannot be written" in capfd.readouterr().err
+        path.parent.chmod(0o777)
+        assert call(["record", "--out", str(path), *words]) == 0
+        assert path.owner() == "nobody"
+    output, _ = capfd.readouterr()
+    assert "nobody y\n" in output
+    assert AS_ROOT not in " ".join(output.split())
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("cgroups")
+def test_commands_that_ran_as_root_unasked_are_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    for words, told in (([], True), (["--user", "root"], False)):
+        arguments = ["record", "--format", "json", "--out", str(tmp_path / "x.parquet"), *words]
+        assert call([*arguments, "--", "true"]) == 0
+        assert (AS_ROOT in json.loads(capfd.readouterr().out)["notes"]) == told
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("cgroups")
 def test_a_command_that_cannot_run_leaves_no_file(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert call(["record", "--out", str(tmp_path / "x.parquet"), "--", "no-such-command"]) == 2
     assert "no-such-command: cannot be executed" in capfd.readouterr().err
@@ -202,3 +239,50 @@ def test_ctrl_c_ends_with_130_and_leaves_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     mark = f"run-{process.pid}-"
     assert not [folder for folder, _, _ in os.walk("/sys/fs/cgroup") if Path(folder).name.startswith(mark)]
+
+
+@pytest.fixture
+def full(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a disk of its own that has no room left."""
+    folder = tmp_path / "full"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    mounted = subprocess.run(command, capture_output=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"mount refused: {mounted.stderr.decode().strip()}")
+    with suppress(OSError), (folder / "filler").open("wb", 0) as filler:
+        while True:
+            filler.write(bytes(4096))
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.usefixtures("cgroups")
+def test_a_recording_on_a_full_disk_is_kept_among_temporary_files(tmp_path: Path, full: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-m", "lab.cli.main", "record", "--out", full / "job.parquet", "--", "true"],
+        env={**os.environ, "TMPDIR": str(other)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "job.parquet: cannot be written (No space left on device)" in done.stderr
+    [kept] = other.glob("twinbed-trace-*/job.parquet")
+    assert f"The whole recording is in {kept}; move it\n" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert parquet.read(kept).apps == ("true",)
+    assert [path.name for path in full.iterdir()] == ["filler"]
+
+
+@pytest.mark.root
+def test_a_recording_without_room_anywhere_is_said_to_be_lost(
+    full: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(full))
+    with pytest.raises(BackendError, match=r"job\.parquet: .*The recording is lost: .* no room in TMPDIR"):
+        write_or_keep(usage_trace(), full / "job.parquet")
+    assert [path.name for path in full.iterdir()] == ["filler"]

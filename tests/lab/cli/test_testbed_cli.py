@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,20 @@ def test_status_of_a_tidy_machine_is_no_problem(
 ) -> None:
     monkeypatch.setattr(leftovers, "runs", lambda driver: RUNS[:1])
     assert twinbed("testbed", "status").code == 0
+
+
+@pytest.mark.parametrize("verb", ["status", "down"])
+def test_a_run_whose_owner_cannot_be_seen_is_named_with_what_ends_it(
+    twinbed: Twinbed, here: list[bool], monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    unseen = replace(RUNS[0], alive=None, pid=None)
+    monkeypatch.setattr(leftovers, "runs", lambda driver: (unseen,))
+    shown = twinbed("testbed", verb)
+    assert shown.code == 0
+    assert f"{unseen.name}: 2 processes inside, and its lock is not in this /run" in " ".join(
+        shown.out.split()
+    )
+    assert "twinbed testbed down --all" in " ".join(shown.out.split())
 
 
 @pytest.mark.parametrize(("arguments", "live", "count"), [((), False, "1"), (("--all",), True, "2")])

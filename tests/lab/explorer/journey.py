@@ -5,7 +5,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+
+from lab.explorer import server as explorer
 
 ROOT = Path(__file__).parents[3]
 SHOTS = ROOT / "artefacts" / "explorer"
@@ -81,7 +82,7 @@ def serve(store: Path, folder: Path) -> Iterator[str]:
         port = free.getsockname()[1]
     log = (folder / "log").open("w+")
     server = subprocess.Popen(
-        [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)],
+        explorer.command(port),
         cwd=ROOT,
         env={
             **os.environ,

@@ -4,20 +4,27 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lab.containers.input.whatif import whatif_scenario
+from lab.explorer import job as job_module
+from lab.explorer import limits
 from lab.explorer.job import Job
+from lab.explorer.queue import Queue
 from lab.explorer.uploads import accept, lend
 from lab.explorer.worker import Request
 from lab.runs.store import RunStore
 from tests.lab.sample_traces import usage_trace
 from traces import parquet
+from twinbed import BackendError
 
 PATIENCE_S = 60.0
 
@@ -51,7 +58,7 @@ def alive(pid: int) -> bool:
 
 
 def started(job: Job) -> bool:
-    return job.status().fraction > 0 or job.status().phase != "running"
+    return job.status().fraction > 0 or job.status().ended
 
 
 def test_it_stores_the_runs_and_reports_progress(recordings, tmp_path):
@@ -87,6 +94,7 @@ def test_cancelling_ends_the_child_and_leaves_nothing_half_written(long_trace, t
 
 def test_a_child_that_was_killed_is_reported_in_one_line(long_trace, tmp_path):
     job = Job(request(long_trace, tmp_path, "escra"))
+    assert eventually(lambda: job.pid is not None)
     os.kill(job.pid, 9)
     status = job.wait(PATIENCE_S)
     assert status.phase == "failed"
@@ -95,6 +103,7 @@ def test_a_child_that_was_killed_is_reported_in_one_line(long_trace, tmp_path):
 
 def test_a_job_that_nobody_holds_any_more_is_ended(long_trace, tmp_path):
     job = Job(request(long_trace, tmp_path, "escra"))
+    assert eventually(partial(started, job))
     pid = job.pid
     assert alive(pid)
     del job
@@ -102,10 +111,69 @@ def test_a_job_that_nobody_holds_any_more_is_ended(long_trace, tmp_path):
     assert eventually(lambda: not alive(pid))
 
 
-def test_a_job_that_nobody_asks_about_is_ended(long_trace, tmp_path):
-    job = Job(request(long_trace, tmp_path, "escra"), lease_s=1.0)
-    assert eventually(lambda: not alive(job.pid))
+def test_the_work_of_a_visitor_who_left_is_ended(long_trace, tmp_path):
+    here = threading.Event()
+    here.set()
+    job = Job(request(long_trace, tmp_path, "escra"), here.is_set, leave_s=0.5)
+    assert eventually(lambda: started(job))
+    pid = job.pid
+    here.clear()
     assert job.wait(PATIENCE_S).phase == "cancelled"
+    assert not alive(pid)
+
+
+def test_a_visitor_who_is_away_for_a_moment_keeps_the_work(recordings, tmp_path):
+    answers = iter([False])
+    job = Job(request(recordings / "sample.parquet", tmp_path), lambda: next(answers, True))
+    assert job.wait(PATIENCE_S).phase == "done"
+
+
+def test_the_work_of_a_visitor_who_left_ends_within_twenty_seconds():
+    assert limits.LEAVE_S + job_module._LOOK_S + job_module._GRACE_S < 20
+
+
+def test_at_most_so_many_jobs_of_all_visitors_run_and_the_others_see_their_place(long_trace, tmp_path):
+    queue = Queue(workers=1, length=2)
+    jobs = [Job(request(long_trace, tmp_path, "escra"), queue=queue) for _ in range(3)]
+    first, second, third = jobs
+    assert eventually(lambda: started(first))
+    assert [job.status().place for job in jobs] == [0, 1, 2]
+    assert [job.status().phase for job in jobs] == ["running", "waiting", "waiting"]
+    assert second.pid is None
+    with pytest.raises(BackendError, match="2 wait"):
+        Job(request(long_trace, tmp_path, "escra"), queue=queue)
+    second.cancel()
+    assert second.status().phase == "cancelled"
+    assert third.status().place == 1
+    first.cancel()
+    assert eventually(lambda: third.status().phase == "running")
+    third.cancel()
+
+
+def test_a_job_that_waits_is_ended_when_its_visitor_leaves(long_trace, tmp_path):
+    queue = Queue(workers=1, length=1)
+    first = Job(request(long_trace, tmp_path, "escra"), queue=queue)
+    assert eventually(lambda: first.status().phase == "running")
+    second = Job(request(long_trace, tmp_path, "escra"), lambda: False, queue=queue, leave_s=0.1)
+    assert second.wait(PATIENCE_S).phase == "cancelled"
+    assert second.pid is None
+    first.cancel()
+
+
+def test_a_job_that_takes_too_long_is_ended_in_one_line(long_trace, tmp_path):
+    job = Job(request(long_trace, tmp_path, "escra"), run_s=0.5)
+    status = job.wait(PATIENCE_S)
+    assert status.phase == "failed"
+    assert "took longer than" in status.message
+    assert not alive(job.pid)
+
+
+def test_a_job_that_needs_too_much_memory_fails_in_one_line(long_trace, tmp_path):
+    asked = replace(request(long_trace, tmp_path, "escra"), memory_bytes=96 << 20)
+    status = Job(asked).wait(PATIENCE_S)
+    assert status.phase == "failed"
+    assert "0.1 GB" in status.message
+    assert "\n" not in status.message
 
 
 def test_the_child_ends_when_the_explorer_is_killed(long_trace, tmp_path):
@@ -128,8 +196,9 @@ def test_the_child_ends_when_the_explorer_is_killed(long_trace, tmp_path):
 def test_a_process_that_cannot_be_started_leaves_no_upload_behind(tmp_path, monkeypatch):
     folder = lend(accept("mine.csv", b"time_s,web\n0,1\n"))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no-python"))
-    with pytest.raises(OSError, match="no-python"):
-        Job(request("mine.csv", tmp_path, folder=str(folder)))
+    status = Job(request("mine.csv", tmp_path, folder=str(folder))).wait(PATIENCE_S)
+    assert status.phase == "failed"
+    assert "no-python" in status.message
     assert not folder.exists()
 
 

@@ -2,11 +2,15 @@
 
 import tempfile
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from lab.explorer import server, uploads
+from lab.explorer import limits, reading, server, uploads
+from tests.lab.sample_traces import usage_trace
+from traces import parquet
 from traces.load import load
 from twinbed import TraceError
 
@@ -23,14 +27,14 @@ def temporary(tmp_path, monkeypatch) -> Path:
 
 
 def test_a_good_trace_is_read_and_nothing_stays_on_disk(temporary):
-    trace = uploads.check(uploads.accept("mine.csv", GOOD))
+    trace = reading.trace(uploads.accept("mine.csv", GOOD))
     assert trace.containers == ("web",)
     assert list(temporary.iterdir()) == []
 
 
 def test_a_bad_trace_gets_the_text_of_the_command_line(temporary, monkeypatch):
     with pytest.raises(TraceError) as uploaded:
-        uploads.check(uploads.accept("mine.csv", BAD))
+        reading.trace(uploads.accept("mine.csv", BAD))
     assert list(temporary.iterdir()) == []
     (temporary / "mine.csv").write_bytes(BAD)
     monkeypatch.chdir(temporary)
@@ -51,7 +55,7 @@ def test_a_bad_trace_gets_the_text_of_the_command_line(temporary, monkeypatch):
 )
 def test_what_cannot_be_a_trace_is_refused_in_one_line(name, content, said, temporary):
     with pytest.raises(TraceError, match=said) as refused:
-        uploads.check(uploads.accept(name, content))
+        reading.trace(uploads.accept(name, content))
     assert "\n" not in str(refused.value)
     assert list(temporary.iterdir()) == []
 
@@ -66,8 +70,44 @@ def test_a_name_cannot_leave_its_folder(name, temporary):
     assert folder.stat().st_mode & 0o077 == 0
 
 
+def test_a_file_that_needs_too_much_memory_is_one_line_and_the_explorer_lives(temporary, monkeypatch):
+    monkeypatch.setattr(limits, "READ_BYTES", 400 << 20)
+    zeros = np.zeros((400_000, 20))
+    trace = replace(
+        usage_trace(periods=10, count=20), cpu_cores=zeros, memory_bytes=zeros, present=zeros == 0
+    )
+    parquet.write(trace, temporary / "large.parquet")
+    squeezed = (temporary / "large.parquet").read_bytes()
+    (temporary / "large.parquet").unlink()
+    with pytest.raises(TraceError, match=r"squeezed\.parquet: .*memory") as refused:
+        reading.trace(uploads.accept("squeezed.parquet", squeezed))
+    assert "\n" not in str(refused.value)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_file_that_takes_too_long_is_one_line_and_its_reader_is_ended(temporary, monkeypatch):
+    monkeypatch.setattr(limits, "READ_S", 0.05)
+    with pytest.raises(TraceError, match=r"slow\.csv: reading it takes longer") as refused:
+        reading.trace(uploads.accept("slow.csv", GOOD))
+    assert "\n" not in str(refused.value)
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_upload_is_not_read_by_the_explorer_itself(temporary, monkeypatch):
+    def forbidden(*_arguments):
+        raise AssertionError("read in this process")
+
+    for reader in ("load", "_job"):
+        monkeypatch.setattr(reading, reader, forbidden)
+    assert reading.trace(uploads.accept("apart.csv", GOOD)).containers == ("web",)
+    job = uploads.Upload("mine.yaml", b"name: mine\nbatch: 8\n")
+    assert reading.job("", job, None).batch == 8
+
+
 def test_the_server_enforces_the_same_limit_and_stays_on_this_machine():
     config = tomllib.loads(server.CONFIG.read_text())
     assert config["server"]["maxUploadSize"] == uploads.MAX_MIB
+    assert config["server"]["enableCORS"] is True
+    assert config["server"]["enableXsrfProtection"] is True
     assert config["server"]["address"] == "127.0.0.1"
     assert config["browser"]["gatherUsageStats"] is False

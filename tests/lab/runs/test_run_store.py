@@ -1,9 +1,11 @@
+import ast
 import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -17,8 +19,6 @@ from lab.runs.store import RunStore
 from twinbed import StoreError
 
 ROOT = Path(__file__).resolve().parents[3]
-DEAD_PID = 2**22 + 1
-"""Above the kernel's largest pid, so never alive."""
 
 
 def tables(rows: int = 5) -> dict[str, pa.Table]:
@@ -41,11 +41,27 @@ def manifest(run_id: str = "mine-escra-0123456789", created_at: str = "2026-01-0
     return {
         "schema": 1,
         "id": run_id,
+        "identity_sha256": "ab" * 32,
         "name": "mine",
+        "title": "",
+        "question": "",
         "spec": {"period_s": 0.1},
         "policy": "escra",
         "seed": 0,
+        "backend": "twin",
+        "inputs": [{"role": "trace", "sha256": "ab" * 32, "source": "x.csv"}],
+        "calibration": {
+            "name": "here",
+            "kernel": "6.1",
+            "cpu": "a CPU",
+            "date": "2026-01-01",
+            "sha256": "cd" * 32,
+            "values": {},
+        },
+        "versions": {"twinbed": "0"},
+        "notes": [],
         "created_at": created_at,
+        "wall_s": 0.5,
         "metrics": {"cost": 1.5, "memory_slack_p50_mib": None},
     }
 
@@ -122,9 +138,9 @@ def test_queries_see_all_runs_with_their_id(store):
     store.publish(manifest("mine-b-1"), tables(7))
     found = store.query(
         "SELECT run, count(*) AS n, any_value(container) AS c FROM periods GROUP BY run ORDER BY run"
-    )
+    ).frame
     assert found.to_numpy().tolist() == [["mine-a-1", 5, "c0"], ["mine-b-1", 7, "c0"]]
-    joined = store.query("SELECT policy, value FROM summary JOIN runs ON runs.id = summary.run")
+    joined = store.query("SELECT policy, value FROM summary JOIN runs ON runs.id = summary.run").frame
     assert len(joined) == 2
     with pytest.raises(StoreError, match=r"^query: ") as caught:
         store.query("SELECT nothing FROM nowhere")
@@ -138,7 +154,7 @@ def test_a_table_that_only_some_runs_have_is_stored_read_checked_and_queried_whe
     )
     assert served.tables == (*Containers.tables, "requests")
     assert served.table("requests").num_rows == 2
-    assert store.query("SELECT run, max(latency_s) AS slowest FROM requests GROUP BY run").to_dict(
+    assert store.query("SELECT run, max(latency_s) AS slowest FROM requests GROUP BY run").frame.to_dict(
         "list"
     ) == {
         "run": [served.id],
@@ -185,7 +201,122 @@ def test_damaged_and_foreign_directories_are_reported_and_the_rest_works(store):
     assert problems.pop("mine-good-1") == ""
     assert set(problems) == {"photos", "notes.txt", "mine-broken-1", "mine-short-1", "mine-renamed-1"}
     assert all(problems.values())
-    assert store.query("SELECT count(*) AS n FROM periods")["n"].item() == 5
+    answer = store.query("SELECT count(*) AS n FROM periods")
+    assert answer.frame["n"].item() == 5
+    assert sorted(line.partition(":")[0] for line in answer.problems) == sorted(problems)
+
+
+def damage(path: Path, how: str) -> None:
+    """Spoil the run in a directory in one way."""
+    file, table = path / "manifest.json", path / "periods.parquet"
+    said = json.loads(file.read_text())
+    if how == "table":
+        table.write_bytes(b"PAR1 and no more")
+    elif how == "columns":
+        pa.parquet.write_table(pa.table({"nothing": ["known"]}), table)
+    elif how in ("manifest loop", "table loop"):
+        loop = file if how == "manifest loop" else table
+        loop.unlink()
+        loop.symlink_to(loop.name)
+    elif how == "manifest folder":
+        file.unlink()
+        file.mkdir()
+    elif how == "table folder":
+        table.unlink()
+        table.mkdir()
+    else:
+        texts = {
+            "nesting": "[" * 100_000,
+            "digits": '{"seed": ' + "9" * 5_000 + "}",
+            "bytes": "\udcff",
+            "list": "[]",
+            "time": json.dumps(said | {"created_at": 5}),
+            "no zone": json.dumps(said | {"created_at": "2026-01-01"}),
+            "metric": json.dumps(said | {"metrics": {"cost": "much"}}),
+            "not a number": json.dumps(said | {"metrics": {"cost": float("nan")}}),
+            "seed": json.dumps(said | {"seed": None}),
+            "tables": json.dumps(said | {"tables": 1}),
+            "schema": json.dumps(said | {"schema": 2}),
+            "spec": json.dumps(said | {"spec": ["period_s"]}),
+            "versions": json.dumps({key: value for key, value in said.items() if key != "versions"}),
+        }
+        file.write_text(texts[how], errors="surrogateescape")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        *("table", "columns", "table loop", "table folder"),
+        *("manifest loop", "manifest folder", "nesting", "digits", "bytes", "list", "time", "no zone"),
+        *("metric", "not a number", "seed", "tables", "schema", "spec", "versions"),
+    ],
+)
+def test_one_bad_run_is_named_in_one_line_and_the_others_are_listed_and_queried(store, how):
+    good = store.publish(manifest("mine-good-1"), tables(5))
+    bad = store.publish(manifest("mine-bad-1"), tables(7))
+    damage(bad.path, how)
+    assert "mine-good-1" in store.ids()
+    problems = store.list().set_index("id")["problem"].to_dict()
+    assert set(problems) == {good.id, bad.id}
+    answer = store.query("SELECT run, count(container) AS n FROM periods GROUP BY run")
+    assert answer.frame.to_dict("list") == {"run": [good.id], "n": [5]}
+    [problem] = answer.problems
+    assert problem.startswith(f"{bad.id}: ")
+    assert problem.isprintable()
+
+
+def test_a_metric_cannot_take_the_place_of_what_names_a_run(store):
+    store.publish(manifest() | {"metrics": {"id": 1.0, "created_at": 2.0}}, tables())
+    assert store.list()["id"].tolist() == ["mine-escra-0123456789"]
+
+
+def test_a_name_that_no_terminal_prints_is_shown_in_signs_that_it_does(store):
+    store.publish(manifest(), tables())
+    (store.root / "two\nlines").mkdir()
+    Path(os.fsdecode(os.fsencode(store.root) + b"/\xff")).mkdir()
+    names = store.list()["id"].tolist()
+    assert sorted(names) == sorted(
+        ["mine-escra-0123456789", "two\N{REPLACEMENT CHARACTER}lines", "\N{REPLACEMENT CHARACTER}"]
+    )
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that every user may look into, as those of pytest are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.root
+@pytest.mark.skipif(os.geteuid() != 0, reason="to give up permissions one must have them")
+def test_without_permissions_a_store_is_read_and_its_bad_runs_are_named(open_folder):
+    store = RunStore(open_folder / "runs")
+    good = store.publish(manifest("mine-good-1"), tables(5))
+    private, secret = (store.publish(manifest(f"mine-{name}-1"), tables()) for name in ("private", "secret"))
+    (store.root / f".old-{'0' * 16}-mine-x-1").mkdir()
+    private.path.chmod(0o700)
+    (secret.path / "periods.parquet").chmod(0o600)
+    code = f"""
+import os, sys
+sys.path.insert(0, {str(ROOT)!r})
+import tests.lab.runs.test_run_store as t
+from lab.runs.store import RunStore
+# Some modules are imported at the first query, from where not everybody may read.
+other = RunStore({str(open_folder / "other")!r})
+other.publish(t.manifest(), t.tables())
+other.list(), other.query("SELECT run FROM periods")
+os.setuid(65534)
+store = RunStore({str(store.root)!r})
+print(store.list().set_index("id")["problem"].to_dict())
+print(store.query("SELECT run FROM periods").frame["run"].unique().tolist())
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    problems, asked = (ast.literal_eval(line) for line in said.splitlines())
+    assert problems.pop(good.id) == ""
+    assert "Permission denied" in problems[private.id]
+    assert "periods" in problems[secret.id]
+    assert asked == [good.id]
 
 
 def test_a_damaged_table_is_named_when_read_and_when_verified(store):
@@ -251,37 +382,27 @@ def test_a_really_full_file_system_leaves_no_run(tmp_path):
         subprocess.run(["umount", str(root)], check=True)
 
 
-def test_what_a_dead_writer_left_is_removed_and_what_a_living_one_writes_is_not(store):
-    store.publish(manifest(), tables())
-    dead = store.root / f".new-{DEAD_PID}-aaaa-mine-escra-1"
-    alive = store.root / f".new-{os.getpid()}-aaaa-mine-escra-2"
-    other = store.root / ".git"
-    for each in (dead, alive, other):
-        each.mkdir()
-    RunStore(store.root)
-    assert (dead.exists(), alive.exists(), other.exists()) == (False, True, True)
-
-
-def test_a_writer_killed_between_the_two_renames_does_not_lose_the_old_run(store):
-    run = store.publish(manifest(), tables())
-    run.path.rename(store.root / f".old-{DEAD_PID}-aaaa-{run.id}")
-    assert RunStore(store.root).ids() == [run.id]
-
-
-@pytest.mark.slow
-def test_a_writer_killed_in_the_middle_leaves_no_visible_run(store):
-    code = f"""
-import os, sys
-sys.path.insert(0, {str(ROOT)!r})
-import tests.lab.runs.test_run_store as t, lab.runs.store as s
-s.pq.write_table = lambda *a, **k: os.kill(os.getpid(), 9)
-s.RunStore({str(store.root)!r}).publish(t.manifest(), t.tables())
-"""
-    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert killed.returncode == -9
-    assert len(hidden(store)) == 1
-    assert RunStore(store.root).ids() == []
+@pytest.mark.parametrize("home", ["free", "taken"])
+def test_a_former_run_goes_back_where_its_place_is_free_and_is_removed_where_it_is_not(store, home):
+    """Its writer was killed between two renames."""
+    run = store.publish(manifest(), tables(5))
+    run.path.rename(store.root / f".old-{'0' * 16}-{run.id}")
+    if home == "taken":
+        shutil.copytree(store.root / f".old-{'0' * 16}-{run.id}", run.path)
+        (run.path / "periods.parquet").write_bytes(b"the present one")
+    opened = RunStore(store.root)
+    assert opened.ids() == [run.id]
     assert hidden(store) == []
+    present = (run.path / "periods.parquet").read_bytes() == b"the present one"
+    assert present == (home == "taken")
+
+
+def test_what_is_hidden_and_not_ours_stays(store):
+    store.publish(manifest(), tables())
+    (store.root / ".git").mkdir()
+    (store.root / ".new-notes").mkdir()
+    RunStore(store.root)
+    assert sorted(hidden(store)) == [".git", ".new-notes"]
 
 
 def test_a_root_that_is_a_file_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """Real jobs in cgroups and networks of their own."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from testbed.cloud.emulated import SCALE, Cluster, emulated
 from testbed.cloud.local_run import profile
 from testbed.containers import network
 from testbed.containers.cgroup.drivers import detect
+from testbed.containers.host.identity import identity
 from twinbed import ScenarioError
 
 JOBS = Path(__file__).parents[3] / "scenarios" / "jobs"
@@ -31,6 +33,22 @@ def test_a_local_run_has_series_of_all_processes_and_the_steps_of_the_job(tmp_pa
     assert (run.batch, run.layers[0]) == (64, "EmbeddingBag")
     # Both send their gradients, 4 bytes per parameter, at each step.
     assert run.net_out_bytes.sum() > 50 * 4 * run.parameters
+    assert detect().sweep() == network.sweep() == []
+
+
+def test_a_job_of_another_user_is_measured_and_its_links_lead_nowhere(tmp_path):
+    """A shell in the place of Python and its hook, which this user may not be able to execute."""
+    secret = tmp_path / "secret"
+    model = '{"batch": 8, "parameters": 1, "parameter_bytes": 4, "layers": []}'
+    secret.write_text(model)
+    secret.chmod(0o600)
+    take_steps = "head -c 80 /dev/zero >$TWINBED_STEPS/0.steps; sleep 1; "
+    job = identity("nobody", [], {"PATH": os.defpath})
+    written = f"echo '{model}' >$TWINBED_STEPS/0.json"
+    assert profile(("sh", "-c", take_steps + written), workers=0, interval_s=0.5, identity=job).run.batch == 8
+    linked = f"ln -s {secret} $TWINBED_STEPS/0.json"
+    with pytest.raises(PermissionError):
+        profile(("sh", "-c", take_steps + linked), workers=0, interval_s=0.5, identity=job)
     assert detect().sweep() == network.sweep() == []
 
 

@@ -15,8 +15,9 @@ import pytest
 
 from testbed.containers import leftovers, ownership
 from testbed.containers.cgroup.drivers import V1, V2
-from testbed.containers.ownership import is_alive, lasting_run, new_run, process_of
+from testbed.containers.ownership import is_alive, lasting_run, new_run
 from testbed.containers.remote.place import STATE
+from tests.testbed.containers.dead_runs import dead_run
 from tests.testbed.containers.eater import wait_for
 from twinbed import BackendError
 
@@ -135,7 +136,6 @@ def test_a_killed_run_is_removed_with_its_commands(
 def test_a_run_that_is_to_last_has_no_process_to_end(driver: V1 | V2, only: list[str]) -> None:
     run = lasting_run("a test of leftovers")
     only.append(run)
-    assert process_of(run) is None
     group = driver.create(run, "web")
     group.close()
     assert leftovers.down(driver) == ()
@@ -148,13 +148,15 @@ def test_temporary_files_of_a_killed_run_are_removed_with_it(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with ownership.temporary_directory() as live:
-        dead = tmp_path / "twinbed-run-4194300-1-1-abcdefgh"
+        run, link = "run-4194300-0123456789abcdef", "run-4194300-0123456789abcde0"
+        dead = tmp_path / f"twinbed-{run}"
         for each in (live, dead):
             (each / "logs").mkdir(parents=True)
-        (tmp_path / "twinbed-run-4194300-1-2-ijklmnop").symlink_to("/etc")
-        only += ["run-4194300-1-1", "run-4194300-1-2", *ownership.temporary_directories()]
-        assert {each.name: each.folders for each in leftovers.runs(driver)}["run-4194300-1-1"] == 1
-        assert [each.name for each in leftovers.down(driver)] == ["run-4194300-1-1"]
+        (dead / ".lock").touch()
+        (tmp_path / f"twinbed-{link}").symlink_to("/etc")
+        only += [run, link, *ownership.temporary_directories()]
+        assert {each.name: each.folders for each in leftovers.runs(driver)}[run] == 1
+        assert [each.name for each in leftovers.down(driver)] == [run]
         assert not dead.exists()
         assert live.exists()
     assert not live.exists()
@@ -239,7 +241,7 @@ def test_the_runs_of_this_process_are_never_touched(driver: V1 | V2, only: list[
 def test_one_that_cannot_be_removed_does_not_keep_the_others(
     driver: V1 | V2, only: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead = ["run-4194300-1-1", "run-4194300-1-2"]
+    dead = [dead_run(), dead_run()]
     only += dead
     for run in dead:
         driver.create(run, "web").close()

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from testbed.containers import network
+from testbed.containers import network, ownership
 from testbed.containers.network import Endpoint, Network
 from testbed.containers.ownership import new_run
+from tests.testbed.containers.dead_runs import dead_run
 from twinbed import BackendError
 
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("root_network")]
 
-DEAD_RUN = "run-4194300-1-0"
 SERVE = (
     "import socket, sys\n"
     "server = socket.create_server((sys.argv[1], 7000)); print(flush=True)\n"
@@ -88,14 +88,16 @@ def test_everything_is_removed(leftovers: Callable[[int], list[str]]) -> None:
 
 
 def test_leftovers_of_a_dead_recorder_are_swept_and_foreign_links_are_not() -> None:
-    Network(DEAD_RUN, ["orphan"])
+    dead = dead_run()
+    Network(dead, ["orphan"])
     subprocess.run(["ip", "link", "add", "tb-foreign", "type", "bridge"], check=True)
     try:
-        assert DEAD_RUN in network.sweep()
+        assert dead in network.sweep()
         assert Path("/sys/class/net/tb-foreign").exists()
     finally:
         subprocess.run(["ip", "link", "delete", "tb-foreign"], check=True)
-    assert not list(Path("/run/netns").glob(f"tb-{DEAD_RUN}*"))
+    assert not list(Path("/run/netns").glob(f"tb-{dead}*"))
+    ownership.forget_dead()
 
 
 def test_what_was_made_before_a_failure_is_removed(leftovers: Callable[[int], list[str]]) -> None:

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from testbed.containers.ownership import new_run
 from testbed.fabric import leftovers, ownership, state
 from testbed.fabric.model import Plan
 from testbed.fabric.ownership import FRR_FOLDERS, NAMESPACES, state_folder
@@ -72,6 +71,15 @@ def _ours(folders: list[Path]) -> list[Path]:
     return [path for path in folders if path not in kept and path.exists()]
 
 
+def claim_and_die() -> None:
+    """Claim the name in a process that ends without giving it up."""
+    program = (
+        "from testbed.fabric import state\nfrom testbed.fabric.model import Plan\n"
+        f"state.claim(state.FabricState(Plan(name={NAME!r})))"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 BEGAN = 0.0
 
 
@@ -116,7 +124,7 @@ def test_an_interrupted_maker_tidies_up_itself(
 
 def test_a_process_that_has_not_entered_yet_goes_too(fabric_machine: None) -> None:
     """A killed maker started it for a namespace, where it would appear after everything is removed."""
-    state.claim(state.FabricState(Plan(name=NAME), f"run-{2**22}-1-0"))
+    claim_and_die()
     late = subprocess.Popen(["sleep", "60"], env={**os.environ, ownership.ENVIRONMENT: NAME})
     leftovers.down(NAME)
     assert late.wait(10) == -signal.SIGKILL
@@ -126,7 +134,7 @@ def test_a_process_that_has_not_entered_yet_goes_too(fabric_machine: None) -> No
 def test_who_forks_while_processes_are_listed_is_found_by_the_next_look(
     fabric_machine: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    state.claim(state.FabricState(Plan(name=NAME), f"run-{2**22}-1-0"))
+    claim_and_die()
     late = subprocess.Popen(["sleep", "60"], env={**os.environ, ownership.ENVIRONMENT: NAME})
     looks: list[list[int]] = []
 
@@ -148,7 +156,7 @@ def test_what_is_somebody_elses_stays(fabric_machine: None) -> None:
     for name in foreign:
         subprocess.run(["ip", "netns", "add", name], check=True)
     bystander = subprocess.Popen(["ip", "netns", "exec", foreign[0], "sleep", "60"])
-    state.claim(state.FabricState(Plan(name=NAME), f"run-{2**22}-1-0"))
+    claim_and_die()
     try:
         leftovers.remove(NAME)
         leftovers.down()
@@ -163,7 +171,7 @@ def test_what_is_somebody_elses_stays(fabric_machine: None) -> None:
 
 
 def test_a_fabric_of_another_version_is_nobodys_leftover_while_its_maker_lives(fabric_machine: None) -> None:
-    state.claim(state.FabricState(Plan(name=NAME), new_run()))
+    state.claim(state.FabricState(Plan(name=NAME)))
     path = state_folder(NAME) / "fabric.json"
     path.write_text(path.read_text().replace('"vni"', '"colour"'))
     try:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.fabric import BfdTimers
-from testbed.containers.ownership import is_run, new_run
+from testbed.containers.ownership import is_run
 from testbed.fabric import ownership
 from testbed.fabric.model import LONGEST_NAME, MOST_ENDPOINTS, MOST_HOSTS, MOST_TORS, Plan
 from testbed.fabric.plan import fabric_of
@@ -25,7 +25,7 @@ def test_a_namespace_tells_its_fabric_and_no_other(name: str, part: str) -> None
 
 @pytest.mark.parametrize("part", ["h0", "t0", "web"])
 def test_networks_of_containers_are_no_fabrics(part: str) -> None:
-    run = new_run()
+    run = "run-10-0123456789abcdef"
     assert is_run(run)
     assert ownership.fabric_of(f"tb-{run}-{part}") is None
 

@@ -9,25 +9,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from lab.ask import shipped, strict_yaml
+from lab.ask import guard, shipped
 from lab.ask.problems import validated
 from lab.containers.input.services.application import AppSpec
-from twinbed import ScenarioError
 
 
 def load_app(name_or_path: str | Path) -> AppSpec:
     """Return the checked application. Raises ScenarioError with file, dotted key, problem and nearest
     valid name."""
     path = shipped.path_of("application", name_or_path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise ScenarioError(f"{path}: {reason}") from None
-    raw = strict_yaml.parse(text, str(path))
-    if not isinstance(raw, dict):
-        raise ScenarioError(f"{path}: {'empty file' if raw is None else 'expected keys and values'}")
-    return build_app(raw, str(path))
+    return build_app(guard.read_keys(path, "keys and values"), str(path))
 
 
 def build_app(raw: dict[str, Any], where: str = "application") -> AppSpec:

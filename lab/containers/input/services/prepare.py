@@ -30,9 +30,12 @@ from lab.containers.input.services.profile import profiled
 from twin.containers.model import Floats, Machine
 from twin.containers.requests.model import NO_TIMEOUT, Arrivals, Client, RequestWorkload
 from twinbed import ScenarioError
+from twinbed.files import MIB, open_regular
 
 DEFAULT_HOST_CORES = 20.0
 """Cores of a host if the scenario does not say: those of the hosts in Escra's evaluation."""
+_MOST_BYTES = 1024 * MIB
+"""Largest file of arrivals: a hundred million timestamps."""
 _NO_CEILING_BYTES = 1 << 62
 _PROSE = {"title", "source", "assumptions"}
 
@@ -196,10 +199,8 @@ def _plainly(value: object) -> str:
 
 
 def _file_sha256(path: str) -> str:
-    try:
-        return _sha256(Path(path).read_bytes())
-    except OSError as error:
-        raise ScenarioError(f"{path}: {error.strerror}") from None
+    with open_regular(path, _MOST_BYTES) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _sha256(content: bytes) -> str:

@@ -56,3 +56,29 @@ def test_commands_that_cannot_be_filled_in(tmp_path):
         file.command_line()
     with pytest.raises(ScenarioError, match="no command"):
         job_file.load(write(tmp_path, "name: a")).command_line()
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "{batch:>2000000000}",
+        "{batch!r}",
+        "{batch.__class__}",
+        "{batch[0]}",
+        "{}",
+        "{0}",
+        "{steps:{batch}}",
+        "{",
+    ],
+)
+def test_a_command_takes_plain_names_in_braces_only(tmp_path, word):
+    file = job_file.load(write(tmp_path, f"name: a\nbatch: 7\ncommand: ['train', '{word}']"))
+    with pytest.raises(ScenarioError, match=r"job a: command: .*known are \{batch\} and \{steps\}"):
+        file.command_line()
+
+
+def test_names_in_a_command_are_filled_in_and_doubled_braces_are_braces(tmp_path):
+    file = job_file.load(
+        write(tmp_path, "name: a\nbatch: 7\ncommand: ['train', 'b={batch},{steps}', '{{x}}']")
+    )
+    assert file.command_line(steps=9) == ("train", "b=7,9", "{x}")

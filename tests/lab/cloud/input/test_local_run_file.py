@@ -1,4 +1,5 @@
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -43,7 +44,7 @@ def changed(path, **values):
         ({"batch": None}, "incomplete: 'batch'"),
         ({"processes": ["a"] * 4}, "incomplete"),
         ({"step_s": []}, "step_s is empty"),
-        ({"step_s": [float("nan")]}, "NaN or a negative"),
+        ({"step_s": [float("nan")]}, "step_s.0: nan is not a finite number"),
     ],
 )
 def test_a_file_that_is_not_whole_says_why(path, values, message):
@@ -67,3 +68,24 @@ def test_other_files_are_refused(tmp_path):
     other.write_text("no")
     with pytest.raises(ScenarioError, match="not a readable Parquet file"):
         local_run_file.read(other)
+
+
+def test_a_local_run_that_is_no_regular_file_is_refused_at_once(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ScenarioError, match=r"pipe: is a FIFO, not a regular file"):
+        local_run_file.read(tmp_path / "pipe")
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ('{"version": 1, "batch": 1e999}', "batch: inf is not a finite number"),
+        ("[" * 100_000, "nested deeper than 32 levels"),
+        ('{"version": 1, "version": 1}', "key 'version' is given twice"),
+    ],
+)
+def test_metadata_beyond_the_limits_is_refused_by_name(tmp_path, stated, said):
+    table = pa.table({"at_s": [0.0]}).replace_schema_metadata({b"twinbed.local_run": stated.encode()})
+    pq.write_table(table, tmp_path / "mine.parquet")
+    with pytest.raises(ScenarioError, match=said):
+        local_run_file.read(tmp_path / "mine.parquet")

@@ -76,7 +76,7 @@ def test_the_store_lists_shows_and_queries_them(sends):
     store, runs = sends
     assert set(store.ids()) == {run.id for run in runs}
     assert runs[0].verify() == []
-    counted = store.query("SELECT count(*) AS n FROM outages")
+    counted = store.query("SELECT count(*) AS n FROM outages").frame
     assert counted["n"][0] == sum(len(run.frame("outages")) for run in runs)
     shown = CliRunner().invoke(app, ["runs", "show", runs[0].id, "--store", str(store.root)])
     assert shown.exit_code == 0, shown.output

@@ -174,6 +174,7 @@ def test_attached_again_after_its_keeper_was_killed_it_gets_what_was_found_first
     assert again.quota_cores == 0.5
     again.restore()
     again.restore()
+    ownership.end_run(run)
     assert (point / "pods/a/cpu.max").read_text().startswith("max 100000\n"[:10])
     assert not run_root.exists()
 
@@ -240,8 +241,8 @@ def path_of(group: Group, driver: V1 | V2) -> str | dict[str, str | Path]:
 
 
 @pytest.mark.root
-def test_limits_are_driven_and_put_back(container: Group, driver: V1 | V2, run_root: Path) -> None:
-    before = contents(container)
+def test_limits_are_driven_and_put_back(container: Group, driver: V1 | V2) -> None:
+    before, runs = contents(container), ownership.runs_with_directory()
     group = attach(path_of(container, driver), driver)
     assert (group.quota_cores, group.limit_bytes) == (0.5, 256 * MIB)
     with Eater(container) as eater:
@@ -257,7 +258,7 @@ def test_limits_are_driven_and_put_back(container: Group, driver: V1 | V2, run_r
         assert eater.process.poll() is None
     assert contents(container) == before
     assert kills(container) == 0
-    assert not run_root.exists()
+    assert ownership.runs_with_directory() == runs
 
 
 @pytest.mark.slow
@@ -280,13 +281,14 @@ def test_a_keeper_that_was_killed_leaves_no_container_held(
     with Eater(container) as eater:
         eater.take(32 * MIB)
         assert not eater.done(0.3)
-        [run] = ownership.runs_with_directory()
+        [run] = [name for name in ownership.runs_with_directory() if attached.files_of(name)]
         assert len(attached.files_of(run)) == 1
         assert attached.restore_run(run) == []
+        ownership.forget_dead()
         eater.finished_ns(20.0)
     assert contents(container) == before
     assert kills(container) == 0
-    assert not run_root.exists()
+    assert not (run_root / run).exists()
 
 
 @pytest.mark.root

@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from testbed.containers import ownership
 from testbed.containers.cgroup import tree as cgroup_tree
 from testbed.containers.cgroup.drivers import V1, V2, Group, GroupV2, detect
-from testbed.containers.ownership import is_alive, is_run, new_run
+from testbed.containers.ownership import lasting_run, new_run
+from tests.testbed.containers.dead_runs import dead_run
 from tests.testbed.containers.fake_cgroups import FakeTree
 from twinbed import BackendError
 
-DEAD_RUN = "run-4194300-1-0"
 """The start time of no process: tick 1 after boot is before the first of them."""
 
 
@@ -137,10 +138,10 @@ def test_v2_writes_limits_and_members_as_the_kernel_wants_them(tree: FakeTree, t
 
 def test_v2_passes_the_controllers_down_to_the_group(tree: FakeTree) -> None:
     point = tree.unified("cpu memory")
-    directory = point / "twinbed" / "run-1-1-0" / "web"
+    directory = point / "twinbed" / "run-1-0123456789abcdef" / "web"
     # Plain folders do not fill themselves, so opening the group's files is as far as this goes.
     with pytest.raises(BackendError, match=r"web/cgroup\.procs"):
-        V2(point).create("run-1-1-0", "web")
+        V2(point).create("run-1-0123456789abcdef", "web")
     for above in (point, point / "twinbed", directory.parent):
         assert (above / "cgroup.subtree_control").read_text() == "+cpu +memory"
     assert not directory.exists()
@@ -170,31 +171,20 @@ def test_a_missing_control_file_is_named_and_nothing_stays_open(tree: FakeTree, 
     assert len(set(Path("/proc/self/fd").iterdir())) == len(before)
 
 
-# --- ownership ---------------------------------------------------------------------------------------
+# --- leftovers ---------------------------------------------------------------------------------------
 
 
-def test_a_run_of_this_process_is_alive_and_unique() -> None:
-    first, second = new_run(), new_run()
-    assert first != second
-    assert is_run(first)
-    assert is_alive(first)
-
-
-def test_a_reused_process_id_is_not_the_same_owner() -> None:
-    assert not is_alive(f"run-{os.getpid()}-1-0")
-    assert not is_alive(DEAD_RUN)
-    assert not is_alive("someone-else")
-
-
-def test_sweeping_removes_dead_runs_and_nothing_else(tmp_path: Path) -> None:
-    alive = new_run()
-    kept = [f"a/twinbed/{alive}/web", "a/twinbed/notes", "other/run-4194300-1-0/web"]
-    for each in [*kept, f"a/twinbed/{DEAD_RUN}/web/nested", f"twinbed/{DEAD_RUN}"]:
+def test_sweeping_removes_dead_runs_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ownership, "RUN_ROOT", tmp_path / "run")
+    alive, dead, unseen = new_run(), dead_run(), "run-4194300-0123456789abcdef"
+    kept = [f"a/twinbed/{run}/web" for run in (alive, unseen, lasting_run("x"))]
+    kept += ["a/twinbed/notes", f"other/{dead}/web"]
+    for each in [*kept, f"a/twinbed/{dead}/web/nested", f"twinbed/{dead}"]:
         (tmp_path / each).mkdir(parents=True)
-    assert cgroup_tree.sweep([tmp_path]) == [DEAD_RUN]
+    assert cgroup_tree.sweep([tmp_path]) == [dead]
     left = {str(each.relative_to(tmp_path)) for each in tmp_path.rglob("*")}
     assert set(kept) <= left
-    assert not any(each.startswith(("twinbed", f"a/twinbed/{DEAD_RUN}")) for each in left)
+    assert not any(each.startswith(("twinbed", f"a/twinbed/{dead}")) for each in left)
 
 
 # --- the real kernel ---------------------------------------------------------------------------------
@@ -301,9 +291,11 @@ def test_emptying_and_removing_work_on_a_real_v2_tree_too() -> None:
 
 @pytest.mark.root
 def test_the_groups_of_a_dead_recorder_are_ended_and_removed(driver: V1 | V2) -> None:
-    group = driver.create(DEAD_RUN, "orphan")
+    dead = dead_run()
+    group = driver.create(dead, "orphan")
     with subprocess.Popen(["sleep", "60"], preexec_fn=group.enter) as process:
-        assert DEAD_RUN in driver.sweep()
+        assert dead in driver.sweep()
         assert process.wait() == -9
     group.close()
     assert not any(directory.exists() for directory in group.directories)
+    ownership.forget_dead()

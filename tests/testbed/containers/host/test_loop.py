@@ -23,7 +23,7 @@ from testbed.containers.cgroup.drivers import V1, Group, detect
 from testbed.containers.host import hosted
 from testbed.containers.host.container import Container, ContainerSpec
 from testbed.containers.host.loop import AttachedSpec, Managed, Settings, control
-from testbed.containers.ownership import RUN_ROOT, new_run
+from testbed.containers.ownership import RUN_ROOT, end_run, new_run
 from testbed.containers.ports import GroupGoneError
 from twinbed import ScenarioError
 
@@ -224,6 +224,7 @@ def test_an_attached_container_is_limited_and_left_alone(foreign) -> None:
     assert again.quota_cores == np.inf, "as it was found"
     again.restore()
     assert files_of(run) == []
+    end_run(run)
     assert not (RUN_ROOT / run).exists()
     assert group.pids() == {process.pid}
     assert (observed.series.quota_cores[1:] <= 1.0).all()

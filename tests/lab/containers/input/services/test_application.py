@@ -56,7 +56,7 @@ PAGE = "services.web.handlers.page"
         (app_text("threads: 0"), "services.web.threads: Input should be greater than 0, not 0"),
         (app_text(page="cpu_ms: 0"), f"{PAGE}.cpu_ms: Input should be greater than 0, not 0"),
         (app_text(page="cpu_ms: -1"), f"{PAGE}.cpu_ms: Input should be greater than 0, not -1"),
-        (app_text(page="cpu_ms: .nan"), f"{PAGE}.cpu_ms: Input should be a finite number"),
+        (app_text(page="cpu_ms: .nan"), f"{PAGE}.cpu_ms: nan is not a finite number"),
         (app_text(page="cpu_ms: fast"), f"{PAGE}.cpu_ms: Input should be a valid number, not 'fast'"),
         (
             app_text(page="cpu_ms: 1, distribution: normal"),

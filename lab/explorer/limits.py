@@ -1,0 +1,87 @@
+"""States what one visitor and all visitors together may use of the explorer's machine.
+
+For: every number that bounds work for visitors, and the sentence that tells visitors. Not for: enforcing
+them (queue, job, reading, worker). `twinbed explore` passes its options on through the environment, because
+Streamlit's server is a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+
+from twinbed import ScenarioError
+
+WORKERS, MEMORY_GB = "TWINBED_EXPLORER_WORKERS", "TWINBED_EXPLORER_MEMORY_GB"
+"""Environment variables: runs at once, and memory of all of them together, GB."""
+_LEAST_BYTES = 512 << 20
+"""Least memory of a worker, bytes. Its imports alone take some 200 MiB."""
+
+RUN_S = 1800.0
+"""Longest time of one question's runs, s. The shipped questions take seconds to minutes."""
+LEAVE_S = 10.0
+"""How long a visitor may be disconnected before their work is ended, s: a reload or a weak network takes
+less. With the 5 s in which a worker tidies up, the work ends within 20 s."""
+READ_S = 15.0
+"""Longest time to read one upload, s. The largest CSV that may be uploaded takes about a third of it."""
+READ_BYTES = 2 << 30
+"""Memory to read one upload, bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What all visitors share.
+
+    workers: runs at once; memory_bytes: memory of one worker, bytes; waiting: places in the queue.
+    """
+
+    workers: int
+    memory_bytes: int
+    waiting: int = 8
+
+    def sentence(self) -> str:
+        """Returns the limits as visitors read them."""
+        return (
+            f"A visitor runs one question at a time, for at most {RUN_S / 60:.0f} minutes and with at most "
+            f"{self.memory_bytes / 1e9:.1f} GB of memory. All visitors together run {self.workers} at once; "
+            f"{self.waiting} more wait in a queue. Work ends soon after its visitor leaves."
+        )
+
+
+def of(environment: Mapping[str, str]) -> Limits:
+    """Returns the limits: by default all CPUs but one, and half of the machine's memory.
+
+    Raises ScenarioError, naming the option, for values that leave a worker too little.
+    """
+    machine_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory_bytes = int(_number(environment, MEMORY_GB, machine_bytes / 2e9) * 1e9)
+    usual = min(len(os.sched_getaffinity(0)) - 1, memory_bytes // _LEAST_BYTES)
+    workers = int(_number(environment, WORKERS, max(1, usual)))
+    if workers < 1 or memory_bytes // workers < _LEAST_BYTES:
+        raise ScenarioError(
+            f"--workers {workers} with --memory-gb {memory_bytes / 1e9:g}: there must be a worker, and each "
+            f"needs at least {_LEAST_BYTES / 1e9:.2f} GB; change one of the two"
+        )
+    return Limits(workers, memory_bytes // workers)
+
+
+@cache
+def shared() -> Limits:
+    """Returns the limits of this server."""
+    return of(os.environ)
+
+
+def bound_memory(most_bytes: int) -> None:
+    """Bounds the memory that this process may write to; beyond it, allocations fail."""
+    resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+
+
+def _number(environment: Mapping[str, str], name: str, usual: float) -> float:
+    text = environment.get(name, "")
+    try:
+        return float(text) if text else usual
+    except ValueError:
+        raise ScenarioError(f"{name}={text}: not a number") from None

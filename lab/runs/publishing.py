@@ -1,0 +1,203 @@
+"""Puts the directory of a run into a store and takes it out, so that it is whole or not there.
+
+For: what touches the directory of a store. Not for: what a run contains (lab.runs.store). Any number of
+processes may read, write and remove at the same time, in different PID namespaces, containers and machines,
+as far as the lock of twinbed/ownership.py holds among them; see there for NFS.
+
+All names of a store change under the lock on `.lock`:
+
+- `.new-<digits>-<run>` is being written. Its writer holds the lock on the file `lock` inside.
+- `<run>` is a whole run.
+- `.old-<digits>-<run>` makes room for a run of the same id. It goes back where the id is free.
+- `.gone-<digits>-<run>` is removed. Any process may delete it.
+
+A run is published in this order: every file is written and synced; then, under the store's lock, the file
+`lock` is removed, the new directory is synced and renamed, and the store's root is synced. A run is removed
+in this order: its directory is renamed to `.gone-…`, the root is synced, and the files are deleted. So a
+process that is killed between two steps, and a machine that loses power there, leaves the run whole or gone.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import math
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from twinbed.ownership import Ownership, is_held, take
+
+_LOCK, _STORE_LOCK = "lock", ".lock"
+_HIDDEN = re.compile(r"\.(?P<kind>new|old|gone)-[0-9a-f]{16}-(?P<id>.+)")
+
+
+class Working:
+    """A new hidden directory of a run, which its writer fills. Raises OSError."""
+
+    def __init__(self, root: Path, run_id: str) -> None:
+        self._root, self._home = root, root / run_id
+        root.mkdir(parents=True, exist_ok=True)
+        self.folder = _hidden(root, "new", run_id)
+        with locked(root):
+            self.folder.mkdir()
+            self._lock: Ownership | None = take(self.folder / _LOCK)
+
+    def install(self) -> None:
+        """Make the directory visible, in place of a run of the same id. Raises OSError; the former run then
+        stays, except where the very last sync fails."""
+        with locked(self._root):
+            # Released first: NFS keeps a file that is removed while it is open, under another name.
+            self._release()
+            (self.folder / _LOCK).unlink()
+            _sync(self.folder)
+            try:
+                if self._home.exists():
+                    self._home.rename(_hidden(self._root, "old", self._home.name))
+                self.folder.rename(self._home)
+            finally:
+                _settle(self._root)
+            _sync(self._root)
+        _delete_gone(self._root)
+
+    def discard(self) -> None:
+        """Remove what was not installed. Idempotent."""
+        _discard(self.folder)
+        self._release()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+
+def retire(run: Path) -> None:
+    """Remove a run. Raises OSError where it cannot be taken out of the store; it then stays."""
+    with locked(run.parent):
+        run.rename(_hidden(run.parent, "gone", run.name))
+        _sync(run.parent)
+    _delete_gone(run.parent)
+
+
+def sweep(root: Path) -> None:
+    """Remove what writers left that died; a former run whose place is free goes back. A store that may only
+    be read stays as it is."""
+    with suppress(OSError):
+        if any(_is_left(entry) for entry in root.iterdir()):
+            with locked(root):
+                _settle(root)
+            _delete_gone(root)
+
+
+@contextmanager
+def locked(root: Path) -> Iterator[None]:
+    """Let one process at a time change names in the store. Raises OSError."""
+    lock = take(root / _STORE_LOCK, math.inf)
+    assert lock is not None, "it waits for ever"
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def settled(root: Path) -> Iterator[None]:
+    """Let no name change, so that a run which is being replaced is seen. A store that may only be read, or
+    that no process has written to, is read as it is."""
+    lock = None
+    with suppress(OSError):
+        if (root / _STORE_LOCK).exists():
+            lock = take(root / _STORE_LOCK, math.inf)
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def write_table(path: Path, table: pa.Table) -> str:
+    """Write and sync one table, and return its SHA-256. The same table gives the same bytes.
+
+    Raises OSError, also for what Arrow refuses.
+    """
+    try:
+        with path.open("wb") as handle:
+            # Dictionary pages pay off for the container column only; floats compress as well without.
+            encoded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
+            pq.write_table(
+                table,
+                handle,
+                compression="zstd",
+                compression_level=1,
+                use_dictionary=encoded,
+                row_group_size=1 << 18,
+            )
+            handle.flush()
+            os.fsync(handle.fileno())
+    except pa.ArrowException as error:
+        raise OSError(errno.EIO, str(error), str(path)) from None
+    return sha256_of(path)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write and sync a file. Raises OSError."""
+    with path.open("wb") as handle:
+        handle.write(content)
+        handle.flush()
+        os.fsync(handle.fileno())
+
+
+def sha256_of(path: Path) -> str:
+    """Return a file's SHA-256, in hexadecimal digits. Raises OSError."""
+    with path.open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _hidden(root: Path, kind: str, run_id: str) -> Path:
+    return root / f".{kind}-{secrets.token_hex(8)}-{run_id}"
+
+
+def _is_left(entry: Path) -> bool:
+    """Return whether nobody is at work on a hidden directory. Certain only under the store's lock."""
+    match = _HIDDEN.fullmatch(entry.name)
+    return match is not None and (match["kind"] != "new" or not is_held(entry / _LOCK))
+
+
+def _settle(root: Path) -> None:
+    """Give every hidden directory that nobody is at work on its place: home, or among what is gone."""
+    for entry in sorted(root.iterdir()):
+        match = _HIDDEN.fullmatch(entry.name)
+        if match is None or match["kind"] == "gone" or not _is_left(entry):
+            continue
+        home = root / match["id"]
+        if match["kind"] == "old" and not home.exists():
+            entry.rename(home)
+        else:
+            entry.rename(_hidden(root, "gone", match["id"]))
+
+
+def _delete_gone(root: Path) -> None:
+    with suppress(OSError):
+        for entry in root.iterdir():
+            match = _HIDDEN.fullmatch(entry.name)
+            if match is not None and match["kind"] == "gone":
+                _discard(entry)
+
+
+def _sync(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _discard(path: Path) -> None:
+    """Remove what can be removed, without an error: the next opening of the store tries again."""
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,71 @@
+"""Removes what a recorder leaves if it is killed, at once.
+
+For: recorders that cannot tidy up themselves (SIGKILL, out of memory). Not for: a recorder's own tidying, nor
+for what else is on the machine (leftovers.py). A process of its own waits at a pipe that only the recorder
+keeps open. The kernel closes the pipe when the recorder dies.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from testbed.containers.ownership import end_run, is_alive, new_run
+
+_DONE = b"."
+_WAIT_S, _POLL_S = 60.0, 0.02
+
+
+@contextmanager
+def watchdog() -> Iterator[None]:
+    """Have what dead runs left removed as soon as this process dies within the block.
+
+    Without root there is no watchdog: such a process has nothing that outlives it and that it may remove.
+    """
+    if os.geteuid() != 0:
+        yield
+        return
+    # It imports from where this process does, and from the working directory only if this process does.
+    folders = (folder or str(Path.cwd()) for folder in sys.path)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
+    run = new_run()
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "testbed.containers.record.watchdog", run],
+        bufsize=0,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        # Ctrl-C at the terminal is for the recorder.
+        start_new_session=True,
+    ) as process:
+        assert process.stdin is not None
+        try:
+            yield
+        finally:
+            with suppress(BrokenPipeError):
+                process.stdin.write(_DONE)
+            end_run(run)
+
+
+def _watch() -> None:
+    if sys.stdin.buffer.read(1) == _DONE:
+        return
+    # What runs have is left over once the process that waits for the recorder knows of its end.
+    deadline = time.monotonic() + _WAIT_S
+    while is_alive(sys.argv[1]) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    # Only a watchdog that has work needs these.
+    from testbed.containers import leftovers
+    from testbed.containers.cgroup.drivers import detect
+
+    leftovers.down(detect())
+
+
+if __name__ == "__main__":
+    _watch()

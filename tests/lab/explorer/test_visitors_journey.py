@@ -1,0 +1,55 @@
+"""Visitors with a real browser: an address brings no link, and who closes the tab leaves no work behind."""
+
+import time
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.lab.explorer.journey import MARKS, run_button
+from tests.lab.explorer.test_journeys import csv_of, upload
+
+pytestmark = MARKS
+playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: playwright is missing")
+expect = playwright.expect
+
+EVIL = "![x](https://evil.example/x.png) [y](https://evil.example) https://evil.example www.evil.example"
+
+
+def test_an_address_brings_neither_link_nor_image(page, address):
+    query = urlencode({"recording": EVIL, "policies": EVIL, "budget": EVIL, "container": EVIL, "runs": EVIL})
+    for path in ("containers", "services?app=evil&" + urlencode({"app": EVIL, "arrivals": EVIL})):
+        page.goto(f"{address}/{path}{'&' if '?' in path else '?'}{query}")
+        expect(page.get_by_text("The address").first).to_be_visible()
+        expect(page.get_by_text("evil.example").first).to_be_visible()
+        assert page.locator("a[href*='evil']").count() == 0
+        assert page.locator("img[src*='evil']").count() == 0
+
+
+def workers() -> set[int]:
+    """The process ids of all explorers' workers on this machine."""
+    found = set()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if b"lab.explorer.worker" in (process / "cmdline").read_bytes():
+                found.add(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+def test_who_closes_the_tab_leaves_no_worker_behind(page):
+    before = workers()
+    page.get_by_role("combobox", name="Trace").click()
+    page.get_by_role("option", name="Upload your own trace").click()
+    upload(page, "long.csv", csv_of(20_000))
+    expect(page.get_by_text("2 containers, 5.56 h")).to_be_visible()
+    run_button(page).click()
+    expect(page.get_by_text("of all policies")).to_be_visible()
+    begun = workers() - before
+    assert begun
+    page.close()
+    deadline = time.monotonic() + 20
+    while workers() & begun and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert not workers() & begun

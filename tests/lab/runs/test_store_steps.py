@@ -1,0 +1,145 @@
+"""A store whose writers, removers and sweepers are killed at every step, and the order of the steps."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+from lab.runs import publishing
+from lab.runs.store import RunStore
+from tests.lab.runs import store_steps
+from tests.lab.runs.store_steps import RUN, killed_before
+from tests.lab.runs.test_run_store import manifest, tables
+from twinbed.ownership import is_mine
+
+OTHER = "mine-static-0000000001"
+LEAST_STEPS = {"publish": 25, "remove": 10, "sweep": 15}
+"""Fewer would mean that the steps are not seen."""
+
+
+def begin(root: Path, work: str, *, former: bool) -> publishing.Working:
+    """Fill a store for one try; return what a second, living writer writes meanwhile."""
+    shutil.rmtree(root, ignore_errors=True)
+    store = RunStore(root)
+    store.publish(manifest(OTHER), tables(3))
+    if former or work != "publish":
+        store.publish(manifest(RUN), tables(5))
+    if work == "sweep":
+        (root / RUN).rename(root / f".old-{'0' * 16}-{RUN}")
+        shutil.copytree(root / OTHER, root / f".old-{'0' * 16}-{OTHER}")
+        shutil.copytree(root / OTHER, root / f".new-{'0' * 16}-{OTHER}")
+        shutil.copytree(root / OTHER, root / f".gone-{'0' * 16}-{OTHER}")
+    return publishing.Working(root, "mine-vpa-0000000002")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("work", "former", "rows"),
+    [
+        ("publish", False, {None, 9}),
+        ("publish", True, {5, 9}),
+        ("remove", True, {None, 5}),
+        ("sweep", True, {5}),
+    ],
+)
+def test_a_run_is_whole_or_gone_wherever_a_process_is_killed(
+    tmp_path: Path, work: str, former: bool, rows: set[int | None]
+) -> None:
+    root, seen = tmp_path / "runs", set()
+    for step in itertools.count(1):
+        second = begin(root, work, former=former)
+        killed = killed_before(step, getattr(store_steps, work), str(root))
+        opened = RunStore(root)
+        assert not opened.list()["problem"].any(), step
+        assert opened.open(OTHER).verify() == []
+        found = None
+        if opened.has(RUN):
+            assert opened.open(RUN).verify() == []
+            found = opened.open(RUN).table("periods").num_rows
+        assert found in rows, step
+        seen.add(found)
+        # The second writer was not disturbed, and nothing else is left.
+        hidden = [entry.name for entry in root.iterdir() if entry.name.startswith(".")]
+        assert sorted(hidden) == sorted([".lock", second.folder.name]), step
+        second.discard()
+        if not killed:
+            break
+    assert step > LEAST_STEPS[work]
+    assert seen == rows
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """What is renamed and synced in the store `runs`, in order; ` unlocked` where its lock is not held."""
+    root, taken = tmp_path / "runs", list[str]()
+    rename, fsync = os.rename, os.fsync
+
+    def plain(path: Path) -> str:
+        kind = path.name.split("-")[0] if path.name.startswith(".") else path.name
+        return kind if path.parent == root else path.name if path == root else f"{plain(path.parent)}/{kind}"
+
+    def note(what: str) -> None:
+        taken.append(what if is_mine(root / ".lock") else f"{what} unlocked")
+
+    def noted_rename(source: Path, target: Path) -> None:
+        note(f"rename {plain(Path(source))} {plain(Path(target))}")
+        rename(source, target)
+
+    def noted_fsync(descriptor: int) -> None:
+        note(f"sync {plain(Path(f'/proc/self/fd/{descriptor}').readlink())}")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "rename", noted_rename)
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    return taken
+
+
+FILES = [f"sync .new/{name}.parquet unlocked" for name in ("summary", "containers", "events", "periods")]
+FILES += ["sync .new/manifest.json unlocked", "sync .new"]
+
+
+def test_everything_is_synced_before_the_rename_and_the_root_after_it(
+    tmp_path: Path, steps: list[str]
+) -> None:
+    store = RunStore(tmp_path / "runs")
+    store.publish(manifest(RUN), tables())
+    assert steps == [*FILES, f"rename .new {RUN}", "sync runs"]
+    steps.clear()
+    store.publish(manifest(RUN), tables())
+    assert steps == [*FILES, f"rename {RUN} .old", f"rename .new {RUN}", "rename .old .gone", "sync runs"]
+    steps.clear()
+    store.remove(RUN)
+    assert steps == [f"rename {RUN} .gone", "sync runs"]
+
+
+def test_a_sweep_renames_under_the_lock(tmp_path: Path, steps: list[str]) -> None:
+    begin(tmp_path / "runs", "sweep", former=True).discard()
+    steps.clear()
+    RunStore(tmp_path / "runs")
+    assert steps == ["rename .new .gone", f"rename .old {RUN}", "rename .old .gone"]
+
+
+def test_two_writers_of_one_run_and_a_reader_never_see_half_a_run(tmp_path: Path) -> None:
+    root, writers = tmp_path / "runs", []
+    RunStore(root).publish(manifest(RUN), tables(1))
+    for rows in (1, 9):
+        store = RunStore(root)
+        writers.append(
+            threading.Thread(
+                target=lambda store=store, rows=rows: [
+                    store.publish(manifest(RUN), tables(rows)) for _ in range(15)
+                ]
+            )
+        )
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        listing = RunStore(root).list()
+        assert listing[["id", "problem"]].to_numpy().tolist() == [[RUN, ""]]
+    assert RunStore(root).open(RUN).verify() == []
+    assert [entry.name for entry in root.iterdir() if entry.name.startswith(".")] == [".lock"]
