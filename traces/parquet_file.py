@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from traces.schema import MOST_READ_CELLS
 from twinbed import TraceError
 from twinbed.files import MIB, open_regular
+from twinbed.text import printable
 
 MAGIC = b"PAR1"
 """The first and last four bytes of every Parquet file."""
@@ -109,5 +110,4 @@ def _check_types(path: Path, schema: pa.Schema, text: Collection[str], numbers: 
 
 def _first_line(error: BaseException) -> str:
     # Arrow quotes the file's own bytes, which may be a terminal's control sequences.
-    text = "".join(char if char.isprintable() else "\n" if char == "\n" else "?" for char in str(error))
-    return text.splitlines()[0] if text.strip() else type(error).__name__
+    return printable(str(error).split("\n", 1)[0]) or type(error).__name__

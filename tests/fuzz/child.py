@@ -1,8 +1,8 @@
 """One reader, tried until its time is over. Run by __main__.py, which watches time and memory from outside.
 
 For: `python -m tests.fuzz.child READER SEED SECONDS FOLDER`. The case that runs is FOLDER/case*. Lines on the
-standard output: `ready` before the first case, and for each case that ended `ok`, or `bad PROBLEM`, which must
-be kept.
+standard output: `ready` before the first case, and for each case that ended `ok`, or `bad PROBLEM` and the
+case must be kept.
 """
 
 from __future__ import annotations

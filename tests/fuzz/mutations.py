@@ -24,10 +24,11 @@ NUMBERS = (
 
 WORDS = (
     b"", b"\n", b"\r", b"\r\n\r\n", b",", b",,", b'"', b'""', b"'", b": ", b"- ", b"#", b"\t", b"\0",
-    b"\x1b[31m",    b"\xff\xfe", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xed\xa0\x80", b"{", b"}", b"[", b"]", b"{}", b"[]",
-    b"null", b"true", b"~", b"&a ", b"*a", b"<<: *a", b"!!python/object:os.system ", b"!!binary ", b"? ", b"|\n", b"=",
-    b"..", b"../../etc/passwd", b"/dev/zero", b"2024-02-30", b"0000-00-00", b"9999-12-31T23:59:60Z", b"1677-01-01",
-    b"1/1e9", b"1e999999999", b"%s", b"{0}", b"\\u0000", b"[" * 3000, b"{a: " * 500, b"a" * 70_000,
+    b"\x1b[31m", b"\xff\xfe", b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xed\xa0\x80", b"{", b"}", b"[", b"]",
+    b"{}", b"[]", b"null", b"true", b"~", b"&a ", b"*a", b"<<: *a", b"!!python/object:os.system ",
+    b"!!binary ", b"? ", b"|\n", b"=", b"..", b"../../etc/passwd", b"/dev/zero", b"2024-02-30", b"0000-00-00",
+    b"9999-12-31T23:59:60Z", b"1677-01-01", b"1/1e9", b"1e999999999", b"%s", b"{0}", b"\\u0000",
+    b"[" * 3000, b"{a: " * 500, b"a" * 70_000,
 )  # fmt: skip
 """What has a meaning for some parser, or none for all of them."""
 

@@ -226,33 +226,41 @@ def _run_table(path: Path) -> object:
 
 def _datagram(path: Path) -> object:
     from testbed.containers.remote.datagrams import _HEADER, _MAC_BYTES, Gate, _mac
-    from testbed.containers.remote.refusals import Refusals
+    from tests.testbed.containers.remote.test_books import started
 
     key, data = b"k" * 32, path.read_bytes()
-    gate = Gate(Refusals(_quiet()))
+    books = started()
+    gate = Gate(books._refusals)
     gate.open(1, key)
-    answers = [gate.receive(data, "fuzz")]
-    # An agent with a key signs what it likes.
+    # An agent that has a key signs what it likes.
     body = data[:-_MAC_BYTES]
-    if len(body) >= _HEADER.size:
-        answers.append(gate.receive(body + _mac(key, body), "fuzz"))
-    return answers
+    signed = body + _mac(key, body) if len(body) >= _HEADER.size else b""
+    for datagram in (data, signed):
+        batch = gate.receive(datagram, "fuzz")
+        if batch is not None:
+            books.telemetry([("a0", batch)], 1.0)
+    return books.reports + books.stale
 
 
 def _message(path: Path) -> object:
     from google.protobuf.message import DecodeError
 
+    from testbed.containers.remote.books import RefusedError
     from testbed.containers.remote.messages_pb2 import Report
-    from tests.testbed.containers.remote.test_books import started
+    from tests.testbed.containers.remote.test_books import applied, say, started
 
     try:
         report = Report.FromString(path.read_bytes())
     except DecodeError:
-        return None  # gRPC ends such a call itself
+        return "refused"  # gRPC ends such a call itself
     books = started()
-    books.reported("a0", report, 1.0)
+    applied(books)
+    try:
+        say(books, "a0", report, 1.0)
+    except RefusedError:
+        return "refused"  # the controller ends the call with this
     books.tick(2.0)
-    return books.take_orders()
+    return applied(books)
 
 
 def _packet(path: Path) -> object:
@@ -268,14 +276,6 @@ def _packet(path: Path) -> object:
     except Exception:
         packet = Raw(data)  # as scapy's sockets do with what is no frame
     return bfd.parse(data[14:]), decode(packet, "tor0", 0.0)
-
-
-def _quiet() -> object:
-    import logging
-
-    log = logging.getLogger("tests.fuzz")
-    log.propagate = False
-    return log
 
 
 _GZIPPED = ".csv.gz"

@@ -36,7 +36,7 @@ MOST_COLUMNS = 10_000
 MOST_CELLS = 50_000_000
 """Most cells of a table. They are counted while it is read."""
 
-_EXPANSION, _SMALL_BYTES = 100, 16 * MIB
+_EXPANSION, _SMALL_BYTES = 100, 8 * MIB
 """Gzip data may expand by this factor, and to this size in any case. Traces shrink by a factor of 5 to 10."""
 
 LARGEST = 1e18
@@ -96,10 +96,10 @@ class _CheckedText:
                     f"{self._path}: expands to more than {self._most_bytes // MIB} MiB, over {_EXPANSION} "
                     "times its size; decompress it first"
                 )
-            if not line.strip(b", \t\r\n"):
-                continue
             # Only quotes can hide a comma, so most lines are counted and not split.
             fields = len(self._split(number, line)) if b'"' in line else line.count(b",") + 1
+            if not line.strip(b", \t\r\n"):
+                continue
             if fields != columns:
                 more = "more" if fields > columns else "fewer"
                 raise TraceError(
