@@ -16,18 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.fuzz.bound import MOST_BYTES, MOST_S, TOO_MUCH, TOO_SLOW
 from tests.fuzz.readers import READERS, Reader
-
-MOST_S = 10.0
-"""Longest time of a case, s."""
-
-MOST_BYTES = 1_000_000_000
-"""Most memory of a reader's process while it reads, bytes: the largest resident set, its modules included."""
 
 _START_S = 120.0
 """Longest time that a child takes to begin, s."""
@@ -38,11 +33,12 @@ _MOST_FINDINGS = 20
 
 @dataclass(slots=True)
 class Turn:
-    """A reader's turn. cases: how many ended; busy_s: time of children without their imports; findings: the
-    files that are kept, by problem."""
+    """A reader's turn. program: the child's command; cases: how many ended; busy_s: time of children without
+    their imports; findings: the files that are kept, by problem."""
 
     reader: Reader
     folder: Path
+    program: Sequence[str] = (sys.executable, "-m", "tests.fuzz.child")
     cases: int = 0
     busy_s: float = 0.0
     findings: dict[str, Path] = field(default_factory=dict)
@@ -51,23 +47,12 @@ class Turn:
         """Try the reader for so many seconds; a child that dies or must be ended is followed by another."""
         while (left_s := seconds - self.busy_s) > 0 and len(self.findings) < _MOST_FINDINGS:
             with tempfile.TemporaryDirectory(prefix="twinbed-fuzz-") as work:
-                problem = self._watch(seed, left_s, Path(work))
-                if not problem:
-                    return
-                self._keep(problem, Path(work))
+                self._keep(self._watch(seed, left_s, Path(work)), Path(work))
             seed += 1
 
     def _watch(self, seed: int, seconds: float, work: Path) -> str:
         """Watch one child. Return why it was ended or died; "" if its time was over."""
-        command = [
-            sys.executable,
-            "-m",
-            "tests.fuzz.child",
-            self.reader.name,
-            str(seed),
-            str(seconds),
-            str(work),
-        ]
+        command = [*self.program, self.reader.name, str(seed), str(seconds), str(work)]
         with (work / "stderr").open("wb") as errors:
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
         began_s: float | None = None
@@ -79,9 +64,9 @@ class Turn:
                     self.cases += 1
                     self._keep(line[4:], work)
                 if waited_s > (_START_S if began_s is None else MOST_S):
-                    return f"takes more than {MOST_S:g} s"
+                    return TOO_SLOW
                 if _peak_bytes(child.pid) > MOST_BYTES:
-                    return f"takes more than {MOST_BYTES / 1e9:g} GB of memory"
+                    return TOO_MUCH
             return "" if child.wait() == 0 else f"ends the process with {child.returncode}"
         finally:
             child.kill()

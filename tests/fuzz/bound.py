@@ -13,6 +13,15 @@ from pathlib import Path
 from tests.fuzz.readers import Reader
 from twinbed import InvariantError, TwinbedError
 
+MOST_S = 10.0
+"""Longest time of a case, s."""
+
+MOST_BYTES = 1_000_000_000
+"""Most memory of a reader's process while it reads, bytes: the largest resident set, its modules included."""
+
+TOO_SLOW = f"takes more than {MOST_S:g} s"
+TOO_MUCH = f"takes more than {MOST_BYTES / 1e9:g} GB of memory"
+
 
 def problem(reader: Reader, path: Path) -> str:
     """Return what is wrong with how the reader took the file, in one line; "" if nothing is."""

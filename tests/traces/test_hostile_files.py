@@ -1,4 +1,4 @@
-"""Files that would cost gigabytes, wait without end or read as something else than they are: one line each."""
+"""Files that would cost gigabytes, or wait without end, or be read as something that they are not."""
 
 from __future__ import annotations
 

@@ -1,0 +1,74 @@
+"""The bound itself, and the process that watches it: what breaks it is found, kept and named."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.__main__ import Turn
+from tests.fuzz.bound import TOO_MUCH, TOO_SLOW, problem
+from tests.fuzz.readers import Reader
+from twinbed import InvariantError, TraceError
+
+_CHILD = """
+import pathlib, sys, time
+pathlib.Path(sys.argv[4], "case.x").write_text("the case")
+print("ready", flush=True)
+{}
+"""
+
+
+def raising(error: BaseException) -> Reader:
+    def read(path: Path) -> object:
+        raise error
+
+    return Reader("made up", read)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (TraceError("it.csv: line 3: wrong"), ""),
+        (TraceError("two\nlines"), "not one printable line"),
+        (TraceError("\x1b[31m"), "not one printable line"),
+        (TraceError(""), "not one printable line"),
+        (InvariantError("ours"), "InvariantError: ours"),
+        (ValueError("further down"), "ValueError in "),
+        (MemoryError(), "MemoryError in "),
+        (RecursionError("deep"), "RecursionError in "),
+    ],
+)
+def test_only_a_line_for_the_user_keeps_the_bound(error: BaseException, words: str, tmp_path: Path) -> None:
+    found = problem(raising(error), tmp_path)
+    assert found.startswith(words)
+    assert bool(found) == bool(words)
+
+
+def test_a_warning_breaks_the_bound(tmp_path: Path) -> None:
+    reader = Reader("made up", lambda path: warnings.warn("overflow", RuntimeWarning, stacklevel=1))
+    assert problem(reader, tmp_path).startswith("RuntimeWarning in ")
+
+
+@pytest.mark.parametrize(
+    ("does", "found"),
+    [
+        ("time.sleep(600)", TOO_SLOW),
+        ("held = bytearray(b'x' * 1_100_000_000); time.sleep(600)", TOO_MUCH),
+        ("import os; os.abort()", "ends the process with -6"),
+        ("print('bad ValueError in a.py:1: no', flush=True)", "ValueError in a.py:1"),
+    ],
+    ids=["time", "memory", "crash", "exception"],
+)
+def test_a_case_that_breaks_the_bound_is_kept(
+    does: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if found == TOO_SLOW:
+        monkeypatch.setattr("tests.fuzz.__main__.MOST_S", 0.2)
+    reader = Reader("made up", lambda path: None, ".x")
+    turn = Turn(reader, tmp_path / "found", (sys.executable, "-c", _CHILD.format(does)))
+    turn.take(0.01, 1)
+    assert found in turn.findings
+    assert turn.findings[found].read_text() == "the case"
