@@ -45,6 +45,9 @@ LARGEST = 1e18
 _MISSING = ("", "nan", "NaN", "NA", "null")
 """Cells that stand for a missing number in public data sets."""
 
+_BLANK = b", \t\r\n"
+"""The characters of a line without a value."""
+
 _UTF8_MARK = b"\xef\xbb\xbf"
 
 
@@ -89,6 +92,7 @@ class _CheckedText:
     def _checked(self) -> Iterator[bytes]:
         columns, number, total = len(self.names), 1, len(self._header)
         most_rows = min(self._most_rows, MOST_CELLS // columns)
+        # Every line of a large file comes through here, so nothing is done that most lines do not need.
         while line := self._line(number := number + 1):
             total += len(line)
             if total > self._most_bytes:
@@ -98,7 +102,7 @@ class _CheckedText:
                 )
             # Only quotes can hide a comma, so most lines are counted and not split.
             fields = len(self._split(number, line)) if b'"' in line else line.count(b",") + 1
-            if not line.strip(b", \t\r\n"):
+            if line[0] in _BLANK and not line.strip(_BLANK):
                 continue
             if fields != columns:
                 more = "more" if fields > columns else "fewer"
@@ -106,7 +110,7 @@ class _CheckedText:
                     f"{self._path}: line {number} has {more} fields than the header: "
                     f"{fields}, and not {columns}"
                 )
-            if b"\0" in line or b"\r" in line[:-2]:
+            if b"\0" in line or (b"\r" in line and b"\r" in line[:-2]):
                 raise self._wrong(number, "binary data, expected CSV text")
             if not line.isascii():
                 as_text(line, f"{self._path}: line {number}", TraceError)

@@ -77,10 +77,7 @@ def read(path: Path) -> LocalRun:
             content = (file.schema_arrow.metadata or {}).get(_KEY)
             if content is None:
                 raise ScenarioError(f"{path}: not a local run; twinbed profile makes one")
-            missing = [name for name in _SERIES if name not in file.schema_arrow.names]
-            if missing:
-                raise ScenarioError(f"{path}: incomplete: no column {missing[0]!r}; profile the job again")
-            table = file.read(list(_SERIES))
+            table = file.read([name for name in _SERIES if name in file.schema_arrow.names])
     except TraceError as error:
         raise ScenarioError(str(error)) from None
     try:
@@ -93,6 +90,9 @@ def read(path: Path) -> LocalRun:
             f"{path}: a local run of version {stated.get('version')}, and this twinbed reads {VERSION}; "
             "profile the job again"
         )
+    missing = [name for name in _SERIES if name not in table.column_names]
+    if missing:
+        raise ScenarioError(f"{path}: incomplete: no column {missing[0]!r}; profile the job again")
     try:
         facts = _STATED.validate_python(stated)
         return LocalRun(
