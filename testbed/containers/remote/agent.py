@@ -30,6 +30,7 @@ from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report, Welcome
 from testbed.containers.remote.origin import Watcher
+from testbed.containers.remote.pieces import pieces
 
 RECONNECT_FIRST_S = 0.2
 RECONNECT_MOST_S = 5.0
@@ -83,7 +84,7 @@ class Agent:
         self._wake = asyncio.Event()
         self._asked_s: dict[str, float] = {}
         self._trapped: dict[str, int] = {}
-        hosting.on_id, hosting.on_gone, hosting.on_trap = self._named, self._gone, self._armed
+        hosting.on_ids, hosting.on_gone, hosting.on_trap = self._named, self._gone, self._armed
         hosting.on_killed = self._killed
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -143,10 +144,14 @@ class Agent:
             self._applied, self._welcome, self.connected = 0, welcome, True
             self._asked_s.clear()
             _log.info("registered with %s", self._address)
-            self._reports.put_nowait(Report(joined=self._converge(welcome)))
+            self._tell_joined(self._converge(welcome))
             tasks = [
                 asyncio.create_task(task)
-                for task in (self._speak(call), self._listen(call), self._report_periods(welcome))
+                for task in (
+                    self._speak(call, welcome.session),
+                    self._listen(call),
+                    self._report_periods(welcome),
+                )
             ]
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             done.pop().result()
@@ -173,10 +178,13 @@ class Agent:
             host_cores=self._host_cores,
         )
         await call.write(Report(hello=hello))
-        order = await _read(call)
-        if not order.HasField("welcome"):
-            raise _LostError("it did not welcome us; is it of the same version?")
-        welcome: Welcome = order.welcome
+        welcome = Welcome(more=True)
+        while welcome.more:
+            order = await _read(call)
+            if not order.HasField("welcome"):
+                raise _LostError("it did not welcome us; is it of the same version?")
+            welcome.more = False
+            welcome.MergeFrom(order.welcome)
         return welcome
 
     def _converge(self, welcome: Welcome) -> Joined:
@@ -185,7 +193,14 @@ class Agent:
         watched = self._watcher.begin([(watch.parent, watch.pattern) for watch in welcome.watches])
         return self._hosting.converge(welcome.containers, watched)
 
-    async def _speak(self, call: Any) -> None:
+    def _tell_joined(self, joined: Joined) -> None:
+        """Say it in pieces; the last one says that it is complete, where it is."""
+        told = [Joined(containers=piece, more=True) for piece in pieces(joined.containers)]
+        told += [Joined(failed=piece, more=True) for piece in pieces(joined.failed)]
+        for piece in (*told, Joined(complete=joined.complete)):
+            self._reports.put_nowait(Report(joined=piece))
+
+    async def _speak(self, call: Any, session: int) -> None:
         """Write reports as they come, and a heartbeat when there are none. None is the last."""
         while True:
             try:
@@ -197,7 +212,7 @@ class Agent:
                 await call.done_writing()
                 await call.code()
                 return
-            report.applied = self._applied
+            report.applied, report.session = self._applied, session
             await call.write(report)
 
     async def _listen(self, call: Any) -> None:
@@ -259,9 +274,9 @@ class Agent:
         ]:
             self._hosting.gone(container, "its cgroup was removed")
 
-    def _named(self, container: HostedContainer) -> None:
-        assert container.group is not None
-        self._source.add(np.array([container.id], np.int64), [container.group])
+    def _named(self, containers: Sequence[HostedContainer]) -> None:
+        groups = [container.group for container in containers if container.group is not None]
+        self._source.add(np.array([container.id for container in containers], np.int64), groups)
         self._wake.set()
 
     def _gone(self, container: HostedContainer, why: str) -> None:
@@ -356,7 +371,7 @@ class Agent:
         for name in vanished & self._hosting.containers.keys():
             self._hosting.gone(self._hosting.containers[name], "its cgroup was removed")
         for origin in appeared:
-            self._reports.put_nowait(Report(joined=self._hosting.appeared(origin)))
+            self._tell_joined(self._hosting.appeared(origin))
 
 
 async def _read(call: Any) -> Order:

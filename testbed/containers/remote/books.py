@@ -1,8 +1,10 @@
 """The controller without its sockets: agents, containers, and the allocator between them.
 
 For: turning each thing that agents report into orders to agents. Not for: transport and clocks
-(controller.py), nor limits on their way (ledger.py). One method per event; `take_orders` returns the orders
-that came of them. Three rules where the design leaves a choice:
+(controller.py), limits on their way (ledger.py), nor who joins with what (joining.py). There is one method
+per event. `ready` then names the agents that have something to hear, and `take_order` returns it. What an
+agent says is checked here: no report raises, and what cannot be true is counted as refused. Three rules where
+the design leaves a choice:
 
 - The allocator starts when all agents of the deployment are there, or GATHER_S after the first.
 - Containers of a lost agent keep their ids, and their limits count until the agent is back and says
@@ -14,18 +16,20 @@ that came of them. Three rules where the design leaves a choice:
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from control.allocator.model import Decision, Ids, Join, OomEvents, PeriodStats, Shrunk
 from control.allocator.ports import Allocator
 from testbed.containers.cgroup.group import QUOTA_PERIOD_US
-from testbed.containers.remote.datagrams import Batch
-from testbed.containers.remote.deployment import Deployment, Placed
-from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Change, Ledger
-from testbed.containers.remote.members import AgentState, Member, Reclaims
+from testbed.containers.ports import Records
+from testbed.containers.remote.datagrams import MOST_CORES, Batch, unpack
+from testbed.containers.remote.deployment import Deployment
+from testbed.containers.remote.joining import Newcomer, Newcomers, in_force, quoted
+from testbed.containers.remote.latest import Latest, rounds
+from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Ledger
+from testbed.containers.remote.members import MOST_CONTAINERS, AgentState, Member, Reclaims
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Present, Report
 from testbed.containers.remote.refusals import Refusals
 from twinbed import ScenarioError
@@ -33,28 +37,23 @@ from twinbed import ScenarioError
 GATHER_S = 5.0
 """How long the agents of a deployment are waited for, s, before those that are there begin."""
 
+_NAMES_LOGGED = 10
 _log = logging.getLogger("twinbed.controller")
 
 
 class RefusedError(Exception):
-    """An agent may not register as it wants to. The text is for the agent and for the log."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Newcomer:
-    agent: str
-    app: int
-    present: Present
-    placed: Placed | None
+    """An agent may not register as it wants to, or may not go on. The text is for the agent and for the
+    log."""
 
 
 class ControllerBooks:
     """One deployment under one allocator.
 
     began_s: the clock at time 0 of what the allocator is told. All times are seconds of one monotonic clock.
-    agents: by name; members: by id; cpu, memory: limits on their way. Counters since the start: reports
-    (records taken), stale (records older than their container's last), oom_grants, kills, kills_withheld,
-    limit_changes, agents_lost.
+    agents: by name; members: by id; cpu, memory: limits on their way; latest: what containers reported last.
+    Counters since the start: reports (records taken), unlimited (those of containers without a CPU limit,
+    which are not decided on), stale (records older than their container's last), oom_grants, kills,
+    kills_withheld, limit_changes, agents_lost.
     """
 
     def __init__(
@@ -70,31 +69,37 @@ class ControllerBooks:
         self.memory = Ledger(
             [application.memory_limit_bytes for application in deployment.applications], LARGE_BYTES
         )
+        self.latest = Latest()
         self.started = False
-        self.reports = self.stale = self.oom_grants = self.kills = self.kills_withheld = 0
+        self.reports = self.unlimited = self.stale = self.oom_grants = self.kills = self.kills_withheld = 0
         self.limit_changes = 0
         self.agents_lost = 0
         self._refusals = refusals
         self._began_s = began_s
         self._first_s: float | None = None
         self._at_s = 0.0
-        self._newcomers: list[_Newcomer] = []
+        self._by_number: list[AgentState] = []
+        self._spoken_to: set[int] = set()
+        self._sent_ns: dict[int, int] = {}
+        self._newcomers = Newcomers(deployment, refusals)
         self._reclaims = Reclaims()
 
     # --- agents ----------------------------------------------------------------------------------
 
     def register(self, hello: Hello, session: int, now_s: float) -> None:
-        """Note an agent that is there; what it has comes with its first `joined`. Raises RefusedError."""
+        """Note an agent that is there; what it has comes with its first `joined`. session: above zero. Raises
+        RefusedError."""
         if hello.name not in self.deployment.agents:
-            raise RefusedError(f"agent {hello.name!r} is not in the deployment")
-        if not 0 < hello.host_cores < LARGE_CORES:
+            raise RefusedError(f"agent {quoted(hello.name)} is not in the deployment")
+        if not 0 < hello.host_cores <= MOST_CORES:
             raise RefusedError(f"agent {hello.name!r} says it has {hello.host_cores:g} cores")
         state = self.agents.get(hello.name)
         if state is None:
-            state = self.agents[hello.name] = AgentState(hello.name, 0, 0.0, 0, live=False)
+            state = self.agents[hello.name] = AgentState(hello.name, len(self._by_number))
+            self._by_number.append(state)
         elif state.live and state.instance != hello.instance:
             raise RefusedError(f"agent {hello.name!r} is connected already, from another process")
-        self._forget_newcomers(hello.name)
+        self._part(state, now_s)
         state.begin(hello.instance, hello.host_cores, session)
         self._first_s = now_s if self._first_s is None else self._first_s
         _log.info("agent %s is there, %g cores", hello.name, hello.host_cores)
@@ -103,9 +108,7 @@ class ControllerBooks:
         """Note that an agent's call ended or that it fell silent. Its containers keep their limits, here
         too."""
         state = self.agents[agent]
-        state.live = False
-        state.silence()
-        self._forget_newcomers(agent)
+        self._part(state, now_s)
         if state.members:
             self.agents_lost += 1
             _log.warning(
@@ -113,8 +116,6 @@ class ControllerBooks:
             )
         else:
             _log.info("agent %s left, it has no containers (%s)", agent, why)
-        for answered in self._reclaims.without(agent):
-            self._reclaimed(answered.shrunk(now_s - self._began_s))
 
     def tick(self, now_s: float) -> None:
         """Begin when agents have been waited for long enough. To be called now and then."""
@@ -124,166 +125,206 @@ class ControllerBooks:
         if complete >= self.deployment.agents or now_s - self._first_s >= GATHER_S:
             self._admit()
 
-    def take_orders(self) -> list[tuple[str, Order]]:
-        """Return the orders to be sent, with the name of their live agent."""
-        taken = [(state.name, state.take()) for state in self.agents.values() if state.live]
-        return [(name, order) for name, order in taken if order is not None]
+    def ready(self) -> list[str]:
+        """Clear the limits that may be sent by now; return the live agents for whom there may be an order."""
+        for ledger in (self.cpu, self.memory):
+            cleared = ledger.settle()
+            if cleared.size:
+                owners = self.latest.owners(cleared)
+                self._spoken_to |= owners
+                for number in owners & self._sent_ns.keys():
+                    outbox = self._by_number[number].outbox
+                    outbox.caused_ns = outbox.caused_ns or self._sent_ns[number]
+        self._sent_ns.clear()
+        spoken_to = [self._by_number[number] for number in self._spoken_to]
+        self._spoken_to.clear()
+        for state in spoken_to:
+            state.due = state.live
+        return [state.name for state in spoken_to if state.live]
+
+    def take_order(self, agent: str, session: int) -> Order | None:
+        """Return the next order of a session, None when there is none for now. It counts as sent."""
+        state = self.agents[agent]
+        return state.take(self.cpu, self.memory) if state.session == session else None
 
     # --- reports ---------------------------------------------------------------------------------
 
     def reported(self, agent: str, report: Report, now_s: float) -> None:
-        """Take in anything that an agent says over the reliable channel, except its Hello."""
+        """Take in anything that an agent says over the reliable channel, except its Hello. Raises
+        RefusedError when its call is to be ended."""
         state = self.agents[agent]
-        state.acknowledge(report)
+        if not state.live or report.session != state.session:
+            self._refusals.add("another session", f"a report of agent {agent}, which has another call")
+            return
+        if not state.acknowledge(report, self.cpu, self.memory):
+            raise RefusedError(f"agent {agent} confirms order {report.applied}, which was not sent")
+        if state.crowded:
+            raise RefusedError(f"agent {agent} does not read its orders")
+        if state.due:
+            self._spoken_to.add(state.number)
         at_s = self._at_s = now_s - self._began_s
         kind = report.WhichOneof("what")
         if kind == "joined":
-            self._joined(state, report.joined, now_s)
+            self._gather(state, report.joined, now_s)
         elif kind == "left":
-            ids = self._own(state, report.left.ids)
-            self._leave(ids, f"agent {agent}: {report.left.reason}")
+            self._leave(self._own(state, report.left.ids), f"agent {agent}: {quoted(report.left.reason)}")
         elif kind == "held":
-            needed = dict(zip(report.held.ids, report.held.needed_bytes, strict=False))
-            ids = [id_ for id_ in self._own(state, report.held.ids) if needed.get(id_, 0) > 0]
-            if ids:
-                # An agent may say what it wants: no more is granted than the application has.
-                most = [self.deployment.applications[self.members[id_].app].memory_limit_bytes for id_ in ids]
-                wanted = _ids(min(needed[id_], limit) for id_, limit in zip(ids, most, strict=True))
-                event = OomEvents(_ids(ids), wanted, at_s)
-                self._carry_out(self.allocator.on_oom(event), answer=self.allocator.traps_oom)
+            self._held(state, dict(zip(report.held.ids, report.held.needed_bytes, strict=False)))
         elif kind == "shrunk":
             limits = dict(zip(report.shrunk.ids, report.shrunk.limit_bytes, strict=False))
-            ids = self._own(state, report.shrunk.ids)
             # A container whose grant is on its way will get that limit, so its shrinking does not count.
-            kept = {id_: limits[id_] for id_ in ids if id_ in limits and self._shrank(id_, limits[id_])}
+            ids = _ids(self._own(state, limits))
+            noted = self.memory.report(ids, np.array([limits[id_] for id_ in ids.tolist()], np.float64))
+            kept = {id_: limits[id_] for id_ in ids[noted].tolist()}
             if report.shrunk.request:
                 answered = self._reclaims.answer(report.shrunk.request, agent, kept)
                 if answered is not None:
                     self._reclaimed(answered.shrunk(at_s))
             elif kept:
                 self._reclaimed(Shrunk(_ids(()), _ids(kept), _ids(kept.values()), at_s))
-        self._release()
 
-    def telemetry(self, agent: str, batch: Batch, now_s: float) -> None:
-        """Hand one datagram's records to the allocator."""
-        records, state = batch.records, self.agents[agent]
-        rows = []
-        for row, (id_, end_ns) in enumerate(zip(records.ids.tolist(), records.end_ns.tolist(), strict=True)):
-            member = self.members.get(id_)
-            if member is None or member.agent != agent:
-                self._refusals.add("not its container", f"a record of container {id_} from agent {agent}")
-            elif end_ns <= member.end_ns:
-                self.stale += 1
-            else:
-                member.end_ns = end_ns
-                member.usage_cores = float(records.usage_cores[row])
-                member.memory_bytes = int(records.memory_bytes[row])
-                member.throttled_periods += bool(records.throttled[row])
-                member.throttled_s += float(records.throttled_s[row])
-                rows.append(row)
-        if not rows or not self.started:
+    def _held(self, state: AgentState, needed: Mapping[int, int]) -> None:
+        ids = [id_ for id_ in self._own(state, needed) if needed[id_] > 0]
+        if ids:
+            # An agent may say what it wants: no more is granted than the application has.
+            most = [self.deployment.applications[self.members[id_].app].memory_limit_bytes for id_ in ids]
+            wanted = _ids(min(needed[id_], limit) for id_, limit in zip(ids, most, strict=True))
+            event = OomEvents(_ids(ids), wanted, self._at_s)
+            self._carry_out(self.allocator.on_oom(event), answer=self.allocator.traps_oom)
+
+    def telemetry(self, batches: Sequence[tuple[str, Batch]], now_s: float) -> None:
+        """Hand the records of datagrams to the allocator, each with the name of its sender."""
+        states = [self.agents[agent] for agent, _ in batches]
+        records, possible = unpack(batch.body for _, batch in batches)
+        speakers = np.repeat([state.number for state in states], [batch.count for _, batch in batches])
+        own = self.latest.own(records.ids, speakers)
+        self._refuse_records("impossible record", speakers[own & ~possible])
+        self._refuse_records("not its container", speakers[~own])
+        for rows in rounds(records.ids, np.flatnonzero(own & possible), self.latest.size):
+            newer = self.latest.take(records, rows)
+            self.stale += len(rows) - len(newer)
+            self._period(records, newer, now_s)
+        for state, (_, batch) in zip(states, batches, strict=True):
+            self._sent_ns.setdefault(state.number, batch.sent_ns)
+
+    def _refuse_records(self, kind: str, speakers: Ids) -> None:
+        for number, count in zip(*np.unique(speakers, return_counts=True), strict=True):
+            self._refusals.add(kind, f"{count} records of agent {self._by_number[number].name}", int(count))
+
+    def _period(self, records: Records, rows: Ids, now_s: float) -> None:
+        if not rows.size or not self.started:
             return
         self.reports += len(rows)
-        taken = slice(None) if len(rows) == len(records.ids) else np.array(rows)
-        decision = self.allocator.on_period(
-            PeriodStats(
-                ids=records.ids[taken],
-                quota_cores=records.quota_cores[taken],
-                unused_cores=records.unused_cores[taken],
-                throttled=records.throttled[taken],
-                usage_cores=records.usage_cores[taken],
-                memory_bytes=records.memory_bytes[taken],
-                period_s=QUOTA_PERIOD_US / 1e6,
-                at_s=now_s - self._began_s,
+        # Without a limit nothing can be throttled or left unused: there is nothing to decide on before the
+        # limit that was decided is in force.
+        limited = rows[records.quota_cores[rows] < np.inf]
+        self.unlimited += len(rows) - len(limited)
+        if not limited.size:
+            return
+        self._carry_out(
+            self.allocator.on_period(
+                PeriodStats(
+                    ids=records.ids[limited],
+                    quota_cores=records.quota_cores[limited],
+                    unused_cores=records.unused_cores[limited],
+                    throttled=records.throttled[limited],
+                    usage_cores=records.usage_cores[limited],
+                    memory_bytes=records.memory_bytes[limited],
+                    period_s=QUOTA_PERIOD_US / 1e6,
+                    at_s=now_s - self._began_s,
+                )
             )
         )
-        self._carry_out(decision)
-        self._release()
-        if state.outbox.ByteSize():
-            state.outbox.caused_ns = batch.sent_ns
 
     # --- members ---------------------------------------------------------------------------------
 
+    def _gather(self, state: AgentState, piece: Joined, now_s: float) -> None:
+        """Take the pieces of a `joined` together; raises RefusedError where they are too many."""
+        joining = state.joining
+        joining.MergeFrom(piece)
+        if max(map(len, (joining.containers, joining.failed, state.members))) > MOST_CONTAINERS:
+            raise RefusedError(f"agent {state.name} has more than {MOST_CONTAINERS} containers")
+        if not piece.more:
+            state.joining = Joined()
+            self._joined(state, joining, now_s)
+
     def _joined(self, state: AgentState, joined: Joined, now_s: float) -> None:
         for failed in joined.failed:
-            self._refusals.add("container failed", f"agent {state.name}, {failed.name}: {failed.problem}")
-        kept = {
-            present.name: present
-            for present in joined.containers
-            if present.name in state.members
-            and state.members[present.name].incarnation == present.incarnation
-        }
-        names = {present.name for present in joined.containers}
-        gone = [
-            present.id
-            for present in state.members.values()
-            if present.name not in kept and (joined.complete or present.name in names)
-        ]
+            self._refusals.add(
+                "container failed", f"agent {state.name}, {quoted(failed.name)}: {quoted(failed.problem)}"
+            )
+        present = {container.name: container for container in joined.containers}
+        doubles = len(joined.containers) - len(present)
+        if doubles:
+            self._refusals.add("container twice", f"agent {state.name} has two of one name", doubles)
+        kept: list[tuple[Member, Present]] = []
+        gone: list[int] = []
+        for member in state.members.values():
+            container = present.get(member.name)
+            if container is not None and container.incarnation == member.incarnation:
+                kept.append((member, container))
+            elif joined.complete or container is not None:
+                gone.append(member.id)
         if gone:
             self._leave(gone, f"agent {state.name} no longer has them")
-        self._resume(state, kept)
-        for present in joined.containers:
-            if present.name not in kept and not self._awaits(state.name, present.name):
-                self._note_newcomer(state, present)
+        if kept:
+            self._resume(state, kept)
+        for name, container in present.items():
+            if name not in state.members:
+                self._newcomers.note(state.name, container)
         state.complete = state.complete or joined.complete
         if self.started:
             self._admit()
         else:
             self.tick(now_s)
 
-    def _resume(self, state: AgentState, kept: dict[str, Present]) -> None:
-        members = [state.members[name] for name in kept]
-        for member in members:
-            state.outbox.named.add(name=member.name, id=member.id, app=member.app)
-            # A new process of the agent may count its periods from another moment.
-            member.end_ns = -1
-        ids = [member.id for member in members]
-        in_force = [_in_force(member) for member in kept.values()]
-        state.put_cpu(self.cpu, self.cpu.resume(ids, [cores for cores, _ in in_force]))
-        state.put_memory(self.memory, self.memory.resume(ids, [size for _, size in in_force]))
+    def _part(self, state: AgentState, now_s: float) -> None:
+        """Note that what is on its way to an agent may be lost, and that it will not answer."""
+        self.cpu.part(state.ids)
+        self.memory.part(state.ids)
+        state.silence()
+        self._newcomers.forget(state.name)
+        for answered in self._reclaims.without(state.name):
+            self._reclaimed(answered.shrunk(now_s - self._began_s))
 
-    def _note_newcomer(self, state: AgentState, present: Present) -> None:
-        watches = self.deployment.watches_of(state.name)
-        placed = self.deployment.containers_of(state.name).get(present.name)
-        if present.watch and present.watch <= len(watches):
-            app, placed = watches[present.watch - 1].app, None
-        elif placed is not None and not present.watch:
-            app = placed.app
-        else:
-            self._refusals.add("not deployed", f"container {present.name!r} of agent {state.name}")
-            return
-        self._newcomers.append(_Newcomer(state.name, app, present, placed))
-
-    def _awaits(self, agent: str, name: str) -> bool:
-        return any(newcomer.agent == agent and newcomer.present.name == name for newcomer in self._newcomers)
-
-    def _forget_newcomers(self, agent: str) -> None:
-        self._newcomers = [newcomer for newcomer in self._newcomers if newcomer.agent != agent]
+    def _resume(self, state: AgentState, kept: Sequence[tuple[Member, Present]]) -> None:
+        for member, _ in kept:
+            state.name_again(member)
+        self._spoken_to.add(state.number)
+        ids = _ids(member.id for member, _ in kept)
+        self.latest.forget_ends(ids)
+        limits = np.array([in_force(container) for _, container in kept], np.float64)
+        self.cpu.resume(ids, limits[:, 0])
+        self.memory.resume(ids, limits[:, 1])
 
     def _admit(self) -> None:
-        """Let all newcomers join at once; where they do not all fit, one by one."""
-        newcomers, self._newcomers = self._newcomers, []
-        if not newcomers:
-            return
+        """Let all newcomers join at once; where they do not all fit, as many as do."""
+        newcomers = self._newcomers.take()
+        if newcomers:
+            self._admit_some(newcomers)
+
+    def _admit_some(self, newcomers: Sequence[Newcomer]) -> None:
         try:
             self._join(newcomers)
         except ScenarioError as error:
-            if len(newcomers) > 1:
-                for newcomer in newcomers:
-                    self._newcomers = [newcomer]
-                    self._admit()
+            half = len(newcomers) // 2
+            if half:
+                self._admit_some(newcomers[:half])
+                self._admit_some(newcomers[half:])
                 return
             (alone,) = newcomers
-            self.agents[alone.agent].outbox.rejected.append(alone.present.name)
-            self._refusals.add("does not fit", f"container {alone.present.name}: {error}")
+            state, name = self.agents[alone.agent], alone.present.name
+            state.outbox.rejected[name] = None
+            self._spoken_to.add(state.number)
+            self._refusals.add("does not fit", f"container {quoted(name)}: {error}")
 
-    def _join(self, newcomers: Sequence[_Newcomer]) -> None:
-        peaks = [newcomer.placed for newcomer in newcomers]
-        cores = [None if newcomer is None else newcomer.peak_cores for newcomer in peaks]
-        sizes = [None if newcomer is None else newcomer.peak_bytes for newcomer in peaks]
+    def _join(self, newcomers: Sequence[Newcomer]) -> None:
+        cores = [newcomer.peak_cores for newcomer in newcomers]
+        sizes = [newcomer.peak_bytes for newcomer in newcomers]
+        states = [self.agents[newcomer.agent] for newcomer in newcomers]
         join = Join(
             app=_ids(newcomer.app for newcomer in newcomers),
-            host_cores=np.array([self.agents[newcomer.agent].host_cores for newcomer in newcomers]),
+            host_cores=np.array([state.host_cores for state in states]),
             peak_cores=None if None in cores else np.array(cores, np.float64),
             peak_bytes=None if None in sizes else np.array(sizes, np.int64),
         )
@@ -292,111 +333,89 @@ class ControllerBooks:
         else:
             decision = self.allocator.start(self.deployment.applications, join)
             self.started = True
-        for id_, newcomer in zip(decision.cpu.ids[-len(newcomers) :].tolist(), newcomers, strict=True):
-            present, state = newcomer.present, self.agents[newcomer.agent]
+        ids = decision.cpu.ids[-len(newcomers) :]
+        for id_, newcomer, state in zip(ids.tolist(), newcomers, states, strict=True):
+            present = newcomer.present
             member = Member(id_, newcomer.agent, present.name, newcomer.app, present.incarnation)
-            self.members[id_] = state.members[member.name] = member
-            # A container that somebody else started without limits does not count before it has one.
-            quota, limit = _in_force(present) if present.running else (0.0, 0)
-            self.cpu.join(id_, newcomer.app, quota if quota < LARGE_CORES else 0.0)
-            self.memory.join(id_, newcomer.app, limit if limit < LARGE_BYTES else 0)
-            state.outbox.named.add(name=member.name, id=id_, app=newcomer.app)
+            self.members[id_] = member
+            state.add(member)
+        # A container that somebody else started without limits does not count before it has one.
+        limits = np.array([in_force(newcomer.present) for newcomer in newcomers], np.float64)
+        running = np.array([newcomer.present.running for newcomer in newcomers])
+        numbers = _ids(state.number for state in states)
+        self._spoken_to |= set(numbers.tolist())
+        self.latest.join(ids, numbers, join.app)
+        self.cpu.join(ids, join.app, np.where(running & (limits[:, 0] < LARGE_CORES), limits[:, 0], 0.0))
+        self.memory.join(ids, join.app, np.where(running & (limits[:, 1] < LARGE_BYTES), limits[:, 1], 0.0))
         self._carry_out(decision)
-        self._release()
 
     def _leave(self, ids: Sequence[int], why: str) -> None:
         if not ids:
             return
-        names = []
-        for id_ in ids:
-            member = self.members.pop(id_)
-            del self.agents[member.agent].members[member.name]
-            self.cpu.leave(id_)
-            self.memory.leave(id_)
-            names.append(member.name)
-        _log.info("%s left (%s)", ", ".join(names), why)
-        self._carry_out(self.allocator.on_leave(_ids(ids)))
-        self._release()
-
-    def _shrank(self, id_: int, limit_bytes: int) -> bool:
-        return limit_bytes >= 0 and self.memory.report(id_, limit_bytes)
+        left = [self.members.pop(id_) for id_ in ids]
+        for member in left:
+            self.agents[member.agent].remove(member)
+        gone = _ids(ids)
+        for columns in (self.cpu, self.memory, self.latest):
+            columns.leave(gone)
+        names = ", ".join(quoted(member.name) for member in left[:_NAMES_LOGGED])
+        more = f" and {len(left) - _NAMES_LOGGED} more" if len(left) > _NAMES_LOGGED else ""
+        _log.info("%s%s left (%s)", names, more, why)
+        self._carry_out(self.allocator.on_leave(gone))
 
     def _own(self, state: AgentState, ids: Iterable[int]) -> list[int]:
         """Return those ids that are the agent's, once each: it may speak before it hears that one is not."""
-        mine = {member.id for member in state.members.values()}
-        return [id_ for id_ in dict.fromkeys(ids) if id_ in mine]
+        members = ((id_, self.members.get(id_)) for id_ in dict.fromkeys(ids))
+        return [id_ for id_, member in members if member is not None and member.agent == state.name]
 
     # --- decisions -------------------------------------------------------------------------------
 
     def _carry_out(self, decision: Decision, *, answer: bool = False) -> None:
         cpu, memory = decision.cpu, decision.memory
-        for id_, cores, reason in zip(
-            cpu.ids.tolist(), cpu.quota_cores.tolist(), cpu.reason.tolist(), strict=True
-        ):
-            change = self.cpu.decide(id_, cores, reason)
-            if change is not None:
-                self._put(self.cpu, [change])
-        for id_, size, reason in zip(
-            memory.ids.tolist(), memory.limit_bytes.tolist(), memory.reason.tolist(), strict=True
-        ):
-            change = self.memory.decide(id_, size, reason)
-            if change is not None:
-                self._put(self.memory, [change])
+        if cpu.ids.size:
+            self.cpu.decide(cpu.ids, cpu.quota_cores, cpu.reason)
+        if memory.ids.size:
+            self.memory.decide(memory.ids, memory.limit_bytes.astype(np.float64), memory.reason)
         self.limit_changes += len(cpu.ids) + len(memory.ids)
         if answer:
             self.oom_grants += len(memory.ids)
         for id_ in decision.restart.tolist():
-            self.agents[self.members[id_].agent].outbox.restart.append(id_)
-        for id_ in decision.kill.tolist():
-            self._kill(self.members[id_])
+            state = self.agents[self.members[id_].agent]
+            state.outbox.restart[id_] = None
+            self._spoken_to.add(state.number)
+        if decision.kill.size:
+            self._kill([self.members[id_] for id_ in decision.kill.tolist()])
         for app in decision.reclaim.tolist():
             self._reclaim(app)
 
-    def _kill(self, member: Member) -> None:
-        kin = [other for other in self.members.values() if other.app == member.app]
-        if not all(self.agents[other.agent].live for other in kin):
-            self.kills_withheld += 1
-            return
-        self.kills += 1
-        self.agents[member.agent].outbox.kill.append(member.id)
-        _log.warning("%s: no memory is left for it, it is killed", member.name)
+    def _kill(self, members: Sequence[Member]) -> None:
+        for app in {member.app for member in members}:
+            whole = all(self._by_number[number].live for number in self.latest.owners_of_app(app))
+            for member in members:
+                if member.app != app:
+                    continue
+                if not whole:
+                    self.kills_withheld += 1
+                    continue
+                self.kills += 1
+                state = self.agents[member.agent]
+                state.outbox.kill[member.id] = None
+                self._spoken_to.add(state.number)
+                _log.warning("%s: no memory is left for it, it is killed", quoted(member.name))
 
     def _reclaim(self, app: int) -> None:
-        asked = {member.agent for member in self.members.values() if member.app == app}
-        asked = {name for name in asked if self.agents[name].live}
-        request = self._reclaims.ask(app, asked)
-        for name in asked:
-            self.agents[name].outbox.reclaim.add(request=request, app=app)
+        asked = [self._by_number[number] for number in self.latest.owners_of_app(app)]
+        asked = [state for state in asked if state.live]
+        request = self._reclaims.ask(app, {state.name for state in asked})
+        for state in asked:
+            state.outbox.reclaims[request] = app
+            self._spoken_to.add(state.number)
         if not asked:
             # No agent can be asked, they are lost: the allocator is told so, and who waits stays held.
             self._reclaimed(Shrunk(_ids([app]), _ids(()), _ids(()), self._at_s))
 
     def _reclaimed(self, shrunk: Shrunk) -> None:
         self._carry_out(self.allocator.on_reclaimed(shrunk), answer=True)
-
-    def _release(self) -> None:
-        """Send raises that have room by now."""
-        self._put(self.cpu, self.cpu.released())
-        self._put(self.memory, self.memory.released())
-
-    def _put(self, ledger: Ledger, changes: Sequence[Change]) -> None:
-        for change in changes:
-            state = self.agents[self.members[change.id].agent]
-            if not state.live:
-                continue
-            if ledger is self.cpu:
-                state.put_cpu(ledger, [change])
-            else:
-                state.put_memory(ledger, [change])
-
-
-def _in_force(present: Present) -> tuple[float, int]:
-    """Return its limits, LARGE_* for none and for a value that cannot be one."""
-    cores, size = present.quota_cores, present.limit_bytes
-    return (
-        cores if 0 <= cores < LARGE_CORES else LARGE_CORES,
-        size if 0 <= size < LARGE_BYTES else LARGE_BYTES,
-    )
 
 
 def _ids(numbers: Iterable[int]) -> Ids:

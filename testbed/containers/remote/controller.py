@@ -25,7 +25,9 @@ from testbed.containers.remote import datagrams, service
 from testbed.containers.remote.books import ControllerBooks, RefusedError
 from testbed.containers.remote.certificates import Identity
 from testbed.containers.remote.deployment import Deployment
-from testbed.containers.remote.messages_pb2 import Hello, Order, Report
+from testbed.containers.remote.joining import quoted
+from testbed.containers.remote.messages_pb2 import Hello, Order, Report, Wanted, Welcome
+from testbed.containers.remote.pieces import pieces
 from testbed.containers.remote.refusals import Refusals
 from twinbed import BackendError
 
@@ -35,17 +37,23 @@ TLS_S = 5.0
 counted here."""
 
 _RECEIVE_BYTES = 4 << 20
-_MAX_QUEUED = 1_000
+_REST = 4
+"""Rest after each time that reports were decided on, in multiples of what that took. Under load more reports
+are then decided on together, and deciding takes at most a fifth of the time."""
+
 _log = logging.getLogger("twinbed.controller")
 
 
 @dataclass(slots=True)
 class _Connection:
-    """One agent's call, and the orders that wait to be written to it."""
+    """One agent's call. welcome: pieces that are to be written first; wake: set when there may be an order;
+    superseded: set when the agent has another call."""
 
     agent: str
     session: int
-    orders: asyncio.Queue[Order] = field(default_factory=asyncio.Queue)
+    welcome: list[Order] = field(default_factory=list)
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    superseded: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Controller(asyncio.DatagramProtocol):
@@ -74,6 +82,9 @@ class Controller(asyncio.DatagramProtocol):
         self._clock = clock
         self._connections: dict[str, _Connection] = {}
         self.by_session: dict[int, _Connection] = {}
+        self._batches: list[tuple[str, datagrams.Batch]] = []
+        self._flushing: asyncio.TimerHandle | None = None
+        self._rested_s = 0.0
         self._handshakes: deque[float] = deque()
         self._failure: asyncio.Future[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -133,8 +144,8 @@ class Controller(asyncio.DatagramProtocol):
         batch = self.gate.receive(data, str(addr[0]))
         if batch is None:
             return
-        agent = self.by_session[batch.session].agent
-        self._guarded(lambda: self.books.telemetry(agent, batch, self._clock()))
+        self._batches.append((self.by_session[batch.session].agent, batch))
+        self._flush_soon()
 
     # --- agents ----------------------------------------------------------------------------------
 
@@ -150,26 +161,47 @@ class Controller(asyncio.DatagramProtocol):
             self._handshakes.popleft()
         hello = await self._hello(context)
         connection = await self._register(hello, context)
+        tasks = [
+            asyncio.create_task(part)
+            for part in (self._listen(connection, context), self._superseded(connection))
+        ]
         speaker = asyncio.create_task(self._speak(connection, context))
-        why = "its connection broke"
+        code, why = grpc.StatusCode.ABORTED, "the call was cancelled"
         try:
-            while True:
-                report = await asyncio.wait_for(context.read(), service.SILENCE_S)
-                if report is grpc.aio.EOF:
-                    why = "it ended the call"
-                    break
-                if report is None:
-                    self.refusals.add("malformed message", f"from agent {connection.agent}")
-                    why = "it sent what is no message"
-                    break
-                if report.round_trip_ns > 0:
-                    self._on_latency(report.round_trip_ns / 1e9)
-                self._reported(connection.agent, report)
-        except TimeoutError:
-            why = f"silent for {service.SILENCE_S:g} s"
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            code, why = done.pop().result()
         finally:
-            speaker.cancel()
+            for task in (*tasks, speaker):
+                task.cancel()
             self._ended(connection, why)
+        await asyncio.gather(*tasks, speaker, return_exceptions=True)
+        if code is not grpc.StatusCode.OK:
+            await context.abort(code, why)
+
+    async def _superseded(self, connection: _Connection) -> tuple[grpc.StatusCode, str]:
+        await connection.superseded.wait()
+        return grpc.StatusCode.ABORTED, "the agent has another call"
+
+    async def _listen(self, connection: _Connection, context: Any) -> tuple[grpc.StatusCode, str]:
+        """Take reports in until the call is to end; return why."""
+        while True:
+            try:
+                report = await asyncio.wait_for(context.read(), service.SILENCE_S)
+            except TimeoutError:
+                return grpc.StatusCode.DEADLINE_EXCEEDED, f"silent for {service.SILENCE_S:g} s"
+            if report is grpc.aio.EOF:
+                # A connection that broke ends the call here, too.
+                return grpc.StatusCode.OK, "it ended the call"
+            if report is None:
+                self.refusals.add("malformed message", f"from agent {connection.agent}")
+                return grpc.StatusCode.INVALID_ARGUMENT, "it sent what is no message"
+            if report.round_trip_ns > 0:
+                self._on_latency(report.round_trip_ns / 1e9)
+            try:
+                self._reported(connection.agent, report)
+            except RefusedError as error:
+                self.refusals.add("protocol", str(error))
+                return grpc.StatusCode.INVALID_ARGUMENT, str(error)
 
     async def _hello(self, context: Any) -> Hello:
         try:
@@ -183,12 +215,12 @@ class Controller(asyncio.DatagramProtocol):
 
     async def _register(self, hello: Hello, context: Any) -> _Connection:
         names = context.auth_context().get("x509_common_name", [])
-        session, key = secrets.randbits(63), secrets.token_bytes(datagrams.KEY_BYTES)
+        session, key = 1 + secrets.randbits(62), secrets.token_bytes(datagrams.KEY_BYTES)
         try:
             if hello.version != service.PROTOCOL_VERSION:
-                raise RefusedError(f"agent {hello.name!r} speaks version {hello.version}")  # noqa: TRY301
+                raise RefusedError(f"agent {quoted(hello.name)} speaks version {hello.version}")  # noqa: TRY301
             if names != [hello.name.encode()]:
-                raise RefusedError(f"agent {hello.name!r} shows the certificate of {names}")  # noqa: TRY301
+                raise RefusedError(f"agent {quoted(hello.name)} shows the certificate of {names}")  # noqa: TRY301
             self.books.register(hello, session, self._clock())
         except RefusedError as error:
             self.refusals.add("registration", f"{error} ({context.peer()})")
@@ -196,42 +228,57 @@ class Controller(asyncio.DatagramProtocol):
         former = self._connections.get(hello.name)
         if former is not None:
             self._close(former)
-        connection = _Connection(hello.name, session)
+            former.superseded.set()
+        connection = _Connection(hello.name, session, self._welcome(hello.name, session, key))
         self._connections[hello.name] = self.by_session[session] = connection
         self.gate.open(session, key)
-        connection.orders.put_nowait(self._welcome(hello.name, session, key))
         return connection
 
-    def _welcome(self, agent: str, session: int, key: bytes) -> Order:
+    def _welcome(self, agent: str, session: int, key: bytes) -> list[Order]:
+        """Return the Welcome in pieces, of which the first has everything but the containers."""
         order, rule = Order(), self.books.allocator.reclaim
         welcome = order.welcome
         welcome.session, welcome.key, welcome.telemetry_port = session, key, self._port
         welcome.traps_oom = self.books.allocator.traps_oom
         if rule is not None:
             welcome.reclaim_interval_s, welcome.reclaim_margin_bytes = rule.interval_s, rule.margin_bytes
-        for name, placed in self.books.deployment.containers_of(agent).items():
-            welcome.containers.add(
+        for watch in self.books.deployment.watches_of(agent):
+            welcome.watches.add(parent=watch.parent, pattern=watch.pattern)
+        wanted = (
+            Wanted(
                 name=name,
                 command=placed.command,
                 environment=dict(placed.environment),
                 attach=dict(placed.attach),
                 runtime=placed.runtime,
             )
-        for watch in self.books.deployment.watches_of(agent):
-            welcome.watches.add(parent=watch.parent, pattern=watch.pattern)
-        return order
+            for name, placed in self.books.deployment.containers_of(agent).items()
+        )
+        orders = [order]
+        for piece in pieces(wanted):
+            orders[-1].welcome.more = True
+            orders.append(Order(welcome=Welcome(containers=piece)))
+        return orders
 
     async def _speak(self, connection: _Connection, context: Any) -> None:
-        """Write orders as they come, and a heartbeat when there are none."""
+        """Write orders as they come, and a heartbeat when there are none. An order is made when the one
+        before it is written, so what changes meanwhile goes with it once, in its latest state."""
         with suppress(grpc.aio.AioRpcError, grpc.aio.UsageError):
+            for piece in connection.welcome:
+                await context.write(piece)
             while True:
-                try:
-                    order = await asyncio.wait_for(connection.orders.get(), service.HEARTBEAT_S)
-                except TimeoutError:
+                connection.wake.clear()
+                order = self.books.take_order(connection.agent, connection.session)
+                if order is None:
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(connection.wake.wait(), service.HEARTBEAT_S)
+                        continue
                     order = Order()
                 await context.write(order)
 
     def _reported(self, agent: str, report: Report) -> None:
+        # Telemetry that came before is decided on before.
+        self._decide()
         self._guarded(lambda: self.books.reported(agent, report, self._clock()))
 
     def _ended(self, connection: _Connection, why: str) -> None:
@@ -248,19 +295,42 @@ class Controller(asyncio.DatagramProtocol):
     # --- orders ----------------------------------------------------------------------------------
 
     def _guarded(self, action: Callable[[], None]) -> None:
-        """Do something and send the orders that come of it. What it raises ends the controller, and no
-        container."""
+        """Do something, and see to the orders that come of it. What it raises ends the controller, and no
+        container; but RefusedError is for the agent."""
         try:
             action()
-            for agent, order in self.books.take_orders():
-                orders = self._connections[agent].orders
-                if orders.qsize() < _MAX_QUEUED:
-                    orders.put_nowait(order)
+        except RefusedError:
+            raise
         except Exception as error:
             if self._failure is None:
                 raise
             if not self._failure.done():
                 self._failure.set_exception(error)
+        self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        """Decide once for everything that comes in this pass of the loop, or until deciding has rested."""
+        if self._flushing is None:
+            loop = asyncio.get_running_loop()
+            self._flushing = loop.call_at(max(self._rested_s, loop.time()), self._flush)
+
+    def _flush(self) -> None:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        self._decide()
+        self._guarded(self._wake)
+        self._flushing = None
+        self._rested_s = loop.time() + _REST * (loop.time() - began_s)
+
+    def _decide(self) -> None:
+        """Hand the telemetry that has come to the books."""
+        batches, self._batches = self._batches, []
+        if batches:
+            self._guarded(lambda: self.books.telemetry(batches, self._clock()))
+
+    def _wake(self) -> None:
+        for agent in self.books.ready():
+            self._connections[agent].wake.set()
 
     async def _ticks(self) -> None:
         while True:

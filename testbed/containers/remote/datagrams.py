@@ -8,7 +8,8 @@ HMAC-SHA256 (RFC 2104) of both under the session's key, which the agent got over
     record  id i64, end_ns i64, memory_bytes i64, quota_us u32, unused_us u32, usage_us u32, throttled_us u32,
             flags u8 (1 throttled, 2 idle), 0 u8[3]
 
-Quota, unused runtime and usage are µs per CFS period; a quota of 2^32 − 1 is none. Times are the agent's own
+Quota, unused runtime and usage are µs per CFS period; a quota of 2^32 − 1 is none,
+and then nothing is unused of it. Times are the agent's own
 CLOCK_MONOTONIC: the controller compares them with nothing but each other. The replay window is that of
 RFC 4303 (ESP), 3.4.3.
 """
@@ -17,12 +18,14 @@ from __future__ import annotations
 
 import hmac
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from control.allocator.model import Flags
 from testbed.containers.cgroup.group import QUOTA_PERIOD_US
 from testbed.containers.ports import Records
 from testbed.containers.remote.refusals import Refusals
@@ -56,14 +59,26 @@ MAX_BYTES = 1472
 MAX_RECORDS = (MAX_BYTES - _HEADER.size - _MAC_BYTES) // RECORD.itemsize
 
 
+MOST_CORES = 8192
+"""Largest quota and usage of a record that is believed, cores: the largest NR_CPUS of Linux."""
+
+MOST_BYTES = 1 << 50
+"""Largest memory of a record that is believed, bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The records of one datagram that was accepted. sent_ns: when its agent sent it, by the agent's
-    clock."""
+    """The records of one datagram that was accepted, as they came. sent_ns: when its agent sent it, by the
+    agent's clock."""
 
     session: int
     sent_ns: int
-    records: Records
+    body: bytes
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return len(self.body) // RECORD.itemsize
 
 
 class Sealer:
@@ -150,7 +165,7 @@ class Gate:
             self._past_lost += ended.lost
 
     def receive(self, data: bytes, sender: str) -> Batch | None:
-        """Return the records in a datagram, or None when it is refused. sender: for the log."""
+        """Return what is in a datagram, or None when it is refused. sender: for the log."""
         kind, batch = self._judge(data)
         if kind is not None:
             self.refusals.add(kind, f"datagram of {len(data)} bytes from {sender}")
@@ -178,11 +193,8 @@ class Gate:
             or sequence < 1
         ):
             return "malformed", None
-        records = _records(np.frombuffer(body, RECORD))
-        if records is None:
-            return "malformed", None
         refusal = session.refusal(sequence)
-        return (refusal, None) if refusal else (None, Batch(number, sent_ns, records))
+        return (refusal, None) if refusal else (None, Batch(number, sent_ns, body))
 
 
 def _mac(key: bytes, body: bytes) -> bytes:
@@ -195,7 +207,8 @@ def _rows(records: Records) -> NDArray[Any]:
     rows["end_ns"] = records.end_ns
     rows["memory_bytes"] = records.memory_bytes
     rows["quota_us"] = _us(records.quota_cores, QUOTA_PERIOD_US)
-    rows["unused_us"] = _us(records.unused_cores, QUOTA_PERIOD_US)
+    limited = records.quota_cores < np.inf
+    rows["unused_us"] = _us(np.where(limited, records.unused_cores, 0.0), QUOTA_PERIOD_US)
     rows["usage_us"] = _us(records.usage_cores, QUOTA_PERIOD_US)
     rows["throttled_us"] = _us(records.throttled_s, 1e6)
     rows["flags"] = records.throttled * _THROTTLED + records.idle * _IDLE
@@ -206,27 +219,33 @@ def _us(amount: NDArray[np.float64], scale: float) -> NDArray[np.float64]:
     return np.rint(np.clip(amount * scale, 0, _NO_QUOTA))
 
 
-def _records(rows: NDArray[Any]) -> Records | None:
-    """Return the records, or None where a value cannot be."""
-    if rows["zero"].any() or (rows["flags"] > _THROTTLED | _IDLE).any():
-        return None
-    if (
-        min(rows["id"].min(), rows["end_ns"].min(), rows["memory_bytes"].min()) < 0
-        or not rows["quota_us"].all()
-    ):
-        return None
-    quota_cores = rows["quota_us"] / QUOTA_PERIOD_US
-    quota_cores[rows["quota_us"] == _NO_QUOTA] = np.inf
-    unused_cores = rows["unused_us"] / QUOTA_PERIOD_US
-    unused_cores[rows["unused_us"] == _NO_QUOTA] = np.inf
-    return Records(
+def unpack(bodies: Iterable[bytes]) -> tuple[Records, Flags]:
+    """Return the records of accepted datagrams, in order, and bool[n]: which of them can be true. A quota of
+    inf is none; nothing is left unused of it."""
+    rows = np.frombuffer(b"".join(bodies), RECORD)
+    none = rows["quota_us"] == _NO_QUOTA
+    quota_cores = np.where(none, np.inf, rows["quota_us"] / QUOTA_PERIOD_US)
+    usage_cores = rows["usage_us"] / QUOTA_PERIOD_US
+    possible = (
+        (rows["id"] >= 0)
+        & (rows["end_ns"] >= 0)
+        & (rows["memory_bytes"] >= 0)
+        & (rows["memory_bytes"] <= MOST_BYTES)
+        & (rows["quota_us"] > 0)
+        & (none | (quota_cores <= MOST_CORES))
+        & (usage_cores <= MOST_CORES)
+        & (rows["flags"] <= _THROTTLED | _IDLE)
+        & ~rows["zero"].any(axis=1)
+    )
+    records = Records(
         ids=rows["id"].astype(np.int64),
         end_ns=rows["end_ns"].astype(np.int64),
         quota_cores=quota_cores,
-        unused_cores=unused_cores,
+        unused_cores=np.where(none, 0.0, np.minimum(rows["unused_us"] / QUOTA_PERIOD_US, quota_cores)),
         throttled=(rows["flags"] & _THROTTLED) > 0,
-        usage_cores=rows["usage_us"] / QUOTA_PERIOD_US,
+        usage_cores=usage_cores,
         memory_bytes=rows["memory_bytes"].astype(np.int64),
         throttled_s=rows["throttled_us"] / 1e6,
         idle=(rows["flags"] & _IDLE) > 0,
     )
+    return records, possible

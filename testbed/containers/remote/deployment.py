@@ -5,7 +5,7 @@ For: the plain data that the controller is given. Not for: reading YAML (lab.con
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from control.allocator.model import Application
@@ -51,15 +51,29 @@ class Deployment:
     containers: tuple[Placed, ...]
     watches: tuple[Watch, ...] = ()
 
+    # Asked for each agent and container: the answers are looked up, not searched for.
+    _placed: Mapping[str, dict[str, Placed]] = field(init=False, repr=False, compare=False)
+    _watched: Mapping[str, Sequence[Watch]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        placed: dict[str, dict[str, Placed]] = {}
+        watched: dict[str, list[Watch]] = {}
+        for container in self.containers:
+            placed.setdefault(container.agent, {})[container.name] = container
+        for watch in self.watches:
+            watched.setdefault(watch.agent, []).append(watch)
+        object.__setattr__(self, "_placed", placed)
+        object.__setattr__(self, "_watched", watched)
+
     @property
     def agents(self) -> set[str]:
         """Names of the agents on which anything is placed."""
-        return {placed.agent for placed in self.containers} | {placed.agent for placed in self.watches}
+        return self._placed.keys() | self._watched.keys()
 
-    def containers_of(self, agent: str) -> dict[str, Placed]:
+    def containers_of(self, agent: str) -> Mapping[str, Placed]:
         """Return an agent's containers by name."""
-        return {placed.name: placed for placed in self.containers if placed.agent == agent}
+        return self._placed.get(agent, {})
 
-    def watches_of(self, agent: str) -> list[Watch]:
+    def watches_of(self, agent: str) -> Sequence[Watch]:
         """Return an agent's watches, in order."""
-        return [watch for watch in self.watches if watch.agent == agent]
+        return self._watched.get(agent, ())

@@ -41,8 +41,8 @@ class Hosting:
     """The host's containers, and the listener of their executor.
 
     logs: folder for the commands' output, None = it is thrown away. containers: by name; traps_oom: whether
-    the controller's allocator wants tasks held at their memory limit. on_id: called with a container that the
-    controller gave an id; on_trap: with one whose trap was armed; on_killed: with one that the OOM killer
+    the controller's allocator wants tasks held at their memory limit. on_ids: called with the containers that
+    the controller gave ids; on_trap: with one whose trap was armed; on_killed: with one that the OOM killer
     took a process of; on_gone: with one that left, and why.
     """
 
@@ -50,7 +50,7 @@ class Hosting:
         self.executor = HostExecutor(self, logs, lasting=True)
         self.containers = self.executor.containers
         self.traps_oom = False
-        self.on_id: Callable[[HostedContainer], None] = lambda _container: None
+        self.on_ids: Callable[[Sequence[HostedContainer]], None] = lambda _containers: None
         self.on_gone: Callable[[HostedContainer, str], None] = lambda _container, _why: None
         self.on_killed: Callable[[HostedContainer], None] = lambda _container: None
         self.on_trap: Callable[[HostedContainer], None] = lambda _container: None
@@ -151,12 +151,15 @@ class Hosting:
 
     def carry_out(self, order: Order, report: Report) -> None:
         """Do what the order says; note in `report` which memory limits are larger than ordered."""
+        admitted = []
         for named in order.named:
             container = self.containers.get(named.name)
             if container is not None:
                 container.app = named.app
                 self.executor.admit(container, named.id)
-                self.on_id(container)
+                admitted.append(container)
+        if admitted:
+            self.on_ids(admitted)
         for name in order.rejected:
             if name in self.containers:
                 self.gone(self.containers[name], "the controller says that it does not fit")

@@ -3,17 +3,26 @@
 For: holding a raise back until the cuts that make room for it are in force elsewhere. Not for: deciding
 limits (the allocator), nor sending (controller.py). The allocator's books change at once; hosts follow later,
 each at its own time, and a host that is cut off does not follow at all. So each container counts with the
-largest limit that may still be in force: the last one that its host confirmed, and all that are on their way.
-Their sum per application stays within the global limit, or within what the allocator itself has decided where
-that is more (a policy without a global limit). Source: Escra (ICDCS 2022):
+largest limit that may be in force: the last one that its host confirmed, the one that is on its way, and the
+one that is cleared to be sent. Their sum per application stays within the global limit, or within what the
+allocator itself has decided where that is more (a policy without a global limit). Source: Escra (ICDCS 2022):
 the sum of limits is within the global limit, at run time too.
+
+At most one limit per container is on its way. A decision that comes meanwhile replaces the one before it and
+waits for the host's answer, so a slow host makes nothing grow. There is one array per quantity, indexed by
+the slot in the container's id.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Flags, Floats, Ids, Reasons, slot
+from testbed.containers.remote.columns import Columns
 
 LARGE_CORES = 1e9
 LARGE_BYTES = 1 << 62
@@ -22,142 +31,174 @@ LARGE_BYTES = 1 << 62
 _SLACK = 1e-9
 """Relative tolerance: sums of floats are not exact."""
 
+Slots = NDArray[np.int64]
+
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """A limit to be sent. id: its container's; value: cores or bytes; reason: the allocator's
-    (control.allocator.model.Reason)."""
+class Changes:
+    """Limits to be sent. ids: int64[n]; values: float64[n], cores or bytes; reasons: uint8[n], the
+    allocator's (control.allocator.model.Reason)."""
 
-    id: int
-    value: float
-    reason: int
-
-
-@dataclass(slots=True)
-class _Account:
-    app: int
-    confirmed: float
-    wanted: float
-    reason: int = 0
-    decided: bool = False
-    waits: bool = False
-    flying: deque[float] = field(default_factory=deque)
-
-    @property
-    def bound(self) -> float:
-        return max(self.confirmed, *self.flying) if self.flying else self.confirmed
+    ids: Ids
+    values: Floats
+    reasons: Reasons
 
 
-class Ledger:
+class Ledger(Columns):
     """One resource's limits over all hosts. caps: the global limit of each application; large: the value that
-    counts as no limit."""
+    counts as no limit. Amounts are float64, which holds whole bytes exactly up to 2^53."""
 
     def __init__(self, caps: Sequence[float], large: float) -> None:
-        self._caps = caps
-        self._large = large
-        self._accounts: dict[int, _Account] = {}
-        self._bound = [0.0 if isinstance(large, float) else 0] * len(caps)
-        self._wanted = list(self._bound)
-        self._waiting: deque[int] = deque()
+        super().__init__()
+        self._caps: Floats = np.array(caps, np.float64)
+        self._large = float(large)
+        self._app = self.column(np.int64)
+        self._confirmed = self.column(np.float64)
+        self._wanted = self.column(np.float64)
+        self._sent = self.column(np.float64)
+        self._reason = self.column(np.uint8)
+        self._decided = self.column(np.bool_)
+        # A limit is open until it is cleared, cleared until it is sent, and flying until it is confirmed.
+        self._open = self.column(np.bool_)
+        self._cleared = self.column(np.bool_)
+        self._flying = self.column(np.bool_)
+        self._away = self.column(np.bool_)
 
-    def bound(self, app: int) -> float:
-        """Return the most that the application's limits can add up to at this moment."""
-        return self._bound[app]
+    def bounds(self) -> Floats:
+        """Return the most that each application's limits can add up to at this moment, float64[apps]."""
+        of = slice(0, self.size)
+        bound = self._confirmed.values[of]
+        bound = np.where(self._flying.values[of], np.maximum(bound, self._sent.values[of]), bound)
+        bound = np.where(self._cleared.values[of], np.maximum(bound, self._wanted.values[of]), bound)
+        return self._per_app(bound)
 
-    def wanted(self, id_: int) -> float:
-        """Return the latest limit decided for a container."""
-        return self._accounts[id_].wanted
+    def wanted(self, ids: Ids) -> Floats:
+        """Return the latest limits decided for members, float64[n]."""
+        wanted: Floats = self._wanted.values[slot(ids)]
+        return wanted
 
     def waiting(self) -> int:
-        """Return how many raises are held back."""
-        return len(self._waiting)
+        """Return how many limits are held back."""
+        return int(np.count_nonzero(self._candidates()))
 
-    def join(self, id_: int, app: int, in_force: float) -> None:
-        """Add a container. in_force: the limit that it runs with already, 0 where it does not run yet."""
-        counted = min(in_force, self._large)
-        self._accounts[id_] = _Account(app, counted, 0 if isinstance(self._large, int) else 0.0)
-        self._bound[app] += counted
+    def join(self, ids: Ids, apps: NDArray[np.int64], in_force: Floats) -> None:
+        """Add containers. in_force: the limit that each runs with already, 0 where it does not run yet."""
+        slots = self.add(ids)
+        self._app.values[slots] = apps
+        self._confirmed.values[slots] = np.minimum(in_force, self._large)
 
-    def leave(self, id_: int) -> None:
-        """Remove a container. Unknown ids are ignored."""
-        account = self._accounts.pop(id_, None)
-        if account is not None:
-            self._bound[account.app] -= account.bound
-            self._wanted[account.app] -= account.wanted
-            if account.waits:
-                self._waiting.remove(id_)
+    def decide(self, ids: Ids, values: Floats, reasons: Reasons) -> None:
+        """Note decisions, each in place of what was decided and not sent before. Unknown ids are ignored."""
+        rows, slots = self.find(ids)
+        self._wanted.values[slots] = np.minimum(values[rows], self._large)
+        self._reason.values[slots] = reasons[rows]
+        self._decided.values[slots] = self._open.values[slots] = True
+        self._cleared.values[slots] = False
 
-    def decide(self, id_: int, value: float, reason: int) -> Change | None:
-        """Note a decision. Return it when it is a cut, which is to be sent at once. A raise, and a limit for
-        a container that does not run yet, waits for `released`. Unknown ids are ignored."""
-        account = self._accounts.get(id_)
-        if account is None:
+    def settle(self) -> Slots:
+        """Clear what may be sent: cuts at once, raises where they fit, the smallest first. Return the slots.
+
+        A raise that does not fit stays back. So does a limit for a host that is away, or while another one is
+        on its way to the same container."""
+        slots = np.flatnonzero(self._candidates())
+        if slots.size == 0:
+            return slots
+        need = self._wanted.values[slots] - self._confirmed.values[slots]
+        up = need > 0
+        cleared = slots[~up]
+        if up.any():
+            # Of the raises that are left after the smallest ones, none would fit.
+            raises, need = slots[up], need[up]
+            order = np.lexsort((need, self._app.values[raises]))
+            raises, need = raises[order], need[order]
+            room = self._room()[self._app.values[raises]]
+            cleared = np.concatenate((cleared, raises[_running(self._app.values[raises], need) <= room]))
+        self._cleared.values[cleared] = True
+        self._open.values[cleared] = False
+        return cleared
+
+    def send(self, slots: Slots, most: int) -> Changes | None:
+        """Return up to `most` limits of these slots that are cleared, cuts first. They count as sent. None:
+        no limit is to be sent."""
+        slots = slots[self._cleared.values[slots]]
+        if slots.size == 0:
             return None
-        counted = min(value, self._large)
-        self._wanted[account.app] += counted - account.wanted
-        account.wanted, account.reason, account.decided = counted, reason, True
-        if counted <= account.bound:
-            if account.waits:
-                account.waits = False
-                self._waiting.remove(id_)
-            return self._send(id_, account)
-        if not account.waits:
-            account.waits = True
-            self._waiting.append(id_)
-        return None
+        if len(slots) > most:
+            up = self._wanted.values[slots] > self._confirmed.values[slots]
+            slots = slots[np.argsort(up, kind="stable")][:most]
+        wanted = self._wanted.values[slots]
+        self._sent.values[slots] = wanted
+        self._flying.values[slots] = True
+        self._cleared.values[slots] = False
+        return Changes(self.ids[slots], wanted, self._reason.values[slots])
 
-    def released(self) -> list[Change]:
-        """Return the raises that fit now, the longest waiting first. They count as sent."""
-        sent = []
-        for _ in range(len(self._waiting)):
-            id_ = self._waiting.popleft()
-            account = self._accounts[id_]
-            cap = max(self._caps[account.app], self._wanted[account.app])
-            if self._bound[account.app] - account.bound + account.wanted <= cap * (1 + _SLACK):
-                account.waits = False
-                sent.append(self._send(id_, account))
-            else:
-                self._waiting.append(id_)
-        return sent
+    def in_force(self, ids: Ids) -> Flags:
+        """Return whether the latest limits decided for members are in force, bool[n]."""
+        busy = self._busy(slot(ids))
+        return np.logical_not(busy)
 
-    def confirm(self, id_: int, value: float) -> None:
-        """Note that the host wrote the oldest limit on its way to it, and that `value` is in force now."""
-        account = self._accounts.get(id_)
-        if account is not None and account.flying:
-            before = account.bound
-            account.flying.popleft()
-            account.confirmed = min(value, self._large)
-            self._bound[account.app] += account.bound - before
+    def confirm(self, ids: Ids, values: Floats) -> None:
+        """Note that a host wrote the limits that were on their way, and that `values` are in force now. More
+        than was sent or in force before cannot be."""
+        rows, slots = self.find(ids)
+        flying = self._flying.values[slots]
+        slots = slots[flying]
+        most = np.maximum(self._confirmed.values[slots], self._sent.values[slots])
+        self._confirmed.values[slots] = np.minimum(values[rows][flying], most)
+        self._flying.values[slots] = False
 
-    def report(self, id_: int, value: float) -> bool:
-        """Note that the host lowered a limit by itself. Return False where one on its way will override
-        that."""
-        account = self._accounts.get(id_)
-        if account is None or account.flying or account.waits or value > account.confirmed:
-            return False
-        counted = min(value, self._large)
-        self._bound[account.app] += counted - account.confirmed
-        self._wanted[account.app] += counted - account.wanted
-        account.confirmed = account.wanted = counted
-        return True
+    def report(self, ids: Ids, values: Floats) -> Flags:
+        """Note that a host lowered limits by itself, bool[n]. False: a limit that is decided and not in force
+        yet will override that, or the limit was not lowered."""
+        rows, slots = self.find(ids)
+        values = values[rows]
+        taken = ~self._busy(slots) & (values >= 0) & (values <= self._confirmed.values[slots])
+        self._confirmed.values[slots[taken]] = self._wanted.values[slots[taken]] = values[taken]
+        noted = np.zeros(len(ids), np.bool_)
+        noted[rows[taken]] = True
+        return noted
 
-    def resume(self, ids: Iterable[int], in_force: Sequence[float]) -> list[Change]:
+    def part(self, ids: Ids) -> None:
+        """Note that a host is away: what was not sent to these containers is not sent before `resume`."""
+        _, slots = self.find(ids)
+        self._open.values[slots] |= self._cleared.values[slots]
+        self._cleared.values[slots] = False
+        self._away.values[slots] = True
+
+    def resume(self, ids: Ids, in_force: Floats) -> None:
         """Take containers of a host that is back: what was on its way may be lost, what is in force is known.
-        Returns what is to be sent at once: the latest decisions that are no raises. Raises wait."""
-        sent = []
-        for id_, value in zip(ids, in_force, strict=True):
-            account = self._accounts[id_]
-            self._bound[account.app] -= account.bound
-            account.flying.clear()
-            account.confirmed = min(value, self._large)
-            self._bound[account.app] += account.bound
-            change = self.decide(id_, account.wanted, account.reason) if account.decided else None
-            if change is not None:
-                sent.append(change)
-        return sent
+        The latest decision is sent again. A container without a limit (`large`) counts with that decision,
+        which has to be in force there as soon as can be."""
+        rows, slots = self.find(ids)
+        in_force = in_force[rows]
+        wanted = self._wanted.values[slots]
+        self._confirmed.values[slots] = np.where(in_force < self._large, in_force, wanted)
+        self._open.values[slots] = self._decided.values[slots]
+        for column in (self._cleared, self._flying, self._away):
+            column.values[slots] = False
 
-    def _send(self, id_: int, account: _Account) -> Change:
-        before = account.bound
-        account.flying.append(account.wanted)
-        self._bound[account.app] += account.bound - before
-        return Change(id_, account.wanted, account.reason)
+    def _busy(self, slots: Slots) -> Flags:
+        busy: Flags = self._flying.values[slots] | self._cleared.values[slots] | self._open.values[slots]
+        return busy
+
+    def _candidates(self) -> Flags:
+        of = slice(0, self.size)
+        free: Flags = self._open.values[of] & ~self._flying.values[of] & ~self._away.values[of]
+        return free
+
+    def _room(self) -> Floats:
+        wanted = self._per_app(self._wanted.values[: self.size])
+        room: Floats = np.maximum(self._caps, wanted) * (1 + _SLACK) - self.bounds()
+        return room
+
+    def _per_app(self, amounts: Floats) -> Floats:
+        sums: Floats = np.bincount(self._app.values[: self.size], amounts, len(self._caps))
+        return sums
+
+
+def _running(groups: NDArray[np.int64], amounts: Floats) -> Floats:
+    """Return the running sums within groups, which are sorted."""
+    total: Floats = np.cumsum(amounts)
+    first = np.searchsorted(groups, groups)
+    running: Floats = total - (total - amounts)[first]
+    return running

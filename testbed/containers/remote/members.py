@@ -7,107 +7,193 @@ about them (books.py), nor shrinking (host/executor.py).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
+from numpy.typing import NDArray
 
-from control.allocator.model import Shrunk
-from testbed.containers.remote.ledger import Change, Ledger
-from testbed.containers.remote.messages_pb2 import Order, Report
+from control.allocator.model import Ids, Shrunk, slot
+from testbed.containers.remote.ledger import Changes, Ledger
+from testbed.containers.remote.messages_pb2 import Joined, Named, Order, Report
+
+MOST_PER_ORDER = 1_000
+"""Names, and limits of each resource, in one order: it then stays well below a message's largest size, and an
+agent is not busy with it for long."""
+
+MOST_ON_THE_WAY = 64
+"""Orders that are sent ahead of an agent's answers. What comes meanwhile is gathered here."""
+
+MOST_CONTAINERS = 100_000
+"""Containers of one agent, and names that it was not told yet. An agent that says more is closed."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Member:
-    """A container of an agent, live or lost, with its last record that counted. incarnation: tells its cgroup
-    from another of the same name; end_ns: end of the record's period, by the agent's clock; usage_cores,
-    memory_bytes: of that record; throttled_periods, throttled_s: since it joined."""
+    """A container of an agent, live or lost. incarnation: tells its cgroup from another of the same name."""
 
     id: int
     agent: str
     name: str
     app: int
     incarnation: int
-    end_ns: int = -1
-    usage_cores: float = 0.0
-    memory_bytes: int = 0
-    throttled_periods: int = 0
-    throttled_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Unacknowledged:
+    number: int
+    cpu: Changes | None
+    memory: Changes | None
 
 
 @dataclass(slots=True)
-class _Unacknowledged:
-    number: int
-    changes: list[tuple[Ledger, Change]]
+class Outbox:
+    """What an agent is to be told besides limits, in order and without doubles. named: by name; restart,
+    kill: ids; reclaims: request → application; rejected: names; caused_ns: see Order."""
+
+    named: dict[str, Named] = field(default_factory=dict)
+    restart: dict[int, None] = field(default_factory=dict)
+    kill: dict[int, None] = field(default_factory=dict)
+    reclaims: dict[int, int] = field(default_factory=dict)
+    rejected: dict[str, None] = field(default_factory=dict)
+    caused_ns: int = 0
 
 
 @dataclass(slots=True)
 class AgentState:
-    """One agent. instance: tells its process from another of its name; session: of its telemetry; live:
-    whether its call is open; complete: whether it has said what it has since it last registered; outbox: the
-    next order."""
+    """One agent. number: its index among the agents; instance: tells its process from another of its name;
+    session: of its call and its telemetry, 0 = none is open; complete: whether it has said what it has since
+    it last registered; joining: the pieces so far of what it says it has; members: by name; due: whether there
+    may be an order for it."""
 
     name: str
-    instance: int
-    host_cores: float
-    session: int
-    live: bool = True
+    number: int
+    instance: int = 0
+    host_cores: float = 0.0
+    session: int = 0
     complete: bool = False
+    joining: Joined = field(default_factory=Joined)
     members: dict[str, Member] = field(default_factory=dict)
-    outbox: Order = field(default_factory=Order)
-    _changes: list[tuple[Ledger, Change]] = field(default_factory=list)
+    outbox: Outbox = field(default_factory=Outbox)
+    due: bool = False
+    _slots: NDArray[np.int64] | None = None
     _on_the_way: deque[_Unacknowledged] = field(default_factory=deque)
     _number: int = 0
 
-    def put_cpu(self, ledger: Ledger, changes: Iterable[Change]) -> None:
-        """Add CPU limits to the next order."""
-        for change in changes:
-            self.outbox.cpu.ids.append(change.id)
-            self.outbox.cpu.cores.append(change.value)
-            self.outbox.cpu.reasons.append(change.reason)
-            self._changes.append((ledger, change))
+    @property
+    def live(self) -> bool:
+        """Whether its call is open."""
+        return self.session != 0
 
-    def put_memory(self, ledger: Ledger, changes: Iterable[Change]) -> None:
-        """Add memory limits to the next order."""
-        for change in changes:
-            self.outbox.memory.ids.append(change.id)
-            self.outbox.memory.bytes.append(int(change.value))
-            self.outbox.memory.reasons.append(change.reason)
-            self._changes.append((ledger, change))
+    @property
+    def crowded(self) -> bool:
+        """Whether more waits to be told than an agent that reads would leave."""
+        outbox = self.outbox
+        return max(len(outbox.named), len(outbox.rejected), len(outbox.reclaims)) > MOST_CONTAINERS
 
-    def take(self) -> Order | None:
-        """Return the order that was gathered, numbered; None when there is nothing to say."""
-        if not self.outbox.ByteSize():
+    @property
+    def ids(self) -> Ids:
+        """Ids of its containers, int64[n]."""
+        return np.array([member.id for member in self.members.values()], np.int64)
+
+    def add(self, member: Member) -> None:
+        """Note a container, which the next order names."""
+        self.members[member.name] = member
+        self._slots = None
+        self.name_again(member)
+
+    def name_again(self, member: Member) -> None:
+        """Tell it the id of a container."""
+        self.outbox.named[member.name] = Named(name=member.name, id=member.id, app=member.app)
+
+    def remove(self, member: Member) -> None:
+        """Forget a container, and what it was to be told about it."""
+        del self.members[member.name]
+        self._slots = None
+        self.outbox.named.pop(member.name, None)
+        self.outbox.restart.pop(member.id, None)
+        self.outbox.kill.pop(member.id, None)
+
+    def take(self, cpu: Ledger, memory: Ledger) -> Order | None:
+        """Return the next order, numbered: names before limits, and no limit before its container is named.
+        None: there is nothing to say, or its answers are awaited first."""
+        if not self.due or len(self._on_the_way) >= MOST_ON_THE_WAY:
             return None
-        order, self.outbox = self.outbox, Order()
+        outbox, order = self.outbox, Order()
+        if outbox.named or outbox.rejected:
+            for name in list(islice(outbox.named, MOST_PER_ORDER)):
+                order.named.append(outbox.named.pop(name))
+            for name in list(islice(outbox.rejected, MOST_PER_ORDER)):
+                order.rejected.append(name)
+                del outbox.rejected[name]
+        cpu_sent = memory_sent = None
+        if not outbox.named:
+            cpu_sent, memory_sent = self._put_limits(order, cpu, memory)
+        full = [
+            changes for changes in (cpu_sent, memory_sent) if changes and len(changes.ids) == MOST_PER_ORDER
+        ]
+        self.due = bool(full or outbox.named or outbox.rejected)
+        if not order.ByteSize():
+            return None
+        order.caused_ns, outbox.caused_ns = outbox.caused_ns, 0
         self._number += 1
         order.number = self._number
-        self._on_the_way.append(_Unacknowledged(self._number, self._changes))
-        self._changes = []
+        self._on_the_way.append(_Unacknowledged(self._number, cpu_sent, memory_sent))
         return order
 
-    def acknowledge(self, report: Report) -> None:
-        """Note what the agent carried out: it is in force as ordered, or as the agent says."""
+    def acknowledge(self, report: Report, cpu: Ledger, memory: Ledger) -> bool:
+        """Note what the agent carried out: it is in force as ordered, or as the agent says. Return False, and
+        note nothing, for an order that was not sent."""
+        if report.applied > self._number:
+            return False
         actual = dict(zip(report.actual_ids, report.actual_bytes, strict=False))
         while self._on_the_way and self._on_the_way[0].number <= report.applied:
-            for ledger, change in self._on_the_way.popleft().changes:
-                value = change.value
-                if isinstance(value, int):
-                    value = max(actual.get(change.id, value), value)
-                ledger.confirm(change.id, value)
+            order = self._on_the_way.popleft()
+            if order.cpu is not None:
+                cpu.confirm(order.cpu.ids, order.cpu.values)
+            if order.memory is not None:
+                sent = order.memory
+                values = sent.values
+                if actual:
+                    said = [actual.get(id_, 0) for id_ in sent.ids.tolist()]
+                    values = np.maximum(values, np.array(said, np.float64))
+                memory.confirm(sent.ids, values)
+        return True
 
     def begin(self, instance: int, host_cores: float, session: int) -> None:
         """Note that it has (re)registered: numbering begins anew, and what was on its way is forgotten."""
-        self.instance, self.host_cores, self.session = instance, host_cores, session
-        self.live, self.complete = True, False
         self.silence()
-        self._number = 0
+        self.instance, self.host_cores, self.session = instance, host_cores, session
 
     def silence(self) -> None:
-        """Forget everything that was said and not confirmed: it will not be heard."""
-        self.outbox = Order()
-        self._changes.clear()
+        """Note that its call is over. What was said and not confirmed is forgotten: it will not be heard."""
+        self.session, self.complete, self._number = 0, False, 0
+        self.outbox, self.joining = Outbox(), Joined()
         self._on_the_way.clear()
+
+    def _put_limits(self, order: Order, cpu: Ledger, memory: Ledger) -> tuple[Changes | None, Changes | None]:
+        """Put in everything that speaks of containers by id."""
+        outbox = self.outbox
+        if outbox.restart or outbox.kill or outbox.reclaims:
+            order.restart.extend(outbox.restart)
+            order.kill.extend(outbox.kill)
+            for request, app in outbox.reclaims.items():
+                order.reclaim.add(request=request, app=app)
+            for told in (outbox.restart, outbox.kill, outbox.reclaims):
+                told.clear()
+        if self._slots is None:
+            self._slots = slot(self.ids)
+        cores = cpu.send(self._slots, MOST_PER_ORDER)
+        sizes = memory.send(self._slots, MOST_PER_ORDER)
+        if cores is not None:
+            order.cpu.ids.extend(cores.ids.tolist())
+            order.cpu.cores.extend(cores.values.tolist())
+            order.cpu.reasons.extend(cores.reasons.tolist())
+        if sizes is not None:
+            order.memory.ids.extend(sizes.ids.tolist())
+            order.memory.bytes.extend(map(int, sizes.values.tolist()))
+            order.memory.reasons.extend(sizes.reasons.tolist())
+        return cores, sizes
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Report(_message.Message):
-    __slots__ = ("applied", "round_trip_ns", "actual_ids", "actual_bytes", "hello", "joined", "left", "held", "shrunk")
+    __slots__ = ("applied", "round_trip_ns", "actual_ids", "actual_bytes", "hello", "joined", "left", "held", "shrunk", "session")
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     ROUND_TRIP_NS_FIELD_NUMBER: _ClassVar[int]
     ACTUAL_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -17,6 +17,7 @@ class Report(_message.Message):
     LEFT_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     SHRUNK_FIELD_NUMBER: _ClassVar[int]
+    SESSION_FIELD_NUMBER: _ClassVar[int]
     applied: int
     round_trip_ns: int
     actual_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -26,7 +27,8 @@ class Report(_message.Message):
     left: Left
     held: Held
     shrunk: Shrunk
-    def __init__(self, applied: _Optional[int] = ..., round_trip_ns: _Optional[int] = ..., actual_ids: _Optional[_Iterable[int]] = ..., actual_bytes: _Optional[_Iterable[int]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., shrunk: _Optional[_Union[Shrunk, _Mapping]] = ...) -> None: ...
+    session: int
+    def __init__(self, applied: _Optional[int] = ..., round_trip_ns: _Optional[int] = ..., actual_ids: _Optional[_Iterable[int]] = ..., actual_bytes: _Optional[_Iterable[int]] = ..., hello: _Optional[_Union[Hello, _Mapping]] = ..., joined: _Optional[_Union[Joined, _Mapping]] = ..., left: _Optional[_Union[Left, _Mapping]] = ..., held: _Optional[_Union[Held, _Mapping]] = ..., shrunk: _Optional[_Union[Shrunk, _Mapping]] = ..., session: _Optional[int] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("version", "name", "instance", "host_cores")
@@ -41,14 +43,16 @@ class Hello(_message.Message):
     def __init__(self, version: _Optional[int] = ..., name: _Optional[str] = ..., instance: _Optional[int] = ..., host_cores: _Optional[float] = ...) -> None: ...
 
 class Joined(_message.Message):
-    __slots__ = ("containers", "failed", "complete")
+    __slots__ = ("containers", "failed", "complete", "more")
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     containers: _containers.RepeatedCompositeFieldContainer[Present]
     failed: _containers.RepeatedCompositeFieldContainer[Failed]
     complete: bool
-    def __init__(self, containers: _Optional[_Iterable[_Union[Present, _Mapping]]] = ..., failed: _Optional[_Iterable[_Union[Failed, _Mapping]]] = ..., complete: _Optional[bool] = ...) -> None: ...
+    more: bool
+    def __init__(self, containers: _Optional[_Iterable[_Union[Present, _Mapping]]] = ..., failed: _Optional[_Iterable[_Union[Failed, _Mapping]]] = ..., complete: _Optional[bool] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class Present(_message.Message):
     __slots__ = ("name", "watch", "incarnation", "running", "quota_cores", "limit_bytes")
@@ -125,7 +129,7 @@ class Order(_message.Message):
     def __init__(self, number: _Optional[int] = ..., caused_ns: _Optional[int] = ..., welcome: _Optional[_Union[Welcome, _Mapping]] = ..., named: _Optional[_Iterable[_Union[Named, _Mapping]]] = ..., cpu: _Optional[_Union[Limits, _Mapping]] = ..., memory: _Optional[_Union[Limits, _Mapping]] = ..., restart: _Optional[_Iterable[int]] = ..., kill: _Optional[_Iterable[int]] = ..., reclaim: _Optional[_Iterable[_Union[Reclaim, _Mapping]]] = ..., rejected: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("session", "key", "telemetry_port", "traps_oom", "reclaim_interval_s", "reclaim_margin_bytes", "containers", "watches")
+    __slots__ = ("session", "key", "telemetry_port", "traps_oom", "reclaim_interval_s", "reclaim_margin_bytes", "containers", "watches", "more")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     TELEMETRY_PORT_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +138,7 @@ class Welcome(_message.Message):
     RECLAIM_MARGIN_BYTES_FIELD_NUMBER: _ClassVar[int]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
     WATCHES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     session: int
     key: bytes
     telemetry_port: int
@@ -142,7 +147,8 @@ class Welcome(_message.Message):
     reclaim_margin_bytes: int
     containers: _containers.RepeatedCompositeFieldContainer[Wanted]
     watches: _containers.RepeatedCompositeFieldContainer[Watched]
-    def __init__(self, session: _Optional[int] = ..., key: _Optional[bytes] = ..., telemetry_port: _Optional[int] = ..., traps_oom: _Optional[bool] = ..., reclaim_interval_s: _Optional[float] = ..., reclaim_margin_bytes: _Optional[int] = ..., containers: _Optional[_Iterable[_Union[Wanted, _Mapping]]] = ..., watches: _Optional[_Iterable[_Union[Watched, _Mapping]]] = ...) -> None: ...
+    more: bool
+    def __init__(self, session: _Optional[int] = ..., key: _Optional[bytes] = ..., telemetry_port: _Optional[int] = ..., traps_oom: _Optional[bool] = ..., reclaim_interval_s: _Optional[float] = ..., reclaim_margin_bytes: _Optional[int] = ..., containers: _Optional[_Iterable[_Union[Wanted, _Mapping]]] = ..., watches: _Optional[_Iterable[_Union[Watched, _Mapping]]] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class Wanted(_message.Message):
     __slots__ = ("name", "command", "environment", "attach", "runtime")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
+import numpy as np
 from prometheus_client import CollectorRegistry, Histogram, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -88,17 +89,20 @@ def _containers(controller: Controller) -> list[Metric]:
         (CounterMetricFamily, "throttled_seconds", "Time for which it was throttled."),
     ]
     families = [kind(f"twinbed_container_{name}", text, labels=_LABELS) for kind, name, text in kinds]
-    for member in books.members.values():
-        values = (
-            _or_infinity(books.cpu.wanted(member.id), LARGE_CORES),
-            _or_infinity(books.memory.wanted(member.id), LARGE_BYTES),
-            member.usage_cores,
-            member.memory_bytes,
-            member.throttled_periods,
-            member.throttled_s,
-        )
-        application = books.deployment.applications[member.app].name
-        for family, value in zip(families, values, strict=True):
+    members = list(books.members.values())
+    ids = np.array([member.id for member in members], np.int64)
+    cores, sizes = books.cpu.wanted(ids), books.memory.wanted(ids)
+    columns = (
+        np.where(cores < LARGE_CORES, cores, np.inf),
+        np.where(sizes < LARGE_BYTES, sizes, np.inf),
+        books.latest.usage_cores(ids),
+        books.latest.memory_bytes(ids),
+        books.latest.throttled_periods(ids),
+        books.latest.throttled_s(ids),
+    )
+    for family, column in zip(families, columns, strict=True):
+        for member, value in zip(members, column.tolist(), strict=True):
+            application = books.deployment.applications[member.app].name
             family.add_metric((application, member.agent, member.name), value)
     return [*families]
 
@@ -107,9 +111,10 @@ def _applications(controller: Controller) -> list[Metric]:
     books = controller.books
     cpu = GaugeMetricFamily("twinbed_pool_cpu_cores", "CPU of no container.", labels=["application"])
     memory = GaugeMetricFamily("twinbed_pool_memory_bytes", "Memory of no container.", labels=["application"])
-    for app, application in enumerate(books.deployment.applications):
-        cpu.add_metric([application.name], application.cpu_limit_cores - books.cpu.bound(app))
-        memory.add_metric([application.name], application.memory_limit_bytes - books.memory.bound(app))
+    bounds = zip(books.cpu.bounds().tolist(), books.memory.bounds().tolist(), strict=True)
+    for application, (cores, size) in zip(books.deployment.applications, bounds, strict=True):
+        cpu.add_metric([application.name], application.cpu_limit_cores - cores)
+        memory.add_metric([application.name], application.memory_limit_bytes - size)
     return [cpu, memory]
 
 
@@ -129,6 +134,7 @@ def _counts(controller: Controller) -> list[Metric]:
         "datagrams_lost": ("Telemetry datagrams missing.", gate.lost),
         "telemetry_bytes": ("Bytes of all datagrams that came.", controller.telemetry_bytes),
         "records": ("Period records handed to the policy.", books.reports),
+        "records_unlimited": ("Records of containers without a CPU limit, not decided on.", books.unlimited),
         "records_stale": ("Records older than their container's last.", books.stale),
         "limit_changes": ("Limits decided.", books.limit_changes),
         "oom_grants": ("Held containers given memory.", books.oom_grants),
@@ -137,7 +143,3 @@ def _counts(controller: Controller) -> list[Metric]:
     }
     counters = [CounterMetricFamily(f"twinbed_{name}", text, value) for name, (text, value) in plain.items()]
     return [agents, refused, *counters]
-
-
-def _or_infinity(value: float, large: float) -> float:
-    return float("inf") if value >= large else value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import logging
 from typing import Any
 
@@ -12,8 +14,11 @@ from hypothesis import strategies as st
 
 from control.allocator import make
 from testbed.containers.ports import Records
-from testbed.containers.remote.books import GATHER_S, ControllerBooks
-from testbed.containers.remote.datagrams import Batch
+from testbed.containers.remote import books as books_module
+from testbed.containers.remote import members as members_module
+from testbed.containers.remote.books import GATHER_S, ControllerBooks, RefusedError
+from testbed.containers.remote.datagrams import RECORD, Batch, _rows
+from testbed.containers.remote.ledger import Ledger
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
 from testbed.containers.remote.refusals import Refusals
 from tests.testbed.containers.remote.cluster import deployment
@@ -26,24 +31,46 @@ IDS = st.one_of(st.integers(0, 5), INT64)
 FLOATS = st.floats(width=64)
 
 
-def started(agents: int = 2, each: int = 2) -> ControllerBooks:
-    books = ControllerBooks(deployment(agents, each), make("escra", {}), Refusals(LOG), 0.0)
+def started(
+    agents: int = 2, each: int = 2, policy: str = "escra", refusals: Refusals | None = None
+) -> ControllerBooks:
+    books = ControllerBooks(deployment(agents, each), make(policy, {}), refusals or Refusals(LOG), 0.0)
     for agent in range(agents):
-        books.register(Hello(version=1, name=f"a{agent}", instance=1, host_cores=4), agent, 0.0)
+        books.register(Hello(name=f"a{agent}", instance=1, host_cores=4), agent + 1, 0.0)
         joined = Joined(complete=True)
         for index in range(each):
             joined.containers.add(name=f"a{agent}-c{index}", incarnation=7)
-        books.reported(f"a{agent}", Report(joined=joined), 0.1)
+        say(books, f"a{agent}", Report(joined=joined), 0.1)
     return books
+
+
+def say(books: ControllerBooks, agent: str, report: Report, now_s: float) -> None:
+    """On the agent's own call."""
+    report.session = books.agents[agent].session
+    books.reported(agent, report, now_s)
+
+
+def taken(books: ControllerBooks) -> list[tuple[str, Order]]:
+    """The next order of every agent that has one."""
+    orders = [(name, books.take_order(name, books.agents[name].session)) for name in sorted(books.ready())]
+    return [(name, order) for name, order in orders if order is not None]
+
+
+def datagram(books: ControllerBooks, agent: str, sent_ns: int, said: Records, now_s: float) -> None:
+    books.telemetry([(agent, Batch(1, sent_ns, _rows(said).tobytes()))], now_s)
+
+
+def wanted(ledger: Ledger, id_: int) -> float:
+    return float(ledger.wanted(np.array([id_]))[0])
 
 
 def applied(books: ControllerBooks) -> dict[str, list[Order]]:
     """Hosts carry out everything at once, until nothing more comes."""
     done: dict[str, list[Order]] = {name: [] for name in books.agents}
-    while orders := books.take_orders():
+    while orders := taken(books):
         for name, order in orders:
             done[name].append(order)
-            books.reported(name, Report(applied=order.number), 1.0)
+            say(books, name, Report(applied=order.number), 1.0)
     return done
 
 
@@ -100,24 +127,25 @@ def test_whatever_agents_say_nothing_raises_and_the_policy_keeps_to_the_limits(
 ) -> None:
     books = started()
     for number, (agent, report) in enumerate(said):
-        books.reported(agent, report, 1.0 + number)
+        with contextlib.suppress(RefusedError):
+            say(books, agent, report, 1.0 + number)
         books.tick(1.0 + number)
-        books.take_orders()
+        taken(books)
     for ledger, cap in ((books.cpu, 4.0), (books.memory, 4 << 30)):
-        assert sum(ledger.wanted(each) for each in books.members) <= cap * (1 + 1e-9)
+        assert sum(wanted(ledger, each) for each in books.members) <= cap * (1 + 1e-9)
 
 
 def test_all_agents_are_waited_for_and_not_for_ever() -> None:
     books = ControllerBooks(deployment(), make("escra", {}), Refusals(LOG), 0.0)
-    books.register(Hello(version=1, name="a0", instance=1, host_cores=4), 1, 0.0)
+    books.register(Hello(name="a0", instance=1, host_cores=4), 1, 0.0)
     joined = Joined(complete=True)
     joined.containers.add(name="a0-c0", incarnation=7)
-    books.reported("a0", Report(joined=joined), 0.1)
+    say(books, "a0", Report(joined=joined), 0.1)
     books.tick(GATHER_S - 0.1)
     assert not books.started
     books.tick(GATHER_S)
     assert books.started
-    ((name, order),) = books.take_orders()
+    ((name, order),) = taken(books)
     assert (name, list(order.cpu.cores)) == ("a0", [4.0])
 
 
@@ -126,27 +154,27 @@ def test_a_raise_on_one_host_waits_until_the_cut_on_the_other_is_in_force() -> N
     applied(books)
     by_name = {each.name: each.id for each in books.members.values()}
     busy, idle = by_name["a0-c0"], by_name["a1-c0"]
-    quota = books.cpu.wanted(idle)
-    books.telemetry("a1", Batch(1, 5, records([idle], 1, quota_cores=quota)), 2.0)
-    ((name, cut),) = books.take_orders()
+    quota = wanted(books.cpu, idle)
+    datagram(books, "a1", 5, records([idle], 1, quota_cores=quota), 2.0)
+    ((name, cut),) = taken(books)
     assert name == "a1"
     assert cut.caused_ns == 5
-    books.telemetry("a0", Batch(0, 6, records([busy], 1, True, books.cpu.wanted(busy))), 2.1)
-    assert books.cpu.wanted(busy) > 2.0
-    assert books.take_orders() == []
-    books.reported("a1", Report(applied=cut.number), 2.2)
-    ((name, raised),) = books.take_orders()
+    datagram(books, "a0", 6, records([busy], 1, True, wanted(books.cpu, busy)), 2.1)
+    assert wanted(books.cpu, busy) > 2.0
+    assert taken(books) == []
+    say(books, "a1", Report(applied=cut.number), 2.2)
+    ((name, raised),) = taken(books)
     assert name == "a0"
-    assert list(raised.cpu.cores) == [books.cpu.wanted(busy)]
+    assert list(raised.cpu.cores) == [wanted(books.cpu, busy)]
 
 
 def test_a_record_that_is_older_than_the_last_is_not_decided_on() -> None:
     books = started()
     applied(books)
     id_ = next(each.id for each in books.members.values() if each.agent == "a0")
-    books.telemetry("a0", Batch(0, 1, records([id_], 10)), 2.0)
-    books.telemetry("a0", Batch(0, 2, records([id_], 10)), 2.1)
-    books.telemetry("a0", Batch(0, 3, records([id_], 9)), 2.2)
+    datagram(books, "a0", 1, records([id_], 10), 2.0)
+    datagram(books, "a0", 2, records([id_], 10), 2.1)
+    datagram(books, "a0", 3, records([id_], 9), 2.2)
     assert (books.reports, books.stale) == (1, 2)
 
 
@@ -157,13 +185,155 @@ def test_a_shrink_that_a_grant_overtook_frees_nothing() -> None:
     held = Report()
     held.held.ids.append(id_)
     held.held.needed_bytes.append(1)
-    books.reported("a0", held, 2.0)
-    granted = books.memory.wanted(id_)
+    say(books, "a0", held, 2.0)
+    granted = wanted(books.memory, id_)
     shrunk = Report()
     shrunk.shrunk.ids.append(id_)
     shrunk.shrunk.limit_bytes.append(50 << 20)
-    books.reported("a0", shrunk, 2.1)  # said before the grant arrived
-    assert books.memory.wanted(id_) == granted
+    say(books, "a0", shrunk, 2.1)  # said before the grant arrived
+    assert wanted(books.memory, id_) == granted
     applied(books)
-    books.reported("a0", shrunk, 2.2)
-    assert books.memory.wanted(id_) == 50 << 20
+    say(books, "a0", shrunk, 2.2)
+    assert wanted(books.memory, id_) == 50 << 20
+
+
+def test_a_record_without_a_quota_is_shown_and_not_decided_on() -> None:
+    books = started(each=1)
+    applied(books)
+    id_ = next(each.id for each in books.members.values() if each.agent == "a0")
+    changes = books.limit_changes
+    said = records([id_], 1, quota_cores=np.inf)
+    datagram(books, "a0", 1, dataclasses.replace(said, usage_cores=np.array([1.5])), 2.0)
+    assert (books.reports, books.unlimited, books.limit_changes) == (1, 1, changes)
+    assert books.latest.usage_cores(np.array([id_])) == [1.5]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"id": -1},
+        {"end_ns": -1},
+        {"memory_bytes": -1},
+        {"memory_bytes": 2**63 - 1},
+        {"quota_us": 0},
+        {"quota_us": 2**32 - 2},
+        {"usage_us": 2**32 - 1},
+        {"flags": 4},
+        {"zero": 1},
+    ],
+)
+def test_a_record_that_cannot_be_true_is_refused_and_the_rest_of_the_datagram_counts(
+    wrong: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    refusals = Refusals(logging.getLogger("tests.books.refused"))
+    books = started(each=2, refusals=refusals)
+    applied(books)
+    good, bad = sorted(each.id for each in books.members.values() if each.agent == "a0")
+    rows = _rows(records([good, bad], 1))
+    for name, value in wrong.items():
+        rows[name][1] = value
+    with caplog.at_level(logging.WARNING):
+        books.telemetry([("a0", Batch(1, 5, rows.tobytes()))], 2.0)
+    assert books.reports == 1
+    kind = "not its container" if "id" in wrong else "impossible record"
+    assert refusals.counts == {kind: 1}
+    assert "agent a0" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["escra", "vpa", "autopilot", "autothrottle", "unlimited"])
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_whatever_records_say_no_policy_raises(policy: str, data: st.DataObject) -> None:
+    books = started(policy=policy)
+    applied(books)
+    ids = st.sampled_from([*books.members, 77])
+    u32 = st.one_of(st.integers(0, 2**32 - 1), st.sampled_from([1, 10_000, 100_000, 2**32 - 1]))
+    row = st.tuples(ids, INT64, INT64, u32, u32, u32, u32, st.integers(0, 3))
+    for number in range(data.draw(st.integers(1, 6))):
+        rows = np.zeros(data.draw(st.integers(1, 6)), RECORD)
+        for each in rows:
+            for name, value in zip(RECORD.names or (), data.draw(row), strict=False):
+                each[name] = value
+        books.telemetry([("a0", Batch(1, 5, rows.tobytes()))], 2.0 + 100.0 * number)
+        applied(books)
+        if policy != "unlimited":
+            assert books.cpu.bounds()[0] <= 4.0 * (1 + 1e-9)
+
+
+def test_a_container_named_twice_joins_once_and_is_counted() -> None:
+    refusals = Refusals(LOG)
+    books = started(each=1, refusals=refusals)
+    joined = Joined(complete=True)
+    for _ in range(3):
+        joined.containers.add(name="a0-c0", incarnation=8)
+    say(books, "a0", Report(joined=joined), 1.0)
+    assert [each.name for each in books.members.values()].count("a0-c0") == 1
+    assert refusals.counts["container twice"] == 2
+
+
+def test_pieces_of_what_an_agent_has_count_as_one_message() -> None:
+    books = ControllerBooks(deployment(1, 3), make("escra", {}), Refusals(LOG), 0.0)
+    books.register(Hello(name="a0", instance=1, host_cores=4), 1, 0.0)
+    for index in range(3):
+        piece = Joined(more=True)
+        piece.containers.add(name=f"a0-c{index}", incarnation=7)
+        say(books, "a0", Report(joined=piece), 0.1)
+        assert not books.members
+    say(books, "a0", Report(joined=Joined(complete=True)), 0.1)
+    assert len(books.members) == 3
+
+
+def test_an_agent_that_has_too_many_containers_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(books_module, "MOST_CONTAINERS", 3)
+    books = started(each=2)
+    piece = Joined(more=True)
+    piece.containers.add(name="a0-c0", incarnation=7)
+    for _ in range(3):
+        say(books, "a0", Report(joined=piece), 1.0)
+    with pytest.raises(RefusedError, match="agent a0 has more than 3 containers"):
+        say(books, "a0", Report(joined=piece), 1.0)
+
+
+def test_an_order_has_a_bounded_size_and_names_containers_before_their_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(members_module, "MOST_PER_ORDER", 4)
+    books = started(agents=1, each=10)
+    named: set[int] = set()
+    orders = applied(books)["a0"]
+    for order in orders:
+        named |= {each.id for each in order.named}
+        assert len(order.named) <= 4
+        assert len(order.cpu.ids) <= 4
+        assert {*order.cpu.ids, *order.memory.ids} <= named
+    assert sum(len(order.cpu.ids) for order in orders) == len(named) == 10
+
+
+def test_an_agent_that_answers_no_order_gets_no_more_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(members_module, "MOST_ON_THE_WAY", 2)
+    monkeypatch.setattr(members_module, "MOST_PER_ORDER", 1)
+    books = started(agents=1, each=4)
+    books.ready()
+    orders = [books.take_order("a0", 1) for _ in range(4)]
+    assert [order is None for order in orders] == [False, False, True, True]
+    say(books, "a0", Report(applied=1), 1.0)
+    assert books.ready() == ["a0"]
+    assert books.take_order("a0", 1) is not None
+
+
+def test_a_reclaim_does_not_wait_for_an_agent_that_has_another_call() -> None:
+    books = started(each=1)
+    applied(books)
+    ids = {each.agent: each.id for each in books.members.values()}
+    held = Report()
+    held.held.ids.append(ids["a0"])
+    held.held.needed_bytes.append(3 << 30)
+    say(books, "a0", held, 2.0)
+    (asked,) = [order.reclaim[0].request for name, order in taken(books) if name == "a0"]
+    answer = Report(applied=2)
+    answer.shrunk.request = asked
+    say(books, "a0", answer, 2.1)
+    assert books.kills_withheld == 0
+    books.register(Hello(name="a1", instance=1, host_cores=4), 9, 2.2)
+    assert books.kills + books.kills_withheld == 1, "the policy was answered"

@@ -51,7 +51,7 @@ def test_limits_follow_the_use_and_never_exceed_the_global_limit(tmp_path: Path)
                 highest = max(highest, sum(here.quotas().values()))
                 await asyncio.sleep(0.005)
             assert highest <= 4.0 + 1e-4
-            assert controller.books.cpu.bound(0) <= 4.0 + 1e-6
+            assert controller.books.cpu.bounds()[0] <= 4.0 + 1e-6
             assert any(agent.round_trips_ns for agent in agents)
 
     asyncio.run(scene())

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.containers.ports import Records
-from testbed.containers.remote.datagrams import MAX_BYTES, MAX_RECORDS, WINDOW, Gate, Sealer
+from testbed.containers.remote.datagrams import MAX_BYTES, MAX_RECORDS, WINDOW, Gate, Sealer, unpack
 from testbed.containers.remote.refusals import Refusals
 
 KEY, SESSION = b"k" * 32, 0x1234_5678_9ABC
@@ -34,7 +34,7 @@ def records(count: int = 1, quota_cores: float = 0.5) -> Records:
         ids=np.arange(count, dtype=np.int64),
         end_ns=np.full(count, 123_456_789_000, np.int64),
         quota_cores=ones * quota_cores,
-        unused_cores=ones * 0.2,
+        unused_cores=ones * (min(0.2, quota_cores) if quota_cores < np.inf else 0.0),
         throttled=np.arange(count) % 2 == 1,
         usage_cores=ones * 0.3,
         memory_bytes=np.full(count, 7 << 30, np.int64),
@@ -53,8 +53,11 @@ def test_what_was_sealed_arrives_as_it_was(count: int, quota: float) -> None:
     batches = [here.receive(each, "h") for each in datagrams]
     for name in Records.__dataclass_fields__:
         if batches:
-            got = np.concatenate([getattr(each.records, name) for each in batches])  # type: ignore[union-attr]
-            np.testing.assert_allclose(got.astype(float), getattr(sent, name).astype(float), atol=1e-5)
+            got, possible = unpack(each.body for each in batches if each is not None)
+            assert possible.all()
+            np.testing.assert_allclose(
+                getattr(got, name).astype(float), getattr(sent, name).astype(float), atol=1e-5
+            )
     assert not refused(here)
     assert here.lost == 0
 
@@ -96,9 +99,11 @@ def test_nonsense_under_a_right_signature_is_no_exception(body: bytes, count: in
     here = gate()
     batch = here.receive(signed, "h")
     if batch is not None:
-        assert len(batch.records.ids) == count
-        assert (batch.records.quota_cores > 0).all()
-        assert (batch.records.memory_bytes >= 0).all()
+        records, possible = unpack([batch.body])
+        assert len(records.ids) == batch.count == count
+        assert (records.quota_cores[possible] > 0).all()
+        assert (records.memory_bytes[possible] >= 0).all()
+        assert (records.unused_cores[possible] < np.inf).all()
     else:
         assert sum(refused(here).values()) == 1
 

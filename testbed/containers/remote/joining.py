@@ -1,0 +1,87 @@
+"""Containers that agents say they have and that are no members yet.
+
+For: checking what an agent says about them against the deployment. Not for: letting them join, which depends
+on the allocator (books.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from testbed.containers.remote.deployment import Deployment, Placed
+from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES
+from testbed.containers.remote.messages_pb2 import Present
+from testbed.containers.remote.refusals import Refusals
+
+_LONGEST_NAME = 300
+"""Characters of a container's name: a cgroup's has at most 255 bytes, and its watch's number comes before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newcomer:
+    """A container that may join. placed: its place in the deployment, None = a watch found it."""
+
+    agent: str
+    app: int
+    present: Present
+    placed: Placed | None
+
+    @property
+    def peak_cores(self) -> float | None:
+        """Profiled maximum, None = unknown."""
+        return None if self.placed is None else self.placed.peak_cores
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Profiled maximum, None = unknown."""
+        return None if self.placed is None else self.placed.peak_bytes
+
+
+class Newcomers:
+    """Those who wait to join, in the order in which they came."""
+
+    def __init__(self, deployment: Deployment, refusals: Refusals) -> None:
+        self._deployment = deployment
+        self._refusals = refusals
+        self._by_agent: dict[str, dict[str, Newcomer]] = {}
+
+    def __bool__(self) -> bool:
+        return any(self._by_agent.values())
+
+    def note(self, agent: str, present: Present) -> None:
+        """Let a container wait. It is refused and counted if the deployment does not have it."""
+        watches = self._deployment.watches_of(agent)
+        placed = self._deployment.containers_of(agent).get(present.name)
+        named = 0 < len(present.name) <= _LONGEST_NAME and present.name.isprintable()
+        if named and present.watch and present.watch <= len(watches):
+            newcomer = Newcomer(agent, watches[present.watch - 1].app, present, None)
+        elif placed is not None and not present.watch:
+            newcomer = Newcomer(agent, placed.app, present, placed)
+        else:
+            self._refusals.add("not deployed", f"container {quoted(present.name)} of agent {agent}")
+            return
+        self._by_agent.setdefault(agent, {}).setdefault(present.name, newcomer)
+
+    def forget(self, agent: str) -> None:
+        """Drop an agent's: it will say again what it has."""
+        self._by_agent.pop(agent, None)
+
+    def take(self) -> list[Newcomer]:
+        """Return all, who wait no longer."""
+        taken = [newcomer for waiting in self._by_agent.values() for newcomer in waiting.values()]
+        self._by_agent.clear()
+        return taken
+
+
+def in_force(present: Present) -> tuple[float, float]:
+    """Return its limits, LARGE_* for none and for a value that cannot be one."""
+    cores, size = present.quota_cores, present.limit_bytes
+    return (
+        cores if 0 <= cores < LARGE_CORES else LARGE_CORES,
+        size if 0 <= size < LARGE_BYTES else LARGE_BYTES,
+    )
+
+
+def quoted(text: str) -> str:
+    """Return an agent's words for the log: short, on one line, and in quotation marks."""
+    return repr(text[:_LONGEST_NAME])

@@ -1,0 +1,96 @@
+"""The latest record of each container, and whose container it is.
+
+For: telling a record that counts from a late one or somebody else's, and what metrics show. Not for: deciding
+(the allocator), nor what datagrams are accepted (datagrams.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Bytes, Flags, Floats, Ids, slot
+from testbed.containers.ports import Records
+from testbed.containers.remote.columns import Columns
+
+
+class Latest(Columns):
+    """Columns of what was reported last. Methods take ids of members."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._owner = self.column(np.int64)
+        self._app = self.column(np.int64)
+        self._end_ns = self.column(np.int64)
+        self._usage_cores = self.column(np.float64)
+        self._memory_bytes = self.column(np.int64)
+        self._throttled_periods = self.column(np.int64)
+        self._throttled_s = self.column(np.float64)
+
+    def join(self, ids: Ids, owners: NDArray[np.int64], apps: NDArray[np.int64]) -> None:
+        """Add containers. owners: their agents' numbers; apps: indices of their applications."""
+        slots = self.add(ids)
+        self._owner.values[slots], self._app.values[slots] = owners, apps
+        self._end_ns.values[slots] = -1
+
+    def forget_ends(self, ids: Ids) -> None:
+        """Take the next record whatever its time: a new process may count its periods from another moment."""
+        self._end_ns.values[slot(ids)] = -1
+
+    def owners(self, slots: NDArray[np.int64]) -> set[int]:
+        """Return the agents of the containers in these slots."""
+        return set(np.unique(self._owner.values[slots]).tolist())
+
+    def owners_of_app(self, app: int) -> set[int]:
+        """Return the agents that have containers of an application."""
+        there = (self.ids[: self.size] >= 0) & (self._app.values[: self.size] == app)
+        return self.owners(np.flatnonzero(there))
+
+    def own(self, ids: Ids, speakers: NDArray[np.int64]) -> Flags:
+        """Return which ids are containers of the agents that speak of them, bool[n]. Any id is allowed."""
+        rows, slots = self.find(ids)
+        own = np.zeros(len(ids), np.bool_)
+        own[rows] = self._owner.values[slots] == speakers[rows]
+        return own
+
+    def take(self, records: Records, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Note the records in `rows`, of which no two are of one container; return the rows that are newer
+        than what was known."""
+        slots = slot(records.ids[rows])
+        newer = records.end_ns[rows] > self._end_ns.values[slots]
+        rows, slots = rows[newer], slots[newer]
+        self._end_ns.values[slots] = records.end_ns[rows]
+        self._usage_cores.values[slots] = records.usage_cores[rows]
+        self._memory_bytes.values[slots] = records.memory_bytes[rows]
+        self._throttled_periods.values[slots] += records.throttled[rows]
+        self._throttled_s.values[slots] += records.throttled_s[rows]
+        return rows
+
+    def usage_cores(self, ids: Ids) -> Floats:
+        """Return the CPU used in the last period, cores."""
+        return self._usage_cores.values[slot(ids)]
+
+    def memory_bytes(self, ids: Ids) -> Bytes:
+        """Return the memory at the end of the last period, bytes."""
+        return self._memory_bytes.values[slot(ids)]
+
+    def throttled_periods(self, ids: Ids) -> NDArray[np.int64]:
+        """Return the number of periods with throttling since the container joined."""
+        return self._throttled_periods.values[slot(ids)]
+
+    def throttled_s(self, ids: Ids) -> Floats:
+        """Return the throttled time since the container joined, s."""
+        return self._throttled_s.values[slot(ids)]
+
+
+def rounds(ids: Ids, rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    """Split rows into rounds, in order, so that no round has two of one container. size: above each slot."""
+    split = []
+    first = np.empty(size, np.int64)
+    while rows.size:
+        slots = slot(ids[rows])
+        first[slots[::-1]] = np.arange(len(rows))[::-1]
+        alone = first[slots] == np.arange(len(rows))
+        split.append(rows[alone])
+        rows = rows[~alone]
+    return split
