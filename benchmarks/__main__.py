@@ -8,7 +8,8 @@ import json
 import sys
 
 PARTS = (
-    "allocator", "fleet", "loop", "netlink", "predictor", "rdma", "reconciler", "requests", "twin", "whatif",
+    "allocator", "controller", "fleet", "loop", "netlink", "predictor", "rdma", "reconciler", "requests",
+    "twin", "whatif",
 )  # fmt: skip
 
 

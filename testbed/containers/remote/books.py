@@ -29,7 +29,7 @@ from testbed.containers.remote.deployment import Deployment
 from testbed.containers.remote.joining import Newcomer, Newcomers, in_force, quoted
 from testbed.containers.remote.latest import Latest, rounds
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Ledger
-from testbed.containers.remote.members import MOST_CONTAINERS, AgentState, Member, Reclaims
+from testbed.containers.remote.members import MOST_CONTAINERS, AgentState, Member, Reclaims, Sent
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Present, Report
 from testbed.containers.remote.refusals import Refusals
 from twinbed import ScenarioError
@@ -81,6 +81,7 @@ class ControllerBooks:
         self._by_number: list[AgentState] = []
         self._spoken_to: set[int] = set()
         self._sent_ns: dict[int, int] = {}
+        self._done: list[Sent] = []
         self._newcomers = Newcomers(deployment, refusals)
         self._reclaims = Reclaims()
 
@@ -127,6 +128,7 @@ class ControllerBooks:
 
     def ready(self) -> list[str]:
         """Clear the limits that may be sent by now; return the live agents for whom there may be an order."""
+        self._confirm()
         for ledger in (self.cpu, self.memory):
             cleared = ledger.settle()
             if cleared.size:
@@ -156,14 +158,19 @@ class ControllerBooks:
         if not state.live or report.session != state.session:
             self._refusals.add("another session", f"a report of agent {agent}, which has another call")
             return
-        if not state.acknowledge(report, self.cpu, self.memory):
+        done = state.acknowledge(report)
+        if done is None:
             raise RefusedError(f"agent {agent} confirms order {report.applied}, which was not sent")
         if state.crowded:
             raise RefusedError(f"agent {agent} does not read its orders")
+        self._done += done
         if state.due:
             self._spoken_to.add(state.number)
-        at_s = self._at_s = now_s - self._began_s
         kind = report.WhichOneof("what")
+        if kind is None:
+            return
+        self._confirm()
+        at_s = self._at_s = now_s - self._began_s
         if kind == "joined":
             self._gather(state, report.joined, now_s)
         elif kind == "left":
@@ -182,6 +189,19 @@ class ControllerBooks:
                     self._reclaimed(answered.shrunk(at_s))
             elif kept:
                 self._reclaimed(Shrunk(_ids(()), _ids(kept), _ids(kept.values()), at_s))
+
+    def _confirm(self) -> None:
+        """Note all limits at once that hosts have put in force since this was last done."""
+        done, self._done = self._done, []
+        for ledger, sent in (
+            (self.cpu, [order.cpu for order in done if order.cpu is not None]),
+            (self.memory, [order.memory for order in done if order.memory is not None]),
+        ):
+            if sent:
+                ledger.confirm(
+                    np.concatenate([changes.ids for changes in sent]),
+                    np.concatenate([changes.values for changes in sent]),
+                )
 
     def _held(self, state: AgentState, needed: Mapping[int, int]) -> None:
         ids = [id_ for id_ in self._own(state, needed) if needed[id_] > 0]
@@ -221,15 +241,16 @@ class ControllerBooks:
         self.unlimited += len(rows) - len(limited)
         if not limited.size:
             return
+        of = limited if len(limited) < len(records.ids) else slice(None)
         self._carry_out(
             self.allocator.on_period(
                 PeriodStats(
-                    ids=records.ids[limited],
-                    quota_cores=records.quota_cores[limited],
-                    unused_cores=records.unused_cores[limited],
-                    throttled=records.throttled[limited],
-                    usage_cores=records.usage_cores[limited],
-                    memory_bytes=records.memory_bytes[limited],
+                    ids=records.ids[of],
+                    quota_cores=records.quota_cores[of],
+                    unused_cores=records.unused_cores[of],
+                    throttled=records.throttled[of],
+                    usage_cores=records.usage_cores[of],
+                    memory_bytes=records.memory_bytes[of],
                     period_s=QUOTA_PERIOD_US / 1e6,
                     at_s=now_s - self._began_s,
                 )
@@ -280,6 +301,7 @@ class ControllerBooks:
 
     def _part(self, state: AgentState, now_s: float) -> None:
         """Note that what is on its way to an agent may be lost, and that it will not answer."""
+        self._confirm()
         self.cpu.part(state.ids)
         self.memory.part(state.ids)
         state.silence()

@@ -6,7 +6,7 @@ HMAC-SHA256 (RFC 2104) of both under the session's key, which the agent got over
 
     header  magic "TB", version u8, 0 u8, count u16, 0 u16, session u64, sequence u64, sent_ns i64
     record  id i64, end_ns i64, memory_bytes i64, quota_us u32, unused_us u32, usage_us u32, throttled_us u32,
-            flags u8 (1 throttled, 2 idle), 0 u8[3]
+            flags u32 (1 throttled, 2 idle)
 
 Quota, unused runtime and usage are µs per CFS period; a quota of 2^32 − 1 is none,
 and then nothing is unused of it. Times are the agent's own
@@ -44,8 +44,7 @@ RECORD = np.dtype(
         ("unused_us", "<u4"),
         ("usage_us", "<u4"),
         ("throttled_us", "<u4"),
-        ("flags", "u1"),
-        ("zero", "u1", (3,)),
+        ("flags", "<u4"),
     ]
 )
 _HEADER = struct.Struct("<2sBBHHQQq")
@@ -182,9 +181,10 @@ class Gate:
             return "foreign", None
         if version != VERSION:
             return "version", None
-        if not hmac.compare_digest(_mac(session.key, data[:-_MAC_BYTES]), data[-_MAC_BYTES:]):
+        signed = data[:-_MAC_BYTES]
+        if not hmac.compare_digest(_mac(session.key, signed), data[-_MAC_BYTES:]):
             return "forged", None
-        body = data[_HEADER.size : -_MAC_BYTES]
+        body = signed[_HEADER.size :]
         if (
             zero
             or zeros
@@ -223,29 +223,31 @@ def unpack(bodies: Iterable[bytes]) -> tuple[Records, Flags]:
     """Return the records of accepted datagrams, in order, and bool[n]: which of them can be true. A quota of
     inf is none; nothing is left unused of it."""
     rows = np.frombuffer(b"".join(bodies), RECORD)
+    ids, end_ns = rows["id"].astype(np.int64), rows["end_ns"].astype(np.int64)
+    memory_bytes, flags = rows["memory_bytes"].astype(np.int64), rows["flags"].astype(np.uint32)
+    quota_cores, usage_cores = rows["quota_us"] / QUOTA_PERIOD_US, rows["usage_us"] / QUOTA_PERIOD_US
     none = rows["quota_us"] == _NO_QUOTA
-    quota_cores = np.where(none, np.inf, rows["quota_us"] / QUOTA_PERIOD_US)
-    usage_cores = rows["usage_us"] / QUOTA_PERIOD_US
     possible = (
-        (rows["id"] >= 0)
-        & (rows["end_ns"] >= 0)
-        & (rows["memory_bytes"] >= 0)
-        & (rows["memory_bytes"] <= MOST_BYTES)
-        & (rows["quota_us"] > 0)
+        (np.minimum(ids, end_ns) >= 0)
+        & (memory_bytes >= 0)
+        & (memory_bytes <= MOST_BYTES)
+        & (quota_cores > 0)
         & (none | (quota_cores <= MOST_CORES))
         & (usage_cores <= MOST_CORES)
-        & (rows["flags"] <= _THROTTLED | _IDLE)
-        & ~rows["zero"].any(axis=1)
+        & (flags <= _THROTTLED | _IDLE)
     )
+    quota_cores[none] = np.inf
+    unused_cores = np.minimum(rows["unused_us"] / QUOTA_PERIOD_US, quota_cores)
+    unused_cores[none] = 0.0
     records = Records(
-        ids=rows["id"].astype(np.int64),
-        end_ns=rows["end_ns"].astype(np.int64),
+        ids=ids,
+        end_ns=end_ns,
         quota_cores=quota_cores,
-        unused_cores=np.where(none, 0.0, np.minimum(rows["unused_us"] / QUOTA_PERIOD_US, quota_cores)),
-        throttled=(rows["flags"] & _THROTTLED) > 0,
+        unused_cores=unused_cores,
+        throttled=(flags & _THROTTLED) > 0,
         usage_cores=usage_cores,
-        memory_bytes=rows["memory_bytes"].astype(np.int64),
+        memory_bytes=memory_bytes,
         throttled_s=rows["throttled_us"] / 1e6,
-        idle=(rows["flags"] & _IDLE) > 0,
+        idle=(flags & _IDLE) > 0,
     )
     return records, possible

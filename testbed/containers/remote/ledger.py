@@ -63,6 +63,7 @@ class Ledger(Columns):
         self._cleared = self.column(np.bool_)
         self._flying = self.column(np.bool_)
         self._away = self.column(np.bool_)
+        self._sendable = False
 
     def bounds(self) -> Floats:
         """Return the most that each application's limits can add up to at this moment, float64[apps]."""
@@ -101,6 +102,8 @@ class Ledger(Columns):
         A raise that does not fit stays back. So does a limit for a host that is away, or while another one is
         on its way to the same container."""
         slots = np.flatnonzero(self._candidates())
+        # Asked for each agent that is sent an order; most of them have limits of one resource only.
+        self._sendable = slots.size > 0 or bool(self._cleared.values[: self.size].any())
         if slots.size == 0:
             return slots
         need = self._wanted.values[slots] - self._confirmed.values[slots]
@@ -120,6 +123,8 @@ class Ledger(Columns):
     def send(self, slots: Slots, most: int) -> Changes | None:
         """Return up to `most` limits of these slots that are cleared, cuts first. They count as sent. None:
         no limit is to be sent."""
+        if not self._sendable:
+            return None
         slots = slots[self._cleared.values[slots]]
         if slots.size == 0:
             return None

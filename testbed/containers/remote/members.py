@@ -7,7 +7,7 @@ about them (books.py), nor shrinking (host/executor.py).
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import numpy as np
@@ -40,7 +40,9 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unacknowledged:
+class Sent:
+    """The limits in an order, None where it has none."""
+
     number: int
     cpu: Changes | None
     memory: Changes | None
@@ -63,8 +65,8 @@ class Outbox:
 class AgentState:
     """One agent. number: its index among the agents; instance: tells its process from another of its name;
     session: of its call and its telemetry, 0 = none is open; complete: whether it has said what it has since
-    it last registered; joining: the pieces so far of what it says it has; members: by name; due: whether there
-    may be an order for it."""
+    it last registered; joining: the pieces so far of what it says it has; members: by name; due: whether
+    there may be an order for it."""
 
     name: str
     number: int
@@ -77,7 +79,7 @@ class AgentState:
     outbox: Outbox = field(default_factory=Outbox)
     due: bool = False
     _slots: NDArray[np.int64] | None = None
-    _on_the_way: deque[_Unacknowledged] = field(default_factory=deque)
+    _on_the_way: deque[Sent] = field(default_factory=deque)
     _number: int = 0
 
     @property
@@ -138,27 +140,24 @@ class AgentState:
         order.caused_ns, outbox.caused_ns = outbox.caused_ns, 0
         self._number += 1
         order.number = self._number
-        self._on_the_way.append(_Unacknowledged(self._number, cpu_sent, memory_sent))
+        self._on_the_way.append(Sent(self._number, cpu_sent, memory_sent))
         return order
 
-    def acknowledge(self, report: Report, cpu: Ledger, memory: Ledger) -> bool:
-        """Note what the agent carried out: it is in force as ordered, or as the agent says. Return False, and
-        note nothing, for an order that was not sent."""
+    def acknowledge(self, report: Report) -> list[Sent] | None:
+        """Return the limits of the orders that the agent has carried out by now: they are in force as
+        ordered, or as the agent says. None, with nothing noted, for an order that was not sent."""
         if report.applied > self._number:
-            return False
-        actual = dict(zip(report.actual_ids, report.actual_bytes, strict=False))
+            return None
+        done: list[Sent] = []
         while self._on_the_way and self._on_the_way[0].number <= report.applied:
-            order = self._on_the_way.popleft()
-            if order.cpu is not None:
-                cpu.confirm(order.cpu.ids, order.cpu.values)
-            if order.memory is not None:
-                sent = order.memory
-                values = sent.values
-                if actual:
-                    said = [actual.get(id_, 0) for id_ in sent.ids.tolist()]
-                    values = np.maximum(values, np.array(said, np.float64))
-                memory.confirm(sent.ids, values)
-        return True
+            sent = self._on_the_way.popleft()
+            if report.actual_ids and sent.memory is not None:
+                actual = dict(zip(report.actual_ids, report.actual_bytes, strict=False))
+                said = [actual.get(id_, 0) for id_ in sent.memory.ids.tolist()]
+                values = np.maximum(sent.memory.values, np.array(said, np.float64))
+                sent = replace(sent, memory=replace(sent.memory, values=values))
+            done.append(sent)
+        return done
 
     def begin(self, instance: int, host_cores: float, session: int) -> None:
         """Note that it has (re)registered: numbering begins anew, and what was on its way is forgotten."""

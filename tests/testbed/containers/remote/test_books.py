@@ -219,7 +219,7 @@ def test_a_record_without_a_quota_is_shown_and_not_decided_on() -> None:
         {"quota_us": 2**32 - 2},
         {"usage_us": 2**32 - 1},
         {"flags": 4},
-        {"zero": 1},
+        {"flags": 1 << 8},
     ],
 )
 def test_a_record_that_cannot_be_true_is_refused_and_the_rest_of_the_datagram_counts(
