@@ -22,9 +22,6 @@ CASE = Path("/tmp/case")
 
 DEADLINE_S = 60.0
 ROUNDING_CORES = 4e-5
-_NO_LIMIT_BYTES = 1 << 62
-"""cgroup v1 shows "no limit" as a number above this."""
-
 _CLOCK = Path("/run/clock/step")
 _FILLER = "filler"
 
@@ -219,15 +216,6 @@ class Containers:
                 return now
             before = now
 
-    def limits(self) -> dict[str, tuple[float, float]]:
-        """Cores and bytes of the containers that have processes, read one after the other."""
-        limits = {}
-        for name, folder in self.folders().items():
-            cores, size = _quota(folder), _memory(folder)
-            if _pids(folder) and cores is not None and size is not None:
-                limits[name] = cores, size
-        return limits
-
     def check_limits(self, cores: float) -> None:
         """Raises ViolationError unless everyone has a limit and they add up to no more than `cores`."""
         quotas = self.quotas()
@@ -279,19 +267,6 @@ def _quota(folder: Path) -> float | None:
     except OSError:
         return None
     return float("inf") if quota_us < 0 else quota_us / 100_000
-
-
-def _memory(folder: Path) -> float | None:
-    """The memory limit of a container by its folder of the CPU controller, bytes; inf without a limit."""
-    try:
-        if (folder / "memory.max").exists():
-            text = (folder / "memory.max").read_text()
-            return float("inf") if text.strip() == "max" else int(text)
-        in_memory = CGROUPS / "memory" / folder.relative_to(CGROUPS / "cpu")
-        size = int((in_memory / "memory.limit_in_bytes").read_text())
-    except OSError:
-        return None
-    return float("inf") if size >= _NO_LIMIT_BYTES else size
 
 
 def _kill(pid: int) -> None:

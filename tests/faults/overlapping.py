@@ -148,10 +148,11 @@ def loss(_sequence: Sequence, fault: Fault) -> Iterator[None]:
     way, protocol = fault.way.split("/")
     hook, port = ("output", "oifname") if way == "up" else ("input", "iifname")
     match = "" if protocol == "all" else f"meta l4proto {protocol} "
+    chance = "" if fault.amount >= 100 else f"numgen random mod 100 < {fault.amount:.0f} "
     rules = (
         "table inet loss {\n chain drops {\n"
         f"  type filter hook {hook} priority 0; policy accept;\n"
-        f'  {port} "eth0" {match}numgen random mod 100 < {fault.amount:.0f} drop\n }}\n}}\n'
+        f'  {port} "eth0" {match}{chance}drop\n }}\n}}\n'
     )
     _run([*inside(fault.where), "nft", "-f", "-"], rules)
     yield
