@@ -90,8 +90,8 @@ class _Told:
         return getattr(self._allocator, name)
 
     def on_period(self, stats):
-        run, members = self._run, self._run.controller.books.members
-        end_ns = np.array([members[id_].end_ns for id_ in stats.ids.tolist()])
+        run, books = self._run, self._run.controller.books
+        members, end_ns = books.members, books.latest.end_ns(stats.ids)
         began_ns = run.record.start_ns
         if began_ns is None or (kept := end_ns > began_ns).sum() == 0:
             return NOTHING

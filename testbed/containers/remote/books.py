@@ -51,9 +51,9 @@ class ControllerBooks:
 
     began_s: the clock at time 0 of what the allocator is told. All times are seconds of one monotonic clock.
     agents: by name; members: by id; cpu, memory: limits on their way; latest: what containers reported last.
-    Counters since the start: reports (records taken), unlimited (those of containers without a CPU limit,
-    which are not decided on), stale (records older than their container's last), oom_grants, kills,
-    kills_withheld, limit_changes, agents_lost.
+    Counters since the start: reports (records taken), unlimited (those of containers that lack the CPU
+    limit decided for them, which are not decided on), stale (records older than their container's last),
+    oom_grants, kills, kills_withheld, limit_changes, agents_lost.
     """
 
     def __init__(
@@ -240,8 +240,11 @@ class ControllerBooks:
             return
         self.reports += len(rows)
         # Without a limit nothing can be throttled or left unused: there is nothing to decide on before the
-        # limit that was decided is in force.
-        limited = rows[records.quota_cores[rows] < np.inf]
+        # limit that was decided is in force, unless the policy decided that there is none.
+        told = records.quota_cores[rows] < np.inf
+        if not told.all():
+            told |= self.cpu.wanted(records.ids[rows]) >= LARGE_CORES
+        limited = rows[told]
         self.unlimited += len(rows) - len(limited)
         if not limited.size:
             return

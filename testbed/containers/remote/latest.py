@@ -66,6 +66,10 @@ class Latest(Columns):
         self._throttled_s.values[slots] += records.throttled_s[rows]
         return rows
 
+    def end_ns(self, ids: Ids) -> NDArray[np.int64]:
+        """Return the end of the last record's period, by the agent's clock; −1 before the first one."""
+        return self._end_ns.values[slot(ids)]
+
     def usage_cores(self, ids: Ids) -> Floats:
         """Return the CPU used in the last period, cores."""
         return self._usage_cores.values[slot(ids)]

@@ -106,9 +106,9 @@ class Ledger(Columns):
         self._sendable = slots.size > 0 or bool(self._cleared.values[: self.size].any())
         if slots.size == 0:
             return slots
-        need = self._wanted.values[slots] - self._confirmed.values[slots]
+        need: Floats = self._wanted.values[slots] - self._confirmed.values[slots]
         up = need > 0
-        cleared = slots[~up]
+        cleared: Slots = slots[~up]
         if up.any():
             # Of the raises that are left after the smallest ones, none would fit.
             raises, need = slots[up], need[up]
@@ -197,13 +197,13 @@ class Ledger(Columns):
         return room
 
     def _per_app(self, amounts: Floats) -> Floats:
-        sums: Floats = np.bincount(self._app.values[: self.size], amounts, len(self._caps))
-        return sums
+        sums = np.bincount(self._app.values[: self.size], amounts, len(self._caps))
+        return sums.astype(np.float64, copy=False)
 
 
 def _running(groups: NDArray[np.int64], amounts: Floats) -> Floats:
     """Return the running sums within groups, which are sorted."""
-    total: Floats = np.cumsum(amounts)
+    total = np.cumsum(amounts, dtype=np.float64)
     first = np.searchsorted(groups, groups)
     running: Floats = total - (total - amounts)[first]
     return running

@@ -134,7 +134,10 @@ def _counts(controller: Controller) -> list[Metric]:
         "datagrams_lost": ("Telemetry datagrams missing.", gate.lost),
         "telemetry_bytes": ("Bytes of all datagrams that came.", controller.telemetry_bytes),
         "records": ("Period records handed to the policy.", books.reports),
-        "records_unlimited": ("Records of containers without a CPU limit, not decided on.", books.unlimited),
+        "records_unlimited": (
+            "Records of containers that lack their CPU limit, not decided on.",
+            books.unlimited,
+        ),
         "records_stale": ("Records older than their container's last.", books.stale),
         "limit_changes": ("Limits decided.", books.limit_changes),
         "oom_grants": ("Held containers given memory.", books.oom_grants),

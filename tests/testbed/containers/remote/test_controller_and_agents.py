@@ -17,6 +17,8 @@ from prometheus_client import generate_latest
 from testbed.containers.ports import Records
 from testbed.containers.remote import certificates, service
 from testbed.containers.remote import controller as controller_module
+from testbed.containers.remote import members as members_module
+from testbed.containers.remote import pieces as pieces_module
 from testbed.containers.remote.datagrams import Sealer
 from testbed.containers.remote.messages_pb2 import Report
 from testbed.containers.remote.metrics import ControllerMetrics, Latency, serve
@@ -202,6 +204,21 @@ def test_an_agent_that_ends_before_its_containers_have_ids_frees_their_limits(tm
             await until(lambda: len(controller.books.members) == 2, "joined")
             await running.end()
             await until(lambda: not controller.books.members, "left")
+
+    asyncio.run(scene())
+
+
+def test_long_lists_go_in_pieces_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pieces_module, "PIECE_BYTES", 100)
+    monkeypatch.setattr(members_module, "MOST_PER_ORDER", 7)
+
+    async def scene() -> None:
+        async with cluster(tmp_path, deployment(agents=1, each=50)) as here:
+            controller, _ = await here.controller()
+            here.agent("a0")
+            await until(lambda: len(controller.books.members) == 50, "all joined")
+            await until(lambda: len(here.quotas()) == 50 and max(here.quotas().values()) < math.inf, "limits")
+            assert not controller.refusals.counts
 
     asyncio.run(scene())
 
