@@ -26,6 +26,7 @@ PORT = 7117
 _POLL_S = 0.02
 COMMANDS = {
     "busy": '[sh, -c, "while :; do :; done"]',
+    "burst": "[perl, -e, 'for (;;) { $n = rand 3e6; 1 while $n-- > 0; select(undef, undef, undef, rand 2) }']",
     "calm": "[sleep, '100000']",
     "grow": "[perl, -e, 'for (1 .. 99) { push @k, q(x) x 5e5; select(undef, undef, undef, 0.1) } sleep 1e6']",
 }
