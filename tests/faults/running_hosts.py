@@ -26,7 +26,7 @@ PORT = 7117
 _POLL_S = 0.02
 COMMANDS = {
     "busy": '[sh, -c, "while :; do :; done"]',
-    "burst": "[perl, -e, 'for (;;) { $n = rand 3e6; 1 while $n-- > 0; select(undef, undef, undef, rand 2) }']",
+    "burst": "[perl, -e, 'for (;;) { $n = rand 3e6; 1 while --$n > 0; select undef, undef, undef, rand 2 }']",
     "calm": "[sleep, '100000']",
     "grow": "[perl, -e, 'for (1 .. 99) { push @k, q(x) x 5e5; select(undef, undef, undef, 0.1) } sleep 1e6']",
 }
@@ -128,10 +128,17 @@ class Episode:
         deadline = time.monotonic() + DEADLINE_S
         while not done():
             if time.monotonic() > deadline:
-                words = "".join(f"\n{each.log.stem}: {each.tail()}" for each in self.verbs())
-                raise ViolationError(f"never: {what}; processes {self.pids()}{words}")
+                raise ViolationError(f"never: {what}; processes {self.pids()}{self.words()}")
             self.look()
             time.sleep(_POLL_S)
+
+    def words(self) -> str:
+        """The last words of everyone, and the exit codes of those who have ended."""
+        codes = [(verb, verb.process.poll()) for verb in self.verbs()]
+        return "".join(
+            f"\n{verb.log.stem} ({'runs' if code is None else f'ended with {code}'}): {verb.tail()}"
+            for verb, code in codes
+        )
 
     def verbs(self) -> list[Verb]:
         return [self.controller, *self.agents.values()]

@@ -100,8 +100,7 @@ def run(world: World, plan: Plan, draws: random.Random, tally: Tally) -> float:
                 watcher.check()
                 end(running, draws)
             except ViolationError as error:
-                words = "".join(f"\n{verb.log.stem}: {verb.tail()}" for verb in running.verbs())
-                raise ViolationError(f"{error}{words}") from None
+                raise ViolationError(f"{error}{running.words()}") from None
             finally:
                 watcher.stop()
                 proxy.kill()
