@@ -69,3 +69,13 @@ def test_the_log_says_who_is_absent_until_all_are_back_and_the_faults_are_over(t
     assert watcher.absent == {"west"}
     watcher._settle(106.0)
     assert watcher.absent == set()
+
+
+def test_a_watcher_that_cannot_read_says_so(tmp_path: Path) -> None:
+    running = Episode(cast(Any, None), verb(tmp_path / "1.log", ""))
+    watcher = Watcher(running)
+    running.controller.log.unlink()
+    watcher.start()
+    watcher.join()
+    with pytest.raises(ViolationError, match="nobody watches any more"):
+        watcher.check()

@@ -19,6 +19,7 @@ import os
 import re
 import threading
 import time
+import traceback
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -45,11 +46,16 @@ Limits = dict[str, dict[str, tuple[float, float]]]
 
 @dataclass
 class Tally:
-    """What was read. readings: of all limits at one moment; excepted: those while a host was absent; above:
-    those with a sum above Ω; above_s: longest time above Ω without a pause, s; most: largest sum, as a
-    multiple of Ω; settled_s: longest time above Ω with all agents registered and the faults over, s."""
+    """What was read.
+
+    readings: number of readings of all limits at one moment; gap_s: longest time between two of them, s;
+    excepted: those while a host was absent; above: those with a sum above Ω; above_s: longest time above Ω
+    without a pause, s; most: largest sum, as a multiple of Ω; settled_s: longest time above Ω with all agents
+    registered and the faults over, s.
+    """
 
     readings: int = 0
+    gap_s: float = 0.0
     excepted: int = 0
     above: int = 0
     above_s: float = 0.0
@@ -59,6 +65,7 @@ class Tally:
     def add(self, other: Tally) -> None:
         """Take another tally in."""
         self.readings += other.readings
+        self.gap_s = max(self.gap_s, other.gap_s)
         self.excepted += other.excepted
         self.above += other.above
         self.above_s = max(self.above_s, other.above_s)
@@ -67,9 +74,10 @@ class Tally:
 
     def __str__(self) -> str:
         return (
-            f"{self.readings} readings, {self.excepted} with an absent host, {self.above} of them above Ω "
-            f"(at most {self.most:.2f} Ω, for {self.above_s:.2f} s, {self.settled_s:.2f} s of that with all "
-            "agents registered)"
+            f"{self.readings} readings at most {self.gap_s:.2f} s apart, "
+            f"{self.excepted} with an absent host, {self.above} of them above Ω "
+            f"(at most {self.most:.2f} Ω, for {self.above_s:.2f} s, "
+            f"{self.settled_s:.2f} s of that with all agents registered)"
         )
 
 
@@ -91,6 +99,7 @@ class Watcher(threading.Thread):
         self._controller = running.controller
         self._read_bytes = running.controller.log.stat().st_size
         self._there = set(HOSTS)
+        self._last_s = time.monotonic()
         self._complete_s: float | None = None
         self._above_s: float | None = None
 
@@ -101,6 +110,9 @@ class Watcher(threading.Thread):
                 self._look()
             except ViolationError as error:
                 self.problem = str(error)
+                return
+            except Exception:
+                self.problem = f"nobody watches any more: {traceback.format_exc()}"
                 return
             self._stopped.wait(_POLL_S)
 
@@ -123,6 +135,8 @@ class Watcher(threading.Thread):
         now_s = time.monotonic()
         self._settle(now_s)
         self.tally.readings += 1
+        self.tally.gap_s = max(self.tally.gap_s, now_s - self._last_s)
+        self._last_s = now_s
         self.tally.excepted += bool(self.absent)
         shares = [check(limits, self.absent, index) for index in (0, 1)]
         self.tally.most = max(self.tally.most, *shares)
@@ -195,8 +209,8 @@ def limits_of(run: str) -> dict[str, tuple[float, float]]:
     limits = {}
     try:
         names = [entry.name for entry in os.scandir(cpu) if entry.is_dir()]
-    except FileNotFoundError:
-        return {}
+    except OSError:
+        return {}  # There is no container, or the last one is being removed.
     for name in names:
         try:
             if _read(f"{cpu}/{name}/cgroup.procs"):
