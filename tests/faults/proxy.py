@@ -1,4 +1,4 @@
-"""A bad network in user space: `python tests/faults/proxy.py LISTEN:PORT TO:PORT SEED`.
+"""A bad network in user space: `python tests/faults/proxy.py LISTEN:PORT TO:PORT`.
 
 For: TCP streams that are delayed, stalled in one direction or reset, and datagrams that are delayed,
 reordered or duplicated on their way from LISTEN to TO. TLS passes through unread. Each line of standard input
@@ -110,10 +110,10 @@ class Streams:
 class Datagrams(asyncio.DatagramProtocol):
     """Sends on what comes to LISTEN. Nothing comes back: telemetry has no answers."""
 
-    def __init__(self, weather: Weather, to: tuple[str, int], draws: random.Random) -> None:
+    def __init__(self, weather: Weather, to: tuple[str, int]) -> None:
         self._weather = weather
         self._to = to
-        self._draws = draws
+        self._draws = random.Random(0)
         self._out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
     def datagram_received(self, data: bytes, addr: object) -> None:
@@ -132,13 +132,11 @@ class Datagrams(asyncio.DatagramProtocol):
             return  # The network is down. So the datagram is lost.
 
 
-async def main(listen: tuple[str, int], to: tuple[str, int], seed: str) -> None:
+async def main(listen: tuple[str, int], to: tuple[str, int]) -> None:
     """Serve until standard input ends."""
     weather = Weather()
     streams, loop = Streams(weather, to), asyncio.get_running_loop()
-    await loop.create_datagram_endpoint(
-        lambda: Datagrams(weather, to, random.Random(seed)), local_addr=listen
-    )
+    await loop.create_datagram_endpoint(lambda: Datagrams(weather, to), local_addr=listen)
     server = await asyncio.start_server(streams.serve, *listen)
     orders = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
@@ -158,4 +156,4 @@ def _address(text: str) -> tuple[str, int]:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(_address(sys.argv[1]), _address(sys.argv[2]), sys.argv[3]))
+    asyncio.run(main(_address(sys.argv[1]), _address(sys.argv[2])))

@@ -80,34 +80,32 @@ def run(world: World, plan: Plan, draws: random.Random, tally: Tally) -> float:
     registered and all containers limited, s. tally: filled. Raises ViolationError."""
     addresses = {plan.proxied: _PROXY}
     with deployed(world, addresses) as running:
-        command = [sys.executable, str(HERE / "proxy.py"), _PROXY, address_for(plan.proxied), "0"]
+        command = [sys.executable, str(HERE / "proxy.py"), _PROXY, address_for(plan.proxied)]
         with subprocess.Popen(
             [*inside(plan.proxied), *command], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, cwd=ROOT
         ) as proxy:
             running.heal()
             watcher = Watcher(running)
-            watcher.tally, running.check = tally, watcher.check
+            watcher.tally, running.check = tally, lambda: _check(running, watcher)
             watcher.start()
             sequence = Sequence(running, plan.proxied, proxy, addresses)
             try:
-                _carry_out(sequence, plan, watcher)
+                _carry_out(sequence, plan)
                 over_s = time.monotonic()
                 _heal(sequence, watcher)
                 back_s = time.monotonic() - over_s
-                _watch(sequence, watcher, SETTLE_S + 1.0 if watcher.absent else 0.3)
+                _watch(sequence, SETTLE_S + 1.0 if watcher.absent else 0.3)
                 running.until(lambda: not watcher.absent, "the sum of limits is judged without exception")
                 watcher.stop()
-                watcher.check()
+                running.look()
                 end(running, draws)
-            except ViolationError as error:
-                raise ViolationError(f"{error}{running.words()}") from None
             finally:
                 watcher.stop()
                 proxy.kill()
     return back_s
 
 
-def _carry_out(sequence: Sequence, plan: Plan, watcher: Watcher) -> None:
+def _carry_out(sequence: Sequence, plan: Plan) -> None:
     """Begin and heal every fault at its time."""
     acts: dict[Fault, AbstractContextManager[None]] = {
         fault: KINDS[fault.kind].act(sequence, fault) for fault in plan.faults
@@ -116,22 +114,30 @@ def _carry_out(sequence: Sequence, plan: Plan, watcher: Watcher) -> None:
     moments += [(fault.ends_s, 1, fault) for fault in plan.faults]
     began_s = time.monotonic()
     for at_s, ends, fault in sorted(moments, key=lambda moment: moment[:2]):
-        _watch(sequence, watcher, began_s + at_s - time.monotonic())
+        _watch(sequence, began_s + at_s - time.monotonic())
         if ends:
             acts[fault].__exit__(None, None, None)
         else:
             acts[fault].__enter__()
 
 
-def _watch(sequence: Sequence, watcher: Watcher, lasts_s: float) -> None:
-    """Wait. Raises ViolationError as soon as the watcher or a process that ended has something to say."""
+def _check(running: Episode, watcher: Watcher) -> None:
+    """Raise what the watcher has to say, with everyone's last words."""
+    try:
+        watcher.check()
+    except ViolationError as error:
+        raise ViolationError(f"{error}{running.words()}") from None
+
+
+def _watch(sequence: Sequence, lasts_s: float) -> None:
+    """Wait. Raises ViolationError as soon as the watcher has something to say, or a process has ended."""
     ends_s = time.monotonic() + lasts_s
     while True:
-        watcher.check()
-        for where in {CONTROLLER, *HOSTS} - sequence.down:
-            code = sequence.process(where).poll()
-            if code is not None:
-                raise ViolationError(f"{where} ended by itself with {code}")
+        sequence.running.look()
+        processes = {where: sequence.process(where) for where in {CONTROLLER, *HOSTS} - sequence.down}
+        for name, process in {**processes, "proxy": sequence.proxy}.items():
+            if process.poll() is not None:
+                raise ViolationError(f"{name} ended by itself{sequence.running.words()}")
         if time.monotonic() >= ends_s:
             return
         time.sleep(_POLL_S)
@@ -145,7 +151,7 @@ def _heal(sequence: Sequence, watcher: Watcher) -> None:
         running.until(lambda host=host: running.knows(host), f"{host} is registered")  # type: ignore[misc]
         deadline = time.monotonic() + BACK_S
         while not _whole(running, host):
-            _watch(sequence, watcher, 0.1)
+            _watch(sequence, 0.1)
             if time.monotonic() > deadline:
                 running.expected = {
                     name: pid for name, pid in running.expected.items() if not name.endswith(host)

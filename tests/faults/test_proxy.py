@@ -28,7 +28,7 @@ class Wire:
         with socket.create_server(("127.0.0.1", 0)) as free:
             listen = free.getsockname()
         self._listen = listen
-        command = [sys.executable, str(HERE / "proxy.py"), f"127.0.0.1:{listen[1]}", f"127.0.0.1:{port}", "0"]
+        command = [sys.executable, str(HERE / "proxy.py"), f"127.0.0.1:{listen[1]}", f"127.0.0.1:{port}"]
         self._proxy = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._proxy.stdout is not None
         assert self._proxy.stdout.readline() == b"ready\n"
