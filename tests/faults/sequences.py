@@ -65,7 +65,7 @@ def _sequence(world: World, number: int, plan: Plan, draws: random.Random, tally
         back_s = run(world, plan, draws, own)
     except Exception as error:
         words = str(error) if isinstance(error, ViolationError) else traceback.format_exc()
-        print(f"{number:4d} VIOLATION: {words}", flush=True)
+        print(f"{number:4d} VIOLATION after {own}: {words}", flush=True)
         world.clear()
         return False
     finally:

@@ -32,6 +32,9 @@ SETTLE_S = 5.0
 """Longest time from the moment at which all agents are registered until the sum is within Ω, s. Agents answer
 cuts in milliseconds. A machine with other work may stand still for some seconds."""
 
+_STOOD_STILL_S = 0.25
+"""Longest part of the time between two readings that counts as time in which agents could answer, s."""
+
 _ROUNDING_CORES = 4e-4
 _POLL_S = 0.002
 _ALIVE_EVERY = 10
@@ -133,10 +136,10 @@ class Watcher(threading.Thread):
         # The log is read after the limits: a controller says whom it begins without before it acts on that.
         self._read_log()
         now_s = time.monotonic()
-        self._settle(now_s)
+        elapsed_s, self._last_s = now_s - self._last_s, now_s
+        self._settle(elapsed_s)
         self.tally.readings += 1
-        self.tally.gap_s = max(self.tally.gap_s, now_s - self._last_s)
-        self._last_s = now_s
+        self.tally.gap_s = max(self.tally.gap_s, elapsed_s)
         self.tally.excepted += bool(self.absent)
         shares = [check(limits, self.absent, index) for index in (0, 1)]
         self.tally.most = max(self.tally.most, *shares)
@@ -145,7 +148,7 @@ class Watcher(threading.Thread):
             self._above_s = now_s if self._above_s is None else self._above_s
             self.tally.above_s = max(self.tally.above_s, now_s - self._above_s)
             if self._complete_s is not None:
-                self.tally.settled_s = max(self.tally.settled_s, now_s - self._complete_s)
+                self.tally.settled_s = max(self.tally.settled_s, self._complete_s)
         else:
             self._above_s = None
         # The dead stay dead, so it is enough to look for them now and then.
@@ -192,13 +195,14 @@ class Watcher(threading.Thread):
                 else:
                     self._there.discard(agent)
 
-    def _settle(self, now_s: float) -> None:
+    def _settle(self, elapsed_s: float) -> None:
+        """elapsed_s: since the last reading. When the whole machine stands still, that does not count."""
         if not self.over or self._there != set(HOSTS):
             self._complete_s = None
-        elif self._complete_s is None:
-            self._complete_s = now_s
-        elif now_s - self._complete_s > SETTLE_S:
-            self.absent.clear()
+        else:
+            self._complete_s = (self._complete_s or 0.0) + min(elapsed_s, _STOOD_STILL_S)
+            if self._complete_s > SETTLE_S:
+                self.absent.clear()
 
 
 def limits_of(run: str) -> dict[str, tuple[float, float]]:
