@@ -18,7 +18,8 @@ help:
 	  'make test       lint, types, imports and every test (what needs root is skipped without it)' \
 	  'make test-fast  the quick tests only' \
   'make test-vm    what only another kernel shows: boots Debian'"'"'s own in QEMU (as root; installs 0.7 GB once)' \
-	  'make test-faults   100 random faults of containers, and as many sequences of a fabric'"'"'s (root; N=count SEED=number)' \
+	  'make test-faults   100 random faults of containers, and as many sequences of a fabric'"'"'s; 200 sequences of faults' \
+	  '                that overlap, of controller and agents (root, two hours; N=count SEQUENCES=count SEED=number)' \
 	  'make test-roce  a queue pair of soft RoCE between two VMs on a real fabric, through faults (root)' \
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
@@ -68,7 +69,7 @@ test-roce: setup system-vm
 	ROCE=1 $(BIN)/pytest tests/lab/fabric/real/test_soft_roce_beside_twin.py
 
 test-faults: setup
-	FAULTS=$(or $(N),100) FAULTS_SEED=$(or $(SEED),1) $(BIN)/pytest -s tests/faults
+	FAULTS=$(or $(N),100) FAULTS_SEED=$(or $(SEED),1) SEQUENCES=$(or $(SEQUENCES),200) $(BIN)/pytest -s tests/faults
 
 bench: setup
 	@$(BIN)/python -m benchmarks

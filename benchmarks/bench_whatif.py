@@ -20,7 +20,7 @@ import pandas as pd
 
 from benchmarks.figure import figure
 from lab.containers.run import tables
-from lab.runs.store import write_table
+from lab.runs.publishing import write_table
 from traces import parquet
 from traces.schema import UsageTrace
 from twin.containers.model import Series

@@ -12,6 +12,7 @@ import resource
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from twinbed import ScenarioError
 
@@ -19,6 +20,8 @@ WORKERS, MEMORY_GB = "TWINBED_EXPLORER_WORKERS", "TWINBED_EXPLORER_MEMORY_GB"
 """Environment variables: runs at once, and memory of all of them together, GB."""
 _LEAST_BYTES = 512 << 20
 """Least memory of a worker, bytes. Its imports alone take some 200 MiB."""
+_NEARLY_ALL = 0.9
+"""Share of the memory that a process may have from which an error is taken for want of memory."""
 
 RUN_S = 1800.0
 """Longest time of one question's runs, s. The shipped questions take seconds to minutes."""
@@ -77,6 +80,15 @@ def shared() -> Limits:
 def bound_memory(most_bytes: int) -> None:
     """Bounds the memory that this process may write to; beyond it, allocations fail."""
     resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
+
+
+def is_short_of_memory() -> bool:
+    """Returns whether this process uses nearly all memory that `bound_memory` left it. Libraries turn want of
+    memory into errors of every kind."""
+    most_bytes, _ = resource.getrlimit(resource.RLIMIT_DATA)
+    status = Path("/proc/self/status").read_text(encoding="utf-8")
+    used_kib = int(status.partition("VmData:")[2].split()[0])
+    return most_bytes != resource.RLIM_INFINITY and used_kib * 1024 > _NEARLY_ALL * most_bytes
 
 
 def _number(environment: Mapping[str, str], name: str, usual: float) -> float:

@@ -91,15 +91,16 @@ def main() -> int:
         return 1
     except TwinbedError as error:
         channel.send(error=" ".join(str(error).split()))
-    except MemoryError:
-        channel.send(
-            error=f"This needs more than the {request.memory_bytes / 1e9:.1f} GB that a run may have here: "
-            "choose fewer containers or less time, or use the command line."
-        )
     except Exception as error:
-        traceback.print_exc()
-        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        channel.send(error=f"twinbed failed, which is our bug: {what}")
+        if isinstance(error, MemoryError) or limits.is_short_of_memory():
+            channel.send(
+                error=f"This needs more than the {request.memory_bytes / 1e9:.1f} GB that a run may have "
+                "here: choose fewer containers or less time, or use the command line."
+            )
+        else:
+            traceback.print_exc()
+            what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            channel.send(error=f"twinbed failed, which is our bug: {what}")
     else:
         return 0
     finally:

@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tests.faults.enclosure import ROOT
@@ -32,7 +32,7 @@ from tests.faults.running_hosts import HOSTS, Episode, lay_out, start_agent, sta
 
 Fault = Callable[[Episode, random.Random], str]
 
-_BACK_S = 6.0
+BACK_S = 6.0
 """A command that failed is started again within this time, the first times that it does."""
 
 
@@ -103,7 +103,7 @@ def kill_container(episode: Episode, draws: random.Random) -> str:
     os.kill(pid, signal.SIGKILL)
     host = name.rpartition("-")[2]
     episode.until(lambda: episode.pids().get(name) != pid, "it is gone")
-    deadline = time.monotonic() + _BACK_S
+    deadline = time.monotonic() + BACK_S
     while time.monotonic() < deadline:
         if episode.pids().get(name):
             return f"kill -9 of container {name}"
@@ -208,24 +208,34 @@ def _again(episode: Episode, host: str) -> None:
 def episode(world: World, draws: random.Random, count: int, say: Callable[[str, str], None]) -> None:
     """`count` faults under one deployment. say: told of each, its kind and what was done. Raises
     ViolationError."""
-    running: Episode | None = None
-    try:
-        lay_out()
-        running = Episode(world, start_controller(), {host: start_agent(host) for host in HOSTS})
+    with deployed(world) as running:
         running.heal()
         for _ in range(count):
             (fault,) = draws.choices(list(FAULTS), list(FAULTS.values()))
             done = fault(running, draws)
             running.heal()
             say(f"hosts_{fault.__name__}", done)
-        _end(running, draws)
+        end(running, draws)
+
+
+@contextmanager
+def deployed(world: World, addresses: Mapping[str, str] | None = None) -> Iterator[Episode]:
+    """A controller and agents that run. Afterwards they are killed, and ViolationError says what is left.
+    addresses: where some hosts find the controller, other than on their own link."""
+    addresses = addresses or {}
+    running: Episode | None = None
+    try:
+        lay_out()
+        running = Episode(world, start_controller(), {})
+        running.agents = {host: start_agent(host, addresses.get(host)) for host in HOSTS}
+        yield running
     finally:
         make_room()
         step_clock(0)
-        for each in [] if running is None else running.verbs():
+        for verb in [] if running is None else running.verbs():
             with suppress(ProcessLookupError):
-                each.process.send_signal(signal.SIGCONT)
-            each.kill()
+                verb.process.send_signal(signal.SIGCONT)
+            verb.kill()
         for host in HOSTS:
             subprocess.run(["ip", "netns", "delete", host], capture_output=True, check=False)
         shutil.rmtree(CASE, ignore_errors=True)
@@ -233,7 +243,7 @@ def episode(world: World, draws: random.Random, count: int, say: Callable[[str, 
     world.check_nothing_left()
 
 
-def _end(running: Episode, draws: random.Random) -> None:
+def end(running: Episode, draws: random.Random) -> None:
     """In good order, or by kill -9 and `down`, or by `down --all` alone."""
     how = draws.choice(("good order", "down", "down --all"))
     if how == "good order":

@@ -21,10 +21,12 @@ from tests.faults.fault_world import CASE, DEADLINE_S, Containers, ViolationErro
 
 HOSTS = ("east", "west")
 CORES = 0.3
+BYTES = 512 << 20
 PORT = 7117
 _POLL_S = 0.02
-_COMMANDS = {
+COMMANDS = {
     "busy": '[sh, -c, "while :; do :; done"]',
+    "burst": "[perl, -e, 'for (;;) { $n = rand 3e6; 1 while --$n > 0; select undef, undef, undef, rand 2 }']",
     "calm": "[sleep, '100000']",
     "grow": "[perl, -e, 'for (1 .. 99) { push @k, q(x) x 5e5; select(undef, undef, undef, 0.1) } sleep 1e6']",
 }
@@ -33,7 +35,7 @@ policy: escra:gamma=0.01
 applications:
   - name: shop
     cpu_limit_cores: {CORES}
-    memory_limit_bytes: 536870912
+    memory_limit_bytes: {BYTES}
     containers:
 """
 
@@ -76,12 +78,14 @@ class Verb:
 
 @dataclass
 class Episode:
-    """What runs now. expected: the first process of each container, which must live."""
+    """What runs now. expected: the first process of each container, which must live; check: judges instead of
+    `look`, where somebody else reads the limits."""
 
     world: World
     controller: Verb
     agents: dict[str, Verb] = field(default_factory=dict)
     expected: dict[str, int] = field(default_factory=dict)
+    check: Callable[[], None] | None = None
 
     def containers(self, host: str) -> Containers:
         return Containers(lasting_run(host))
@@ -95,6 +99,9 @@ class Episode:
 
     def look(self) -> None:
         """The invariants, at this moment."""
+        if self.check is not None:
+            self.check()
+            return
         quotas: dict[str, float] = {}
         before: dict[str, float] = {"": 0.0}
         while quotas != before:
@@ -121,17 +128,24 @@ class Episode:
         deadline = time.monotonic() + DEADLINE_S
         while not done():
             if time.monotonic() > deadline:
-                words = "".join(f"\n{each.log.stem}: {each.tail()}" for each in self.verbs())
-                raise ViolationError(f"never: {what}; processes {self.pids()}{words}")
+                raise ViolationError(f"never: {what}; processes {self.pids()}{self.words()}")
             self.look()
             time.sleep(_POLL_S)
+
+    def words(self) -> str:
+        """The last words of everyone, and the exit codes of those who have ended."""
+        codes = [(verb, verb.process.poll()) for verb in self.verbs()]
+        return "".join(
+            f"\n{verb.log.stem} ({'runs' if code is None else f'ended with {code}'}): {verb.tail()}"
+            for verb, code in codes
+        )
 
     def verbs(self) -> list[Verb]:
         return [self.controller, *self.agents.values()]
 
     def heal(self) -> None:
         """Everyone that should be there is: all containers run, limited, and the controller knows both."""
-        wanted = {f"{kind}-{host}" for host in HOSTS for kind in _COMMANDS}
+        wanted = {f"{kind}-{host}" for host in HOSTS for kind in COMMANDS}
         self.until(lambda: {name for name, pid in self.pids().items() if pid} >= wanted, f"{wanted} run")
         for host in HOSTS:
             self.until(lambda host=host: self.knows(host), f"{host} is registered")  # type: ignore[misc]
@@ -146,7 +160,7 @@ class Episode:
 
     def _all_limited(self) -> bool:
         quotas = [each for host in HOSTS for each in self.containers(host).quotas().values()]
-        return len(quotas) >= len(HOSTS) * len(_COMMANDS) and max(quotas) < float("inf")
+        return len(quotas) >= len(HOSTS) * len(COMMANDS) and max(quotas) < float("inf")
 
 
 _started = 0
@@ -168,11 +182,20 @@ def start_controller() -> Verb:
     return _start([], "controller", "run", config, "--pki", pki, "--listen", f"0.0.0.0:{PORT}")
 
 
-def start_agent(host: str) -> Verb:
-    inside = ["nsenter", f"--net=/run/netns/{host}"]
-    address = f"10.0.{HOSTS.index(host)}.1:{PORT}"
-    identity = str(CASE / f"{host}.pem")
-    return _start(inside, "agent", "run", "--controller", address, "--identity", identity)
+def inside(host: str) -> list[str]:
+    """The words before a command that runs in a host's network."""
+    return ["nsenter", f"--net=/run/netns/{host}"]
+
+
+def address_for(host: str) -> str:
+    """Where a host finds the controller."""
+    return f"10.0.{HOSTS.index(host)}.1:{PORT}"
+
+
+def start_agent(host: str, address: str | None = None) -> Verb:
+    """address: where to find the controller, None = on the host's own link."""
+    words = ["--controller", address or address_for(host), "--identity", str(CASE / f"{host}.pem")]
+    return _start(inside(host), "agent", "run", *words)
 
 
 def lay_out() -> None:
@@ -184,7 +207,7 @@ def lay_out() -> None:
         certificates.write_private(CASE / f"{host}.pem", certificates.enroll(CASE / "pki", host).bundle())
         lines += [
             f"      - {{name: {kind}-{host}, agent: {host}, command: {words}}}\n"
-            for kind, words in _COMMANDS.items()
+            for kind, words in COMMANDS.items()
         ]
         for words in (
             f"netns add {host}",

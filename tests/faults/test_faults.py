@@ -1,4 +1,5 @@
-"""Random faults: nothing is left over, nobody is killed by us, limits add up; `make test-faults` runs 100."""
+"""Random faults: nothing is left over, nobody is killed by us, limits add up; `make test-faults` runs 100,
+and 200 sequences of faults that overlap."""
 
 from __future__ import annotations
 
@@ -19,6 +20,13 @@ HOSTS_SHARE = 0.4
 MOST_S = 60
 """What a fault may take with all that is waited for after it; a few seconds, as a rule."""
 
+SEQUENCES = int(os.environ.get("SEQUENCES", "2"))
+"""Number of sequences of overlapping faults."""
+
+SEQUENCES_SEED = int(os.environ.get("FAULTS_SEED", "2779"))
+"""Seed whose first two sequences have twelve kinds of faults, and a controller that begins without an
+agent."""
+
 
 @pytest.mark.root
 @pytest.mark.slow
@@ -31,3 +39,15 @@ def test_random_faults_leave_nothing_and_kill_nobody(cgroups: None, tmp_path: Pa
     counts = ("--runs", str(FAULTS - on_hosts), "--hosts", str(on_hosts))
     program = ("-u", "-m", "tests.faults.campaign", "--seed", str(SEED), *counts)
     assert enclosure.run(program, tmp_path, MOST_S * (FAULTS + 2)) == 0
+
+
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.timeout(2 * MOST_S * (SEQUENCES + 2))
+def test_limits_add_up_at_all_times_while_faults_overlap(cgroups: None, tmp_path: Path) -> None:
+    reason = enclosure.why_not()
+    if reason is not None:
+        pytest.skip(reason)
+    program = ("-u", "-m", "tests.faults.sequences", "--seed", str(SEQUENCES_SEED))
+    counts = ("--sequences", str(SEQUENCES))
+    assert enclosure.run((*program, *counts), tmp_path, 2 * MOST_S * (SEQUENCES + 1)) == 0

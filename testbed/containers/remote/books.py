@@ -123,8 +123,12 @@ class ControllerBooks:
         if self.started or not self._newcomers or self._first_s is None:
             return
         complete = {state.name for state in self.agents.values() if state.live and state.complete}
-        if complete >= self.deployment.agents or now_s - self._first_s >= GATHER_S:
-            self._admit()
+        absent = sorted(self.deployment.agents - complete)
+        if absent and now_s - self._first_s < GATHER_S:
+            return
+        for agent in absent:
+            _log.warning("begins without agent %s: its containers do not count before it is back", agent)
+        self._admit()
 
     def ready(self) -> list[str]:
         """Clear the limits that may be sent by now; return the live agents for whom there may be an order."""

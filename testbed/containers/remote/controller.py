@@ -41,6 +41,9 @@ _REST = 4
 """Rest after each time that reports were decided on, in multiples of what that took. Under load more reports
 are then decided on together, and deciding takes at most a fifth of the time."""
 
+_LONGEST_REST_S = 1.0
+"""Longest rest, s. While the machine or this process stands still, deciding seems to take long."""
+
 _log = logging.getLogger("twinbed.controller")
 
 
@@ -320,7 +323,8 @@ class Controller(asyncio.DatagramProtocol):
         self._decide()
         self._guarded(self._wake)
         self._flushing = None
-        self._rested_s = loop.time() + _REST * (loop.time() - began_s)
+        ended_s = loop.time()
+        self._rested_s = ended_s + min(_REST * (ended_s - began_s), _LONGEST_REST_S)
 
     def _decide(self) -> None:
         """Hand the telemetry that has come to the books."""

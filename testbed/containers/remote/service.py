@@ -58,19 +58,28 @@ def server(
     handler = grpc.stream_stream_rpc_method_handler(attend, decode_report, Order.SerializeToString)
     made = grpc.aio.server(options=_OPTIONS)
     made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
+    shown = identity()
 
-    def configuration() -> grpc.ServerCertificateConfiguration:
-        own = identity()
-        return grpc.ssl_server_certificate_configuration(
-            [(own.key, own.certificate)], root_certificates=own.authority
-        )
-
-    def fetch() -> grpc.ServerCertificateConfiguration:
+    def fetch() -> grpc.ServerCertificateConfiguration | None:
+        """Return what the server shows from now on, None for what it shows already. gRPC frees a
+        configuration that is replaced while another connection's handshake may use it, and crashes (its issue
+        36693). So it is replaced after a renewal only. gRPC calls this under a lock."""
+        nonlocal shown
         on_handshake()
-        return configuration()
+        own = identity()
+        if own == shown:
+            return None
+        shown = own
+        return _configuration(own)
 
     return made, grpc.dynamic_ssl_server_credentials(
-        configuration(), fetch, require_client_authentication=True
+        _configuration(shown), fetch, require_client_authentication=True
+    )
+
+
+def _configuration(own: Identity) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(own.key, own.certificate)], root_certificates=own.authority
     )
 
 

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from lab.charts import series, services, services_drawing
 from lab.charts.palette import shown
+from lab.runs.publishing import write_table
 from lab.runs.report import document
-from lab.runs.store import Run, RunStore, write_table
+from lab.runs.store import Run, RunStore
 from tests.lab.sample_runs import publish
 
 STATUSES = ["ok", *services.NOT_ANSWERED]

@@ -211,7 +211,7 @@ def test_why_a_limit_changed_is_counted_by_reason_and_run(asked):
     ]
     text = html.why(runs, changes)
     assert text.index(">b<") < text.index("&lt;b&gt;a")
-    assert "↑ 2 &nbsp; ↓ 3" in text
+    assert "↑ 2 \N{NO-BREAK SPACE} ↓ 3" in text
     assert "<td>–</td>" in text
     assert "<b>" not in text
 

@@ -149,6 +149,18 @@ def test_all_agents_are_waited_for_and_not_for_ever() -> None:
     assert (name, list(order.cpu.cores)) == ("a0", [4.0])
 
 
+def test_the_log_names_the_agents_whose_containers_do_not_count_yet(caplog: pytest.LogCaptureFixture) -> None:
+    books = ControllerBooks(deployment(), make("escra", {}), Refusals(LOG), 0.0)
+    books.register(Hello(name="a0", instance=1, host_cores=4), 1, 0.0)
+    joined = Joined(complete=True)
+    joined.containers.add(name="a0-c0", incarnation=7)
+    say(books, "a0", Report(joined=joined), 0.1)
+    with caplog.at_level(logging.WARNING):
+        books.tick(GATHER_S)
+    assert "begins without agent a1" in caplog.text
+    assert "a0" not in caplog.text
+
+
 def test_a_raise_on_one_host_waits_until_the_cut_on_the_other_is_in_force() -> None:
     books = started(each=1)
     applied(books)
