@@ -42,6 +42,10 @@ def _time(text: str) -> str:
     return text
 
 
+_TableName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]*$")]
+"""The name of a table is part of a file's name, so it is a word."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
@@ -92,7 +96,7 @@ class Manifest(_Part):
     versions: _Versions
     notes: list[str]
     metrics: dict[str, FiniteFloat | None]
-    tables: dict[str, str]
+    tables: dict[_TableName, str]
     created_at: Annotated[str, AfterValidator(_time)]
     wall_s: FiniteFloat
 

@@ -341,4 +341,5 @@ def _discard(path: Path) -> None:
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
-    return str(error).strip().split("\n", 1)[0]
+    # Arrow and DuckDB quote the file's own bytes.
+    return printable(str(error).strip().split("\n", 1)[0])

@@ -236,6 +236,7 @@ def damage(path: Path, how: str) -> None:
             "not a number": json.dumps(said | {"metrics": {"cost": float("nan")}}),
             "seed": json.dumps(said | {"seed": None}),
             "tables": json.dumps(said | {"tables": 1}),
+            "table elsewhere": json.dumps(said | {"tables": said["tables"] | {"../../x\0": "0"}}),
             "schema": json.dumps(said | {"schema": 2}),
             "spec": json.dumps(said | {"spec": ["period_s"]}),
             "versions": json.dumps({key: value for key, value in said.items() if key != "versions"}),
@@ -248,7 +249,7 @@ def damage(path: Path, how: str) -> None:
     [
         *("table", "columns", "table loop", "table folder"),
         *("manifest loop", "manifest folder", "nesting", "digits", "bytes", "list", "time", "no zone"),
-        *("metric", "not a number", "seed", "tables", "schema", "spec", "versions"),
+        *("metric", "not a number", "seed", "tables", "table elsewhere", "schema", "spec", "versions"),
     ],
 )
 def test_one_bad_run_is_named_in_one_line_and_the_others_are_listed_and_queried(store, how):
