@@ -106,12 +106,13 @@ async def _run(controller: str, own: Identity, identity: Path, place: CgroupPlac
     from testbed.containers.remote.origin import Watcher
 
     agent = Agent(controller, own, Hosting(place, logs), _telemetry, Watcher(place.root))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _rotate, agent, own.name, identity)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rotate, agent, own.name, identity)
     await agent.run(stop_on_signals())
 
 
-def _rotate(agent: Agent, name: str, identity: Path) -> None:
-    """Has the agent use the certificate that the file contains, if it is good and the agent's."""
+def rotate(agent: Agent, name: str, identity: Path) -> None:
+    """Has the agent use the certificate that the file contains, if it is good and of the agent's name. Logs
+    what it did."""
     from testbed.containers.remote import certificates
 
     log = logging.getLogger("twinbed.agent")

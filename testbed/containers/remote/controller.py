@@ -62,7 +62,7 @@ class Controller(asyncio.DatagramProtocol):
     """Runs `allocator` for a deployment.
 
     identity: read anew for each connection; revoked: serial numbers of certificates that are not good any
-    more, read anew now and then; on_latency: called with the seconds from sending a record to
+    more, asked for several times a second; on_latency: called with the seconds from sending a record to
     writing its last limit, as agents report them; clock: seconds, monotonic. books: the state; gate,
     refusals: what was let in, and what was not; telemetry_bytes: bytes of all datagrams that came.
     """
@@ -113,7 +113,12 @@ class Controller(asyncio.DatagramProtocol):
             transport = await self._listen_for_telemetry(host)
             ending.callback(transport.close)
             server, credentials = service.server(self._attend, self._identity)
-            server.add_secure_port(f"unix:{inside}", credentials)
+            try:
+                server.add_secure_port(f"unix:{inside}", credentials)
+            except RuntimeError as error:
+                raise BackendError(
+                    f"{inside}: cannot be listened on; set a TMPDIR with a short name"
+                ) from error
             await server.start()
             ending.push_async_callback(server.stop, 0)
             self._door = door.Door(listener, inside, waiting, self.refusals)
@@ -137,12 +142,12 @@ class Controller(asyncio.DatagramProtocol):
 
     def reload(self) -> None:
         """Take up the certificate and the revocations that are in the files, and say so in the log."""
+        self._end_revoked()
         try:
             identity = self._identity()
         except BackendError as error:
             _log.warning("not reloaded: %s; the former certificate stays in use", error)
             return
-        self._end_revoked()
         _log.info(
             "reloaded: this controller's certificate is good until %s, revoked certificates: %d",
             f"{identity.expires:%Y-%m-%d}",

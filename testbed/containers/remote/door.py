@@ -166,7 +166,7 @@ class Door:
     def _take_in(self, connection: socket.socket, address: str) -> None:
         self._number += 1
         loop = asyncio.get_running_loop()
-        guest = _Guest(f"{self._mark}-{self._number}", address, _origin(address), loop.time())
+        guest = _Guest(f"{self._mark}-{self._number}", address, origin(address), loop.time())
         self._make_room(guest)
         self._guests[guest.name] = guest
         guest.task = asyncio.create_task(self._attend(guest, connection))
@@ -235,7 +235,7 @@ async def _pass_on(source: socket.socket, target: socket.socket) -> None:
         await loop.sock_sendall(target, data)
 
 
-def _origin(address: str) -> str:
-    """Return what counts as one address: of IPv6 the network, which one machine may have to itself."""
+def origin(address: str) -> str:
+    """Return what counts as one address: of IPv6 the /64 network, which one machine may have to itself."""
     ip = ipaddress.ip_address(address.partition("%")[0])
     return str(ipaddress.ip_network((ip, 64), strict=False)) if ip.version == 6 else address
