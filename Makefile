@@ -9,7 +9,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system system-vm run test test-vm test-faults test-roce test-fast check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric clean
+.PHONY: help setup system system-vm run test test-vm test-faults test-roce test-fast fuzz check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric clean
 
 help:
 	@printf '%s\n' \
@@ -21,6 +21,7 @@ help:
 	  'make test-faults   100 random faults of containers, and as many sequences of a fabric'"'"'s; 200 sequences of faults' \
 	  '                that overlap, of controller and agents (root, two hours; N=count SEQUENCES=count SEED=number)' \
 	  'make test-roce  a queue pair of soft RoCE between two VMs on a real fabric, through faults (root)' \
+	  'make fuzz       damaged input for every reader (FOR=seconds SEED=number READER=name)' \
 	  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
@@ -70,6 +71,9 @@ test-roce: setup system-vm
 
 test-faults: setup
 	FAULTS=$(or $(N),100) FAULTS_SEED=$(or $(SEED),1) SEQUENCES=$(or $(SEQUENCES),200) $(BIN)/pytest -s tests/faults
+
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --seconds $(or $(FOR),600) $(if $(SEED),--seed $(SEED)) $(if $(READER),--reader $(READER))
 
 bench: setup
 	@$(BIN)/python -m benchmarks

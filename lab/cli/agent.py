@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from twinbed import BackendError, ScenarioError
 
 if TYPE_CHECKING:
     from testbed.containers.ports import TelemetrySource
+    from testbed.containers.remote.agent import Agent
     from testbed.containers.remote.certificates import Identity
     from testbed.containers.remote.place import CgroupPlace
 
@@ -80,7 +82,7 @@ def run(
     root and cgroups.
 
     If the agent ends in any other way, its containers keep running with their limits, and the next agent of
-    the same name takes them over.
+    the same name takes them over. SIGHUP has it read its certificate anew and connect with it.
     """
     from testbed.containers.cgroup.drivers import detect
     from testbed.containers.remote import certificates
@@ -93,18 +95,39 @@ def run(
     place = CgroupPlace(own.name, detect())
     log_to_standard_error()
     try:
-        asyncio.run(_run(controller, own, place, logs))
+        asyncio.run(_run(controller, own, identity, place, logs))
     finally:
         place.close()
 
 
-async def _run(controller: str, own: Identity, place: CgroupPlace, logs: Path | None) -> None:
+async def _run(controller: str, own: Identity, identity: Path, place: CgroupPlace, logs: Path | None) -> None:
     from testbed.containers.remote.agent import Agent
     from testbed.containers.remote.hosting import Hosting
     from testbed.containers.remote.origin import Watcher
 
     agent = Agent(controller, own, Hosting(place, logs), _telemetry, Watcher(place.root))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, rotate, agent, own.name, identity)
     await agent.run(stop_on_signals())
+
+
+def rotate(agent: Agent, name: str, identity: Path) -> None:
+    """Has the agent use the certificate that the file contains, if it is good and of the agent's name. Logs
+    what it did."""
+    from testbed.containers.remote import certificates
+
+    log = logging.getLogger("twinbed.agent")
+    try:
+        own = certificates.load(identity)
+    except BackendError as error:
+        log.warning("not reloaded: %s; the former certificate stays in use", error)
+        return
+    if own.name != name:
+        log.warning(
+            "not reloaded: %s is of agent %s; the former certificate stays in use", identity, own.name
+        )
+        return
+    log.info("reloaded: the certificate is good until %s", f"{own.expires:%Y-%m-%d}")
+    agent.rotate(own)
 
 
 def _telemetry() -> TelemetrySource:

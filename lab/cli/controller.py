@@ -64,12 +64,34 @@ def enroll(
     The file contains its key: copy it to the host over a safe channel, run `twinbed agent enroll FILE` there,
     and delete it here.
     """
-    from testbed.containers.remote import certificates
+    from testbed.containers.remote import certificates, revocations
 
     path = out or Path(f"{name}.pem")
     identity = certificates.enroll(pki, name, days=days)
+    serial = certificates.serial_of(identity.certificate)
+    revocations.note_issued(pki, name, serial)
     certificates.write_private(path, identity.bundle())
-    write(f"{path}: agent {name}, good until {identity.expires:%Y-%m-%d}\n")
+    write(f"{path}: agent {name}, good until {identity.expires:%Y-%m-%d}, serial number {serial:x}\n")
+
+
+@app.command("revoke")
+def revoke(
+    which: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME|SERIAL", help="An agent, for all its certificates; or one's serial number."
+        ),
+    ],
+    pki: PkiOption = DEFAULT_PKI,
+) -> None:
+    """Revoke an agent's certificates, for good.
+
+    A running controller ends the agent's call within a second. The agent's containers keep their limits.
+    """
+    from testbed.containers.remote import revocations
+
+    serials = revocations.revoke(pki, which)
+    write(f"{pki}: revoked certificates of {which}: {len(serials)}\n")
 
 
 @app.command("run")
@@ -91,7 +113,10 @@ def run(
     ] = None,
     pki: PkiOption = DEFAULT_PKI,
 ) -> None:
-    """Run a deployment until Ctrl-C. Agents keep all limits while no controller runs."""
+    """Run a deployment until Ctrl-C. Agents keep all limits while no controller runs.
+
+    SIGHUP has it read its certificate and the revocations anew.
+    """
     from lab.containers.input.deployment import load
     from testbed.containers.remote import certificates
 
@@ -111,15 +136,18 @@ async def _serve(plan: Plan, listen: str, place: tuple[str, int] | None, pki: Pa
     from testbed.containers.remote import certificates
     from testbed.containers.remote.controller import Controller
     from testbed.containers.remote.metrics import ControllerMetrics, Latency, serve
+    from testbed.containers.remote.revocations import Revocations
 
     latency = Latency()
     controller = Controller(
         plan.deployment,
         plan.allocator,
         lambda: certificates.controller_identity(pki),
+        revoked=Revocations(pki),
         on_latency=latency.observe,
     )
     latency.registry.register(ControllerMetrics(controller, asyncio.get_running_loop()))
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, controller.reload)
     end_metrics = None if place is None else serve(latency.registry, *place)
     log = logging.getLogger("twinbed.controller")
     try:

@@ -23,6 +23,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from pydantic_core import from_json
 
 from twinbed import StoreError, __version__
+from twinbed.text import printable
 
 if TYPE_CHECKING:
     from lab.ask.scenario import RunSpec
@@ -109,7 +110,7 @@ def checked(text: bytes) -> Mapping[str, Any]:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"])) or "its content"
-        raise StoreError(f"{key}: {first['msg']}") from None
+        raise StoreError(printable(f"{key}: {first['msg']}")) from None
     except ValueError as error:
         raise StoreError(str(error).split("\n", 1)[0]) from None
     return content

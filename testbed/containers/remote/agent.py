@@ -81,6 +81,7 @@ class Agent:
         self._reports: asyncio.Queue[Report | None] = asyncio.Queue()
         self._welcome: Welcome | None = None
         self._applied = 0
+        self._conversation: asyncio.Task[tuple[str, bool]] | None = None
         self._wake = asyncio.Event()
         self._asked_s: dict[str, float] = {}
         self._trapped: dict[str, int] = {}
@@ -96,7 +97,7 @@ class Agent:
         try:
             wait_s, said = RECONNECT_FIRST_S, ""
             while not stop.is_set():
-                session = asyncio.create_task(self._session())
+                session = self._conversation = asyncio.create_task(self._session())
                 tasks = {chores, stopping, session}
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 if chores.done():
@@ -122,6 +123,12 @@ class Agent:
             if stop.is_set():
                 self._hosting.close()
             self._source.close()
+
+    def rotate(self, identity: Identity) -> None:
+        """Connect anew, with another certificate of the same name. Containers keep their limits meanwhile."""
+        self._identity = identity
+        if self._conversation is not None:
+            self._conversation.cancel()
 
     async def _say_goodbye(self, session: asyncio.Task[Any]) -> None:
         """End everything in good order, and tell the controller who left while it listens."""

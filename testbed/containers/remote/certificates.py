@@ -109,6 +109,11 @@ def load(
         raise BackendError(f"{path}: {reason.splitlines()[0]}; {cure}") from None
 
 
+def serial_of(certificate: bytes) -> int:
+    """Return a certificate's serial number (PEM)."""
+    return x509.load_pem_x509_certificate(certificate).serial_number
+
+
 def write_private(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read, whole or not at all. Raises BackendError."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")

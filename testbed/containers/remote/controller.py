@@ -12,18 +12,18 @@ import logging
 import secrets
 import socket
 import time
-from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import grpc
 
 from control.allocator.ports import Allocator
-from testbed.containers.remote import datagrams, service
+from testbed.containers.ownership import temporary_directory
+from testbed.containers.remote import datagrams, door, service
 from testbed.containers.remote.books import ControllerBooks, RefusedError
-from testbed.containers.remote.certificates import Identity
+from testbed.containers.remote.certificates import Identity, serial_of
 from testbed.containers.remote.deployment import Deployment
 from testbed.containers.remote.joining import quoted
 from testbed.containers.remote.messages_pb2 import Hello, Order, Report, Wanted, Welcome
@@ -32,10 +32,6 @@ from testbed.containers.remote.refusals import Refusals
 from twinbed import BackendError
 
 _TICK_S = 0.25
-TLS_S = 5.0
-"""A connection from which no call came for so long was refused by TLS, s. gRPC does not tell, so it is
-counted here."""
-
 _RECEIVE_BYTES = 4 << 20
 _REST = 4
 """Rest after each time that reports were decided on, in multiples of what that took. Under load more reports
@@ -45,24 +41,31 @@ _LONGEST_REST_S = 1.0
 """Longest rest, s. While the machine or this process stands still, deciding seems to take long."""
 
 _log = logging.getLogger("twinbed.controller")
+_End = tuple[grpc.StatusCode, str]
 
 
 @dataclass(slots=True)
 class _Connection:
-    """One agent's call. welcome: pieces that are to be written first; wake: set when there may be an order;
-    superseded: set when the agent has another call."""
+    """One agent's call. certificate: its serial number; welcome: pieces that are to be written first; wake:
+    set when there may be an order; closing: why the controller ends the call."""
 
     agent: str
     session: int
+    certificate: int
     welcome: list[Order] = field(default_factory=list)
     wake: asyncio.Event = field(default_factory=asyncio.Event)
-    superseded: asyncio.Event = field(default_factory=asyncio.Event)
+    closing: asyncio.Future[_End] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    def close(self, code: grpc.StatusCode, why: str) -> None:
+        if not self.closing.done():
+            self.closing.set_result((code, why))
 
 
 class Controller(asyncio.DatagramProtocol):
     """Runs `allocator` for a deployment.
 
-    identity: read anew for each connection; on_latency: called with the seconds from sending a record to
+    identity: read anew for each connection; revoked: serial numbers of certificates that are not good any
+    more, asked for several times a second; on_latency: called with the seconds from sending a record to
     writing its last limit, as agents report them; clock: seconds, monotonic. books: the state; gate,
     refusals: what was let in, and what was not; telemetry_bytes: bytes of all datagrams that came.
     """
@@ -73,6 +76,7 @@ class Controller(asyncio.DatagramProtocol):
         allocator: Allocator,
         identity: Callable[[], Identity],
         *,
+        revoked: Callable[[], frozenset[int]] = frozenset,
         on_latency: Callable[[float], None] = lambda _seconds: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -81,6 +85,7 @@ class Controller(asyncio.DatagramProtocol):
         self.books = ControllerBooks(deployment, allocator, self.refusals, clock())
         self.telemetry_bytes = 0
         self._identity = identity
+        self._revoked = revoked
         self._on_latency = on_latency
         self._clock = clock
         self._connections: dict[str, _Connection] = {}
@@ -88,49 +93,74 @@ class Controller(asyncio.DatagramProtocol):
         self._batches: list[tuple[str, datagrams.Batch]] = []
         self._flushing: asyncio.TimerHandle | None = None
         self._rested_s = 0.0
-        self._handshakes: deque[float] = deque()
         self._failure: asyncio.Future[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._port = 0
 
     async def run(self, listen: str, stop: asyncio.Event, on_ready: Callable[[int], None]) -> None:
         """Serve at HOST:PORT (port 0: any) until `stop` is set; call on_ready with the port. Raises
         BackendError when the address cannot be listened on, and what the allocator raises."""
-        self._loop = asyncio.get_running_loop()
-        self._failure = self._loop.create_future()
-        server, credentials = service.server(
-            self._attend,
-            self._identity,
-            self._note_handshake,
-        )
-        try:
-            self._port = server.add_secure_port(listen, credentials)
-        except RuntimeError as error:
-            raise BackendError(f"{listen}: cannot be listened on (TCP); choose another --listen") from error
-        transport = await self._listen_for_telemetry(listen.rpartition(":")[0])
-        await server.start()
-        ticks = asyncio.create_task(self._ticks())
+        self._failure = asyncio.get_running_loop().create_future()
+        host, _, port = listen.rpartition(":")
+        host = host.strip("[]")
+        waiting = door.room(len(self.books.deployment.agents))
+        async with AsyncExitStack() as ending:
+            inside = ending.enter_context(temporary_directory()) / "grpc"
+            try:
+                listener = door.listen(host, int(port))
+            except OSError as error:
+                raise BackendError(
+                    f"{listen}: cannot be listened on (TCP, {error.strerror}); choose another --listen"
+                ) from error
+            ending.callback(listener.close)
+            self._port = listener.getsockname()[1]
+            transport = await self._listen_for_telemetry(host)
+            ending.callback(transport.close)
+            server, credentials = service.server(self._attend, self._identity)
+            try:
+                server.add_secure_port(f"unix:{inside}", credentials)
+            except RuntimeError as error:
+                raise BackendError(
+                    f"{inside}: cannot be listened on; set a TMPDIR with a short name"
+                ) from error
+            await server.start()
+            ending.push_async_callback(server.stop, 0)
+            self._door = door.Door(listener, inside, waiting, self.refusals)
+            await self._until(stop, on_ready)
+
+    async def _until(self, stop: asyncio.Event, on_ready: Callable[[int], None]) -> None:
+        assert self._failure is not None
+        work = [asyncio.create_task(part) for part in (self._ticks(), self._door.run())]
         stopping = asyncio.create_task(stop.wait())
         try:
             on_ready(self._port)
-            ends: set[asyncio.Future[Any]] = {stopping, ticks, self._failure}
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for future in ends - {stopping}:
+            ends: set[asyncio.Future[Any]] = {*work, self._failure}
+            await asyncio.wait({*ends, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for future in ends:
                 if future.done():
                     future.result()
         finally:
-            for task in (ticks, stopping):
+            for task in (*work, stopping):
                 task.cancel()
-            await asyncio.gather(ticks, stopping, return_exceptions=True)
-            transport.close()
-            await server.stop(0)
+            await asyncio.gather(*work, stopping, return_exceptions=True)
+
+    def reload(self) -> None:
+        """Take up the certificate and the revocations that are in the files, and say so in the log."""
+        self._end_revoked()
+        try:
+            identity = self._identity()
+        except BackendError as error:
+            _log.warning("not reloaded: %s; the former certificate stays in use", error)
+            return
+        _log.info(
+            "reloaded: this controller's certificate is good until %s, revoked certificates: %d",
+            f"{identity.expires:%Y-%m-%d}",
+            len(self._revoked()),
+        )
 
     async def _listen_for_telemetry(self, host: str) -> asyncio.DatagramTransport:
         loop = asyncio.get_running_loop()
         try:
-            transport, _ = await loop.create_datagram_endpoint(
-                lambda: self, local_addr=(host.strip("[]"), self._port)
-            )
+            transport, _ = await loop.create_datagram_endpoint(lambda: self, local_addr=(host, self._port))
         except OSError as error:
             raise BackendError(
                 f"{host}:{self._port}: cannot be listened on (UDP, {error.strerror}); choose another --listen"
@@ -152,40 +182,30 @@ class Controller(asyncio.DatagramProtocol):
 
     # --- agents ----------------------------------------------------------------------------------
 
-    def _note_handshake(self) -> None:
-        """Count a connection. gRPC calls this from a thread of its own."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._handshakes.append, self._clock())
-
     async def _attend(self, requests: Any, context: Any) -> None:
         """Serve one agent's call, from Hello to its end."""
         del requests
-        if self._handshakes:
-            self._handshakes.popleft()
+        peer = context.peer()
+        self._door.called(peer)
         hello = await self._hello(context)
         connection = await self._register(hello, context)
-        tasks = [
-            asyncio.create_task(part)
-            for part in (self._listen(connection, context), self._superseded(connection))
-        ]
+        self._door.registered(peer, connection.agent)
+        listener = asyncio.create_task(self._listen(connection, context))
         speaker = asyncio.create_task(self._speak(connection, context))
         code, why = grpc.StatusCode.ABORTED, "the call was cancelled"
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({listener, connection.closing}, return_when=asyncio.FIRST_COMPLETED)
             code, why = done.pop().result()
         finally:
-            for task in (*tasks, speaker):
+            for task in (listener, connection.closing, speaker):
                 task.cancel()
             self._ended(connection, why)
-        await asyncio.gather(*tasks, speaker, return_exceptions=True)
+            self._door.ended(peer)
+        await asyncio.gather(listener, speaker, return_exceptions=True)
         if code is not grpc.StatusCode.OK:
             await context.abort(code, why)
 
-    async def _superseded(self, connection: _Connection) -> tuple[grpc.StatusCode, str]:
-        await connection.superseded.wait()
-        return grpc.StatusCode.ABORTED, "the agent has another call"
-
-    async def _listen(self, connection: _Connection, context: Any) -> tuple[grpc.StatusCode, str]:
+    async def _listen(self, connection: _Connection, context: Any) -> _End:
         """Take reports in until the call is to end; return why."""
         while True:
             try:
@@ -212,27 +232,30 @@ class Controller(asyncio.DatagramProtocol):
         except TimeoutError:
             report = None
         if not isinstance(report, Report) or report.WhichOneof("what") != "hello":
-            self.refusals.add("malformed message", f"no Hello from {context.peer()}")
+            self.refusals.add("malformed message", f"no Hello from {self._door.address(context.peer())}")
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "a call begins with a Hello")
         return cast(Report, report).hello
 
     async def _register(self, hello: Hello, context: Any) -> _Connection:
-        names = context.auth_context().get("x509_common_name", [])
+        shown = context.auth_context()
+        names, serial = shown.get("x509_common_name", []), serial_of(shown["x509_pem_cert"][0])
         session, key = 1 + secrets.randbits(62), secrets.token_bytes(datagrams.KEY_BYTES)
         try:
             if hello.version != service.PROTOCOL_VERSION:
                 raise RefusedError(f"agent {quoted(hello.name)} speaks version {hello.version}")  # noqa: TRY301
             if names != [hello.name.encode()]:
                 raise RefusedError(f"agent {quoted(hello.name)} shows the certificate of {names}")  # noqa: TRY301
+            if serial in self._revoked():
+                raise RefusedError(f"agent {quoted(hello.name)} shows a certificate that was revoked")  # noqa: TRY301
             self.books.register(hello, session, self._clock())
         except RefusedError as error:
-            self.refusals.add("registration", f"{error} ({context.peer()})")
+            self.refusals.add("registration", f"{error} (from {self._door.address(context.peer())})")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, str(error))
         former = self._connections.get(hello.name)
         if former is not None:
             self._close(former)
-            former.superseded.set()
-        connection = _Connection(hello.name, session, self._welcome(hello.name, session, key))
+            former.close(grpc.StatusCode.ABORTED, "the agent has another call")
+        connection = _Connection(hello.name, session, serial, self._welcome(hello.name, session, key))
         self._connections[hello.name] = self.by_session[session] = connection
         self.gate.open(session, key)
         return connection
@@ -339,11 +362,12 @@ class Controller(asyncio.DatagramProtocol):
     async def _ticks(self) -> None:
         while True:
             await asyncio.sleep(_TICK_S)
-            now_s = self._clock()
             self._guarded(lambda: self.books.tick(self._clock()))
-            while self._handshakes and now_s - self._handshakes[0] >= TLS_S:
-                self._handshakes.popleft()
-                self.refusals.add(
-                    "certificate",
-                    "a connection without a certificate of ours that is in date, or none at all",
-                )
+            self._door.tick()
+            self._end_revoked()
+
+    def _end_revoked(self) -> None:
+        revoked = self._revoked()
+        for connection in self._connections.values():
+            if connection.certificate in revoked:
+                connection.close(grpc.StatusCode.PERMISSION_DENIED, "the agent's certificate was revoked")

@@ -23,6 +23,9 @@ HEARTBEAT_S = 1.0
 SILENCE_S = 3.5
 """A side that says nothing for so long counts as lost, s: three heartbeats, of which one may be late."""
 
+CONNECT_S = 5.0
+"""How long an agent waits for TCP and TLS, s. gRPC itself waits 20 s for a controller that is silent."""
+
 _SERVICE, _METHOD = "twinbed.Control", "Attend"
 _MAX_MESSAGE_BYTES = 1 << 20
 _OPTIONS = (
@@ -50,11 +53,10 @@ decode_order = _decoder(Order)
 
 
 def server(
-    attend: Callable[[Any, Any], Any], identity: Callable[[], Identity], on_handshake: Callable[[], None]
+    attend: Callable[[Any, Any], Any], identity: Callable[[], Identity]
 ) -> tuple[grpc.aio.Server, grpc.ServerCredentials]:
     """Return a server that answers `attend(reports, context)`, and its credentials. identity: read anew for
-    each connection, so that a renewed certificate needs no restart; on_handshake: called, from a thread of
-    gRPC's, for each connection that begins TLS: one that fails is never heard of again."""
+    each connection, so that a renewed certificate needs no restart."""
     handler = grpc.stream_stream_rpc_method_handler(attend, decode_report, Order.SerializeToString)
     made = grpc.aio.server(options=_OPTIONS)
     made.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
@@ -65,7 +67,6 @@ def server(
         configuration that is replaced while another connection's handshake may use it, and crashes (its issue
         36693). So it is replaced after a renewal only. gRPC calls this under a lock."""
         nonlocal shown
-        on_handshake()
         own = identity()
         if own == shown:
             return None
@@ -89,7 +90,8 @@ def channel(address: str, identity: Identity) -> grpc.aio.Channel:
     named = ("grpc.ssl_target_name_override", SERVER_NAME)
     # The agent itself reconnects: with a new call and a Hello, not with a new TCP connection alone.
     own = ("grpc.use_local_subchannel_pool", 1)
-    return grpc.aio.secure_channel(address, credentials, options=(*_OPTIONS, named, own))
+    patience = ("grpc.min_reconnect_backoff_ms", int(1000 * CONNECT_S))
+    return grpc.aio.secure_channel(address, credentials, options=(*_OPTIONS, named, own, patience))
 
 
 def attend(connection: grpc.aio.Channel) -> Any:

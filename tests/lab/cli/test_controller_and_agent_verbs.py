@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from lab.cli.agent import rotate
 from lab.cli.main import call
+from testbed.containers.remote import certificates
+from testbed.containers.remote.agent import Agent
 
 SHOP = """\
 applications:
@@ -74,3 +82,66 @@ def test_an_agent_name_with_shell_characters_is_refused(
     pki: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "agent name" in refused(capsys, "controller", "enroll", "a;b", "--pki", pki)
+
+
+def test_revoking_needs_an_agent_that_was_enrolled(
+    pki: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        assert call(["controller", "enroll", "h1", "--pki", str(pki), "--out", str(tmp_path / "h1.pem")]) == 0
+    serial = capsys.readouterr().out.split()[-1]
+    assert call(["controller", "revoke", serial, "--pki", str(pki)]) == 0
+    assert f"revoked certificates of {serial}: 1" in capsys.readouterr().out
+    assert call(["controller", "revoke", "h1", "--pki", str(pki)]) == 0
+    assert "revoked certificates of h1: 2" in capsys.readouterr().out
+    assert "h2: no agent with a certificate of" in refused(capsys, "controller", "revoke", "h2", "--pki", pki)
+
+
+def test_a_running_controller_says_what_it_reloaded_on_sighup(pki: Path, tmp_path: Path) -> None:
+    file = tmp_path / "shop.yaml"
+    file.write_text(SHOP)
+    enroll = ["controller", "enroll", "h1", "--pki", str(pki), "--out", str(tmp_path / "h1.pem")]
+    assert call(enroll) == 0
+    words = ("controller", "run", file, "--pki", pki, "--listen", "127.0.0.1:0")
+    with subprocess.Popen(
+        [sys.executable, "-m", "lab.cli.main", *words], stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        try:
+            assert "listening on port" in process.stderr.readline()
+            assert call(["controller", "revoke", "h1", "--pki", str(pki)]) == 0
+            process.send_signal(signal.SIGHUP)
+            said = next(line for line in process.stderr if "reloaded" in line)
+            assert "this controller's certificate is good until" in said
+            assert said.endswith("revoked certificates: 1\n")
+            (pki / "server.pem").write_bytes(b"damaged")
+            process.send_signal(signal.SIGHUP)
+            said = next(line for line in process.stderr if "reloaded" in line)
+            assert "not reloaded: " in said
+            assert said.endswith("; the former certificate stays in use\n")
+        finally:
+            process.terminate()
+        assert process.wait() == 0
+
+
+class _Rotated:
+    def __init__(self) -> None:
+        self.identities: list[certificates.Identity] = []
+
+    def rotate(self, identity: certificates.Identity) -> None:
+        self.identities.append(identity)
+
+
+def test_an_agent_takes_a_good_certificate_of_its_own_name_only_on_sighup(
+    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent, path = _Rotated(), tmp_path / "agent.pem"
+    mine, other = certificates.enroll(pki, "h1"), certificates.enroll(pki, "h2")
+    for content in (mine.bundle(), other.bundle(), b"damaged"):
+        certificates.write_private(path, content)
+        rotate(cast(Agent, agent), "h1", path)
+    assert agent.identities == [mine]
+    refusals = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert len(refusals) == 2
+    assert "is of agent h2; the former certificate stays in use" in refusals[0]
+    assert "enroll again" in refusals[1]

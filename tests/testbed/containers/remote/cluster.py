@@ -19,6 +19,7 @@ from testbed.containers.remote.controller import Controller
 from testbed.containers.remote.deployment import Deployment, Placed
 from testbed.containers.remote.hosting import Hosting
 from testbed.containers.remote.origin import Watcher
+from testbed.containers.remote.revocations import Revocations
 from tests.testbed.containers.remote.fake_host import FakePlace, FakeSource
 
 GIB = 1 << 30
@@ -85,6 +86,7 @@ class Cluster:
             self.deployed,
             allocator or make(self.policy, {}),
             lambda: certificates.controller_identity(self.pki),
+            revoked=Revocations(self.pki),
         )
         ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         stop = asyncio.Event()

@@ -15,8 +15,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from testbed.containers.ports import Records
-from testbed.containers.remote import certificates, service
-from testbed.containers.remote import controller as controller_module
+from testbed.containers.remote import certificates, door, service
 from testbed.containers.remote import members as members_module
 from testbed.containers.remote import pieces as pieces_module
 from testbed.containers.remote.datagrams import Sealer
@@ -242,7 +241,7 @@ def test_a_cgroup_removed_under_an_agent_leaves_alone(tmp_path: Path) -> None:
 def test_certificates_that_are_not_good_are_refused_counted_and_logged_once(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(controller_module, "TLS_S", 0.2)
+    monkeypatch.setattr(door, "WAIT_S", 0.2)
     certificates.init(tmp_path / "other")
     ours = tmp_path / "ours"
     certificates.init(ours)
@@ -269,7 +268,7 @@ def test_certificates_that_are_not_good_are_refused_counted_and_logged_once(
 
 
 def test_a_client_without_tls_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller_module, "TLS_S", 0.2)
+    monkeypatch.setattr(door, "WAIT_S", 0.2)
 
     async def scene() -> None:
         async with cluster(tmp_path, deployment(agents=1)) as here:
