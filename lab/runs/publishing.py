@@ -40,15 +40,19 @@ _HIDDEN = re.compile(r"\.(?P<kind>new|old|gone)-[0-9a-f]{16}-(?P<id>.+)")
 
 
 class Working:
-    """A new hidden directory of a run, which its writer fills. Raises OSError."""
+    """A new hidden directory of a run, which its writer fills. It is there from `make` until `discard`."""
 
     def __init__(self, root: Path, run_id: str) -> None:
         self._root, self._home = root, root / run_id
-        root.mkdir(parents=True, exist_ok=True)
         self.folder = _hidden(root, "new", run_id)
-        with locked(root):
+        self._lock: Ownership | None = None
+
+    def make(self) -> None:
+        """Make the directory. Raises OSError."""
+        self._root.mkdir(parents=True, exist_ok=True)
+        with locked(self._root):
             self.folder.mkdir()
-            self._lock: Ownership | None = take(self.folder / _LOCK)
+            self._lock = take(self.folder / _LOCK)
 
     def install(self) -> None:
         """Make the directory visible, in place of a run of the same id. Raises OSError; the former run then

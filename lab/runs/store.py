@@ -260,9 +260,9 @@ class RunStore:
         run_id = str(manifest["id"])
         kind = kinds.of_manifest(manifest)
         assert kind is not None
-        working = None
+        working = publishing.Working(self.root, run_id)
         try:
-            working = publishing.Working(self.root, run_id)
+            working.make()
             names = (*kind.tables, *(name for name in kind.optional_tables if name in tables))
             sums = {
                 name: publishing.write_table(working.folder / f"{name}.parquet", tables[name])
@@ -275,8 +275,7 @@ class RunStore:
         except OSError as error:
             raise StoreError(f"{self.root / run_id}: cannot be written: {_one_line(error)}") from None
         finally:
-            if working is not None:
-                working.discard()
+            working.discard()
         return Run(self.root / run_id, full)
 
     def _scan(self) -> Iterator[tuple[str, Run | None, str]]:

@@ -67,5 +67,5 @@ def test_a_job_and_a_local_run_of_ones_own(page, tmp_path):
     remove.click()
     expect(remove).not_to_be_visible()
     inputs.nth(1).set_input_files({"name": "no.parquet", "mimeType": "", "buffer": b"no parquet"})
-    expect(page.get_by_text(re.compile("no.parquet: not a Parquet file"))).to_be_visible()
+    expect(page.get_by_text(re.compile("no.parquet: not a readable Parquet file"))).to_be_visible()
     expect(page.get_by_role("button", name="Recommend", exact=True)).to_be_disabled()

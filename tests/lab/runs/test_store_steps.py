@@ -34,7 +34,9 @@ def begin(root: Path, work: str, *, former: bool) -> publishing.Working:
         shutil.copytree(root / OTHER, root / f".old-{'0' * 16}-{OTHER}")
         shutil.copytree(root / OTHER, root / f".new-{'0' * 16}-{OTHER}")
         shutil.copytree(root / OTHER, root / f".gone-{'0' * 16}-{OTHER}")
-    return publishing.Working(root, "mine-vpa-0000000002")
+    second = publishing.Working(root, "mine-vpa-0000000002")
+    second.make()
+    return second
 
 
 @pytest.mark.slow
