@@ -268,7 +268,7 @@ def test_an_invalid_value_says_which_file(group: Group) -> None:
 
 @pytest.mark.root
 def test_groups_leave_no_descriptor_open(driver: V1 | V2) -> None:
-    run, before = new_run(), open_files()
+    before, run = open_files(), new_run()
     for number in range(3):
         group = driver.create(run, f"g{number}")
         group.set_memory_limit(8 * MIB)
