@@ -22,7 +22,9 @@ from tests.testbed.containers.remote.cluster import Cluster, cluster, until
 pytestmark = [pytest.mark.root, pytest.mark.usefixtures("cgroups")]
 MIB = 1 << 20
 EATER = f"""\
-import mmap, sys, time
+import mmap, os, sys, time
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
 taken = []
 for _ in range(12):
     taken.append(mmap.mmap(-1, {16 * MIB}))
@@ -36,7 +38,7 @@ time.sleep(1000)
 @pytest.mark.slow
 def test_a_command_grows_through_its_limit_and_is_never_killed(tmp_path: Path) -> None:
     name = f"memory-{os.getpid()}"
-    eater = (sys.executable, "-c", EATER, str(tmp_path / "mark"))
+    eater = (sys.executable, "-c", EATER, str(tmp_path / "mark"), str(tmp_path / "go"))
     placed = (Placed("eater", name, 0, eater), Placed("calm", name, 0, ("sleep", "1000")))
     deployed = Deployment((Application("shop", 1.0, 512 * MIB),), placed)
 
@@ -49,6 +51,7 @@ def test_a_command_grows_through_its_limit_and_is_never_killed(tmp_path: Path) -
         try:
             await until(lambda: controller.books.reports > 0, "it runs")
             hosting.containers["eater"].write_memory(64 * MIB)
+            (tmp_path / "go").touch()
             pids = hosting.containers["eater"].group.pids()
             await running.kill()
             await until(lambda: hosting.executor.look(hosting.containers["eater"]), "held")
