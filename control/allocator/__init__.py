@@ -16,7 +16,8 @@ from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.ports import Allocator
 from control.allocator.static import Static, StaticSettings, Unlimited, UnlimitedSettings
-from control.allocator.vpa import Vpa, VpaSettings
+from control.allocator.vpa import Vpa
+from control.allocator.vpa_settings import VpaSettings
 from twinbed import ScenarioError
 
 POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {

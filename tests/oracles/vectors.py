@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
@@ -16,26 +17,32 @@ import pytest
 
 _DATA = Path(os.environ.get("TWINBED_DATA") or Path(__file__).parents[3] / "shared" / "data")
 ROOT = _DATA.parent / "oracles"
+ABSENT = f"public data set oracles is not in {ROOT.parent} (set TWINBED_DATA to the folder data beside it)"
 
 
-def vectors(file: str, differs: dict[str, str] | None = None) -> pytest.MarkDecorator:
-    """Returns a decorator: the test gets each vector of `file` (folder/name without .json) as `vector`.
+def rows(file: str, differs: Iterable[str] = ()) -> list[dict[str, Any]]:
+    """Returns the vectors of `file` (folder/name without .json) that no pattern (name/id) of `differs` names.
 
-    A test's id names the file and the vector. differs: pattern of `name/id` → why we differ on purpose.
-    Such vectors are left out. Without the folder there is one test, which is skipped with the reason.
+    Raises FileNotFoundError without the folder.
     """
     path = ROOT / f"{file}.json"
-    if not path.is_file():
-        reason = (
-            f"public data set oracles/{file} is not in {ROOT.parent} (set TWINBED_DATA to its data folder)"
-        )
-        missing = pytest.param({}, id=f"{path.stem}-absent", marks=pytest.mark.skip(reason=reason))
-        return pytest.mark.parametrize("vector", [missing])
-    rows: list[dict[str, Any]] = json.loads(path.read_text())["vectors"]
-    kept = [row for row in rows if not any(fnmatch(f"{path.stem}/{row['id']}", key) for key in differs or {})]
-    return pytest.mark.parametrize("vector", [pytest.param(row, id=_name(path.stem, row)) for row in kept])
+    every: list[dict[str, Any]] = json.loads(path.read_text())["vectors"]
+    return [row for row in every if not any(fnmatch(f"{path.stem}/{row['id']}", key) for key in differs)]
 
 
-def _name(file: str, vector: dict[str, Any]) -> str:
+def vectors(file: str, differs: Iterable[str] = ()) -> pytest.MarkDecorator:
+    """Returns a decorator: the test gets each of `rows` as `vector`, with an id that names file and vector.
+
+    Without the folder there is one test, which is skipped with the reason.
+    """
+    name = file.rpartition("/")[2]
+    try:
+        params = [pytest.param(row, id=_id(name, row)) for row in rows(file, differs)]
+    except FileNotFoundError:
+        params = [pytest.param({}, id=f"{name}-absent", marks=pytest.mark.skip(reason=ABSENT))]
+    return pytest.mark.parametrize("vector", params)
+
+
+def _id(file: str, vector: dict[str, Any]) -> str:
     group = vector["group"]
-    return "-".join([file, vector["id"]] if group in (vector["id"], "") else [file, group, vector["id"]])
+    return "-".join([file, vector["id"]] if group == vector["id"] else [file, group, vector["id"]])

@@ -145,8 +145,12 @@ def _never_gives_back(run: Run) -> list[str]:
 
 
 def _initial(policy: Mapping[str, Any]) -> str:
-    factor = policy["parameters"].get("initial_factor")
-    return "limits" if factor is None else f"limits of {factor:g} × the profiled peak"
+    parameters = policy["parameters"]
+    if "initial_factor" not in parameters:
+        return "limits"
+    factor = parameters["initial_factor"] * parameters.get("limit_ratio", 1.0)
+    cut = ", or less where the global limits are short" if factor > 1 else ""
+    return f"limits of {factor:g} × the profiled peak{cut}"
 
 
 def _killed(runs: Sequence[Run]) -> list[str]:
