@@ -7,15 +7,9 @@ from control.allocator.autothrottle_captain import Captain
 from control.allocator.model import Reason
 from control.allocator.roster import Roster
 from tests.control.allocator.fleets import LEAST_CORES, application, join
-from tests.oracles.vectors import vectors
+from tests.oracles.vectors import series, vectors
 
 FIRST = np.array([0])
-
-
-def series(changes, ticks):
-    """Returns the value at each tick: changes are [tick, value from that tick on]."""
-    at, values = np.array(changes, np.float64).T
-    return values[np.searchsorted(at, np.arange(ticks + 1), side="right") - 1]
 
 
 @vectors("autothrottle_captain/captain")

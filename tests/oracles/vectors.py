@@ -13,7 +13,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 _DATA = Path(os.environ.get("TWINBED_DATA") or Path(__file__).parents[3] / "shared" / "data")
 ROOT = _DATA.parent / "oracles"
@@ -41,6 +43,12 @@ def vectors(file: str, differs: Iterable[str] = ()) -> pytest.MarkDecorator:
     except FileNotFoundError:
         params = [pytest.param({}, id=f"{name}-absent", marks=pytest.mark.skip(reason=ABSENT))]
     return pytest.mark.parametrize("vector", params)
+
+
+def series(changes: list[list[float]], ticks: int) -> NDArray[np.float64]:
+    """Returns the value at ticks 0 to `ticks`, float64[ticks + 1]: changes are [tick, value from it on]."""
+    at, values = np.array(changes, np.float64).T
+    return values[np.searchsorted(at, np.arange(ticks + 1), side="right") - 1]
 
 
 def _id(file: str, vector: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ EAGER = {
     "vpa in place": ("vpa", _VPA | {"in_place": True}),
     "autopilot ml": ("autopilot", _SAMPLED | {"recommender": "ml"}),
     "autopilot window": ("autopilot", _SAMPLED | {"recommender": "moving_window"}),
+    "k8s-cpu": ("k8s-cpu", {"interval_s": 0.4, "window_s": 2.0}),
     "autothrottle": ("autothrottle", {"window": 3, "history": 6, "tower_interval_s": 1.0, "slo_p99_s": 0.1}),
 }
 ALL = pytest.mark.parametrize("policy", EAGER)
