@@ -10,7 +10,7 @@ Every CPU sample weighs the same, as in the source since release 1.4.0. (Its old
 request that no release since 0.3.0 filled in.) A memory peak counts once per aggregation window. An OOM kill
 counts as a peak of what the container would have needed.
 
-Memory: 1.5 kB per container (two histograms of 176 float32 buckets and 56 bytes of state).
+Memory: 1.5 kB per container (two histograms of 176 float32 buckets and 48 bytes of state).
 """
 
 from __future__ import annotations

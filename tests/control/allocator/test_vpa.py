@@ -68,6 +68,16 @@ def test_a_load_held_back_by_its_limit_gets_the_target_percentile_plus_margin_in
     assert len(fleet.restarts) > 5
 
 
+def test_a_load_held_back_by_its_limit_climbs_as_fast_as_under_kubernetes():
+    fleet = vpa_fleet(peaks=([0.5], [300 * MIB]), period_s=60.0)
+    (container,) = fleet.ids
+    # Kubernetes' recommender and updater take 39.3 h from 0.5 to 2.41 cores.
+    while fleet.cores[container] < 2.4:
+        fleet.run(60, lambda _: (10.0, 200 * MIB))
+    assert fleet.cores[container] == pytest.approx(2.41, abs=0.005)
+    assert fleet.at_s / 3600 == pytest.approx(39.3, abs=0.1)
+
+
 def test_the_first_restart_follows_from_the_arithmetic():
     fleet = vpa_fleet(peaks=([4.0], [400 * MIB]))
     (container,) = fleet.ids
