@@ -112,6 +112,8 @@ def _never_acted(run: Run) -> list[str]:
     every_s = policy["parameters"].get("update_interval_s")
     if not isinstance(every_s, int | float) or run.metrics["limit_changes_per_s"] > 0:
         return []
+    if policy["parameters"].get("controlled_values") == "requests_only":
+        return []
     lasted_s = _duration_s(run)
     if every_s < lasted_s:
         kept = f"{run.policy} changed no limit: it kept its initial {_initial(policy)}."

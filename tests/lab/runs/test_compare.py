@@ -107,6 +107,11 @@ def test_a_policy_that_could_have_acted_and_did_not_is_remarked_on(store):
     )
 
 
+def test_a_vpa_that_controls_requests_only_is_not_expected_to_change_limits(store):
+    policy = "vpa:controlled_values=requests_only"
+    assert remarks([publish(store, policy, metrics={"limit_changes_per_s": 0.0})]) == []
+
+
 def test_a_policy_that_acted_is_not_remarked_on(store):
     assert remarks([publish(store, "autopilot", metrics={"limit_changes_per_s": 0.5})]) == []
     assert remarks([publish(store, "static", metrics={"limit_changes_per_s": 0.0})]) == []
