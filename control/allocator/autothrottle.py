@@ -128,6 +128,11 @@ class AutothrottleSettings:
             raise ScenarioError(f"autothrottle.beta_min: {self.beta_min} is above beta_max, {self.beta_max}")
 
 
+def captain_rule(s: AutothrottleSettings) -> CaptainRule:
+    """Return the constants of the Captains under these settings."""
+    return CaptainRule(s.alpha, s.beta_min, s.beta_max, s.window, s.history, s.initial_margin)
+
+
 class Autothrottle(WithoutReclaim):
     """Implement `ports.Allocator` and `ports.ServiceAware`. The methods' contract is stated there."""
 
@@ -208,8 +213,7 @@ class Autothrottle(WithoutReclaim):
         s = self.settings
         self._fleet = CappedFleet(applications, s.initial_factor, s.initial_memory_factor)
         roster = self._fleet.roster
-        rule = CaptainRule(s.alpha, s.beta_min, s.beta_max, s.window, s.history, s.initial_margin)
-        self._captain = Captain(roster, rule)
+        self._captain = Captain(roster, captain_rule(s))
         self._memory = roster.column(0, np.int64)
         self._usage_s = roster.column(0.0, np.float64)
         self._seconds = roster.column(0.0, np.float64)

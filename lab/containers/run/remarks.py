@@ -112,6 +112,8 @@ def _never_acted(run: Run) -> list[str]:
     every_s = policy["parameters"].get("update_interval_s")
     if not isinstance(every_s, int | float) or run.metrics["limit_changes_per_s"] > 0:
         return []
+    if policy["parameters"].get("controlled_values") == "requests_only":
+        return []
     lasted_s = _duration_s(run)
     if every_s < lasted_s:
         kept = f"{run.policy} changed no limit: it kept its initial {_initial(policy)}."
@@ -145,8 +147,12 @@ def _never_gives_back(run: Run) -> list[str]:
 
 
 def _initial(policy: Mapping[str, Any]) -> str:
-    factor = policy["parameters"].get("initial_factor")
-    return "limits" if factor is None else f"limits of {factor:g} × the profiled peak"
+    parameters = policy["parameters"]
+    if "initial_factor" not in parameters:
+        return "limits"
+    factor = parameters["initial_factor"] * parameters.get("limit_ratio", 1.0)
+    cut = ", or less where the global limits are short" if factor > 1 else ""
+    return f"limits of {factor:g} × the profiled peak{cut}"
 
 
 def _killed(runs: Sequence[Run]) -> list[str]:

@@ -102,8 +102,14 @@ def test_a_policy_whose_first_update_comes_after_the_trace_is_remarked_on_with_a
 def test_a_policy_that_could_have_acted_and_did_not_is_remarked_on(store):
     run = publish(store, "vpa:update_interval_s=1", metrics={"limit_changes_per_s": 0.0})
     assert remarks([run])[0].startswith(
-        "vpa:update_interval_s=1 changed no limit: it kept its initial limits of 1 × the profiled peak."
+        "vpa:update_interval_s=1 changed no limit: it kept its initial limits of 2 × the profiled peak, "
+        "or less where the global limits are short."
     )
+
+
+def test_a_vpa_that_controls_requests_only_is_not_expected_to_change_limits(store):
+    policy = "vpa:controlled_values=requests_only"
+    assert remarks([publish(store, policy, metrics={"limit_changes_per_s": 0.0})]) == []
 
 
 def test_a_policy_that_acted_is_not_remarked_on(store):
