@@ -14,13 +14,28 @@ from pydantic import ValidationError, validate_call
 
 from traces import parquet
 from traces.parquet_file import MAGIC, MOST_FILE_BYTES
-from traces.readers import bitbrains, deathstarbench, google_jobs, nezha, plain_csv, sockshop, surf, table
+from traces.readers import (
+    bitbrains,
+    deathstarbench,
+    google_jobs,
+    grafana_csv,
+    nezha,
+    openmetrics,
+    plain_csv,
+    query_range,
+    sockshop,
+    surf,
+    table,
+)
 from traces.schema import UsageTrace, select, validate
 from twinbed import TraceError
 from twinbed.files import open_regular
 
 RECORDED = Path(__file__).parent / "recorded"
 """The recordings that ship with twinbed."""
+
+_HEAD_BYTES = 512
+"""Bytes of a text by which its format is recognised."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +46,8 @@ class Reader:
     description: what it is, in one line
     read: path and keyword options → UsageTrace; `load` checks the options and converts text to their types
     recognises: whether a file with these column names has this format
-    is_parquet: False for CSV
+    is_parquet: False for text
+    begins: whether a file whose first bytes are these has this format; None for tables
     files: names of a public data set's files, in the order in which they are looked for in a folder
     """
 
@@ -40,6 +56,7 @@ class Reader:
     read: Callable[..., UsageTrace]
     recognises: Callable[[list[str]], bool]
     is_parquet: bool = False
+    begins: Callable[[bytes], bool] | None = None
     files: tuple[str, ...] = ()
 
 
@@ -82,6 +99,26 @@ _READERS = (
         lambda columns: set(columns) == set(surf.COLUMNS),
         is_parquet=True,
         files=surf.FILES,
+    ),
+    Reader(
+        "query_range",
+        "saved answers of Prometheus' query_range (docs/how-to/import-from-prometheus.md)",
+        query_range.read,
+        _has(),
+        begins=query_range.recognises,
+    ),
+    Reader(
+        "openmetrics",
+        "OpenMetrics or Prometheus text with time stamps",
+        openmetrics.read,
+        _has(),
+        begins=openmetrics.recognises,
+    ),
+    Reader(
+        "grafana_csv",
+        "a panel's CSV from Grafana, series joined by time",
+        grafana_csv.read,
+        grafana_csv.recognises,
     ),
     Reader(
         "csv",
@@ -150,6 +187,11 @@ def _recognise(path: Path) -> tuple[Path, Reader]:
                 return _file_of(reader, path), reader
         raise TraceError(f"{path}: a folder without a known trace; give the file, or one of {_formats()}")
     is_parquet = _is_parquet(path)
+    if not is_parquet:
+        head = _head(path, _HEAD_BYTES)
+        for reader in _READERS:
+            if reader.begins is not None and reader.begins(head):
+                return path, reader
     columns = parquet.columns(path) if is_parquet else table.header(path)
     for reader in _READERS:
         if reader.is_parquet == is_parquet and reader.recognises(columns):
@@ -159,11 +201,13 @@ def _recognise(path: Path) -> tuple[Path, Reader]:
 
 
 def _is_parquet(path: Path) -> bool:
-    if path.suffix in {".parquet", ".pq"}:
-        return True
+    return path.suffix in {".parquet", ".pq"} or _head(path, len(MAGIC)) == MAGIC
+
+
+def _head(path: Path, size: int) -> bytes:
     try:
         with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
-            return file.read(len(MAGIC)) == MAGIC
+            return file.read(size)
     except OSError as error:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from error
 

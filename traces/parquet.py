@@ -78,7 +78,11 @@ def write(trace: UsageTrace, path: str | Path) -> None:
     """
     path = Path(path)
     validate(trace, str(path))
-    table = _table(trace)
+    write_table(_table(trace), path)
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Writes a table to `path`, whole or not at all. Raises BackendError; an older file then stays."""
     hidden = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         with hidden.open("xb") as file:

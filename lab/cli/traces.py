@@ -1,4 +1,4 @@
-"""`twinbed traces`: lists recordings and formats, inspects a trace, converts one.
+"""`twinbed traces`: lists recordings and formats, inspects a trace, converts one; `import` is beside it.
 
 For: the verbs. Not for: reading and checking (traces).
 """
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lab.cli import traces_import
 from lab.cli.options import (
     Format,
     FormatOption,
@@ -26,7 +27,8 @@ from twinbed import TraceError
 if TYPE_CHECKING:
     from traces.schema import UsageTrace
 
-app = typer.Typer(help="List, inspect and convert traces.", no_args_is_help=True)
+app = typer.Typer(help="List, inspect, convert and import traces.", no_args_is_help=True)
+app.add_typer(traces_import.app, name="import")
 
 _MIB = 1 << 20
 _SHOWN = 30

@@ -112,7 +112,7 @@ def test_gzip_that_expands_without_measure_is_refused(tmp_path: Path) -> None:
 def test_few_lines_that_span_a_large_grid_are_refused(tmp_path: Path) -> None:
     lines = "".join(f"c{number},{number},1\n" for number in range(4000))
     path = written(tmp_path / "it.csv", "container,time,cpu\n" + lines)
-    assert "4000 intervals × 4000 containers are more than max_cells = 10000000" in refused(load, path)
+    assert "4000 intervals × 4000 containers are more than max_cells = 12000000" in refused(load, path)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ NEZHA = "app,day,TimeStamp,PodName,CpuUsage(m),MemoryUsage(Mi)\n"
 @pytest.mark.parametrize(
     ("form", "text", "words"),
     [
-        ("bitbrains", BITBRAINS + "1,2013-08-12T13:40:46,1e17,1\n", "more than 10000000 cells"),
+        ("bitbrains", BITBRAINS + "1,2013-08-12T13:40:46,1e17,1\n", "more than 12000000 cells"),
         ("bitbrains", BITBRAINS + "1,2013-08-12T13:40:46,,1\n", "line 2, column duration_ms: an empty cell"),
         (
             "nezha",
@@ -152,7 +152,7 @@ NEZHA = "app,day,TimeStamp,PodName,CpuUsage(m),MemoryUsage(Mi)\n"
         (
             "nezha",
             NEZHA + "TrainTicket,d,0,p,1,1\nTrainTicket,d,1e17,p,1,1\n",
-            "are more than 10000000 cells",
+            "are more than 12000000 cells",
         ),
         ("nezha", NEZHA + "TrainTicket,d,0,p,inf,1\n", "line 2, column CpuUsage(m): 'inf'"),
         ("nezha", NEZHA + "\n\nTrainTicket,d,0,p,x,1\n", "line 4, column CpuUsage(m): 'x'"),

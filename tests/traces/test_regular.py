@@ -66,5 +66,5 @@ def test_nothing_to_put_on_a_grid_is_an_error() -> None:
         grid([("a", 0.0, np.nan)])
     with pytest.raises(TraceError, match="every container has a hole longer than max_hold_s = 5 s"):
         grid([("a", 0.0, 1.0), ("a", 20.0, 1.0)], max_hold_s=5.0)
-    with pytest.raises(TraceError, match="more than 10000000 cells"):
+    with pytest.raises(TraceError, match="more than 12000000 cells"):
         grid([("a", 0.0, 1.0), ("a", 1e10, 1.0)])

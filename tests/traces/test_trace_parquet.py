@@ -154,7 +154,7 @@ def test_a_version_from_the_future_is_refused(tmp_path: Path, trace: UsageTrace)
     [
         ({"intervals": None}, "metadata: intervals: input should be a valid integer"),
         ({"intervals": 20}, "not of the 20 intervals"),
-        ({"intervals": 10**12}, "more than 10000000 cells"),
+        ({"intervals": 10**12}, "more than 12000000 cells"),
         ({"interval_s": 0.07}, "not of the 50 intervals of 0.07 s"),
         ({"interval_s": 0.0}, "interval_s"),
         ({"containers": ["a", "b", "z"]}, "'c'"),

@@ -1,0 +1,1 @@
+"""Connects to other people's systems: reads what they have. Not for: what it means (traces)."""

@@ -1,0 +1,62 @@
+"""Combines the replicas of a workload into one container.
+
+For: a trace by workload, from a history by pod. Not for: owners (workloads.py).
+
+A combined container is present where at least one replica is. `sum` is what the workload used together.
+`mean` is what a replica that runs used on average. `largest` is what the busiest replica used: the figure
+for limits that all replicas share, because a limit that only the mean keeps is one that some replica breaks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from traces.prometheus.history import ClusterHistory
+from traces.schema import Floats, UsageTrace
+
+How = Literal["sum", "mean", "largest"]
+
+
+def by_workload(history: ClusterHistory, how: How) -> UsageTrace:
+    """Returns the trace with one container per workload's container, named namespace/workload/container."""
+    trace = history.trace
+    group_of = [f"{own.namespace}/{own.workload}/{own.container}" for own in history.owners]
+    groups = sorted(set(group_of))
+    number = {name: index for index, name in enumerate(groups)}
+    column = np.array([number[name] for name in group_of])
+    order = np.argsort(column, kind="stable")
+    first = np.searchsorted(column[order], np.arange(len(groups)))
+    replicas = np.add.reduceat(trace.present[:, order].astype(np.int32), first, axis=1)
+
+    def combined(values: Floats) -> Floats:
+        if how == "largest":
+            return np.asarray(np.maximum.reduceat(values[:, order], first, axis=1))
+        total = np.add.reduceat(values[:, order], first, axis=1)
+        return np.asarray(total if how == "sum" else total / np.maximum(replicas, 1))
+
+    note = (
+        f"{len(trace.containers)} containers of pods combined into {len(groups)} of workloads: {_SAID[how]} "
+        f"at most {int(replicas.max())} replicas run at a time."
+    )
+    return replace(
+        trace,
+        containers=tuple(groups),
+        apps=tuple(trace.apps[index] for index in order[first]),
+        cpu_cores=combined(trace.cpu_cores),
+        memory_bytes=combined(trace.memory_bytes),
+        present=replicas > 0,
+        rx_bytes=None if trace.rx_bytes is None else combined(trace.rx_bytes),
+        tx_bytes=None if trace.tx_bytes is None else combined(trace.tx_bytes),
+        throttled_s=None if trace.throttled_s is None else combined(trace.throttled_s),
+        notes=(*trace.notes, note),
+    )
+
+
+_SAID: dict[How, str] = {
+    "sum": "the replicas' sum, interval by interval;",
+    "mean": "the mean over the replicas that run, interval by interval;",
+    "largest": "the replica with the largest value, interval by interval and quantity by quantity;",
+}

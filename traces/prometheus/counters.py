@@ -1,0 +1,65 @@
+"""Turns samples of a counter or a gauge into one value per interval.
+
+For: one series after merging. Not for: which series (series.py), nor what it means (history.py).
+
+A counter only grows. If it falls, it was reset and began again at zero, so the whole new value was added
+since the sample before. A small fall where the sample is another replica's is no reset: that replica had
+looked a little earlier. Between two samples the growth is even. Between samples that lie further apart than
+the longest hold nothing is known: the intervals there count as not seen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.prometheus.series import Samples
+from traces.schema import Floats
+
+RESET = 0.5
+"""A value of another replica below this part of the one before is a reset, and above it the same counter."""
+
+SEEN = 0.5
+"""Part of an interval that must be seen, for the interval's mean to be told."""
+
+
+def growth(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, Floats]:
+    """Returns (growth, seconds seen) of a counter in each interval between edges, two float64[T].
+
+    hold_s: longest time between two samples over which the growth is told.
+    """
+    times_s, values = samples.times_s, samples.values
+    if times_s.size < 2:
+        return np.zeros(len(edges_s) - 1), np.zeros(len(edges_s) - 1)
+    step_s, added = np.diff(times_s), np.diff(values)
+    fell = added < 0
+    same = fell & samples.replica_changed[1:] & (values[1:] > RESET * values[:-1])
+    added = np.where(fell, values[1:], added)
+    known = step_s <= hold_s
+    added[same | ~known] = 0
+    seen_s = np.where(known, step_s, 0.0)
+
+    def between(total: Floats) -> Floats:
+        at_samples = np.concatenate([[0.0], np.cumsum(total)])
+        return np.diff(np.interp(edges_s, times_s, at_samples))
+
+    return between(added), between(seen_s)
+
+
+def mean_rate(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, NDArray[np.bool_]]:
+    """Returns (a counter's mean growth per second over what is seen of an interval, whether enough is seen).
+
+    Both have one value per interval: float64[T], 0 where not enough is seen, and bool[T].
+    """
+    added, seen_s = growth(edges_s, samples, hold_s)
+    # A billionth of slack: edges such as 0.1 · 3 are not exact.
+    enough = seen_s >= (SEEN - 1e-9) * np.diff(edges_s)
+    return np.divide(added, seen_s, out=np.zeros_like(added), where=enough), enough
+
+
+def at_ends(edges_s: Floats, samples: Samples) -> Floats:
+    """Returns a gauge's last value at the end of each interval, float64[T]; its first before that; else 0."""
+    if not samples.times_s.size:
+        return np.zeros(len(edges_s) - 1)
+    before = np.searchsorted(samples.times_s, edges_s[1:] * (1 + 1e-15), side="right") - 1
+    return np.asarray(samples.values[before.clip(0)], np.float64)

@@ -1,0 +1,72 @@
+"""Makes a cluster's history of series that a file holds.
+
+For: the readers of saved answers, texts and tables. Not for: parsing (traces/readers), nor servers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
+
+import numpy as np
+
+from traces.prometheus import names
+from traces.prometheus.history import HOLD_S, ClusterHistory, assembled, check_cells, part
+from traces.prometheus.series import REPLICA_LABELS, Series, Window
+from traces.prometheus.workloads import POD_OWNER, REPLICASET_OWNER, by_state
+from twinbed import TraceError
+
+
+def history(
+    path: Path,
+    series: Sequence[Series],
+    max_cells: int,
+    step_s: float | None = None,
+    replica_label: str | None = None,
+    hold_s: float = HOLD_S,
+) -> ClusterHistory:
+    """Returns the history of all containers in a file.
+
+    step_s: length of an interval, None = the most frequent distance of CPU samples; replica_label: of the
+    replicas of one Prometheus, None = the usual names. Raises TraceError.
+    """
+    cpu = [entry for entry in series if entry.metric == names.CPU and entry.times_s.size]
+    if not cpu:
+        told = sorted({entry.metric for entry in series})
+        raise TraceError(
+            f"{path}: no series {names.CPU} with samples, without which nothing is known of CPU; "
+            f"the file has {', '.join(told[:5]) or 'no series'}"
+        )
+    window = _window(path, cpu, step_s)
+    check_cells(str(path), window, 1, max_cells)
+    check_cells(str(path), window, len({frozenset(_own(entry).items()) for entry in cpu}), max_cells)
+    owners = by_state(
+        (entry.metric, entry.labels) for entry in series if entry.metric in (POD_OWNER, REPLICASET_OWNER)
+    )
+    labels = REPLICA_LABELS if replica_label is None else (replica_label,)
+    note = f"Read {path.name}: intervals of {window.step_s:g} s, the samples' own distance."
+    if step_s is not None:
+        note = f"Read {path.name}: intervals of {window.step_s:g} s, as asked."
+    found = part(series, window, labels, hold_s)
+    return assembled([found], window, str(path), owners, [note], max_cells)
+
+
+def _window(path: Path, cpu: Sequence[Series], step_s: float | None) -> Window:
+    first_s = min(float(entry.times_s[0]) for entry in cpu)
+    last_s = max(float(entry.times_s[-1]) for entry in cpu)
+    if step_s is None:
+        steps = np.concatenate([np.diff(entry.times_s) for entry in cpu])
+        if not steps.size:
+            raise TraceError(f"{path}: every series of {names.CPU} has one sample; a counter needs two")
+        values, counts = np.unique(np.round(steps, 3), return_counts=True)
+        step_s = float(values[np.argmax(counts)])
+    if not (np.isfinite(step_s) and step_s >= 1e-3):
+        raise TraceError(f"{path}: a step of {step_s:g} s, expected a millisecond or more")
+    intervals = (last_s - first_s) / step_s
+    # Bounded before it becomes an integer; a time stamp that misses the last edge by rounding means it.
+    return Window(first_s, step_s, max(1, ceil(min(intervals, 1e12) - 1e-3)))
+
+
+def _own(entry: Series) -> dict[str, str]:
+    return {key: entry.labels.get(key, "") for key in ("namespace", "pod", "container")}

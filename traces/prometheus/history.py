@@ -1,0 +1,281 @@
+"""Assembles series of cAdvisor and kube-state-metrics into a trace and what was in force beside it.
+
+For: series of any source (a server, a saved answer, a text). Not for: getting them (lab.connect, readers).
+
+A container of the trace is a container of one pod, named namespace/pod/container. Its app is the namespace,
+because that is what a ResourceQuota limits. A pod that comes late or goes early is absent outside its life.
+CPU use is a counter's growth over what was seen of an interval; an interval that was seen for less than half
+is absent. Memory is the last working set of an interval. Pause containers (`POD`) and the sums over a pod
+(an empty `container`) are left out, and so are series of a single CPU.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.prometheus import names
+from traces.prometheus.counters import at_ends, growth, mean_rate
+from traces.prometheus.in_force import Entries, counted, settings, shares
+from traces.prometheus.series import REPLICA_LABELS, Samples, Series, Window, merged
+from traces.prometheus.workloads import Owner, by_name, label
+from traces.schema import MOST_READ_CELLS, Floats, UsageTrace, validate
+from twinbed import TraceError
+
+HOLD_S = 300.0
+"""Longest time without a sample over which a counter's growth is told, s: Prometheus' own look-back."""
+
+Key = tuple[str, str, str]
+"""Namespace, pod and container."""
+
+_PAUSE = ("", "POD")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterHistory:
+    """A trace of a cluster's containers, and what its columns and rows cannot hold.
+
+    trace: the usage
+    owners: N owners, in the order of trace.containers
+    facts: by name, what was in force and what happened (traces/prometheus/in_force.py lists the names)
+    """
+
+    trace: UsageTrace
+    owners: tuple[Owner, ...]
+    facts: Mapping[str, Entries]
+
+    def in_force(self, fact: str) -> Floats:
+        """Returns a setting's last value by container, float64[N]; NaN = unknown, 0 = no limit."""
+        entries = self.facts.get(fact)
+        last = np.full(len(self.owners), np.nan)
+        if entries is not None:
+            last[entries.container] = entries.value
+        return last
+
+    def total(self, fact: str) -> Floats:
+        """Returns how often something happened by container, float64[N]."""
+        entries = self.facts.get(fact)
+        sums = np.zeros(len(self.owners))
+        if entries is not None:
+            np.add.at(sums, entries.container, entries.value)
+        return sums
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Some of the containers, before they are put together. Arrays are [containers, T].
+
+    has: the metrics that there were
+    """
+
+    keys: list[Key]
+    cpu_cores: Floats
+    memory_bytes: Floats
+    throttled_s: Floats
+    present: NDArray[np.bool_]
+    facts: dict[str, Entries]
+    has: frozenset[str]
+
+
+def part(
+    series: Iterable[Series],
+    window: Window,
+    replica_labels: Collection[str] = REPLICA_LABELS,
+    hold_s: float = HOLD_S,
+) -> Part:
+    """Returns the containers that these series tell of; all series of a container must be among them."""
+    told: dict[Key, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
+    for entry in series:
+        key = _key(entry)
+        if key is not None and entry.times_s.size:
+            told[key][entry.metric].append(entry)
+    keys = sorted(key for key, own in told.items() if names.CPU in own)
+    shape = (len(keys), window.intervals)
+    cpu, memory, throttled_s = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+    present = np.zeros(shape, np.bool_)
+    entries: dict[str, list[tuple[int, Entries]]] = defaultdict(list)
+    edges, step_s = window.edges, window.step_s
+    for row, key in enumerate(keys):
+        own = told[key]
+
+        def samples(metric: str, own: dict[str, list[Series]] = own) -> Samples:
+            return merged(own.get(metric, ()), step_s, replica_labels)
+
+        used = merged(_as_seen(own), step_s, replica_labels)
+        used = _from_the_start(used, own.get(names.STARTED, ()), hold_s)
+        cpu[row], present[row] = mean_rate(edges, used, hold_s)
+        memory[row] = np.where(present[row], at_ends(edges, samples(names.MEMORY)), 0.0)
+        throttled, _ = growth(edges, samples(names.THROTTLED_S), hold_s)
+        throttled_s[row] = np.where(present[row], throttled, 0.0)
+        began = bool(used.times_s.size) and used.times_s[0] > edges[0] + step_s
+        for name, found in (
+            *settings(samples, own, window, replica_labels).items(),
+            *counted(samples, own, window, began, replica_labels).items(),
+            *shares(samples, window, present[row], hold_s).items(),
+        ):
+            entries[name].append((row, found))
+    facts = {name: _together(found) for name, found in entries.items()}
+    has = frozenset(metric for own in told.values() for metric in own)
+    return Part(keys, cpu, memory, throttled_s, present, facts, has)
+
+
+def assembled(
+    parts: Sequence[Part],
+    window: Window,
+    source: str,
+    owners: Mapping[tuple[str, str], tuple[str, str]] | None = None,
+    notes: Sequence[str] = (),
+    max_cells: int = MOST_READ_CELLS,
+) -> ClusterHistory:
+    """Returns the history of all parts' containers that were seen in the window.
+
+    source: where the series come from, with which messages begin; owners: (kind, workload) by (namespace,
+    pod) from kube-state-metrics. Raises TraceError if no container was seen, or for too many cells.
+    """
+    kept = [np.flatnonzero(one.present.any(axis=1)) for one in parts]
+    keys = [one.keys[row] for one, rows in zip(parts, kept, strict=True) for row in rows]
+    check_cells(source, window, len(keys), max_cells)
+    if not keys:
+        raise TraceError(
+            f"{source}: no container has two samples of {names.CPU} in the window; "
+            "are the time range and the step right?"
+        )
+    has = frozenset[str]().union(*(one.has for one in parts))
+
+    def dense(name: str) -> Floats:
+        values = np.zeros((window.intervals, len(keys)))
+        first = 0
+        for one, rows in zip(parts, kept, strict=True):
+            values[:, first : first + len(rows)] = getattr(one, name)[rows].T
+            first += len(rows)
+        return values
+
+    told = [_owner(key, owners or {}) for key in keys]
+    trace = UsageTrace(
+        containers=tuple("/".join(key) for key in keys),
+        apps=tuple(namespace or "default" for namespace, _, _ in keys),
+        start_s=window.start_s,
+        interval_s=window.step_s,
+        cpu_cores=dense("cpu_cores"),
+        memory_bytes=dense("memory_bytes"),
+        present=dense("present") > 0,
+        throttled_s=dense("throttled_s") if names.THROTTLED_S in has else None,
+        metadata={"source": source, "format": "Prometheus"},
+    )
+    validate(trace, source)
+    trace = replace(trace, notes=(*notes, *_notes(trace, told, owners or {}, has)))
+    return ClusterHistory(trace, tuple(told), _joined(parts, kept))
+
+
+def check_cells(source: str, window: Window, containers: int, max_cells: int = MOST_READ_CELLS) -> None:
+    """Raises TraceError if the trace would have more than max_cells."""
+    if window.intervals * containers > max_cells:
+        raise TraceError(
+            f"{source}: {window.intervals} intervals × {containers} containers are more than {max_cells} "
+            "cells; take a longer step, a shorter time or a narrower selector"
+        )
+
+
+def _key(entry: Series) -> Key | None:
+    """Returns whose series this is, or None if it is not a container's."""
+    own = entry.labels
+    key = (label(own, "namespace"), label(own, "pod"), label(own, "container"))
+    if not key[1] or key[2] in _PAUSE or own.get("cpu", "total") != "total":
+        return None
+    return key
+
+
+def _as_seen(own: Mapping[str, list[Series]]) -> list[Series]:
+    """Returns the CPU counters at the times at which they were read, as far as these are told.
+
+    A value that was read no later than the one before it is the same sample again.
+    """
+    seen = {frozenset(entry.labels.items()): entry for entry in own.get(names.CPU_SEEN, ())}
+    result = []
+    for entry in own[names.CPU]:
+        when = seen.get(frozenset(entry.labels.items()))
+        if when is None:
+            result.append(entry)
+            continue
+        place = np.searchsorted(when.times_s, entry.times_s).clip(0, len(when.times_s) - 1)
+        times_s = np.where(when.times_s[place] == entry.times_s, when.values[place], entry.times_s)
+        fresh = times_s > np.maximum.accumulate(np.concatenate([[-np.inf], times_s[:-1]]))
+        result.append(Series(entry.metric, entry.labels, times_s[fresh], entry.values[fresh]))
+    return result
+
+
+def _from_the_start(used: Samples, started: Iterable[Series], hold_s: float) -> Samples:
+    """Returns the samples with a zero before the first, where the container started shortly before it."""
+    if not used.times_s.size:
+        return used
+    first_s = used.times_s[0]
+    starts = [float(entry.values[0]) for entry in started]
+    before = [start_s for start_s in starts if 0 < first_s - start_s <= hold_s]
+    if not before:
+        return used
+    return Samples(
+        np.concatenate([[max(before)], used.times_s]),
+        np.concatenate([[0.0], used.values]),
+        np.concatenate([[False], used.replica_changed]),
+    )
+
+
+def _owner(key: Key, owners: Mapping[tuple[str, str], tuple[str, str]]) -> Owner:
+    namespace, pod, container = key
+    kind, workload = owners.get((namespace, pod)) or by_name(pod)
+    return Owner(namespace, pod, container, kind, workload)
+
+
+def _together(found: Sequence[tuple[int, Entries]]) -> Entries:
+    return Entries(
+        np.concatenate([entries.interval for _, entries in found]),
+        np.concatenate([np.full(len(entries.interval), row, np.int32) for row, entries in found]),
+        np.concatenate([entries.value for _, entries in found]),
+    )
+
+
+def _joined(parts: Sequence[Part], kept: Sequence[NDArray[np.int64]]) -> dict[str, Entries]:
+    """Returns the facts of all parts, with containers numbered as in the trace."""
+    joined: dict[str, list[Entries]] = defaultdict(list)
+    first = 0
+    for one, rows in zip(parts, kept, strict=True):
+        column = np.full(len(one.keys), -1, np.int32)
+        column[rows] = first + np.arange(len(rows), dtype=np.int32)
+        for name, own in one.facts.items():
+            number = column[own.container]
+            there = number >= 0
+            joined[name].append(Entries(own.interval[there], number[there], own.value[there]))
+        first += len(rows)
+    return {
+        name: Entries(*(np.concatenate(column) for column in zip(*map(Entries.columns, own), strict=True)))
+        for name, own in sorted(joined.items())
+    }
+
+
+def _notes(
+    trace: UsageTrace, owners: Sequence[Owner], known: Mapping[tuple[str, str], object], has: Collection[str]
+) -> list[str]:
+    workloads = {(owner.namespace, owner.workload, owner.container) for owner in owners}
+    notes = [
+        f"{len(owners)} containers of pods, which are {len(workloads)} containers of workloads; "
+        "each pod's container is a column, absent before it starts and after it ends."
+    ]
+    rows = np.arange(len(trace.present))[:, None]
+    first = np.where(trace.present, rows, len(rows)).min(axis=0)
+    last = np.where(trace.present, rows, -1).max(axis=0)
+    hidden = int((last - first + 1).sum() - trace.present.sum())
+    if hidden:
+        notes.append(
+            f"{hidden} intervals ({100 * hidden / (hidden + trace.present.sum()):.2g} %) lie in holes longer "
+            f"than {HOLD_S:g} s and are absent; over shorter holes a counter's growth is even."
+        )
+    guessed = len({(own.namespace, own.pod) for own in owners} - set(known))
+    if guessed:
+        notes.append(f"{guessed} pods have no kube_pod_owner; their workloads follow from the pods' names.")
+    if names.MEMORY not in has:
+        notes.append(f"There is no {names.MEMORY}: memory is 0 throughout.")
+    return notes

@@ -1,0 +1,171 @@
+"""Reads from series what was in force (requests, limits) and what happened (restarts, OOMs, throttling).
+
+For: one container. Not for: usage (history.py).
+
+Settings, from the interval on in which they were first seen until their next entry: cpu_request_cores,
+cpu_limit_cores, memory_request_bytes, memory_limit_bytes; 0 means that there is none. kube-state-metrics
+tells them; else cAdvisor's quota / period, shares / 1024 and memory limit do.
+Counts, in the interval in which they happened: restarts, oom_events. If there is no
+container_oom_events_total, a restart after which the last terminated reason is OOMKilled counts.
+Shares: throttled_share, throttled periods / periods of an interval; intervals without an entry had none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.prometheus import names
+from traces.prometheus.counters import growth
+from traces.prometheus.series import Samples, Series, Window, merged
+from traces.schema import Floats
+
+SETTINGS = ("cpu_request_cores", "cpu_limit_cores", "memory_request_bytes", "memory_limit_bytes")
+COUNTS = ("restarts", "oom_events")
+THROTTLED = "throttled_share"
+FACTS = (*SETTINGS, *COUNTS, THROTTLED)
+"""The names of all facts."""
+
+_PERIOD_US = 100_000.0
+"""Kubernetes' CFS period, µs, where cAdvisor does not tell it."""
+
+_SHARES_OF_A_CORE = 1024.0
+"""CPU shares that Kubernetes gives for a request of one core."""
+
+_FEWEST_SHARES = 2.0
+"""CPU shares of a container that requests nothing."""
+
+_OOM_KILLED = "OOMKilled"
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Values at some intervals of some containers, in parallel arrays: int32[K], int32[K], float64[K]."""
+
+    interval: NDArray[np.int32]
+    container: NDArray[np.int32]
+    value: Floats
+
+    def columns(self) -> tuple[NDArray[np.int32], NDArray[np.int32], Floats]:
+        """Returns the three arrays."""
+        return self.interval, self.container, self.value
+
+
+Get = Callable[[str], Samples]
+"""Returns the merged samples of a metric; none if the container has no such series."""
+
+
+def settings(
+    samples: Get, own: Mapping[str, list[Series]], window: Window, replica_labels: Collection[str]
+) -> dict[str, Entries]:
+    """Returns the changes of a container's settings."""
+
+    def state(metric: str, resource: str) -> Samples:
+        series = (entry for entry in own.get(metric, ()) if entry.labels.get("resource") == resource)
+        return merged(series, window.step_s, replica_labels)
+
+    shares_of = samples(names.SHARES)
+    request = np.where(shares_of.values > _FEWEST_SHARES, shares_of.values / _SHARES_OF_A_CORE, 0.0)
+    told = {
+        "cpu_request_cores": (state(names.REQUESTS, "cpu"), (shares_of.times_s, request)),
+        "cpu_limit_cores": (state(names.LIMITS, "cpu"), _quota(samples)),
+        "memory_request_bytes": (state(names.REQUESTS, "memory"), (np.zeros(0), np.zeros(0))),
+        "memory_limit_bytes": (state(names.LIMITS, "memory"), _points(samples(names.MEMORY_LIMIT))),
+    }
+    changes = {
+        name: _changes(_points(first) if first.times_s.size else second, window)
+        for name, (first, second) in told.items()
+    }
+    return {name: entries for name, entries in changes.items() if entries.interval.size}
+
+
+def counted(
+    samples: Get,
+    own: Mapping[str, list[Series]],
+    window: Window,
+    began: bool,
+    replica_labels: Collection[str],
+) -> dict[str, Entries]:
+    """Returns restarts and OOM events. began: whether the container's life begins inside the window."""
+    restarts = _increases(samples(names.RESTARTS), began)
+    if own.get(names.OOM_EVENTS):
+        kills = _increases(samples(names.OOM_EVENTS), began)
+    else:
+        killed = (
+            entry for entry in own.get(names.LAST_REASON, ()) if entry.labels.get("reason") == _OOM_KILLED
+        )
+        at_s, value = _points(merged(killed, window.step_s, replica_labels))
+        kills = _told_of(restarts, at_s[value > 0], window.step_s / 2)
+    found = {
+        name: _in_intervals(*events, window) for name, events in zip(COUNTS, (restarts, kills), strict=True)
+    }
+    return {name: entries for name, entries in found.items() if entries.interval.size}
+
+
+def shares(samples: Get, window: Window, present: NDArray[np.bool_], hold_s: float) -> dict[str, Entries]:
+    """Returns the share of throttled periods where it is not zero."""
+    periods, _ = growth(window.edges, samples(names.PERIODS), hold_s)
+    throttled, _ = growth(window.edges, samples(names.THROTTLED_PERIODS), hold_s)
+    at = np.flatnonzero((throttled > 0) & (periods > 0) & present)
+    if not at.size:
+        return {}
+    share = np.minimum(throttled[at] / periods[at], 1.0)
+    return {THROTTLED: Entries(at.astype(np.int32), np.zeros(at.size, np.int32), share)}
+
+
+def _points(samples: Samples) -> tuple[Floats, Floats]:
+    return samples.times_s, samples.values
+
+
+def _quota(samples: Get) -> tuple[Floats, Floats]:
+    """Returns (times, CPU limits) from cAdvisor's quota and period. A period without a quota is no limit."""
+    quota, period = samples(names.QUOTA), samples(names.PERIOD)
+    if not quota.times_s.size:
+        return period.times_s, np.zeros(period.times_s.size)
+    period_us = np.full(quota.times_s.size, _PERIOD_US)
+    if period.times_s.size:
+        last = np.searchsorted(period.times_s, quota.times_s, side="right") - 1
+        period_us = period.values[last.clip(0)]
+    return quota.times_s, np.divide(
+        quota.values, period_us, out=np.zeros_like(period_us), where=period_us > 0
+    )
+
+
+def _changes(told: tuple[Floats, Floats], window: Window) -> Entries:
+    """Returns the values that differ from the one before. They hold from the next interval's begin on."""
+    times_s, values = told
+    interval = np.ceil((times_s - window.start_s) / window.step_s - 1e-6).clip(0, window.intervals)
+    inside = interval < window.intervals
+    interval, values = interval[inside].astype(np.int32), values[inside]
+    # Of several values before the same interval the last counts.
+    last = np.flatnonzero(np.diff(interval, append=window.intervals) > 0)
+    interval, values = interval[last], values[last]
+    changed = np.flatnonzero(np.diff(values, prepend=-1.0) != 0)
+    return Entries(interval[changed], np.zeros(changed.size, np.int32), values[changed])
+
+
+def _increases(samples: Samples, began: bool) -> tuple[Floats, Floats]:
+    """Returns (times, by how much) a counter of events grew. The first value counts for a new container."""
+    added = np.diff(samples.values, prepend=0.0 if began else samples.values[:1])
+    added = np.where((added < 0) & ~samples.replica_changed, samples.values, added)
+    at = np.flatnonzero(added > 0)
+    return samples.times_s[at], added[at]
+
+
+def _told_of(events: tuple[Floats, Floats], times_s: Floats, tolerance_s: float) -> tuple[Floats, Floats]:
+    """Returns one event at the time of each of `events` at which the other series has a sample, too."""
+    if not times_s.size:
+        return np.zeros(0), np.zeros(0)
+    after = np.searchsorted(times_s, events[0] - tolerance_s).clip(0, times_s.size - 1)
+    at = np.flatnonzero(np.abs(times_s[after] - events[0]) <= tolerance_s)
+    return events[0][at], np.ones(at.size)
+
+
+def _in_intervals(times_s: Floats, values: Floats, window: Window) -> Entries:
+    """Returns events in the intervals in which they were seen to have happened."""
+    interval = np.ceil((times_s - window.start_s) / window.step_s - 1e-6) - 1
+    inside = np.flatnonzero((interval >= 0) & (interval < window.intervals))
+    return Entries(interval[inside].astype(np.int32), np.zeros(inside.size, np.int32), values[inside])

@@ -1,0 +1,141 @@
+"""Keeps a cluster's history in two Parquet files: the trace, and beside it what was in force.
+
+For: `twinbed traces import`, and whoever reads its files again. Not for: the trace's own form
+(traces/parquet.py).
+
+`shop.parquet` is an ordinary trace. `shop.in-force.parquet` has a row per entry: container, fact, interval
+(from 0), value. The owners are JSON in its metadata under the key `twinbed`. Any program that reads traces
+may ignore the second file.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import TypeAdapter, ValidationError
+
+from traces import parquet, parquet_file
+from traces.prometheus.history import ClusterHistory
+from traces.prometheus.in_force import FACTS, Entries
+from traces.prometheus.workloads import Owner
+from traces.schema import LARGEST, MOST_READ_CELLS
+from twinbed import TraceError
+
+SUFFIX = ".in-force.parquet"
+
+_KEY = b"twinbed"
+_TEXT = pa.dictionary(pa.int32(), pa.string())
+_SCHEMA = pa.schema(
+    [("container", _TEXT), ("fact", _TEXT), ("interval", pa.int32()), ("value", pa.float64())]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """Facts that rows cannot hold. owners: (namespace, pod, container, kind, workload) of each container."""
+
+    containers: tuple[str, ...]
+    owners: tuple[tuple[str, str, str, str, str], ...]
+
+
+def beside(path: Path) -> Path:
+    """Returns the path of what was in force, of a trace's path."""
+    return path.with_name(path.stem + SUFFIX)
+
+
+def write(history: ClusterHistory, path: Path) -> None:
+    """Writes the trace to `path` and what was in force beside it, each whole or not at all.
+
+    If the trace cannot be written, or the program is interrupted, the file beside it is removed, too. Raises
+    BackendError as traces.parquet.write does.
+    """
+    other = beside(path)
+    try:
+        parquet.write_table(_table(history), other)
+        parquet.write(history.trace, path)
+    except BaseException:
+        other.unlink(missing_ok=True)
+        raise
+
+
+def read(path: Path, max_cells: int = MOST_READ_CELLS) -> ClusterHistory:
+    """Returns what `write` wrote. Raises TraceError if one of the files is missing or not what it claims."""
+    trace = parquet.read(path, max_cells=max_cells)
+    owners, facts = read_beside(beside(path), len(trace.present), trace.containers)
+    return ClusterHistory(trace, owners, facts)
+
+
+def read_beside(
+    path: Path, intervals: int, containers: tuple[str, ...]
+) -> tuple[tuple[Owner, ...], dict[str, Entries]]:
+    """Returns the owners and facts of a trace with these intervals and containers."""
+    with parquet_file.opened(path, ("container", "fact"), ("interval", "value")) as file:
+        if not set(_SCHEMA.names) <= set(file.schema_arrow.names):
+            raise TraceError(f"{path}: not what `twinbed traces import` writes beside a trace")
+        head = _head(path, file.schema_arrow)
+        if head.containers != containers or len(head.owners) != len(containers):
+            raise TraceError(f"{path}: its containers are not those of the trace beside it")
+        table = file.read(list(_SCHEMA.names)).cast(_SCHEMA)
+        table.validate(full=True)
+        if any(column.null_count for column in table.columns):
+            raise TraceError(f"{path}: has missing values")
+        container = _codes(path, table, "container", containers)
+        fact = _codes(path, table, "fact", FACTS)
+        interval = table.column("interval").to_numpy()
+        value = table.column("value").to_numpy()
+    if not ((interval >= 0) & (interval < intervals) & (value >= 0) & (value <= LARGEST)).all():
+        raise TraceError(f"{path}: an interval is not of the trace, or a value is negative")
+    order = np.argsort(fact, kind="stable")
+    ends = np.searchsorted(fact[order], np.arange(len(FACTS) + 1))
+    facts = {}
+    for number, name in enumerate(FACTS):
+        rows = order[ends[number] : ends[number + 1]]
+        if rows.size:
+            facts[name] = Entries(interval[rows], container[rows], value[rows])
+    return tuple(Owner(*own) for own in head.owners), facts
+
+
+def _table(history: ClusterHistory) -> pa.Table:
+    names = [name for name in FACTS if name in history.facts]
+    columns = [history.facts[name].columns() for name in names]
+    sizes = [len(interval) for interval, _, _ in columns]
+    empty = np.zeros(0, np.int32)
+    interval = np.concatenate([empty, *(part for part, _, _ in columns)])
+    container = np.concatenate([empty, *(part for _, part, _ in columns)])
+    value = np.concatenate([empty.astype(np.float64), *(part for _, _, part in columns)])
+    fact = np.repeat(np.arange(len(names), dtype=np.int32), sizes)
+    head = {
+        "containers": list(history.trace.containers),
+        "owners": [list(astuple(owner)) for owner in history.owners],
+    }
+    arrays = [
+        pa.DictionaryArray.from_arrays(pa.array(container), pa.array(history.trace.containers, pa.string())),
+        pa.DictionaryArray.from_arrays(pa.array(fact), pa.array(names, pa.string())),
+        pa.array(interval),
+        pa.array(value),
+    ]
+    return pa.Table.from_arrays(arrays, schema=_SCHEMA.with_metadata({_KEY: json.dumps(head).encode()}))
+
+
+def _head(path: Path, schema: pa.Schema) -> _Head:
+    try:
+        return TypeAdapter(_Head).validate_json((schema.metadata or {}).get(_KEY, b""))
+    except ValidationError as error:
+        first = error.errors(include_input=False)[0]
+        raise TraceError(f"{path}: its 'twinbed' metadata: {first['msg'].lower()}") from None
+
+
+def _codes(path: Path, table: pa.Table, name: str, known: tuple[str, ...]) -> NDArray[np.int32]:
+    """Returns the number of each row's text in `known`, int32[rows]."""
+    column = table.column(name).combine_chunks()
+    number = {text: index for index, text in enumerate(known)}
+    codes = [number.get(text, -1) for text in column.dictionary.to_pylist()]
+    found = np.append(codes, -1).astype(np.int32)[column.indices.to_numpy(zero_copy_only=False)]
+    if (found < 0).any():
+        raise TraceError(f"{path}: row {int(np.argmax(found < 0)) + 1}: unknown {name}")
+    return np.asarray(found, np.int32)

@@ -1,0 +1,140 @@
+"""Defines a time series of Prometheus, and merges the series that tell of the same thing.
+
+For: samples as a server or a file gives them. Not for: what a metric means for a trace (history.py).
+
+Two kinds of series tell of the same thing. Replicas: two Prometheus servers scrape the same container, and
+their series differ in a replica label only. The one with more samples counts, and the other fills its holes.
+Successors: a container that restarts has a new cgroup, so its series has a new `id` and its counter begins
+at zero. A series counts until its successor begins.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from traces.schema import LARGEST, Floats
+from twinbed import TraceError
+
+NAME = "__name__"
+"""The label that holds a series' metric name."""
+
+REPLICA_LABELS = ("prometheus_replica", "replica", "__replica__")
+"""Labels by which the replicas of one Prometheus differ: the operator's, Thanos' and Cortex' usual names."""
+
+_NO_HOLE = 0.99
+"""Part of a step. A sample of another replica this far from all others fills a hole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One time series. metric: its name; labels: the others; times_s: s since 1970, increasing; values."""
+
+    metric: str
+    labels: Mapping[str, str]
+    times_s: Floats
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The intervals of a trace.
+
+    start_s: begin of the first, s since 1970; step_s: length of each, s; intervals: their number
+    """
+
+    start_s: float
+    step_s: float
+    intervals: int
+
+    @property
+    def edges(self) -> Floats:
+        """Ends of the intervals and the begin of the first, s, float64[intervals + 1]."""
+        return np.asarray(self.start_s + self.step_s * np.arange(self.intervals + 1), np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """The samples of one thing, merged.
+
+    times_s: s since 1970, increasing; values: one per time
+    replica_changed: whether the sample is another replica's than the one before
+    """
+
+    times_s: Floats
+    values: Floats
+    replica_changed: NDArray[np.bool_]
+
+
+def series_of(
+    source: str, labels: Mapping[str, str], times_s: Floats, values: Floats, metric: str = ""
+) -> Series:
+    """Returns a checked series without its samples that are NaN (Prometheus' own sign of "no value").
+
+    metric: its name, "" = the one in its labels. Raises TraceError, which begins with `source`, for a series
+    without a name, a negative or infinite value, and times that do not increase.
+    """
+    metric = metric or labels.get(NAME, "")
+    if not metric:
+        raise TraceError(
+            f"{source}: series {_shown(labels)} has no metric name, so its unit is unknown; "
+            "save the bare metric, e.g. container_cpu_usage_seconds_total{…}, and no expression"
+        )
+    kept = ~np.isnan(values)
+    times_s, values = times_s[kept], values[kept]
+    if values.size and not (values.min() >= 0 and values.max() <= LARGEST):
+        raise TraceError(f"{source}: {metric}{_shown(labels)} has a value that is negative or infinite")
+    if times_s.size and not (np.abs(times_s).max() < 1e12 and (np.diff(times_s) > 0).all()):
+        raise TraceError(f"{source}: {metric}{_shown(labels)} has times that do not increase")
+    return Series(metric, {key: text for key, text in labels.items() if key != NAME}, times_s, values)
+
+
+def merged(
+    series: Iterable[Series], step_s: float, replica_labels: Collection[str] = REPLICA_LABELS
+) -> Samples:
+    """Returns the samples of series that tell of the same thing, as the module's text says."""
+    replicas = defaultdict[frozenset[tuple[str, str]], list[Series]](list)
+    for entry in series:
+        if entry.times_s.size:
+            replicas[_identity(entry.labels, replica_labels)].append(entry)
+    identities = sorted((_filled(group, step_s) for group in replicas.values()), key=lambda own: own[0][0])
+    parts = []
+    for number, (times_s, values, replica) in enumerate(identities):
+        last = identities[number + 1][0][0] if number + 1 < len(identities) else np.inf
+        parts.append((times_s[times_s < last], values[times_s < last], replica[times_s < last]))
+    if not parts:
+        return Samples(np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))
+    times_s, values, replica = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Samples(times_s, values, np.diff(replica, prepend=replica[:1]) != 0)
+
+
+def _filled(group: Sequence[Series], step_s: float) -> tuple[Floats, Floats, Floats]:
+    """Returns (times, values, number of the replica) of replicas of one series."""
+    group = sorted(group, key=lambda entry: -entry.times_s.size)
+    times_s, values = group[0].times_s, group[0].values
+    replica = np.zeros(times_s.size)
+    for number, other in enumerate(group[1:], start=1):
+        after = np.searchsorted(times_s, other.times_s).clip(1, max(1, times_s.size - 1))
+        near = np.minimum(
+            np.abs(other.times_s - times_s[after - 1]),
+            np.abs(other.times_s - times_s[np.minimum(after, times_s.size - 1)]),
+        )
+        hole = near >= _NO_HOLE * step_s
+        times_s, values = np.append(times_s, other.times_s[hole]), np.append(values, other.values[hole])
+        replica = np.append(replica, np.full(int(hole.sum()), float(number)))
+        order = np.argsort(times_s, kind="stable")
+        times_s, values, replica = times_s[order], values[order], replica[order]
+    return times_s, values, replica
+
+
+def _identity(labels: Mapping[str, str], replica_labels: Collection[str]) -> frozenset[tuple[str, str]]:
+    return frozenset((key, text) for key, text in labels.items() if key not in replica_labels)
+
+
+def _shown(labels: Mapping[str, str]) -> str:
+    text = ", ".join(f'{key}="{value}"' for key, value in sorted(labels.items()) if key != NAME)
+    return "{" + (text if len(text) <= 160 else f"{text[:159]}…") + "}"

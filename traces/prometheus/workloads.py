@@ -1,0 +1,86 @@
+"""Says which workload a pod belongs to: by kube-state-metrics, or by the rule of pod names.
+
+For: owners. Not for: usage (history.py).
+
+kube-state-metrics says it exactly: kube_pod_owner names the pod's owner, and kube_replicaset_owner the
+Deployment above a ReplicaSet. Without it the name decides. Kubernetes appends what it makes up: to pods of
+a Deployment a hash of the template and five characters, to pods of a CronJob the minute and five characters,
+to pods of a DaemonSet, Job or bare ReplicaSet five characters, to pods of a StatefulSet their number. The
+characters are those of Kubernetes' own alphabet, which has no vowels. Any other name is a pod by itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+POD_OWNER, REPLICASET_OWNER = "kube_pod_owner", "kube_replicaset_owner"
+
+_MADE_UP = "bcdfghjklmnpqrstvwxz2456789"
+"""The alphabet of rand.SafeEncodeString in k8s.io/apimachinery."""
+
+_RULES = (
+    ("CronJob", re.compile(rf"(?P<name>.+)-\d{{8,10}}-[{_MADE_UP}]{{5}}")),
+    ("Deployment", re.compile(rf"(?P<name>.+)-[{_MADE_UP}]{{6,10}}-[{_MADE_UP}]{{5}}")),
+    ("DaemonSet or Job", re.compile(rf"(?P<name>.+)-[{_MADE_UP}]{{5}}")),
+    ("StatefulSet", re.compile(r"(?P<name>.+)-\d+")),
+)
+_REPLICASET = re.compile(rf"(?P<name>.+)-[{_MADE_UP}]{{6,10}}")
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Where a container belongs. kind, workload: of the pod's owner, e.g. Deployment, web."""
+
+    namespace: str
+    pod: str
+    container: str
+    kind: str
+    workload: str
+
+
+def by_name(pod: str) -> tuple[str, str]:
+    """Returns (kind, workload) of a pod by its name, as the module's text says."""
+    for kind, rule in _RULES:
+        match = rule.fullmatch(pod)
+        if match:
+            return kind, match["name"]
+    return "Pod", pod
+
+
+def by_state(labels: Iterable[tuple[str, Mapping[str, str]]]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Returns (kind, workload) by (namespace, pod), from the (metric, labels) of kube-state-metrics.
+
+    A pod without an owner is a workload by itself. A ReplicaSet of which no owner is told is taken for a
+    Deployment's if its name ends in a hash.
+    """
+    above: dict[tuple[str, str], tuple[str, str]] = {}
+    direct: dict[tuple[str, str], tuple[str, str]] = {}
+    for metric, own in labels:
+        namespace = label(own, "namespace")
+        owner = (own.get("owner_kind", ""), own.get("owner_name", ""))
+        if metric == REPLICASET_OWNER:
+            above[namespace, own.get("replicaset", "")] = owner
+        elif metric == POD_OWNER:
+            pod = label(own, "pod")
+            direct[namespace, pod] = owner if owner[1] not in ("", "<none>") else ("Pod", pod)
+    return {key: _top(key[0], owner, above) for key, owner in direct.items()}
+
+
+def _top(
+    namespace: str, owner: tuple[str, str], above: Mapping[tuple[str, str], tuple[str, str]]
+) -> tuple[str, str]:
+    kind, name = owner
+    if kind != "ReplicaSet":
+        return owner
+    kind_above, name_above = above.get((namespace, name), ("", ""))
+    if name_above not in ("", "<none>"):
+        return kind_above, name_above
+    match = _REPLICASET.fullmatch(name)
+    return ("Deployment", match["name"]) if match and not kind_above else owner
+
+
+def label(labels: Mapping[str, str], name: str) -> str:
+    """Returns a label of the thing that is told of: `exported_…` where the scraper's own took its name."""
+    return labels.get(f"exported_{name}") or labels.get(name, "")

@@ -1,0 +1,57 @@
+"""Reads saved answers of Prometheus' /api/v1/query_range, one or several in one file.
+
+Source: prometheus.io/docs/prometheus/latest/querying/api (range vectors). For: `curl … >> shop.json`, one
+answer per metric. Not for: asking a server (lab.connect.prometheus).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from traces.prometheus import files
+from traces.prometheus.history import HOLD_S, ClusterHistory
+from traces.prometheus.matrix import MatrixReader
+from traces.readers.table import MOST_FILE_BYTES
+from traces.schema import MOST_READ_CELLS, UsageTrace
+from twinbed import TraceError
+from twinbed.files import MIB, open_regular
+
+
+def recognises(head: bytes) -> bool:
+    """Returns whether a file that begins like this may be such an answer."""
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b'{"', b"{\n", b"{ ", b"{\r"))
+
+
+def read(
+    path: Path,
+    *,
+    step_s: float | None = None,
+    replica_label: str | None = None,
+    hold_s: float = HOLD_S,
+    max_cells: int = MOST_READ_CELLS,
+) -> UsageTrace:
+    """Returns the trace in saved answers; the options are those of `history`."""
+    return history(path, step_s, replica_label, hold_s, max_cells).trace
+
+
+def history(
+    path: Path,
+    step_s: float | None = None,
+    replica_label: str | None = None,
+    hold_s: float = HOLD_S,
+    max_cells: int = MOST_READ_CELLS,
+) -> ClusterHistory:
+    """Returns the history in saved answers.
+
+    step_s: length of an interval, None = the answers' step; replica_label: by which replicas of one
+    Prometheus differ, None = the usual names; hold_s: longest hole that is filled, s. Raises TraceError.
+    """
+    reader = MatrixReader(str(path))
+    with open_regular(path, MOST_FILE_BYTES, TraceError) as file:
+        while piece := file.read(MIB):
+            reader.feed(piece)
+    answers = reader.close()
+    if any(answer.is_partial for answer in answers):
+        raise TraceError(f"{path}: the server says that this answer is partial; save it again")
+    series = [entry for answer in answers for entry in answer.series]
+    return files.history(path, series, max_cells, step_s, replica_label, hold_s)
