@@ -4,8 +4,13 @@ For: one series after merging. Not for: which series (series.py), nor what it me
 
 A counter only grows. If it falls, it was reset and began again at zero, so the whole new value was added
 since the sample before. A small fall where the sample is another replica's is no reset: that replica had
-looked a little earlier. Between two samples the growth is even. Between samples that lie further apart than
-the longest hold nothing is known: the intervals there count as not seen.
+looked a little earlier. Between samples that were read further apart than the longest hold nothing is known:
+the intervals there count as not seen.
+
+Between two samples the growth is even. It is divided by the time between the readings and told for the time
+between the moments at which the samples count. A server's answer at a step is the sample read last, some
+seconds before. So an interval's mean is over a stretch as long as the interval that lies up to one scrape
+earlier, and peaks keep their height. To move it into place by interpolation would mix two intervals.
 """
 
 from __future__ import annotations
@@ -31,13 +36,13 @@ def growth(edges_s: Floats, samples: Samples, hold_s: float) -> tuple[Floats, Fl
     times_s, values = samples.times_s, samples.values
     if times_s.size < 2:
         return np.zeros(len(edges_s) - 1), np.zeros(len(edges_s) - 1)
-    step_s, added = np.diff(times_s), np.diff(values)
+    apart_s, told_s, added = np.diff(samples.read_s), np.diff(times_s), np.diff(values)
     fell = added < 0
-    same = fell & samples.replica_changed[1:] & (values[1:] > RESET * values[:-1])
+    same = fell & (np.diff(samples.replica) != 0) & (values[1:] > RESET * values[:-1])
     added = np.where(fell, values[1:], added)
-    known = step_s <= hold_s
-    added[same | ~known] = 0
-    seen_s = np.where(known, step_s, 0.0)
+    known = apart_s <= hold_s
+    added = np.where(same | ~known, 0.0, added * told_s / apart_s)
+    seen_s = np.where(known, told_s, 0.0)
 
     def between(total: Floats) -> Floats:
         at_samples = np.concatenate([[0.0], np.cumsum(total)])

@@ -105,7 +105,7 @@ def part(
         def samples(metric: str, own: dict[str, list[Series]] = own) -> Samples:
             return merged(own.get(metric, ()), step_s, replica_labels)
 
-        used = merged(_as_seen(own), step_s, replica_labels)
+        used = _fresh(samples(names.CPU), samples(names.CPU_SEEN))
         used = _from_the_start(used, own.get(names.STARTED, ()), hold_s)
         cpu[row], present[row] = mean_rate(edges, used, hold_s)
         memory[row] = np.where(present[row], at_ends(edges, samples(names.MEMORY)), 0.0)
@@ -189,38 +189,34 @@ def _key(entry: Series) -> Key | None:
     return key
 
 
-def _as_seen(own: Mapping[str, list[Series]]) -> list[Series]:
-    """Returns the CPU counters at the times at which they were read, as far as these are told.
+def _fresh(used: Samples, seen: Samples) -> Samples:
+    """Returns CPU samples with the times at which they were read, as far as `seen` tells them.
 
-    A value that was read no later than the one before it is the same sample again.
+    A sample that was read no later than the one before it is the same once more, and is left out.
     """
-    seen = {frozenset(entry.labels.items()): entry for entry in own.get(names.CPU_SEEN, ())}
-    result = []
-    for entry in own[names.CPU]:
-        when = seen.get(frozenset(entry.labels.items()))
-        if when is None:
-            result.append(entry)
-            continue
-        place = np.searchsorted(when.times_s, entry.times_s).clip(0, len(when.times_s) - 1)
-        times_s = np.where(when.times_s[place] == entry.times_s, when.values[place], entry.times_s)
-        fresh = times_s > np.maximum.accumulate(np.concatenate([[-np.inf], times_s[:-1]]))
-        result.append(Series(entry.metric, entry.labels, times_s[fresh], entry.values[fresh]))
-    return result
+    if not seen.times_s.size:
+        return used
+    place = np.searchsorted(seen.times_s, used.times_s).clip(0, len(seen.times_s) - 1)
+    told = seen.times_s[place] == used.times_s
+    read_s = np.where(told, np.minimum(seen.values[place], used.times_s), used.times_s)
+    fresh = read_s > np.maximum.accumulate(np.concatenate([[-np.inf], read_s[:-1]]))
+    return Samples(used.times_s[fresh], used.values[fresh], used.replica[fresh], read_s[fresh])
 
 
 def _from_the_start(used: Samples, started: Iterable[Series], hold_s: float) -> Samples:
     """Returns the samples with a zero before the first, where the container started shortly before it."""
     if not used.times_s.size:
         return used
-    first_s = used.times_s[0]
-    starts = [float(entry.values[0]) for entry in started]
-    before = [start_s for start_s in starts if 0 < first_s - start_s <= hold_s]
-    if not before:
+    starts = [float(entry.values[0]) for entry in started if entry.values.size]
+    before_s = [used.read_s[0] - start_s for start_s in starts if 0 < used.read_s[0] - start_s <= hold_s]
+    if not before_s:
         return used
+    shortest_s = min(before_s)
     return Samples(
-        np.concatenate([[max(before)], used.times_s]),
-        np.concatenate([[0.0], used.values]),
-        np.concatenate([[False], used.replica_changed]),
+        np.insert(used.times_s, 0, used.times_s[0] - shortest_s),
+        np.insert(used.values, 0, 0.0),
+        np.insert(used.replica, 0, used.replica[0]),
+        np.insert(used.read_s, 0, used.read_s[0] - shortest_s),
     )
 
 

@@ -15,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from traces.schema import LARGEST, Floats
 from twinbed import TraceError
@@ -59,15 +58,18 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Samples:
-    """The samples of one thing, merged.
+    """The samples of one thing, merged. Arrays are [K].
 
-    times_s: s since 1970, increasing; values: one per time
-    replica_changed: whether the sample is another replica's than the one before
+    times_s: at which a sample counts, s since 1970, increasing
+    values: one per time
+    replica: number of the replica that the sample comes from
+    read_s: when the sample was really read, s; at most times_s, increasing
     """
 
     times_s: Floats
     values: Floats
-    replica_changed: NDArray[np.bool_]
+    replica: Floats
+    read_s: Floats
 
 
 def series_of(
@@ -107,9 +109,9 @@ def merged(
         last = identities[number + 1][0][0] if number + 1 < len(identities) else np.inf
         parts.append((times_s[times_s < last], values[times_s < last], replica[times_s < last]))
     if not parts:
-        return Samples(np.zeros(0), np.zeros(0), np.zeros(0, np.bool_))
+        return Samples(np.zeros(0), np.zeros(0), np.zeros(0), np.zeros(0))
     times_s, values, replica = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return Samples(times_s, values, np.diff(replica, prepend=replica[:1]) != 0)
+    return Samples(times_s, values, replica, times_s)
 
 
 def _filled(group: Sequence[Series], step_s: float) -> tuple[Floats, Floats, Floats]:

@@ -11,9 +11,11 @@ import pytest
 
 from lab.connect.http import Access
 from lab.connect.prometheus import Question, fetch
+from tests.lab.cli_calls import Twinbed
 from tests.lab.connect import servers
 from tests.traces.prometheus.exposition import START_S, exposition, openmetrics, samples
 from traces.load import load
+from traces.prometheus import kept
 from traces.refine import aggregate
 from traces.schema import UsageTrace
 
@@ -78,3 +80,83 @@ def test_a_public_set_comes_back(server, text, tmp_path: Path, public_data: Call
     with server(tmp_path, text(samples(pods))) as url:
         found = asked(url, pods, 60.0)
     check(pods, found, 60.0)
+
+
+@pytest.mark.parametrize(
+    ("server", "text"),
+    [(servers.prometheus, openmetrics), (servers.victoria_metrics, exposition)],
+    ids=["prometheus", "victoria-metrics"],
+)
+def test_scrapes_between_the_edges_move_a_mean_by_less_than_a_scrape(server, text, tmp_path: Path) -> None:
+    """A server answers at an edge with its last scrape, which is up to d (one scrape interval) old.
+
+    So the mean is over a stretch of the step's length that lies up to d earlier. Where use lies between 0 and
+    p cores, the mean differs from the interval's own by at most p · d / step: that is the sampling error.
+    """
+    recording, scrape_s, step_s, late_s = bursty(), 5.0, 10.0, 1.7
+    with server(tmp_path, text(samples(recording, every=50, late_s=late_s))) as url:
+        found = asked(url, recording, step_s)
+    columns = by_column(recording, found)
+    both = found.present[:, columns].all(axis=1)
+    rows = np.flatnonzero(both)[1:-1]
+    edges_s = np.arange(len(recording.present) + 1) * recording.interval_s
+    for column, place in enumerate(columns):
+        used = np.append(0.0, np.cumsum(recording.cpu_cores[:, column] * recording.interval_s))
+
+        def mean(begins_s, edges_s=edges_s, used=used):
+            return (np.interp(begins_s + step_s, edges_s, used) - np.interp(begins_s, edges_s, used)) / step_s
+
+        earlier = mean(rows * step_s - (scrape_s - late_s))
+        np.testing.assert_allclose(found.cpu_cores[rows, place], earlier, atol=TOLERANCE_CORES, rtol=0)
+        most = recording.cpu_cores[:, column].max() * scrape_s / step_s
+        assert (np.abs(found.cpu_cores[rows, place] - mean(rows * step_s)) <= most).all()
+    assert len(rows) > 15
+
+
+def test_a_pod_that_ended_does_not_live_on_for_the_look_back(tmp_path: Path) -> None:
+    """The samples have no stale markers, so a server repeats the last one for five minutes."""
+    recording = bursty()
+    gone = recording.present.copy()
+    gone[1000:, 0] = False
+    cpu, memory = np.where(gone, recording.cpu_cores, 0), np.where(gone, recording.memory_bytes, 0)
+    short = replace(recording, present=gone, cpu_cores=cpu, memory_bytes=memory)
+    with servers.prometheus(tmp_path, openmetrics(samples(short))) as url:
+        found = asked(url, short, 1.0)
+    assert np.flatnonzero(found.present[:, by_column(short, found)[0]])[-1] == 99
+
+
+def test_a_prometheus_behind_tls_wants_its_token(tmp_path: Path, twinbed: Twinbed, monkeypatch) -> None:
+    recording, out = bursty(), tmp_path / "shop.parquet"
+    pem = servers.certificate(tmp_path)
+    monkeypatch.setenv("SHOP_TOKEN", "open-sesame")
+    end_s = START_S + recording.duration_s
+    question = (
+        "--selector",
+        'namespace="shop"',
+        "--since",
+        "30s",
+        "--until",
+        end_s,
+        "--step",
+        "1s",
+        "--out",
+        out,
+    )
+    with (
+        servers.prometheus(tmp_path, openmetrics(samples(recording))) as inner,
+        servers.http_server(servers.proxy(inner, "open-sesame"), pem) as url,
+    ):
+        tls = ("--ca-file", tmp_path / "ca.pem")
+        without = twinbed("traces", "import", "prometheus", url, *tls, *question)
+        assert "answered 401 Unauthorized; the token or password is missing or wrong" in without.refused
+        assert not out.exists()
+        ended = twinbed("traces", "import", "prometheus", url, *tls, "--token-env", "SHOP_TOKEN", *question)
+        wrong = twinbed(
+            "traces", "import", "prometheus", inner, "--selector", 'namespac="shop"', *question[2:]
+        )
+    assert ended.code == 0, ended.err
+    assert "open-sesame" not in ended.out
+    assert kept.read(out).trace.shape == (30, 4)
+    assert "no series has a label namespac; did you mean namespace?" in wrong.refused
+    replayed = twinbed("whatif", out, "--policy", "static", "--format", "json")
+    assert replayed.code == 0, replayed.err

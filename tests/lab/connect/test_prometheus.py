@@ -1,0 +1,305 @@
+"""What is asked of a server, and what a user is told when it goes wrong."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.connect import prometheus
+from lab.connect.http import Access, authorization
+from lab.connect.prometheus import Question, fetch, parsed, window_of
+from tests.lab.connect.made_up import CPU, START_S, answering, container, steady
+from tests.lab.connect.servers import certificate, http_server, proxy, say
+from twinbed import BackendError, ScenarioError, TwinbedError
+
+QUESTION = Question('namespace="shop"', START_S, START_S + 600, 30.0)
+
+
+def refused(url: str, question: Question = QUESTION, **access: object) -> str:
+    """Returns the one line with which a question fails."""
+    with pytest.raises(TwinbedError) as error:
+        fetch(Access(url, **{"timeout_s": 5.0, **access}), question)  # type: ignore[arg-type]
+    text = str(error.value)
+    assert "\n" not in text
+    return text
+
+
+@contextmanager
+def raw_server(reply: bytes) -> Iterator[str]:
+    """A server that sends these bytes and closes the connection."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(1 << 16)
+                connection.sendall(reply)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (
+            400,
+            b'{"status":"error","error":"parse error: unexpected"}',
+            "(parse error: unexpected); is --selector",
+        ),
+        (401, b"Unauthorized", "the token or password is missing or wrong; give --token-file or --user"),
+        (403, b"<html>", "answered 403 Forbidden; the token or user may not read this"),
+        (404, b"404 page not found", "no Prometheus API there; does the URL need a path"),
+        (
+            422,
+            b'{"error":"too many samples"}',
+            "(too many samples); the server refuses the query; take a longer",
+        ),
+        (500, b"oh", "answered 500 Internal Server Error; look into the server's log"),
+        (503, b"", "the server is overloaded or starting; try again"),
+        (302, b"", "leads to elsewhere; give the URL"),
+        (
+            200,
+            b"<html>log in</html>",
+            "the answer is not JSON; is it a Prometheus, or a login page before it?",
+        ),
+        (200, b"[1, 2]", "JSON, but not an answer of Prometheus; is the URL's path right?"),
+    ],
+)
+def test_an_answer_that_is_an_error_is_told_with_its_cure(status: int, body: bytes, words: str) -> None:
+    with http_server(lambda handler, _: say(handler, status, body)) as url:
+        text = refused(url)
+    assert text.startswith(f"{url}/api/v1/series: ")
+    assert words in text
+
+
+def test_a_range_that_is_no_matrix_is_told() -> None:
+    names = answering({CPU: [(container("web-0"), steady())]})
+    for body, words in (
+        (b'{"status":"success","data":{"resultType":"vector","result":[]}}', "a result of type 'vector'"),
+        (
+            b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,',
+            "cut short",
+        ),
+        (b'{"status":"success","data":{"resultType":"matrix","result":[', "cut short"),
+        (b"nothing", "not JSON"),
+        (b"", "the answer is empty"),
+        (
+            b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":{},"values":[[1,2,3]]}]}}',
+            "are not pairs",
+        ),
+    ):
+
+        def answer(handler: BaseHTTPRequestHandler, form: bytes, body: bytes = body) -> None:
+            if handler.path.endswith("/query_range"):
+                say(handler, 200, body)
+            else:
+                names(handler, form)
+
+        with http_server(answer) as url:
+            text = refused(url)
+        assert text.startswith(f"{url}/api/v1/query_range: ")
+        assert words in text
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (b"", "closed the connection without an answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{", "the connection was cut in the middle"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{",
+            "the connection was cut in the middle",
+        ),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
+    ],
+)
+def test_a_connection_that_is_cut_is_told(reply: bytes, words: str) -> None:
+    with raw_server(reply) as url:
+        assert words in refused(url)
+
+
+def test_a_server_that_is_not_there_is_told() -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        assert "nobody listens there" in refused(f"http://127.0.0.1:{probe.getsockname()[1]}")
+    assert "cannot be reached" in refused("http://no-such-host.invalid:9090")
+
+
+def test_a_server_that_does_not_answer_is_given_up() -> None:
+    waiting = threading.Event()
+    with http_server(lambda handler, body: waiting.wait(10) and None) as url:
+        try:
+            assert "no answer within 0.2 s" in refused(url, timeout_s=0.2)
+        finally:
+            waiting.set()
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("localhost:9090", "expected http://HOST:PORT"),
+        ("ftp://localhost", "expected http://HOST:PORT"),
+        ("http://", "expected http://HOST:PORT"),
+        ("http://localhost:port", "not a URL"),
+        ("http://localhost/?query=up", "leave out what follows"),
+        ("http://localhost/a b", "has no blanks"),
+    ],
+)
+def test_a_url_that_is_none_is_refused(url: str, words: str) -> None:
+    assert words in refused(url)
+
+
+def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+    text = refused("http://me:secret@localhost:9090")
+    assert "secret" not in text
+    assert "--password-file" in text
+
+
+@pytest.mark.parametrize(
+    ("selector", "wrong"),
+    [
+        ("namespace=shop", "'namespace=shop'"),
+        ('namespace="shop" pod="a"', "'namespace"),
+        ('namespace=="shop"', "'namespace=="),
+        ('namespace="shop"} or vector(1', "'namespace"),
+    ],
+)
+def test_a_selector_that_is_none_is_shown(selector: str, wrong: str) -> None:
+    with pytest.raises(ScenarioError, match="is no matcher; expected label=") as error:
+        parsed(selector)
+    assert wrong in str(error.value)
+
+
+def test_a_selector_may_stand_in_braces_and_have_any_text() -> None:
+    assert parsed(r'{a="x,y}",b!~"\"z\"" , c=~"d"}') == [
+        ("a", 'a="x,y}"'),
+        ("b", r'b!~"\"z\""'),
+        ("c", 'c=~"d"'),
+    ]
+
+
+def test_a_wrong_label_and_a_wrong_value_are_told_with_what_is_there() -> None:
+    def answer(handler: BaseHTTPRequestHandler, body: bytes) -> None:
+        there = {"labels": '["namespace","pod"]', "label/namespace/values": '["shop","cart"]'}
+        data = there.get(handler.path.removeprefix("/api/v1/"), "[]")
+        say(handler, 200, f'{{"status":"success","data":{data}}}'.encode())
+
+    with http_server(answer) as url:
+        wrong_label = refused(url, Question('namespac="shop"', START_S, START_S + 600, 30.0))
+        wrong_value = refused(url, Question('namespace="chop"', START_S, START_S + 600, 30.0))
+    assert "no series has a label namespac; did you mean namespace?" in wrong_label
+    assert "its label namespace has the values cart, shop; change --selector or --since" in wrong_value
+
+
+def test_a_server_without_containers_is_told() -> None:
+    with http_server(answering({})) as url:
+        assert "does this server scrape the kubelets' cAdvisor" in refused(url)
+
+
+def test_too_many_cells_are_refused_before_they_are_read() -> None:
+    series = {CPU: [(container(f"web-{number}"), steady()) for number in range(40)]}
+    with http_server(answering(series)) as url:
+        assert "more than 12000000 cells; take a longer step" in refused(
+            url, Question("", START_S, START_S + 400 * 86_400, 60.0)
+        )
+
+
+def test_a_partial_answer_is_refused_and_a_warning_becomes_a_note() -> None:
+    series = {CPU: [(container("web-0"), steady())]}
+    with http_server(answering(series, isPartial=True)) as url:
+        assert "the answer is partial" in refused(url)
+    with http_server(answering(series, warnings=["a store is slow"])) as url:
+        history = fetch(Access(url), QUESTION)
+    assert "The server warns: a store is slow" in history.trace.notes
+
+
+def test_batches_and_chunks_give_what_one_question_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    series = {CPU: [(container(f"web-{number}"), steady(0.1 * number)) for number in range(7)]}
+    done: list[float] = []
+    with http_server(answering(series)) as url:
+        whole = fetch(Access(url), QUESTION)
+        monkeypatch.setattr(prometheus, "MOST_POINTS", 7)
+        parts = fetch(Access(url), QUESTION, done.append)
+    np.testing.assert_array_equal(whole.trace.cpu_cores, parts.trace.cpu_cores)
+    assert whole.trace.cpu_cores[0] == pytest.approx(0.1 * np.arange(7), abs=1e-9)
+    assert done == sorted(done)
+    assert done[-1] == 1
+
+
+def test_pods_are_asked_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    containers = [("shop", f"web.{number}", "app") for number in range(5)]
+    monkeypatch.setattr(prometheus, "BATCH_CELLS", 40)
+    assert list(prometheus._batches(containers, 20)) == [["web.0", "web.1"], ["web.2", "web.3"], ["web.4"]]
+    assert prometheus._escaped("web.0") == r"web\\.0"
+
+
+def test_the_window_lies_on_multiples_of_the_step() -> None:
+    window = window_of(Question("", START_S + 7, START_S + 127, 30.0))
+    assert (window.start_s, window.intervals) == (START_S, 4)
+    for start_s, step_s in ((START_S, 0.00001), (START_S, 0.0), (START_S + 600, 30.0), (START_S - 1e9, 30.0)):
+        with pytest.raises(ScenarioError):
+            window_of(Question("", start_s, START_S + 600, step_s))
+
+
+def test_a_token_goes_over_tls_to_a_server_whose_certificate_is_given(tmp_path: Path) -> None:
+    pem, token = certificate(tmp_path), tmp_path / "token"
+    token.write_text("open-sesame\n")
+    series = {CPU: [(container("web-0"), steady())]}
+    with http_server(answering(series)) as inner, http_server(proxy(inner, "open-sesame"), pem) as url:
+        bearer = authorization(token, None, None, None)
+        ca_file = tmp_path / "ca.pem"
+        found = fetch(Access(url, bearer, ca_file), QUESTION)
+        assert found.trace.containers == ("shop/web-0/app",)
+        assert "its certificate is not trusted" in refused(url, authorization=bearer)
+        assert "give --token-file" in refused(url, ca_file=ca_file)
+        assert "open-sesame" not in repr(Access(url, bearer))
+        plain = url.replace("https", "http")
+        assert refused(plain)
+    with http_server(answering(series)) as url:
+        assert "does the server speak https" in refused(url.replace("http", "https"))
+
+
+def test_secrets_come_from_files_or_the_environment_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    password = tmp_path / "password"
+    password.write_text("pass\n")
+    monkeypatch.setenv("MY_TOKEN", "abc")
+    assert authorization(None, "MY_TOKEN", None, None) == "Bearer abc"
+    assert authorization(None, None, "me", password) == "Basic bWU6cGFzcw=="
+    assert authorization(None, None, None, None) == ""
+    password.write_text("two\nlines")
+    for given, words in (
+        ((None, "NO_SUCH", None, None), "no such environment variable"),
+        ((None, None, "me", None), "go together"),
+        ((password, "MY_TOKEN", None, None), "give only one of"),
+        ((password, None, None, None), "expected one line of ASCII text"),
+    ):
+        with pytest.raises(ScenarioError, match=words):
+            authorization(*given)
+
+
+def test_a_ca_file_without_certificates_is_refused(tmp_path: Path) -> None:
+    empty = tmp_path / "ca.pem"
+    empty.write_text("no certificate\n")
+    assert "no certificates in PEM form" in refused("https://localhost:1", ca_file=empty)
+    with pytest.raises(BackendError):
+        fetch(Access("http://127.0.0.1:1"), QUESTION)
