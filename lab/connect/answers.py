@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass
 
 from twinbed import BackendError
+from twinbed.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ def listed(body: bytes, url: str) -> Listed:
     if not isinstance(document, dict) or not isinstance(document.get("data"), list):
         raise BackendError(f"{url}: JSON, but not an answer of Prometheus; is the URL's path right?")
     warnings = document.get("warnings")
-    texts = tuple(str(text)[:300] for text in warnings) if isinstance(warnings, list) else ()
+    texts = tuple(printable(str(text)[:300]) for text in warnings) if isinstance(warnings, list) else ()
     if document.get("isPartial") is True:
         raise BackendError(f"{url}: the answer is partial; try again when all of the storage is up")
     return Listed(document["data"], texts)

@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from twinbed import BackendError, ScenarioError
 from twinbed.files import MIB, read_user_text
+from twinbed.text import printable
 
 PIECE_BYTES = MIB
 """Bytes of an answer that are read at once."""
@@ -225,4 +226,4 @@ def _said(body: bytes) -> str:
     except (ValueError, RecursionError):
         return ""
     text = document.get("error") if isinstance(document, dict) else None
-    return f" ({text[:300]})" if isinstance(text, str) and text else ""
+    return f" ({printable(text[:300])})" if isinstance(text, str) and text else ""

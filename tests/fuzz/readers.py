@@ -66,6 +66,15 @@ def _surf_tasks(path: Path) -> object:
     return _trace(fragments, "surf")
 
 
+def _in_force(path: Path) -> object:
+    from traces.prometheus import kept
+
+    trace = path.with_name("shop.parquet")
+    shutil.copy(CORPUS / "beside" / trace.name, trace)
+    shutil.copy(path, kept.beside(trace))
+    return kept.read(trace)
+
+
 def _rates(path: Path) -> object:
     from traces.request_rates import read_rates, read_timestamps
 
@@ -292,6 +301,10 @@ READERS = {
         Reader("nezha", partial(_trace, name="nezha", app="T"), ".csv"),
         Reader("google_jobs", partial(_trace, name="google_jobs"), ".csv"),
         Reader("bitbrains", partial(_trace, name="bitbrains"), ".csv"),
+        Reader("query_range", partial(_trace, name="query_range"), ".json"),
+        Reader("openmetrics", partial(_trace, name="openmetrics"), ".om"),
+        Reader("grafana_csv", partial(_trace, name="grafana_csv"), ".csv"),
+        Reader("in_force", _in_force, ".parquet"),
         Reader("surf", _surf, ".parquet"),
         Reader("surf_tasks", _surf_tasks, _GZIPPED),
         Reader("rates", _rates, ".csv"),

@@ -16,6 +16,7 @@ from traces.prometheus.history import HOLD_S, ClusterHistory, assembled, check_c
 from traces.prometheus.series import REPLICA_LABELS, Series, Window
 from traces.prometheus.workloads import POD_OWNER, REPLICASET_OWNER, by_state
 from twinbed import TraceError
+from twinbed.text import printable
 
 
 def history(
@@ -36,7 +37,7 @@ def history(
         told = sorted({entry.metric for entry in series})
         raise TraceError(
             f"{path}: no series {names.CPU} with samples, without which nothing is known of CPU; "
-            f"the file has {', '.join(told[:5]) or 'no series'}"
+            f"the file has {printable(', '.join(told[:5])[:300]) or 'no series'}"
         )
     window = _window(path, cpu, step_s)
     check_cells(str(path), window, 1, max_cells)

@@ -22,6 +22,7 @@ from traces.prometheus.series import Series, series_of
 from traces.schema import Floats
 from twinbed import TraceError
 from twinbed.files import MIB
+from twinbed.text import printable
 
 MOST_SKELETON_BYTES = 64 * MIB
 """Most bytes of an answer without its values: some 100,000 series."""
@@ -161,7 +162,7 @@ class MatrixReader:
             except ValueError as error:
                 if getattr(error, "pos", 0) >= len(text.rstrip()):
                     raise self._cut() from None
-                raise TraceError(f"{self._source}: not JSON ({str(error)[:200]})") from None
+                raise TraceError(f"{self._source}: not JSON ({printable(str(error)[:200])})") from None
             yield document
 
     def _answer(self, document: Any) -> Answer:
@@ -172,7 +173,7 @@ class MatrixReader:
             )
         if document["status"] != "success":
             what = f"{document.get('errorType', 'error')}: {document.get('error', 'unknown')}"
-            raise TraceError(f"{self._source}: the server's error is saved here ({what[:300]})")
+            raise TraceError(f"{self._source}: the server's error is saved here ({printable(what[:300])})")
         data = document.get("data")
         kind = data.get("resultType") if isinstance(data, dict) else None
         result = data.get("result") if isinstance(data, dict) else None
@@ -184,7 +185,7 @@ class MatrixReader:
         warnings = document.get("warnings")
         return Answer(
             [self._series(number, entry) for number, entry in enumerate(result, 1) if _has_values(entry)],
-            tuple(str(text)[:300] for text in warnings) if isinstance(warnings, list) else (),
+            tuple(printable(str(text)[:300]) for text in warnings) if isinstance(warnings, list) else (),
             document.get("isPartial") is True,
         )
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from traces.schema import LARGEST, Floats
 from twinbed import TraceError
+from twinbed.text import printable
 
 NAME = "__name__"
 """The label that holds a series' metric name."""
@@ -89,9 +90,11 @@ def series_of(
     kept = ~np.isnan(values)
     times_s, values = times_s[kept], values[kept]
     if values.size and not (values.min() >= 0 and values.max() <= LARGEST):
-        raise TraceError(f"{source}: {metric}{_shown(labels)} has a value that is negative or infinite")
+        raise TraceError(
+            f"{source}: {printable(metric[:80])}{_shown(labels)} has a value that is negative or infinite"
+        )
     if times_s.size and not (np.abs(times_s).max() < 1e12 and (np.diff(times_s) > 0).all()):
-        raise TraceError(f"{source}: {metric}{_shown(labels)} has times that do not increase")
+        raise TraceError(f"{source}: {printable(metric[:80])}{_shown(labels)} has times that do not increase")
     return Series(metric, {key: text for key, text in labels.items() if key != NAME}, times_s, values)
 
 
@@ -139,4 +142,4 @@ def _identity(labels: Mapping[str, str], replica_labels: Collection[str]) -> fro
 
 def _shown(labels: Mapping[str, str]) -> str:
     text = ", ".join(f'{key}="{value}"' for key, value in sorted(labels.items()) if key != NAME)
-    return "{" + (text if len(text) <= 160 else f"{text[:159]}…") + "}"
+    return "{" + printable(text if len(text) <= 160 else f"{text[:159]}…") + "}"

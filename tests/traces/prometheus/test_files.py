@@ -1,0 +1,185 @@
+"""Saved answers, texts and tables say what the server would have said."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.lab.sample_traces import usage_trace
+from tests.traces.prometheus.exposition import exposition, openmetrics, samples
+from traces.load import load
+from traces.prometheus.matrix import MatrixReader
+from traces.readers import query_range
+from traces.schema import UsageTrace
+from twinbed import TraceError
+
+
+def matrices(trace: UsageTrace) -> list[dict[str, object]]:
+    """Returns an answer of query_range for each metric."""
+    series: dict[tuple[str, str], list[list[object]]] = defaultdict(list)
+    for metric, labels, value, time_s in samples(trace):
+        series[metric, labels].append([time_s, repr(value)])
+    answers: dict[str, list[dict[str, object]]] = defaultdict(list)
+    for (metric, labels), values in series.items():
+        own = dict(pair.split("=") for pair in labels.replace('"', "").split(","))
+        answers[metric].append({"metric": {"__name__": metric, **own}, "values": values})
+    return [
+        {"status": "success", "data": {"resultType": "matrix", "result": result}}
+        for result in answers.values()
+    ]
+
+
+def one_after_the_other(trace: UsageTrace) -> str:
+    return "\n".join(json.dumps(answer, separators=(",", ":")) for answer in matrices(trace))
+
+
+def spread_out(trace: UsageTrace) -> str:
+    return "\n".join(json.dumps(answer, indent=2) for answer in matrices(trace))
+
+
+def grafana(trace: UsageTrace) -> str:
+    columns: dict[str, dict[float, float]] = defaultdict(dict)
+    for metric, labels, value, time_s in samples(trace):
+        columns[f"{metric}{{{labels}}}"][time_s] = value
+    times = sorted({time_s for own in columns.values() for time_s in own})
+    lines = [["Time", *columns]]
+    lines += [
+        [str(int(time_s * 1000)), *(repr(own.get(time_s, "")) for own in columns.values())]
+        for time_s in times
+    ]
+    from io import StringIO
+
+    text = StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue().replace("''", "")
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("shop.json", one_after_the_other),
+        ("shop.txt", spread_out),
+        ("shop.om", lambda trace: openmetrics(samples(trace))),
+        ("shop.prom", lambda trace: exposition(samples(trace))),
+        ("grafana.csv", grafana),
+    ],
+)
+def test_every_form_is_recognised_and_gives_the_trace(
+    name: str, write: Callable[[UsageTrace], str], tmp_path: Path
+) -> None:
+    original = usage_trace()
+    (tmp_path / name).write_text(write(original))
+    found = load(tmp_path / name)
+    place = {text: column for column, text in enumerate(found.containers)}
+    columns = [
+        place[f"{app}/{name}/{name}"] for app, name in zip(original.apps, original.containers, strict=True)
+    ]
+    assert found.shape == original.shape
+    assert found.interval_s == pytest.approx(original.interval_s)
+    assert (found.present[:, columns] == original.present).all()
+    np.testing.assert_allclose(found.cpu_cores[:, columns], original.cpu_cores, atol=1e-5)
+    np.testing.assert_allclose(found.memory_bytes[:, columns], original.memory_bytes, rtol=1e-9)
+
+
+def test_legends_need_a_quantity(tmp_path: Path) -> None:
+    path = tmp_path / "panel.csv"
+    path.write_text(
+        '"Time","web","db"\n2024-05-01 10:00:00,250,\n'
+        "2024-05-01 10:00:30,500,100\n2024-05-01 10:01:00,750,undefined\n"
+    )
+    with pytest.raises(TraceError, match="'web' is a legend, which tells no unit; give the option quantity="):
+        load(path)
+    trace = load(path, quantity="cpu_millicores")
+    assert trace.containers == ("db", "web")
+    assert trace.cpu_cores[:, 1].tolist() == [0.25, 0.5, 0.75]
+    assert trace.interval_s == 30
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 10_000])
+def test_pieces_of_any_size_give_the_same_series(size: int) -> None:
+    values = [[1, "2"], [2.5, "NaN"], [3, "4.5"], [4, "+Inf"]]
+    tricky = {"__name__": "a", "path": 'x"values":[[1,"2"]]'}
+    result = [{"metric": tricky, "values": values}, {"metric": {"__name__": "b"}, "values": []}]
+    answer = {"status": "success", "warnings": ["slow"], "data": {"resultType": "matrix", "result": result}}
+    for text in (json.dumps(answer), json.dumps(answer, indent=3)):
+        reader = MatrixReader("here")
+        for start in range(0, len(text), size):
+            reader.feed(text[start : start + size].encode())
+        (found,) = reader.close()
+        assert [entry.metric for entry in found.series] == ["a", "b"]
+        assert found.series[0].labels == {"path": tricky["path"]}
+        assert found.series[0].times_s.tolist() == [1, 3]
+        assert found.series[0].values.tolist() == [2, 4.5]
+        assert found.warnings == ("slow",)
+
+
+CPU = "container_cpu_usage_seconds_total"
+
+
+def matrix(inner: str) -> str:
+    return '{"status":"success","data":{"resultType":"matrix","result":[' + inner + "]}}"
+
+
+SAMPLE = '"values":[[1,"2"]]}'
+NO_END = matrix('{"metric":{},"values":[[1,"2"')[:-3]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.json", '{"status":"error","errorType":"bad_data","error":"no"}', "server's error is saved here"),
+        ("a.json", '{"status":"success","data":{"resultType":"vector","result":[]}}', "expected 'matrix'"),
+        ("a.json", matrix(""), "the file has no series"),
+        ("a.json", matrix('{"metric":{},' + SAMPLE), "has no metric name, so its unit is unknown"),
+        ("a.json", matrix('{"metric":{"__name__":"up"},' + SAMPLE), f"no series {CPU} with samples"),
+        ("a.json", '{"some": "thing"}', "JSON, but not an answer of Prometheus"),
+        ("a.json", NO_END, "cut short"),
+        ("a.om", "# TYPE x counter\nx_total 1\n# EOF\n", "line 2: a sample without a time"),
+        ("a.om", "# TYPE x counter\nx_total{a=b} 1 2\n# EOF\n", 'are not label="text"'),
+        ("a.om", "# TYPE x counter\nx_total one 2\n# EOF\n", "value or the time is not a number"),
+        ("a.om", "# TYPE x counter\n# EOF\nx_total 1 2\n", "line 3: text after '# EOF'"),
+        ("a.om", "# TYPE x counter\n?\n", "line 2: expected name"),
+        ("a.om", "# EOF\n", "no samples"),
+        ("a.om", f'{CPU}{{pod="a",container="a"}} 1 1000\n', "has one sample; a counter needs two"),
+        ("a.csv", "Time,a\n1000,1\n", "is a legend"),
+    ],
+)
+def test_what_is_no_history_is_told_in_one_line(name: str, text: str, words: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(TraceError) as error:
+        load(path)
+    assert str(error.value).startswith(str(path))
+    assert words in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_partial_answer_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({**matrices(usage_trace())[0], "isPartial": True}))
+    with pytest.raises(TraceError, match="says that this answer is partial"):
+        query_range.read(path)
+
+
+def test_far_times_do_not_make_a_large_trace(tmp_path: Path) -> None:
+    path = tmp_path / "a.prom"
+    lines = (f'{CPU}{{pod="a",container="a"}} 1 {time}\n' for time in (0, 1, 10**14))
+    path.write_text("".join(lines))
+    with pytest.raises(TraceError, match="more than 12000000 cells"):
+        load(path)
+
+
+def test_an_option_that_is_wrong_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.om"
+    path.write_text(openmetrics(samples(usage_trace())))
+    assert load(path, step_s="2").interval_s == 2
+    with pytest.raises(TraceError, match="option 'step_s' of format openmetrics"):
+        load(path, step_s="soon")
+    with pytest.raises(TraceError, match="expected a millisecond or more"):
+        load(path, step_s=0)
