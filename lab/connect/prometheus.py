@@ -24,6 +24,9 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from math import ceil, floor
 
+import numpy as np
+
+from lab.connect.answers import Body
 from lab.connect.http import Access, Server
 from traces.prometheus import names
 from traces.prometheus.history import ClusterHistory, Part, assembled, check_cells, part
@@ -246,11 +249,9 @@ class _Reading:
         ]
 
     def _json(self, path: str, form: list[tuple[str, str]]) -> list[object]:
-        from lab.connect.answers import listed
-
-        pieces: list[bytes] = []
-        self._server.post(_API + path, form, pieces.append)
-        answer = listed(b"".join(pieces), self._server.url(_API + path))
+        body = Body(self._server.url(_API + path))
+        self._server.post(_API + path, form, body.feed)
+        answer = body.listed()
         self._warnings |= dict.fromkeys(answer.warnings)
         return answer.data
 
@@ -305,8 +306,6 @@ def _batches(containers: Sequence[tuple[str, str, str]], intervals: int) -> Iter
 
 def _stitched(series: Iterable[Series]) -> list[Series]:
     """Return the chunks of each series put together."""
-    import numpy as np
-
     chunks: dict[tuple[str, frozenset[tuple[str, str]]], list[Series]] = {}
     for entry in series:
         chunks.setdefault((entry.metric, frozenset(entry.labels.items())), []).append(entry)

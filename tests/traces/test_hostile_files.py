@@ -18,6 +18,7 @@ from lab.cloud.run import model_file
 from traces import fault_rates, parquet, parquet_file, request_rates
 from traces.catalogue import catalogue
 from traces.load import load
+from traces.prometheus import kept
 from traces.readers import prices, table
 from traces.schema import MOST_READ_CELLS
 from twinbed import TraceError, TwinbedError
@@ -26,6 +27,10 @@ READS: dict[str, Callable[[Path], object]] = {
     "trace": load,
     "CSV trace": lambda path: load(path, format="csv"),
     "recording": lambda path: load(path, format="recording"),
+    "saved answer": lambda path: load(path, format="query_range"),
+    "OpenMetrics": lambda path: load(path, format="openmetrics"),
+    "Grafana's CSV": lambda path: load(path, format="grafana_csv"),
+    "in force": lambda path: kept.read_beside(path, 1, ("a",)),
     "rates": request_rates.read_rates,
     "prices": prices.read,
     "faults": fault_rates.read_stepfun,

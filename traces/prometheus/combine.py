@@ -23,7 +23,9 @@ How = Literal["sum", "mean", "largest"]
 def by_workload(history: ClusterHistory, how: How) -> UsageTrace:
     """Returns the trace with one container per workload's container, named namespace/workload/container."""
     trace = history.trace
-    group_of = [f"{own.namespace}/{own.workload}/{own.container}" for own in history.owners]
+    group_of = [
+        "/".join(filter(None, (own.namespace, own.workload, own.container))) for own in history.owners
+    ]
     groups = sorted(set(group_of))
     number = {name: index for index, name in enumerate(groups)}
     column = np.array([number[name] for name in group_of])

@@ -156,7 +156,7 @@ def assembled(
 
     told = [_owner(key, owners or {}) for key in keys]
     trace = UsageTrace(
-        containers=tuple("/".join(key) for key in keys),
+        containers=tuple("/".join(filter(None, key)) for key in keys),
         apps=tuple(namespace or "default" for namespace, _, _ in keys),
         start_s=window.start_s,
         interval_s=window.step_s,

@@ -34,7 +34,8 @@ MOST_SAMPLES = 100_000_000
 """Most samples of a file: 1.6 GB of memory."""
 
 _BEGIN = re.compile(rb'"values"\s*:\s*\[')
-_END = re.compile(rb"\]\s*\]|\A\s*\]")
+_CLOSED, _BLANK_CLOSED = b"]]", re.compile(rb"\]\s+\]")
+_EMPTY = re.compile(rb"\s*\]")
 _LONGEST_BEGIN = 64
 """Bytes that are kept unread, because the begin of a list may be cut by the end of a piece."""
 
@@ -104,20 +105,34 @@ class MatrixReader:
         return True
 
     def _take_list(self) -> bool:
-        match = _END.search(self._pending, self._scanned)
-        if match is None:
+        end = self._end()
+        if end is None:
             if len(self._pending) > MOST_SERIES_BYTES:
                 raise TraceError(f"{self._source}: a series of more than {MOST_SERIES_BYTES // MIB} MiB")
             # Blanks may stand between the two brackets, so a piece of the end is looked at again.
             self._scanned = max(0, len(self._pending) - _LONGEST_BEGIN)
             return False
-        self._lists.append(self._numbers(bytes(self._pending[: match.start() + 1])))
+        self._lists.append(self._numbers(bytes(self._pending[:end])))
         self._samples += len(self._lists[-1][0])
         if self._samples > MOST_SAMPLES:
             raise TraceError(f"{self._source}: more than {MOST_SAMPLES} samples; save a part")
-        del self._pending[: match.end()]
+        del self._pending[:end]
         self._inside = False
         return True
+
+    def _end(self) -> int | None:
+        """Returns the place after the list's last bracket, or None if it has not arrived."""
+        empty = _EMPTY.match(self._pending)
+        if empty is not None:
+            return empty.end()
+        place = self._pending.find(_CLOSED, self._scanned)
+        stop = len(self._pending) if place < 0 else place
+        # Only a text with blanks needs the slower search.
+        if any(self._pending.find(blank, self._scanned, stop) >= 0 for blank in (b" ", b"\n")):
+            match = _BLANK_CLOSED.search(self._pending, self._scanned, stop)
+            if match is not None:
+                return match.end()
+        return None if place < 0 else place + len(_CLOSED)
 
     def _keep(self, text: bytes) -> None:
         self._skeleton_bytes += len(text)
@@ -130,7 +145,7 @@ class MatrixReader:
 
     def _numbers(self, text: bytes) -> tuple[Floats, Floats]:
         """Returns (times, values) of `[time,"value"],…,[time,"value"]`."""
-        lines = text.translate(None, b' \t\r\n["').replace(b"],", b"\n").removesuffix(b"]")
+        lines = text.translate(None, b' \t\r\n["').replace(b"],", b"\n").rstrip(b"]")
         if not lines:
             return np.zeros(0), np.zeros(0)
         try:

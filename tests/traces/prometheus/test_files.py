@@ -107,7 +107,8 @@ def test_pieces_of_any_size_give_the_same_series(size: int) -> None:
     tricky = {"__name__": "a", "path": 'x"values":[[1,"2"]]'}
     result = [{"metric": tricky, "values": values}, {"metric": {"__name__": "b"}, "values": []}]
     answer = {"status": "success", "warnings": ["slow"], "data": {"resultType": "matrix", "result": result}}
-    for text in (json.dumps(answer), json.dumps(answer, indent=3)):
+    compact, wide = json.dumps(answer, separators=(",", ":")), json.dumps(answer, indent=3)
+    for text in (compact, json.dumps(answer), wide):
         reader = MatrixReader("here")
         for start in range(0, len(text), size):
             reader.feed(text[start : start + size].encode())
@@ -183,3 +184,11 @@ def test_an_option_that_is_wrong_is_named(tmp_path: Path) -> None:
         load(path, step_s="soon")
     with pytest.raises(TraceError, match="expected a millisecond or more"):
         load(path, step_s=0)
+
+
+def test_a_spread_out_answer_may_stand_before_a_compact_one() -> None:
+    reader = MatrixReader("here")
+    answers = matrices(usage_trace())
+    for text in (json.dumps(answers[0], indent=1), json.dumps(answers[1], separators=(",", ":"))):
+        reader.feed(text.encode())
+    assert [len(answer.series) for answer in reader.close()] == [3, 3]
