@@ -168,7 +168,8 @@ class _Reading:
                     done += 1
                     if progress is not None:
                         progress(done / total)
-            parts.append(part(_stitched(series), self._window, self._question.replica_labels))
+            labels = self._question.replica_labels
+            parts.append(part(_stitched(series), self._window, self._server.url(""), labels))
         notes = [self._note(), *(f"The server warns: {text}" for text in self._warnings)]
         return assembled(parts, self._window, self._server.url(""), owners, notes)
 
@@ -238,7 +239,11 @@ class _Reading:
         data = self._json(
             "/series", [*(("match[]", f"{metric}{{{matchers}}}") for metric in metrics), *self._times()]
         )
-        return [own for own in data if isinstance(own, dict)]
+        return [
+            own
+            for own in data
+            if isinstance(own, dict) and all(isinstance(text, str) for text in own.values())
+        ]
 
     def _times(self) -> list[tuple[str, str]]:
         end_s = self._window.start_s + self._window.intervals * self._window.step_s

@@ -49,7 +49,7 @@ def history(
     note = f"Read {path.name}: intervals of {window.step_s:g} s, the samples' own distance."
     if step_s is not None:
         note = f"Read {path.name}: intervals of {window.step_s:g} s, as asked."
-    found = part(series, window, labels, hold_s)
+    found = part(series, window, str(path), labels, hold_s)
     return assembled([found], window, str(path), owners, [note], max_cells)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +34,9 @@ Key = tuple[str, str, str]
 """Namespace, pod and container."""
 
 _PAUSE = ("", "POD")
+
+_OF_A_CGROUP = ("id", "image", "name")
+"""Labels that change when a container restarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +88,14 @@ class Part:
 def part(
     series: Iterable[Series],
     window: Window,
+    source: str,
     replica_labels: Collection[str] = REPLICA_LABELS,
     hold_s: float = HOLD_S,
 ) -> Part:
-    """Returns the containers that these series tell of; all series of a container must be among them."""
+    """Returns the containers that these series tell of; all series of a container must be among them.
+
+    Raises TraceError, which begins with `source`, for containers that only another label tells apart.
+    """
     told: dict[Key, dict[str, list[Series]]] = defaultdict(lambda: defaultdict(list))
     for entry in series:
         key = _key(entry)
@@ -105,6 +113,7 @@ def part(
         def samples(metric: str, own: dict[str, list[Series]] = own) -> Samples:
             return merged(own.get(metric, ()), step_s, replica_labels)
 
+        _refuse_mixed(source, key, own[names.CPU], replica_labels)
         used = _fresh(samples(names.CPU), samples(names.CPU_SEEN))
         used = _from_the_start(used, own.get(names.STARTED, ()), hold_s)
         cpu[row], present[row] = mean_rate(edges, used, hold_s)
@@ -187,6 +196,25 @@ def _key(entry: Series) -> Key | None:
     if not key[1] or key[2] in _PAUSE or own.get("cpu", "total") != "total":
         return None
     return key
+
+
+def _refuse_mixed(source: str, key: Key, series: list[Series], replica_labels: Collection[str]) -> None:
+    """Raises TraceError if two series go on side by side and differ in a label such as `cluster`.
+
+    A restarted container's old series may overlap the new one for the look-back, and differs in `id`.
+    """
+    series = sorted(series, key=lambda entry: entry.times_s[0])
+    for entry, other in pairwise(series):
+        if entry.times_s[-1] - other.times_s[0] <= 2 * HOLD_S:
+            continue
+        for name in sorted(entry.labels.keys() | other.labels.keys()):
+            values = entry.labels.get(name, ""), other.labels.get(name, "")
+            if values[0] != values[1] and name not in replica_labels and name not in _OF_A_CGROUP:
+                raise TraceError(
+                    f"{source}: two series of container {'/'.join(key)!r} at the same time differ in label "
+                    f"{name} ({values[0]!r}, {values[1]!r}); select one of them, or name {name} as the "
+                    "label of replicas"
+                )
 
 
 def _fresh(used: Samples, seen: Samples) -> Samples:

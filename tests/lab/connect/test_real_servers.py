@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -160,3 +160,40 @@ def test_a_prometheus_behind_tls_wants_its_token(tmp_path: Path, twinbed: Twinbe
     assert "no series has a label namespac; did you mean namespace?" in wrong.refused
     replayed = twinbed("whatif", out, "--policy", "static", "--format", "json")
     assert replayed.code == 0, replayed.err
+
+
+def stated(rows: int) -> Iterator[tuple[str, str, float, float]]:
+    """Yields what kube-state-metrics tells of a pod, and a second pod whose name begins like the first's."""
+    for row in range(rows):
+        at_s = START_S + 30.0 * row
+        for pod, cores in (("web.1", 0.5), ("web-1", 0.25), ("web.10", 0.125)):
+            own = f'namespace="shop",pod="{pod}",container="app"'
+            yield (
+                "container_cpu_usage_seconds_total",
+                f'{own},cpu="total",job="kubelet"',
+                cores * 30.0 * row,
+                at_s,
+            )
+            yield "kube_pod_container_resource_limits", f'{own},resource="cpu",job="state"', 4 * cores, at_s
+            yield "kube_pod_container_status_restarts_total", f'{own},job="state"', float(row > 10), at_s
+            owner = 'owner_kind="StatefulSet",owner_name="web"'
+            yield "kube_pod_owner", f'namespace="shop",pod="{pod}",{owner},job="state"', 1.0, at_s
+
+
+@pytest.mark.parametrize(
+    ("server", "text"),
+    [(servers.prometheus, openmetrics), (servers.victoria_metrics, exposition)],
+    ids=["prometheus", "victoria-metrics"],
+)
+def test_every_pod_is_asked_for_by_its_own_name_in_batches(server, text, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("lab.connect.prometheus.MOST_PODS", 1)
+    question = Question('namespace="shop",job="kubelet"', START_S, START_S + 30.0 * 39, 30.0)
+    with server(tmp_path, text(stated(40))) as url:
+        history = fetch(Access(url), question)
+    pods = [owner.pod for owner in history.owners]
+    assert sorted(pods) == ["web-1", "web.1", "web.10"]
+    assert {(owner.kind, owner.workload) for owner in history.owners} == {("StatefulSet", "web")}
+    expected = [{"web.1": 0.5, "web-1": 0.25, "web.10": 0.125}[pod] for pod in pods]
+    np.testing.assert_allclose(history.trace.cpu_cores, [expected] * 39, atol=TOLERANCE_CORES)
+    assert history.in_force("cpu_limit_cores").tolist() == [4 * cores for cores in expected]
+    assert history.total("restarts").tolist() == [1, 1, 1]

@@ -27,7 +27,7 @@ def one(metric: str, values, times_s=EDGES, **labels: str) -> Series:
 
 
 def history(*series: Series, **options) -> ClusterHistory:
-    return assembled([part(series, WINDOW, **options)], WINDOW, "here")
+    return assembled([part(series, WINDOW, "here", **options)], WINDOW, "here")
 
 
 def cores(*series: Series, **options) -> list[float]:
@@ -96,6 +96,15 @@ def test_of_two_replicas_one_counts_and_the_other_fills_its_holes() -> None:
 
 def test_replicas_that_look_at_the_same_time_do_not_count_twice() -> None:
     assert cores(*(one(names.CPU, USED.values, replica=name) for name in "ab")) == [0.5] * ROWS
+
+
+def test_containers_that_only_another_label_tells_apart_are_not_mixed() -> None:
+    window = Window(3000.0, STEP_S, 60)
+    values = np.arange(61.0)
+    both = [one(names.CPU, values, window.edges, cluster=name, id=f"/{name}") for name in ("eu", "us")]
+    with pytest.raises(TraceError, match=r"here: two series of container .* differ in label cluster"):
+        part(both, window, "here")
+    assert part(both, window, "here", ("cluster",)).keys
 
 
 def test_pause_containers_sums_of_pods_and_single_cpus_are_left_out() -> None:
