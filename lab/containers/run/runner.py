@@ -134,7 +134,7 @@ def store_run(
         **backend,
     }
     written = tables.of_run(workload, outcome, result, price.currency)
-    return manifest.store_run(spec, store, identity, about, result.summary, written, began)
+    return manifest.store_run(spec, store, identity, about, result.summary, written, began, result.censored)
 
 
 def _simulated(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | None) -> Outcome:
