@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from control.allocator.ports import Allocator, Learner
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec
 from lab.containers.input.replay import Replay, Source
@@ -61,7 +62,14 @@ class Runner:
         return runs
 
     def _load(self, scenario: ContainerScenario) -> Source:
-        asked = (scenario.trace, scenario.workload, scenario.job, scenario.services, scenario.serverless)
+        asked = (
+            scenario.trace,
+            scenario.workload,
+            scenario.job,
+            scenario.services,
+            scenario.serverless,
+            scenario.profile.arrivals,
+        )
         if self._source is None or (asked, scenario.period_s) != self._asked:
             self._source = None
             self._source = load_source(scenario)
@@ -137,10 +145,18 @@ def store_run(
     return manifest.store_run(spec, store, identity, about, result.summary, written, began, result.censored)
 
 
+def policy_of(spec: RunSpec, replay: Replay) -> Allocator:
+    """Return a fresh allocator that has learnt from the profile, if there is one and it can."""
+    policy = spec.policy.make()
+    if replay.history is not None and isinstance(policy, Learner):
+        policy.learn(replay.history)
+    return policy
+
+
 def _simulated(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | None) -> Outcome:
     workload, policy, seed, machine = (
         replay.workload,
-        spec.policy.make(),
+        policy_of(spec, replay),
         streams(spec.seed)[1],
         machine_of(spec),
     )
