@@ -233,3 +233,10 @@ def test_what_no_run_has_is_left_out_for_people_and_kept_for_scripts(store):
     assert '"latency_p50_s": null' in json(result)
     one_has_it = as_result([runs[0], publish(store, "static")])
     assert "Latency p50" in table(one_has_it)
+
+
+def test_a_policy_that_answers_little_where_another_serves_has_collapsed(store):
+    served = publish(store, metrics={"failed_share": 0.01}, statuses=("ok",))
+    fallen = publish(store, "vpa", metrics={"failed_share": 0.5}, statuses=("ok", "failed"))
+    assert any(text.startswith("vpa collapsed") for text in remarks([served, fallen]))
+    assert not any("collapsed" in text for text in remarks([fallen]))
