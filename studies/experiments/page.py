@@ -171,7 +171,11 @@ def _conditions(page: Page) -> Iterator[str]:
         f"{page.origin} The machine imitated is calibration `{calibration.name}` of {calibration.date}: "
         f"{calibration.kernel}; {calibration.cpu}."
     )
-    yield "A ± B is the mean over the seeds and half of its 95 % confidence interval (Student's t)."
+    yield (
+        "A ± B is the mean over the seeds and half of its 95 % confidence interval (Student's t). > A and A "
+        "to B are a lower bound and an interval: requests and messages that were never answered count, and "
+        "all that is known of them is how long they had waited when the run ended."
+    )
 
 
 def _summary(reported: Sequence[Reported]) -> Iterator[str]:

@@ -42,8 +42,9 @@ def run_all(
             values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
             values |= _false_downs(world) | dict(measured.metrics)
             about_run = {"backend": "twin", "inputs": [], "about": about(world.asked), "notes": []}
-            tables = {"summary": summary(METRICS, values), **measured.tables}
-            runs.append(store_run(spec, store, identity, about_run, values, tables, began))
+            bounds = measured.censored
+            tables = {"summary": summary(METRICS, values, censored=bounds), **measured.tables}
+            runs.append(store_run(spec, store, identity, about_run, values, tables, began, bounds))
         if progress is not None:
             progress(spec.label, 1.0)
     return runs

@@ -53,7 +53,8 @@ def test_every_figure_is_of_runs_that_the_scenario_has(item):
     scenario = scenario_of(item, [0])
     metrics = dict.fromkeys((metric.key for metric in (*METRICS, *FABRIC_METRICS)), 2.0)
     runs = [
-        SimpleNamespace(policy=spec.policy.text, seed=spec.seed, metrics=metrics) for spec in expand(scenario)
+        SimpleNamespace(censored=(), policy=spec.policy.text, seed=spec.seed, metrics=metrics)
+        for spec in expand(scenario)
     ]
     cases = cases_of(scenario, runs)
     for figure in item.figures:

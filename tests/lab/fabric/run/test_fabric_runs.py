@@ -31,8 +31,13 @@ def test_a_fault_in_the_middle_delays_one_message_and_breaks_who_has_no_other_pa
         assert run.metrics["latency_max_s"] > 0.1 > run.metrics["latency_p50_s"]
         assert len(run.frame("series")) == 40
         assert run.frame("outages")["end_s"].max() < 1
+        assert not run.censored
     for run in of(runs, "none", "single"):
         assert run.metrics["failed"] == 1
+        unfinished = 40 - len(run.frame("series"))
+        assert run.metrics["late_messages"] == unfinished > 0
+        assert "latency_max_s" in run.censored
+        assert run.metrics["latency_max_s"] > 0.1
     for run in of(runs, "none", "none"):
         assert run.metrics["failed"] == run.metrics["outages"] == 0
         assert math.isnan(run.metrics["gap_p50_s"])
