@@ -193,7 +193,7 @@ def _measured(
         values = np.array(by_seed[figure.key], np.float64)
         mean, ci95 = mean_ci95(values[~np.isnan(values)])
         ci95 = 0.0 if exact else ci95
-        reference = references.get(figure.key)
+        reference = references.get(figure.quantity)
         judgement = None if reference is None else judge(reference, mean, ci95)
         rows.append(Measured(figure, mean, ci95, reference, judgement))
     return tuple(rows)

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from lab.runs import page as html
 from lab.runs.formats import Column, Record, Result, grid
 from studies.experiments.evaluate import Evaluation, Measured, Moved, groups
+from studies.experiments.model import Figure
 from studies.judge import RULE
 from studies.reference_figures import ReferenceFigure, source
 
@@ -59,7 +60,7 @@ def side_by_side(evaluation: Evaluation) -> Result:
         row: dict[str, str | float] = {"aside": aside}
         for measured in column:
             figure = measured.figure
-            key = figure.key.removesuffix(f"@{figure.aside}")
+            key = figure.quantity
             columns[key] = Column(key, figure.title, figure.unit, figure.decimals, spread=f"{key}_ci95")
             row |= {key: measured.mean, f"{key}_ci95": measured.ci95}
         rows.append(row)
@@ -77,7 +78,13 @@ def moved(evaluation: Evaluation, moves: Sequence[Moved]) -> Result:
         if not measured.figure.detail and measured.figure.key in defined
     ]
     columns = [
-        Column(item.figure.key, item.figure.title, item.figure.unit, item.figure.decimals) for item in shown
+        Column(
+            item.figure.key,
+            _title(item.figure) if has_source(evaluation) else item.figure.title,
+            item.figure.unit,
+            item.figure.decimals,
+        )
+        for item in shown
     ]
     rows: list[Record] = [{"change": move.title, **move.values} for move in moves]
     if has_source(evaluation):
@@ -120,7 +127,7 @@ def _row(evaluation: Evaluation, measured: Measured) -> Record:
     figure, judgement = measured.figure, measured.judgement
     return {
         "experiment": evaluation.experiment.name,
-        "figure": f"{figure.title} ({figure.aside})" if figure.aside else figure.title,
+        "figure": _title(figure),
         "unit": "" if figure.unit == "1" else figure.unit,
         "ours": measured.mean,
         "ours_ci95": measured.ci95,
@@ -129,6 +136,10 @@ def _row(evaluation: Evaluation, measured: Measured) -> Record:
         "ratio": judgement.ratio if judgement else None,
         "verdict": str(judgement.verdict) if judgement else "–",
     }
+
+
+def _title(figure: Figure) -> str:
+    return f"{figure.title} ({figure.aside})" if figure.aside else figure.title
 
 
 def _facts(evaluations: Sequence[Evaluation]) -> Record:
