@@ -200,7 +200,7 @@ def _measured(
         high = mean_ci95(tops) if np.isfinite(tops).all() else (np.inf, 0.0)
         if exact:
             low, high = (low[0], 0.0), (high[0], 0.0)
-        reference = references.get(figure.key)
+        reference = references.get(figure.quantity)
         judgement = None if reference is None else judge_between(reference, low, high)
         ci95 = low[1] if low[0] == high[0] else np.nan
         rows.append(Measured(figure, low[0], ci95, high[0], reference, judgement))

@@ -67,10 +67,10 @@ def undefined(_cases: Sequence[Case]) -> float:
 class Figure:
     """A figure of an experiment.
 
-    key: the same as the source's figure, if the source has one
+    key: the same as the source's figure, if the source has one; `@aside` follows where there are several
     title, unit, decimals: how it is shown
     measure: how it is computed from one seed's cases
-    aside: its column (a policy, a delay) in an experiment without a source; equal titles share a line
+    aside: the condition that it is computed under (a policy, a delay, a retry profile)
     detail: whether it is left out of the sensitivity tables, which have little room
     """
 
@@ -81,6 +81,11 @@ class Figure:
     measure: Measure = undefined
     aside: str = ""
     detail: bool = False
+
+    @property
+    def quantity(self) -> str:
+        """The key without the condition."""
+        return self.key.removesuffix(f"@{self.aside}")
 
 
 def figures(*rows: tuple[Any, ...], aside: str = "") -> tuple[Figure, ...]:

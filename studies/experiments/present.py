@@ -70,7 +70,7 @@ def side_by_side(evaluation: Evaluation) -> Result:
         row: dict[str, Value] = {"aside": aside}
         for measured in column:
             figure = measured.figure
-            key = figure.key.removesuffix(f"@{figure.aside}")
+            key = figure.quantity
             columns[key] = _column(key, figure, spread=f"{key}_ci95")
             row |= _ends(key, measured.mean, measured.high) | {f"{key}_ci95": measured.ci95}
         rows.append(row)
@@ -87,7 +87,10 @@ def moved(evaluation: Evaluation, moves: Sequence[Moved]) -> Result:
         for measured in evaluation.measured
         if not measured.figure.detail and measured.figure.key in defined
     ]
-    columns = [_column(item.figure.key, item.figure) for item in shown]
+    columns = [
+        _column(item.figure.key, item.figure, title=_title(item.figure) if has_source(evaluation) else "")
+        for item in shown
+    ]
     rows: list[Record] = [
         {"change": move.title}
         | {
@@ -137,7 +140,7 @@ def _row(evaluation: Evaluation, measured: Measured) -> Record:
     figure, judgement = measured.figure, measured.judgement
     return {
         "experiment": evaluation.experiment.name,
-        "figure": f"{figure.title} ({figure.aside})" if figure.aside else figure.title,
+        "figure": _title(figure),
         "unit": "" if figure.unit == "1" else figure.unit,
         **_ends("ours", measured.mean, measured.high),
         "ours_ci95": measured.ci95,
@@ -148,11 +151,11 @@ def _row(evaluation: Evaluation, measured: Measured) -> Record:
     }
 
 
-def _column(key: str, figure: Figure, spread: str = "") -> Column:
-    """Return the column of a figure that may be an interval."""
+def _column(key: str, figure: Figure, *, spread: str = "", title: str = "") -> Column:
+    """Return the column of a figure that may be an interval. title: in place of the figure's own."""
     return Column(
         key,
-        figure.title,
+        title or figure.title,
         figure.unit,
         figure.decimals,
         spread=spread,
@@ -169,6 +172,10 @@ def _ends(key: str, low: float, high: float) -> dict[str, Value]:
         f"{key}_censored": high == math.inf,
         f"{key}_high": high if between else None,
     }
+
+
+def _title(figure: Figure) -> str:
+    return f"{figure.title} ({figure.aside})" if figure.aside else figure.title
 
 
 def _facts(evaluations: Sequence[Evaluation]) -> Record:

@@ -25,7 +25,7 @@ RUN = pytest.mark.parametrize(
 
 
 def test_every_figure_of_the_source_is_computed():
-    ours = {(item.name, figure.key) for item in EXPERIMENTS.values() for figure in item.figures}
+    ours = {(item.name, figure.quantity) for item in EXPERIMENTS.values() for figure in item.figures}
     missing = [(figure.experiment, figure.key) for figure in reference_figures()]
     assert [key for key in missing if key not in ours] == []
 
@@ -34,7 +34,7 @@ def test_ours_have_the_unit_of_the_source():
     units = {(figure.experiment, figure.key): figure.unit for figure in reference_figures()}
     for item in EXPERIMENTS.values():
         for figure in item.figures:
-            assert units.get((item.name, figure.key), figure.unit) == figure.unit, figure.key
+            assert units.get((item.name, figure.quantity), figure.unit) == figure.unit, figure.key
 
 
 @ALL
