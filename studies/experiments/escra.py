@@ -217,6 +217,15 @@ def _containers_per_core(cases: Sequence[Case]) -> float:
     return float(manifest["workload"]["period_s"] / per_record_s)
 
 
+NODE_CORES = 20
+"""Cores of a node of the source's cluster."""
+
+
+def _controller_share(cases: Sequence[Case]) -> float:
+    (case,) = Pick("escra", {"services.app": "train_ticket"}).of(cases)
+    return 100 * len(case.run.manifest["workload"]["containers"]) / _containers_per_core(cases)
+
+
 def _limit_change_us(cases: Sequence[Case]) -> float:
     return float(cases[0].run.manifest["spec"]["machine"]["quota_write_delay_s"] * 1e6)
 
@@ -236,6 +245,14 @@ E7 = Experiment(
     figures=figures(
         ("network_32_containers", "Peak network, 32 containers", "Mbit/s", 3, _network),
         ("containers_per_core", "Containers per core", "1", 0, _containers_per_core),
+        ("controller_share", "Controller's CPU for 68 containers, of a core", "%", 2, _controller_share),
+        (
+            "containers_per_node",
+            f"Containers per node of {NODE_CORES} cores",
+            "1",
+            0,
+            scaled(NODE_CORES, _containers_per_core),
+        ),
         ("limit_change", "Limit change in force after", "µs", 0, _limit_change_us),
     ),
     discussion=(

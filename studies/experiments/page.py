@@ -151,7 +151,7 @@ def document(page: Page, reported: Sequence[Reported], asked: Asked) -> str:
         item.judgement.verdict for report in reported for item in report.evaluation.measured if item.judgement
     ]
     counts = (
-        f"The source gives {len(verdicts)} figures for these experiments: the twin reproduces "
+        f"The twin is compared with the source {len(verdicts)} times: it reproduces "
         f"{verdicts.count(Verdict.SIZE)} in size and {verdicts.count(Verdict.DIRECTION)} in direction only, "
         f"and does not reproduce {verdicts.count(Verdict.NOT)}."
     )
@@ -193,7 +193,7 @@ def _summary(reported: Sequence[Reported]) -> Iterator[str]:
 
 def _not_reproduced(reported: Sequence[Reported]) -> Iterator[str]:
     every = present.judged([report.evaluation for report in reported])
-    rows = tuple(row for row in every.rows if row["verdict"] == Verdict.NOT)
+    rows = tuple(row for row in every.rows if str(row["verdict"]).startswith(Verdict.NOT))
     columns = tuple(column for column in every.columns if column.key != "verdict")
     yield "## Not reproduced"
     yield "Each experiment below says why, and what its figures depend on."

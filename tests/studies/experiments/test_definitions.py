@@ -26,7 +26,7 @@ RUN = pytest.mark.parametrize(
 
 def test_every_figure_of_the_source_is_computed():
     ours = {(item.name, figure.key) for item in EXPERIMENTS.values() for figure in item.figures}
-    missing = [(figure.experiment, figure.key) for figure in reference_figures()]
+    missing = [(figure.experiment, figure.key) for figure in reference_figures() if figure.compared]
     assert [key for key in missing if key not in ours] == []
 
 
