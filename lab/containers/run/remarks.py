@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from lab.containers.metrics import GIB, MIB
+from lab.containers.run.savings import savings
 from lab.runs.formats import Record
 from lab.runs.labels import labels
 from lab.runs.store import Run
@@ -83,7 +84,7 @@ def remarks(runs: Sequence[Run]) -> list[str]:
         texts += _never_acted(same[0])
         texts += _never_gives_back(same[0])
         texts += _killed(same)
-    return texts + _unanswered(runs)
+    return texts + _unanswered(runs) + _invented(runs)
 
 
 def price_of(run: Run) -> dict[str, Any]:
@@ -209,6 +210,23 @@ def _why_unanswered(share: float, label: str, run: Run) -> str:
     away = run.frame("containers", ["container", "turned_away"]).nlargest(1, "turned_away")
     place = f" {away['container'].iloc[0]}" if away["turned_away"].iloc[0] > 0 else " it"
     return f"{text} So{place} was saturated: more was asked than its limits or its host could serve."
+
+
+def _invented(runs: Sequence[Run]) -> list[str]:
+    """Return what each policy saves against static with and without refinement; the smaller saving counts."""
+    texts = []
+    for label, saving in savings(runs, labels(runs)).items():
+        if not math.isnan(saving.flat):
+            texts.append(
+                f"{label} reserves {_signed(saving.counted)} CPU against static: {_signed(saving.low)} to "
+                f"{_signed(saving.high)} with samples refined by a random model, {_signed(saving.flat)} "
+                "without. The smaller saving counts."
+            )
+    return texts
+
+
+def _signed(change: float) -> str:
+    return f"{change:+.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
 
 
 def _workload_key(run: Run) -> str:
