@@ -17,8 +17,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from studies.experiments.assumptions import AUTOPILOT, MICROSERVICES
 from studies.experiments.measures import Pick, change, mean, scaled, total
-from studies.experiments.microservices import AUTOPILOT, MICROSERVICES
 from studies.experiments.model import Case, Experiment, Figure, changes, figures
 
 GAMMA_CORES = 0.2
@@ -140,10 +140,10 @@ E4 = Experiment(
     figures=tuple(_throughputs()),
     discussion=(
         "The order is not reproduced. On a constant load Autopilot serves slightly more requests if it "
-        "updates less often. It begins with limits at the profiled peak of the same load, so limits that are "
-        "not changed do no harm. At 1 s it lowers memory below what is needed later, and containers are "
-        "killed. In the source throughput falls to a quarter between 1 and 60 s. That needs limits that "
-        "begin far below the load; the source does not say where they begin.",
+        "updates less often. It begins with limits that it recommends after a profile of the same load, so "
+        "limits that are not changed do no harm. At 1 s it lowers memory below what is needed later, and "
+        "containers are killed. In the source throughput falls to a quarter between 1 and 60 s. That needs "
+        "limits that begin far below the load; the source does not say where they begin.",
         "Three absolute figures are within a factor of two. That is no evidence: every policy that answers "
         "most of 400 req/s is.",
     ),

@@ -66,6 +66,19 @@ def median_change(metric: str, of: Pick, against: Pick) -> Measure:
     return lambda cases: _over(np.median, _changes(metric, of, against, cases))
 
 
+def least_change(metric: str, of: Pick, against: Sequence[Pick]) -> Measure:
+    """Return the least change in percent of a pair, over all picks to compare with."""
+
+    def measure(cases: Sequence[Case]) -> float:
+        changes = [change for base in against for change in _changes(metric, of, base, cases)]
+        known = [change for change in changes if not np.isnan(change)]
+        if not known:
+            return float("nan")
+        return _interval(float(min(known)), min(high_end(change) for change in known))
+
+    return measure
+
+
 def largest(
     metric: str, of: Pick, against: Sequence[Pick], factor: Callable[[float, float], float]
 ) -> Measure:

@@ -143,13 +143,13 @@ def _never_acted(run: Run) -> list[str]:
         return []
     lasted_s = _duration_s(run)
     if every_s < lasted_s:
-        kept = f"{run.policy} changed no limit: it kept its initial {_initial(policy)}."
+        kept = f"{run.policy} changed no limit: it kept its initial {_initial(run)}."
         why = " Its bounds are wide while its history is short; they narrow over days."
         return [kept + (why if policy["name"] == "vpa" else "")]
     quicker = max((interval_s for interval_s in _BRISK_S if interval_s <= lasted_s / 15), default=_BRISK_S[0])
     return [
         f"{run.policy} updates every {every_s:g} s and the trace is {lasted_s:g} s long: it never updated "
-        f"and kept its initial {_initial(policy)}. Try --policy {policy['name']}:update_interval_s={quicker}."
+        f"and kept its initial {_initial(run)}. Try --policy {policy['name']}:update_interval_s={quicker}."
     ]
 
 
@@ -173,8 +173,10 @@ def _never_gives_back(run: Run) -> list[str]:
     ]
 
 
-def _initial(policy: Mapping[str, Any]) -> str:
-    factor = policy["parameters"].get("initial_factor")
+def _initial(run: Run) -> str:
+    if "warm history" in run.manifest.get("given", ""):
+        return "limits, which it recommended from its history"
+    factor = run.manifest["spec"]["policy"]["parameters"].get("initial_factor")
     return "limits" if factor is None else f"limits of {factor:g} × the profiled peak"
 
 

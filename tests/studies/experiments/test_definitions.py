@@ -44,8 +44,8 @@ def test_keys_are_used_once(item):
 
 
 @RUN
-def test_the_scenario_is_there_with_five_seeds(item):
-    assert len(scenario_of(item).seeds) >= 5
+def test_the_scenario_is_there_with_enough_seeds(item):
+    assert len(scenario_of(item).seeds) >= (3 if item.references else 5)
 
 
 @RUN
