@@ -10,7 +10,7 @@ from lab.ask.kind import Calibrated, Figure, Kind, Progress, Runner
 if TYPE_CHECKING:
     from lab.ask.calibration import Calibration
     from lab.ask.scenario import Scenario
-    from lab.runs.formats import Record, Result
+    from lab.runs.formats import Column, Record, Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
 
@@ -88,6 +88,14 @@ class Containers(Kind):
         from lab.containers.run.remarks import remarks
 
         return remarks(runs)
+
+    def beside(
+        self, runs: Sequence[Run], names: Sequence[str]
+    ) -> tuple[Sequence[Column], Mapping[str, Record]]:
+        from lab.containers.run.savings import COLUMNS, savings
+
+        made = {name: saving.record for name, saving in savings(runs, names).items()}
+        return COLUMNS if made else (), made
 
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
         from lab.charts.report import all_charts

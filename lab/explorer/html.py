@@ -19,6 +19,7 @@ from jinja2 import Environment, PackageLoader
 from lab.charts.palette import Shown
 from lab.charts.services_drawing import latency_text
 from lab.containers.metrics import BY_KEY, METRICS
+from lab.containers.run.savings import savings
 from lab.runs.compare import comparison
 from lab.runs.formats import ABSENT
 from lab.runs.formats import shown as as_text
@@ -136,8 +137,14 @@ def _versus(shown: Shown, runs: Sequence[Shown]) -> str:
         return ""
     if baseline is shown:
         return "the others are measured against it"
-    ours, theirs = (look.run.metrics["mean_reserved_cores"] for look in (shown, baseline))
-    return f"{_signed(ours / theirs - 1)} against {baseline.title}"
+    saving = savings([baseline.run, shown.run], ["", "shown"]).get("shown")
+    if saving is None:
+        return ""
+    text = f"{_signed(saving.counted)} against {baseline.title}"
+    if math.isnan(saving.flat):
+        return text
+    refined = f"{_signed(saving.low)} to {_signed(saving.high)}"
+    return f"{text} ({_signed(saving.flat)} without refinement, {refined} with it)"
 
 
 def _answered(metrics: Mapping[str, float]) -> str:

@@ -125,11 +125,16 @@ def as_result(runs: Sequence[Run]) -> Result:
     kind, frame = kind_of(runs), comparison(runs)
     repeated = bool(frame["label"].duplicated().any())
     shown = over_seeds(frame) if repeated else frame
-    rows = tuple({str(key): _plain(value) for key, value in row.items()} for row in shown.to_dict("records"))
+    more, records = kind.beside(runs, frame["label"].tolist())
+    rows = tuple(
+        {str(key): _plain(value) for key, value in row.items()} | dict(records.get(row["label"], {}))
+        for row in shown.to_dict("records")
+    )
     currency = "/".join(sorted(set(frame["currency"])))
     heads = [key for key in (_HEAD_OVER_SEEDS if repeated else _HEAD) if key != "currency" or currency]
     columns = [Column(key, key.capitalize()) for key in heads]
     columns += [_column(metric, currency, repeated=repeated) for metric in kind.metrics()]
+    columns += more
     notes = [*kind.remarks(runs), *kind.notes(runs), *([_INTERVALS] if repeated else [])]
     notes += [_BOUNDS] if any(run.censored for run in runs) else []
     notes.append(f"Runs: {', '.join(frame['run'])}.")

@@ -17,6 +17,7 @@ def _named(*experiments: Experiment) -> dict[str, Experiment]:
 CONTAINERS = _named(
     escra.E1,
     microservices.E2,
+    microservices.E2_SOURCE,
     microservices.E3,
     escra.E4,
     E5,

@@ -39,6 +39,7 @@ class Measured:
     mean, ci95: mean and half-width of its 95 % interval (Student's t; NaN for one seed and for an interval)
     high: the mean's upper end; equal to the mean, or above it where unanswered requests leave an interval
     reference, judgement: None where the source has no such figure
+    by_other: the judgement by the source's other printing; None without one
     """
 
     figure: Figure
@@ -47,6 +48,7 @@ class Measured:
     high: float
     reference: ReferenceFigure | None
     judgement: Judgement | None
+    by_other: Judgement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ def _measured(
     references = {
         reference.key: reference
         for reference in reference_figures()
-        if reference.experiment == experiment.name
+        if reference.experiment == (experiment.references or experiment.name)
     }
     rows = []
     for figure in experiment.figures:
@@ -203,7 +205,9 @@ def _measured(
         reference = references.get(figure.quantity)
         judgement = None if reference is None else judge_between(reference, low, high)
         ci95 = low[1] if low[0] == high[0] else np.nan
-        rows.append(Measured(figure, low[0], ci95, high[0], reference, judgement))
+        other = None if reference is None else reference.other_printing
+        by_other = None if other is None else judge_between(other, low, high)
+        rows.append(Measured(figure, low[0], ci95, high[0], reference, judgement, by_other))
     return tuple(rows)
 
 

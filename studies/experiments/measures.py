@@ -66,6 +66,35 @@ def median_change(metric: str, of: Pick, against: Pick) -> Measure:
     return lambda cases: _over(np.median, _changes(metric, of, against, cases))
 
 
+def least_change(metric: str, of: Pick, against: Sequence[Pick]) -> Measure:
+    """Return the least change in percent of a pair, over all picks to compare with."""
+
+    def measure(cases: Sequence[Case]) -> float:
+        changes = [change for base in against for change in _changes(metric, of, base, cases)]
+        known = [change for change in changes if not np.isnan(change)]
+        if not known:
+            return float("nan")
+        return _interval(float(min(known)), min(high_end(change) for change in known))
+
+    return measure
+
+
+def largest(
+    metric: str, of: Pick, against: Sequence[Pick], factor: Callable[[float, float], float]
+) -> Measure:
+    """Return the largest `factor(ours, theirs)` of a pair, over all picks to compare with.
+
+    A pair in which either side is a bound has no factor.
+    """
+
+    def measure(cases: Sequence[Case]) -> float:
+        pairs = [pair for base in against for pair in _pairs(metric, of, base, cases)]
+        exact = [pair for pair in pairs if all(np.isfinite(high_end(value)) for value in pair)]
+        return max((factor(*pair) for pair in exact if all(value > 0 for value in pair)), default=np.nan)
+
+    return measure
+
+
 def difference(metric: str, of: Pick, against: Pick) -> Measure:
     """Return `of` minus `against`: the mean over the pairs that `change` makes."""
     return lambda cases: _over(

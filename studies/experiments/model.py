@@ -131,6 +131,7 @@ class Experiment:
     sensitivity_seeds, sensitivity_part: seeds and assignments that make these runs few enough
     timed: whether a figure is a time of this machine, so that runs are made one after another
     curve: title of the chart's x axis, along which `aside` stands; empty for no chart
+    references: name of the experiment whose figures of the source these are; empty: its own
     compute: what makes the figures for one of `seeds`, instead of a scenario. With one seed nothing is
     random, and the figures are exact
     """
@@ -148,3 +149,4 @@ class Experiment:
     curve: str = ""
     compute: Compute | None = None
     seeds: tuple[int, ...] = (0,)
+    references: str = ""

@@ -212,7 +212,7 @@ def _summary(reported: Sequence[Reported]) -> Iterator[str]:
 
 def _not_reproduced(reported: Sequence[Reported]) -> Iterator[str]:
     every = present.judged([report.evaluation for report in reported])
-    rows = tuple(row for row in every.rows if row["verdict"] == Verdict.NOT)
+    rows = tuple(row for row in every.rows if str(row["verdict"]).startswith(Verdict.NOT))
     columns = tuple(column for column in every.columns if column.key != "verdict")
     yield "## Not reproduced"
     yield "Each experiment below says why, and what its figures depend on."

@@ -133,7 +133,8 @@ def source_text(reference: ReferenceFigure | None) -> str:
         return "> 0" if reference.low > 0 else "< 0"
     if reference.kind == "at_most":
         return f"≤ {reference.high:,g}"
-    return "–".join(f"{end:,g}" for end in dict.fromkeys((reference.low, reference.high)))
+    text = "–".join(f"{end:,g}" for end in dict.fromkeys((reference.low, reference.high)))
+    return text if reference.also is None else f"{text} or {reference.also:,g}"
 
 
 def _row(evaluation: Evaluation, measured: Measured) -> Record:
@@ -147,7 +148,7 @@ def _row(evaluation: Evaluation, measured: Measured) -> Record:
         "decimals": figure.decimals,
         "source": source_text(measured.reference),
         "ratio": judgement.ratio if judgement else None,
-        "verdict": str(judgement.verdict) if judgement else "–",
+        "verdict": _verdict(measured),
     }
 
 
@@ -176,6 +177,15 @@ def _ends(key: str, low: float, high: float) -> dict[str, Value]:
 
 def _title(figure: Figure) -> str:
     return f"{figure.title} ({figure.aside})" if figure.aside else figure.title
+
+
+def _verdict(measured: Measured) -> str:
+    """Return the verdict, with that by the source's other printing."""
+    if measured.judgement is None or measured.reference is None:
+        return "–"
+    if measured.by_other is None:
+        return str(measured.judgement.verdict)
+    return f"{measured.judgement.verdict}; by the other printing {measured.by_other.verdict}"
 
 
 def _facts(evaluations: Sequence[Evaluation]) -> Record:

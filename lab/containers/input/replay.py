@@ -29,6 +29,7 @@ class Replay:
     undefined
     notes: what was done and assumed, one sentence each
     about: what else the manifest says of the workload, in JSON types
+    refined: whether the input was coarser than a period, and a random model made it finer
     history: what the containers used in the profile, for policies that learn from it; None without a profile
     run
     """
@@ -38,6 +39,7 @@ class Replay:
     notes: tuple[str, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
     history: History | None = None
+    refined: bool = False
 
 
 class Source(Protocol):

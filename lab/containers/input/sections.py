@@ -194,6 +194,11 @@ class Refine(Section):
     correlation_s: NonNegativeFloat | None = Field(
         default=None, description="Correlation time of the bursts, seconds."
     )
+    repeats: Annotated[int, Field(ge=0, le=20)] = Field(
+        default=2,
+        description="How often each run of a coarse trace is repeated with other random numbers, and once "
+        "with flat samples, to say how much of a saving refinement invents; 0: not at all.",
+    )
 
 
 class MachineOverrides(Section):

@@ -45,7 +45,7 @@ class TraceSource:
     def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
         """Leave the trace out, whose content is hashed, and write out the burstiness that refines it."""
         plain = {key: value for key, value in resolved.items() if key != "trace"}
-        return plain | {"refine": asdict(burstiness(scenario))}
+        return plain | {"refine": asdict(burstiness(scenario)) | {"repeats": scenario.refine.repeats}}
 
     def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
         """Return the trace as a workload. The machine is not needed, because the peaks are those of the
@@ -118,12 +118,13 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         peak_cores=peak_cores,
         peak_bytes=peak_bytes,
     )
-    return Replay(workload, memory_known, (*fine.notes, *notes), {"start_s": trace.start_s})
+    refined = fine.interval_s < trace.interval_s and burstiness(scenario).cv > 0
+    return Replay(workload, memory_known, (*fine.notes, *notes), {"start_s": trace.start_s}, refined=refined)
 
 
 def burstiness(scenario: ContainerScenario) -> Burstiness:
     """Return the burstiness that refines a coarse trace: the default of traces, or the scenario's."""
-    return replace(DEFAULT, **scenario.refine.model_dump(exclude_none=True))
+    return replace(DEFAULT, **scenario.refine.model_dump(exclude_none=True, exclude={"repeats"}))
 
 
 def _host_cores(scenario: ContainerScenario, trace: UsageTrace, notes: list[str]) -> float:

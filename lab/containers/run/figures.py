@@ -165,11 +165,22 @@ def _lateness(series: Series, workload: Population) -> _Pairs:
     return {f"lateness_p{round(100 * q)}_s": (own[:, i], float(pooled[i])) for i, q in enumerate(_QUANTILES)}
 
 
+def mean_reserved_cores(replay: Replay, outcome: Outcome) -> float:
+    """Return the sum of quotas over the time in which containers are up, over the run's length, cores."""
+    series = recorded(outcome)
+    return float(_quotas(series, replay.workload).sum()) / len(series.up)
+
+
+def _quotas(series: Series, workload: Population) -> Floats:
+    """Return float64[N]: the sum over the periods of each container's quota, its host's cores without one."""
+    quota = np.where(np.isfinite(series.quota_cores), series.quota_cores, workload.host_cores)
+    return np.asarray(np.where(series.up, quota, 0).sum(axis=0, dtype=np.float64))
+
+
 def _reservations(series: Series, replay: Replay, price: Price) -> _Pairs:
     workload = replay.workload
     hours = workload.period_s / 3600
-    quota = np.where(np.isfinite(series.quota_cores), series.quota_cores, workload.host_cores)
-    cores = np.where(series.up, quota, 0).sum(axis=0, dtype=np.float64) * hours
+    cores = _quotas(series, workload) * hours
     bounded = series.up & (series.limit_bytes < UNLIMITED_BYTES)
     gib = np.where(bounded, series.limit_bytes, 0).sum(axis=0, dtype=np.float64) * (hours / GIB)
     # A container without any limit reserves no amount that is known, which differs from reserving nothing.

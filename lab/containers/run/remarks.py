@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from lab.containers.metrics import GIB, MIB
+from lab.containers.run.savings import savings
 from lab.runs.formats import Record
 from lab.runs.labels import labels
 from lab.runs.store import Run
@@ -83,7 +84,7 @@ def remarks(runs: Sequence[Run]) -> list[str]:
         texts += _never_acted(same[0])
         texts += _never_gives_back(same[0])
         texts += _killed(same)
-    return texts + _unanswered(runs)
+    return texts + _unanswered(runs) + _invented(runs)
 
 
 def price_of(run: Run) -> dict[str, Any]:
@@ -144,13 +145,13 @@ def _never_acted(run: Run) -> list[str]:
         return []
     lasted_s = _duration_s(run)
     if every_s < lasted_s:
-        kept = f"{run.policy} changed no limit: it kept its initial {_initial(policy)}."
+        kept = f"{run.policy} changed no limit: it kept its initial {_initial(run)}."
         why = " Its bounds are wide while its history is short; they narrow over days."
         return [kept + (why if policy["name"] == "vpa" else "")]
     quicker = max((interval_s for interval_s in _BRISK_S if interval_s <= lasted_s / 15), default=_BRISK_S[0])
     return [
         f"{run.policy} updates every {every_s:g} s and the trace is {lasted_s:g} s long: it never updated "
-        f"and kept its initial {_initial(policy)}. Try --policy {policy['name']}:update_interval_s={quicker}."
+        f"and kept its initial {_initial(run)}. Try --policy {policy['name']}:update_interval_s={quicker}."
     ]
 
 
@@ -174,8 +175,10 @@ def _never_gives_back(run: Run) -> list[str]:
     ]
 
 
-def _initial(policy: Mapping[str, Any]) -> str:
-    parameters = policy["parameters"]
+def _initial(run: Run) -> str:
+    if "warm history" in run.manifest.get("given", ""):
+        return "limits, which it recommended from its history"
+    parameters = run.manifest["spec"]["policy"]["parameters"]
     if "initial_factor" not in parameters:
         return "limits"
     factor = parameters["initial_factor"] * parameters.get("limit_ratio", 1.0)
@@ -215,6 +218,23 @@ def _why_unanswered(share: float, label: str, run: Run) -> str:
     away = run.frame("containers", ["container", "turned_away"]).nlargest(1, "turned_away")
     place = f" {away['container'].iloc[0]}" if away["turned_away"].iloc[0] > 0 else " it"
     return f"{text} So{place} was saturated: more was asked than its limits or its host could serve."
+
+
+def _invented(runs: Sequence[Run]) -> list[str]:
+    """Return what each policy saves against static with and without refinement; the smaller saving counts."""
+    texts = []
+    for label, saving in savings(runs, labels(runs)).items():
+        if not math.isnan(saving.flat):
+            texts.append(
+                f"{label} reserves {_signed(saving.counted)} CPU against static: {_signed(saving.low)} to "
+                f"{_signed(saving.high)} with samples refined by a random model, {_signed(saving.flat)} "
+                "without. The smaller saving counts."
+            )
+    return texts
+
+
+def _signed(change: float) -> str:
+    return f"{change:+.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
 
 
 def _workload_key(run: Run) -> str:

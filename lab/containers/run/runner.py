@@ -25,7 +25,7 @@ from lab.ask.scenario import RunSpec
 from lab.containers.input.replay import Replay, Source
 from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
 from lab.containers.run import tables
-from lab.containers.run.figures import figures, recorded
+from lab.containers.run.figures import figures, mean_reserved_cores, recorded
 from lab.runs import manifest
 from lab.runs.manifest import NOTHING_BEYOND, identified
 from lab.runs.store import Run, RunStore
@@ -49,6 +49,7 @@ class Runner:
         scenario = container_scenario(first.scenario)
         source = self._load(scenario)
         replay: Replay | None = None
+        others: dict[str, list[Replay]] = {}
         runs = []
         for spec in specs:
             identity = identity_of(spec, source)
@@ -61,7 +62,14 @@ class Runner:
                 replay = source.prepare(scenario, machine_of(first), streams(first.seed)[0])
             began = time.perf_counter()
             outcome = _simulated(spec, replay, None if progress is None else partial(progress, spec.label))
-            runs.append(store_run(spec, identity, source, replay, outcome, store, {"backend": "twin"}, began))
+            made: dict[str, Any] = {"backend": "twin"}
+            if replay.refined and scenario.refine.repeats:
+                others = others or _refined_otherwise(first, source)
+                made["refinement"] = {
+                    kind: [mean_reserved_cores(other, _simulated(spec, other, None)) for other in replays]
+                    for kind, replays in others.items()
+                }
+            runs.append(store_run(spec, identity, source, replay, outcome, store, made, began))
             pa.default_memory_pool().release_unused()
         return runs
 
@@ -148,6 +156,17 @@ def store_run(
     }
     written = tables.of_run(workload, outcome, result, price.currency)
     return manifest.store_run(spec, store, identity, about, result.summary, written, began, result.censored)
+
+
+def _refined_otherwise(spec: RunSpec, source: Source) -> dict[str, list[Replay]]:
+    """Return the trace refined with other random numbers (`seeds`), and with flat samples (`flat`)."""
+    scenario, machine = container_scenario(spec.scenario), machine_of(spec)
+    level = scenario.model_copy(update={"refine": scenario.refine.model_copy(update={"cv": 0.0})})
+    seeds = np.random.SeedSequence((spec.seed, 1)).spawn(scenario.refine.repeats)
+    return {
+        "seeds": [source.prepare(scenario, machine, seed) for seed in seeds],
+        "flat": [source.prepare(level, machine, streams(spec.seed)[0])],
+    }
 
 
 def policy_of(spec: RunSpec, replay: Replay) -> Allocator:

@@ -4,7 +4,18 @@ import math
 
 import pytest
 
-from studies.experiments.measures import Pick, change, difference, mean, median_change, most, scaled, total
+from studies.experiments.measures import (
+    Pick,
+    change,
+    difference,
+    largest,
+    least_change,
+    mean,
+    median_change,
+    most,
+    scaled,
+    total,
+)
 from studies.experiments.model import high_end
 from tests.studies.experiments.sample_cases import case
 
@@ -98,3 +109,17 @@ def test_a_mean_with_a_bound_is_a_bound_and_scales_as_one():
     ]
     value = scaled(1000, mean("latency", ESCRA))(cases)
     assert (value, high_end(value)) == (2000.0, math.inf)
+
+
+def test_the_largest_factor_is_of_one_pair_and_leaves_bounds_out():
+    cases = fleet((1.0, 2.0), (30.0, 10.0))
+    ratio = largest("latency", ESCRA, [BASE], lambda ours, theirs: ours / theirs)
+    assert ratio(cases) == pytest.approx(3.0)
+    assert math.isnan(ratio(bounded(3.0, 2.0, ("escra",))))
+
+
+def test_the_least_change_may_be_an_interval():
+    # -50 % for sure in one pair, at most -60 % in the other: the least is between -100 and -60 %.
+    cases = [*fleet((1.0, 2.0)), *bounded(2.0, 5.0, (BASE.policy,))]
+    value = least_change("latency", ESCRA, [BASE])(cases)
+    assert (value, high_end(value)) == (pytest.approx(-100.0), pytest.approx(-60.0))
