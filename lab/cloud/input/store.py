@@ -216,6 +216,7 @@ def _candidates(runs: list[Run]) -> Candidates:
         name=np.array([run.instance for run in runs], dtype=np.str_),
         count=np.array([run.workers for run in runs], dtype=np.int64),
         batch=np.array([_number(run.batch) for run in runs], dtype=np.float64),
+        disk_gib=np.full(len(runs), np.nan),
         servers=np.array([run.servers for run in runs], dtype=np.int64),
         server=np.array([run.server_instance for run in runs], dtype=np.str_),
         parameters={name: np.array([run.parameters.get(name, np.nan) for run in runs]) for name in names},
