@@ -150,11 +150,14 @@ class ServicesInput(Section):
 class Budget(Section):
     """Global limits of every application (Ω and M), the same for every policy."""
 
-    cpu_cores: PositiveFloat = Field(
-        description="Ω: the most CPU that an application's limits add up to, cores."
+    cpu_cores: PositiveFloat | Literal["cluster"] = Field(
+        description="Ω: the most CPU that an application's limits add up to, cores; `cluster`: the cores of "
+        "all hosts together, in a scenario with services."
     )
-    memory_bytes: PositiveInt = Field(
-        description="M: the most memory that an application's limits add up to, bytes."
+    memory_bytes: PositiveInt | None = Field(
+        default=None,
+        description="M: the most memory that an application's limits add up to, bytes; made from "
+        "budget_factor when left out.",
     )
 
 
@@ -166,6 +169,21 @@ class Profile(Section):
         description="Length of the intervals of which a CPU peak is the largest mean, seconds. A longer "
         "interval "
         "averages more of a spike away, so a policy built on such a peak throttles inside the spike.",
+    )
+    arrivals: ArrivalSpec | None = Field(
+        default=None,
+        description="When requests arrive in the profile, as services.arrivals: one profile for all "
+        "workloads. The run's own arrivals with other random numbers when left out.",
+    )
+    cold_start: bool = Field(
+        default=False,
+        description="Whether the profile begins with the start of every container: machine.restart_cpu_s of "
+        "CPU time on all threads that the container has.",
+    )
+    history: bool = Field(
+        default=True,
+        description="Whether the histories of policies that learn from use (Autopilot) begin with the "
+        "profile, in a scenario with services.",
     )
 
 
@@ -295,6 +313,13 @@ class ContainerScenario(Scenario):
             if getattr(self, key) is not None and (self.services or self.serverless):
                 cure = "; write services.hosts" if key == "hosts" and self.services else ""
                 raise ValueError(f"{key}: only for a trace, a workload or a job{cure}")
+        return self
+
+    @model_validator(mode="after")
+    def _profiles_services(self) -> Self:
+        for key in ("arrivals", "cold_start"):
+            if getattr(self.profile, key) and self.services is None:
+                raise ValueError(f"profile.{key}: only a scenario with services has a profile run")
         return self
 
     def derived(self, calibration: Calibration) -> dict[str, Any]:
