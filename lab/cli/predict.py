@@ -35,11 +35,17 @@ _JUDGED = (
 )
 _TRAINED = (
     Column("by", "of"),
+    Column("model", "model"),
     Column("rows", "rows", decimals=0),
     Column("corrector", "corrector of known, of other applications"),
     Column("median_error_rows", "median error, rows left out", percent=True, decimals=1),
     Column("median_error_applications", "applications left out", percent=True, decimals=1),
     Column("file", "file"),
+)
+_IMPORTANCE = (
+    Column("group", "group of features"),
+    Column("time", "importance for time", decimals=3),
+    Column("cost", "for cost", decimals=3),
 )
 _ADDED = (Column("group", "because of"), Column("factor", "times", decimals=3))
 
@@ -77,6 +83,9 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")
 @app.command("train")
 def train(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the model files.")] = Path(),
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="physical, or network (four minutes).")
+    ] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,
     seed: Seed = 0,
@@ -91,9 +100,9 @@ def train(
     records: list[Record] = []
     with Bar(len(Objective), wanted=not no_progress) as bar:
         for by in Objective:
-            model, card = predicting.train_with_card(rows, by, seed, table)
+            learned, card = predicting.train_with_card(model, rows, by, seed, table, bar)
             path = out / f"{by}.twinbed-predictor"
-            model_file.write(model, card, path)
+            model_file.write(learned, card, path)
             bar(str(by), 1.0)
             shown = {column.key: card[column.key] for column in _TRAINED if column.key in card}
             records.append({**shown, "by": str(by), "file": str(path)})
@@ -148,6 +157,36 @@ def _record(judged: Judged) -> Record:
         "good": judged.good,
         "coverage": None if judged.coverage != judged.coverage else judged.coverage,
     }
+
+
+@app.command("importance")
+def importance(
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="Model; `network` takes two minutes.")
+    ] = "physical",
+    runs: Runs = None,
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Say how much a model's accuracy depends on each group of features, on rows that it has not seen."""
+    from control.jobs import Objective
+    from lab.cloud.run import predicting
+
+    _, rows = _examples(runs, jobs)
+    with Bar(len(Objective), wanted=not no_progress) as bar:
+        found = {by: predicting.importance(model, rows, by, seed, bar) for by in Objective}
+    losses = {by: dict(zip(result.group, result.loss.tolist(), strict=True)) for by, result in found.items()}
+    records = tuple(
+        {"group": group, **{str(by): losses[by][group] for by in Objective}}
+        for group in found[Objective.TIME].group
+    )
+    notes = (
+        "An importance is what the median absolute log error grows by if the group is shuffled among the "
+        "rows of a fold; 0.01 is 1 % of the value.",
+    )
+    emit(Result(_IMPORTANCE, records, facts={"model": model}, notes=notes), form)
 
 
 @app.command("explain")

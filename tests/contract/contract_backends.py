@@ -192,7 +192,9 @@ def workload(
         memory_bytes=wanted,
         present=np.ones(demand.shape, np.bool_) if present is None else np.asarray(present),
         threads=np.full(count, threads),
+        host=np.zeros(count, np.int64),
         host_cores=np.full(count, HOST_CORES),
+        weight=np.ones(count),
         peak_cores=demand.max(0),
         # A real process holds more than its script says: page tables, its program.
         peak_bytes=2 * wanted.max(0),

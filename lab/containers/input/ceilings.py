@@ -18,6 +18,9 @@ from lab.containers.input.sections import ContainerScenario
 from twin.containers.model import Floats
 from twinbed import ScenarioError
 
+DEFAULT_WEIGHT = 100.0
+"""The kernel's own cpu.weight of a cgroup (Documentation/admin-guide/cgroup-v2.rst)."""
+
 
 def profile_peaks(demand_cores: Floats, period_s: float, interval_s: float) -> Floats:
     """Return float64[N]: each container's largest mean CPU use over `interval_s`, cores.
@@ -75,17 +78,33 @@ def given_threads(
     """Return `threads` (float64[N]) with values replaced: by the scenario's number for all containers,
     then by a container's `own`, then by the scenario's number for its name. Raises ScenarioError for an
     unknown name."""
-    threads = threads.copy()
-    per_name = dict(own)
-    if isinstance(scenario.threads, dict):
-        per_name |= scenario.threads
-    elif scenario.threads is not None:
-        threads[:] = scenario.threads
-    for name, count in per_name.items():
+    general = scenario.threads if not isinstance(scenario.threads, dict) else None
+    threads = threads.copy() if general is None else np.full(len(names), general, np.float64)
+    per_name = {**own, **(scenario.threads if isinstance(scenario.threads, dict) else {})}
+    return _named(scenario, "threads", names, threads, per_name)
+
+
+def given_weights(scenario: ContainerScenario, names: tuple[str, ...]) -> Floats:
+    """Return float64[N]: cpu.weight of each container. Raises ScenarioError for an unknown name."""
+    weight = scenario.cpu_weight
+    if isinstance(weight, dict):
+        return _named(scenario, "cpu_weight", names, np.full(len(names), DEFAULT_WEIGHT), weight)
+    return np.full(len(names), DEFAULT_WEIGHT if weight is None else weight)
+
+
+def _named(
+    scenario: ContainerScenario,
+    key: str,
+    names: tuple[str, ...],
+    values: Floats,
+    per_name: Mapping[str, float],
+) -> Floats:
+    """Return `values` (float64[N]) with those of `per_name` written into them."""
+    for name, value in per_name.items():
         if name not in names:
-            raise ScenarioError(f"{scenario.name}: threads.{name}: no such container{_near(name, names)}")
-        threads[names.index(name)] = count
-    return threads
+            raise ScenarioError(f"{scenario.name}: {key}.{name}: no such container{_near(name, names)}")
+        values[names.index(name)] = value
+    return values
 
 
 def _near(name: str, names: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
@@ -287,6 +287,18 @@ class ContainerScenario(Scenario):
     host_cores: PositiveFloat | None = Field(
         default=None, description="Cores of each host; those of the trace when left out."
     )
+    hosts: PositiveInt | None = Field(
+        default=None,
+        le=100_000,
+        description="Number of hosts on which the containers of a trace, a workload or a job are placed in "
+        "turn; when left out: one for a recording, a job, and a workload with host_cores; else each "
+        "container has a host of its own.",
+    )
+    cpu_weight: PositiveFloat | dict[str, PositiveFloat] | None = Field(
+        default=None,
+        description="The containers' cpu.weight on hosts that are short of CPUs, in a replay on the twin: "
+        "one number for all, or one per container name; 100 when left out.",
+    )
     threads: PositiveFloat | dict[str, PositiveFloat] | None = Field(
         default=None,
         description="Number of CPUs that a container can keep busy: one number for all, or one per "
@@ -300,7 +312,16 @@ class ContainerScenario(Scenario):
     price: Price = Field(default=Price(), description="What reservations cost.")
 
     @model_validator(mode="after")
-    def _profiles_services(self) -> ContainerScenario:
+    def _hosts_of_a_replay(self) -> Self:
+        """Refuse what only a replay heeds."""
+        for key in ("hosts", "cpu_weight"):
+            if getattr(self, key) is not None and (self.services or self.serverless):
+                cure = "; write services.hosts" if key == "hosts" and self.services else ""
+                raise ValueError(f"{key}: only for a trace, a workload or a job{cure}")
+        return self
+
+    @model_validator(mode="after")
+    def _profiles_services(self) -> Self:
         for key in ("arrivals", "cold_start"):
             if getattr(self.profile, key) and self.services is None:
                 raise ValueError(f"profile.{key}: only a scenario with services has a profile run")

@@ -105,7 +105,16 @@ def on_this_machine(question: Scenario) -> ContainerScenario:
             f"{scenario.name}: host_cores: {scenario.host_cores:g}, and this machine has {cores:g}; "
             f"--set host_cores={cores:g} asks the question for this machine"
         )
+    if scenario.hosts not in (None, 1):
+        raise BackendError(
+            f"{scenario.name}: hosts: {scenario.hosts}, and this machine is one; "
+            "--set hosts=1 asks the question for this machine"
+        )
+    if scenario.cpu_weight is not None:
+        raise BackendError(f"{scenario.name}: cpu_weight: the testbed gives all containers the same weight")
     changes: dict[str, Any] = {"host_cores": cores}
+    if scenario.services is None:
+        changes["hosts"] = 1
     if scenario.services is not None:
         if scenario.services.hosts != 1:
             raise BackendError(

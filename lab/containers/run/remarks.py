@@ -297,8 +297,9 @@ def _machine_text(run: Run) -> str:
         return f"testbed: {machine['cpus']} CPUs ({machine['cpu_model']}), {machine['kernel']}"
     calibration = run.manifest["calibration"]
     workload = run.manifest["workload"]
-    hosts = f"{workload['hosts']} hosts of {workload['host_cores']:g} cores" if "hosts" in workload else ""
-    hosts = hosts or f"{workload['host_cores']:g}-core hosts"
+    hosts = f"{workload['host_cores']:g}-core hosts"
+    if count := workload.get("hosts"):
+        hosts = f"{count} host{'s' * (count > 1)} of {workload['host_cores']:g} cores"
     return f"{hosts}, calibration {calibration['name']} of {calibration['date']}"
 
 
