@@ -67,12 +67,18 @@ def test_a_stall_with_a_burst_ends_with_a_rung_or_a_round_trip_after_the_gap(pai
 
 
 @settings(deadline=None)
-@given(queue_pairs(), st.lists(st.floats(0.0, 1.2), min_size=2, max_size=20), st.integers(1, 512))
-def test_a_longer_gap_stalls_no_less(pair, shares, window):
+@given(
+    queue_pairs(),
+    st.lists(st.floats(0.0, 1.2), min_size=2, max_size=20),
+    st.integers(1, 512),
+    st.sampled_from([0.0, 1e-5]),
+)
+def test_a_longer_gap_stalls_no_less(pair, shares, window, rtt_s):
     bursty = QueuePair(pair.timeout, pair.retry_count, window=window, retry_profile=pair.retry_profile)
     gaps_s = np.sort(shares) * pair.ladder.error_s
-    stalls_s = rdma.stall_s(bursty, gaps_s, rdma.Link(RATE_BPS, 1e-5))
-    assert np.all(stalls_s[1:] >= stalls_s[:-1])
+    stalls_s = rdma.stall_s(bursty, gaps_s, rdma.Link(RATE_BPS, rtt_s))
+    # A hole is answered a round trip after the gap, and the next retransmission may come within that time.
+    assert np.all(stalls_s[1:] >= stalls_s[:-1] - rtt_s * (1 + 1e-9))
 
 
 @settings(deadline=None)
