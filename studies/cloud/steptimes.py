@@ -1,0 +1,91 @@
+"""Tokens per second of language models by number of nodes: jobs, sizes and GPUs left out.
+
+For: S1's rows of the page. Not for: the model (twin.cloud.steptime). A job's probes are its runs on the two
+least numbers of GPUs (of two, the lesser), whether or not one of them is a single node; its other runs are
+asked. What is left out is never learned from, probes excepted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from studies.cloud.judged import Errors, Judged
+from traces.readers import training
+from twin.cloud.configurations import Runs, runs
+from twin.cloud.steptime import CHANGES, CONSTANT, JOB, StepTimes, jobs, two_narrowest
+
+_LEFT_OUT = {"a job": JOB, "a size": ("model",), "a GPU": ("gpu",)}
+
+
+def measured(path: Path) -> Runs:
+    """Return the runs of a table of language models."""
+    rows = training.language_models(path)
+    return runs(
+        model=list(rows.model),
+        parameters=rows.parameters,
+        sequence=rows.sequence,
+        gpu_name=list(rows.gpu),
+        gpus=rows.gpus,
+        tokens_per_gpu=rows.tokens / rows.gpus,
+        micro_batch=rows.micro_batch,
+        recompute=rows.recompute,
+        sharding=list(rows.sharding),
+        precision=list(rows.precision),
+        step_s=rows.tokens / rows.tokens_per_s,
+    )
+
+
+def evaluate(known: Runs) -> Iterator[tuple[str, Errors]]:
+    """Yield the predictions with probes by what was left out, in all and by regime; then those without."""
+    for title, quantities in _LEFT_OUT.items():
+        probed, alone = _left_out(known, quantities)
+        for regime in (None, CONSTANT, CHANGES):
+            of = {CONSTANT: ", configuration constant", CHANGES: ", configuration changes", None: ""}[regime]
+            yield f"{title} left out, two narrowest known{of}", _errors(probed, regime)
+        yield f"{title} left out, nothing of the job known", _errors(alone, None)
+
+
+_Point = tuple[str, str, float, bool]
+"""Job, regime, error, and whether the interval holds it."""
+
+
+def _left_out(known: Runs, quantities: tuple[str, ...]) -> tuple[list[_Point], list[_Point]]:
+    words = known.groups(*quantities)
+    probed: list[_Point] = []
+    alone: list[_Point] = []
+    for word in sorted(set(words)) if len(set(words)) > 1 else ():
+        out = words == word
+        model = StepTimes(known.take(~out))
+        for job in jobs(known.take(out)):
+            probes = two_narrowest(job)
+            if not probes.any():
+                continue
+            probed += _asked(model, job.take(probes), job.take(~probes))
+            alone += _asked(model, job.take([]), job.take(~probes))
+    return probed, alone
+
+
+def _asked(model: StepTimes, probes: Runs, asked: Runs) -> list[_Point]:
+    answer = model.answer(probes, asked.hidden())
+    _, like = model.step_s(probes, asked.hidden())
+    error = answer.step_s / asked.step_s - 1
+    inside = (answer.low_s <= asked.step_s) & (asked.step_s <= answer.high_s)
+    regime = np.where(like, CONSTANT, CHANGES)
+    names = asked.groups(*JOB)
+    return [
+        (str(names[row]), str(regime[row]), float(error[row]), bool(inside[row])) for row in range(len(asked))
+    ]
+
+
+def _errors(points: list[_Point], regime: str | None) -> Errors:
+    by_job: dict[str, list[_Point]] = {}
+    for point in points:
+        if regime in (None, point[1]):
+            by_job.setdefault(point[0], []).append(point)
+    return {
+        job: Judged(np.array([own[2] for own in mine]), np.array([own[3] for own in mine], dtype=np.bool_))
+        for job, mine in by_job.items()
+    }
