@@ -24,6 +24,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.cloud.input import step_file
 from studies.cloud import steptimes
 from studies.cloud.judged import COLUMNS, Errors, Goal, Judged, cells, held, judged, pooled
 from studies.harness import NO_DATA, Asked, table
@@ -238,7 +239,7 @@ def _throughputs(files: list[Path]) -> Titled:
 
 
 def _nodes(files: list[Path]) -> Titled:
-    yield from steptimes.evaluate(steptimes.measured(files[0]))
+    yield from steptimes.evaluate(step_file.measured(files[0]))
 
 
 def _profiles(files: list[Path]) -> Titled:

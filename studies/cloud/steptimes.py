@@ -8,34 +8,14 @@ asked. What is left out is never learned from, probes excepted.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
 from studies.cloud.judged import Errors, Judged
-from traces.readers import training
-from twin.cloud.configurations import Runs, runs
+from twin.cloud.configurations import Runs
 from twin.cloud.steptime import CHANGES, CONSTANT, JOB, StepTimes, jobs, two_narrowest
 
 _LEFT_OUT = {"a job": JOB, "a size": ("model",), "a GPU": ("gpu",)}
-
-
-def measured(path: Path) -> Runs:
-    """Return the runs of a table of language models."""
-    rows = training.language_models(path)
-    return runs(
-        model=list(rows.model),
-        parameters=rows.parameters,
-        sequence=rows.sequence,
-        gpu_name=list(rows.gpu),
-        gpus=rows.gpus,
-        tokens_per_gpu=rows.tokens / rows.gpus,
-        micro_batch=rows.micro_batch,
-        recompute=rows.recompute,
-        sharding=list(rows.sharding),
-        precision=list(rows.precision),
-        step_s=rows.tokens / rows.tokens_per_s,
-    )
 
 
 def evaluate(known: Runs) -> Iterator[tuple[str, Errors]]:
