@@ -53,6 +53,8 @@ class Goal:
 
 
 NO_GOAL = Goal()
+_ENOUGH = 10
+"""Least number of points of which the share in intervals is told."""
 COLUMNS = ("workloads", "points", "median", "p90", "mean", "goal", "verdict", "in 90 % interval", "85–95 %")
 
 
@@ -96,6 +98,7 @@ def cells(by_workload: Errors, goal: Goal) -> Sequence[object]:
         if limit is not None
     ]
     verdict = aim(all(value <= limit for value, limit in wanted) if wanted else None)
-    within = aim(goal.held[0] <= share <= goal.held[1]) if wanted else aim(None)
+    enough = all_points.error.size >= _ENOUGH
+    within = aim(goal.held[0] <= share <= goal.held[1]) if wanted and enough else aim(None)
     shown = [f"{figures[0]:.3f}", f"{figures[1]:.3f}", f"{figures[2]:+.3f}", str(goal), verdict]
-    return [len(by_workload), all_points.error.size, *shown, f"{share:.0%}", within]
+    return [len(by_workload), all_points.error.size, *shown, f"{share:.0%}" if enough else "–", within]

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lab.cloud.input import step_file
-from studies.cloud import steptimes
+from studies.cloud import pipelines, steptimes
 from studies.cloud.judged import COLUMNS, Errors, Goal, Judged, cells, held, judged, pooled
 from studies.harness import NO_DATA, Asked, table
 from traces.readers import training
@@ -239,7 +239,19 @@ def _throughputs(files: list[Path]) -> Titled:
 
 
 def _nodes(files: list[Path]) -> Titled:
-    yield from steptimes.evaluate(step_file.measured(files[0]))
+    yield from steptimes.probed(step_file.measured(files[0]))
+
+
+def _unprobed(files: list[Path]) -> Titled:
+    yield from steptimes.unprobed(step_file.measured(files[0]))
+
+
+def _pipelines(files: list[Path]) -> Titled:
+    yield from pipelines.bigscience(files[0].parent, step_file.measured(files[1]))
+
+
+def _llama(files: list[Path]) -> Titled:  # noqa: ARG001 (two figures of a paper)
+    yield from pipelines.llama()
 
 
 def _profiles(files: list[Path]) -> Titled:
@@ -316,13 +328,36 @@ QUESTIONS = {
         "MosaicML llm-foundry, Apache-2.0",
         Goal(median=0.05, p90=0.10, signed=0.03),
     ),
+    "unprobed": Question(
+        "Tokens per second by nodes, nothing of the job known",
+        _unprobed,
+        ("mosaic_mpt_throughput/mpt_training_throughput.csv",),
+        "MosaicML llm-foundry, Apache-2.0",
+        Goal(),
+    ),
+    "pipelines": Question(
+        "S2: iterations of BigScience's pipelines",
+        _pipelines,
+        ("bigscience_ddl/megatron_iteration_times.csv", "mosaic_mpt_throughput/mpt_training_throughput.csv"),
+        "BigScience and MosaicML llm-foundry, Apache-2.0",
+        Goal(p90=0.10),
+    ),
+    "llama": Question(
+        "S3: Llama 3's speed of a GPU at twice the GPUs and fixed tokens",
+        _llama,
+        (),
+        "two figures of arXiv 2407.21783",
+        Goal(p90=0.02),
+    ),
 }
 
 
-def _files(question: Question, data: Path | None) -> list[Path]:
-    """Return the question's files, none if one of them is not there."""
-    files = [] if data is None else [data / name for name in question.files]
-    return files if all(file.exists() for file in files) else []
+def _files(question: Question, data: Path | None) -> list[Path] | None:
+    """Return the question's files, None if one of them is not there."""
+    if data is None and question.files:
+        return None
+    files = [data / name for name in question.files] if data else []
+    return files if all(file.exists() for file in files) else None
 
 
 def section(data: Path | None, questions: Sequence[Question] = tuple(QUESTIONS.values())) -> Iterator[str]:
@@ -330,9 +365,9 @@ def section(data: Path | None, questions: Sequence[Question] = tuple(QUESTIONS.v
     rows: list[Sequence[object]] = []
     for question in questions:
         files = _files(question, data)
-        if not files:
+        if files is None:
             rows.append([question.title, question.licence, *[""] * (len(COLUMNS) - 1), NO_DATA])
-        for title, by_workload in question.evaluate(files) if files else ():
+        for title, by_workload in question.evaluate(files) if files is not None else ():
             rows.append([f"{question.title} ({title})", question.licence, *cells(by_workload, question.goal)])
     yield "## Job performance on public measurements"
     yield table(("asked", "data", *COLUMNS), rows, left=2)
@@ -349,9 +384,9 @@ def make(asked: Asked) -> int:
         if name not in QUESTIONS:
             raise ScenarioError(f"job-performance: no question {name!r}; there are {', '.join(QUESTIONS)}")
         files = _files(QUESTIONS[name], asked.data)
-        if not files:
+        if files is None:
             print(f"{name}: {NO_DATA}")
-        for title, by_workload in QUESTIONS[name].evaluate(files) if files else ():
+        for title, by_workload in QUESTIONS[name].evaluate(files) if files is not None else ():
             print(f"{title}\n{'workload':36}{'points':>8}{'median':>9}{'p90':>9}{'mean':>9}{'held':>7}")
             for workload, points, *figures, share in summary(by_workload):
                 median, p90, mean = figures

@@ -18,34 +18,37 @@ from twin.cloud.steptime import CHANGES, CONSTANT, JOB, StepTimes, jobs, two_nar
 _LEFT_OUT = {"a job": JOB, "a size": ("model",), "a GPU": ("gpu",)}
 
 
-def evaluate(known: Runs) -> Iterator[tuple[str, Errors]]:
-    """Yield the predictions with probes by what was left out, in all and by regime; then those without."""
+def probed(known: Runs) -> Iterator[tuple[str, Errors]]:
+    """Yield the predictions with probes by what was left out, in all and by regime."""
     for title, quantities in _LEFT_OUT.items():
-        probed, alone = _left_out(known, quantities)
-        for regime in (None, CONSTANT, CHANGES):
-            of = {CONSTANT: ", configuration constant", CHANGES: ", configuration changes", None: ""}[regime]
-            yield f"{title} left out, two narrowest known{of}", _errors(probed, regime)
-        yield f"{title} left out, nothing of the job known", _errors(alone, None)
+        points = _left_out(known, quantities, probed=True)
+        yield f"{title} left out", _errors(points)
+        for regime in (CONSTANT, CHANGES):
+            part = [point for point in points if point[1] == regime]
+            yield f"{title} left out, configuration {regime}", _errors(part)
+
+
+def unprobed(known: Runs) -> Iterator[tuple[str, Errors]]:
+    """Yield the predictions of the same runs without probes, by what was left out."""
+    for title, quantities in _LEFT_OUT.items():
+        yield f"{title} left out", _errors(_left_out(known, quantities, probed=False))
 
 
 _Point = tuple[str, str, float, bool]
 """Job, regime, error, and whether the interval holds it."""
 
 
-def _left_out(known: Runs, quantities: tuple[str, ...]) -> tuple[list[_Point], list[_Point]]:
+def _left_out(known: Runs, quantities: tuple[str, ...], *, probed: bool) -> list[_Point]:
     words = known.groups(*quantities)
-    probed: list[_Point] = []
-    alone: list[_Point] = []
+    points: list[_Point] = []
     for word in sorted(set(words)) if len(set(words)) > 1 else ():
         out = words == word
         model = StepTimes(known.take(~out))
         for job in jobs(known.take(out)):
             probes = two_narrowest(job)
-            if not probes.any():
-                continue
-            probed += _asked(model, job.take(probes), job.take(~probes))
-            alone += _asked(model, job.take([]), job.take(~probes))
-    return probed, alone
+            if probes.any():
+                points += _asked(model, job.take(probes if probed else []), job.take(~probes))
+    return points
 
 
 def _asked(model: StepTimes, probes: Runs, asked: Runs) -> list[_Point]:
@@ -60,11 +63,10 @@ def _asked(model: StepTimes, probes: Runs, asked: Runs) -> list[_Point]:
     ]
 
 
-def _errors(points: list[_Point], regime: str | None) -> Errors:
+def _errors(points: list[_Point]) -> Errors:
     by_job: dict[str, list[_Point]] = {}
     for point in points:
-        if regime in (None, point[1]):
-            by_job.setdefault(point[0], []).append(point)
+        by_job.setdefault(point[0], []).append(point)
     return {
         job: Judged(np.array([own[2] for own in mine]), np.array([own[3] for own in mine], dtype=np.bool_))
         for job, mine in by_job.items()

@@ -6,8 +6,9 @@ measured (performance.py works from sizes and speeds), nor for choosing a config
 = compute^γ + sync^γ`: compute, which a run on one GPU shows, and synchronisation, which partly overlaps with
 it (γ = 1: no overlap; γ → ∞: the longer of the two). Other jobs on the same cluster tell how synchronisation
 changes with the placement and compute with the accelerator; a probe of the job tells how much synchronisation
-it has. γ and the smoothing over placements are chosen on the other jobs (`choose`). Sources: Pollux (OSDI
-2021) §3.2 for the composition; Nadaraya–Watson smoothing over placements.
+it has. γ, the smoothing over placements and the order of plans are chosen on the other jobs, with an interval
+(`choose`); a job follows the best plan that suits it. Sources: Pollux (OSDI 2021) §3.2 for the composition;
+Nadaraya–Watson smoothing over placements.
 """
 
 from __future__ import annotations
@@ -344,8 +345,11 @@ def choose(others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence
 
 
 def _judged(others: Steps, groups: Names, names: list[str], plans: Sequence[Plan], shape: Shape) -> Choice:
+    """Return what one shape makes of the plans. Plans are ranked by mean errors, so that rare large ones
+    count.
+    """
     off: list[list[list[Real]]] = []
-    medians = np.full((len(plans), len(names)), np.nan)
+    sizes = np.full((len(plans), len(names)), np.nan)
     for column, name in enumerate(names):
         model = Scaling(others.take(groups != name), shape)
         off.append([])
@@ -355,12 +359,12 @@ def _judged(others: Steps, groups: Names, names: list[str], plans: Sequence[Plan
         for row in range(len(plans)):
             tried = np.concatenate([job[row] for job in off[-1]] or [_NONE])
             if tried.size:
-                medians[row, column] = np.median(np.abs(np.expm1(tried)))
+                sizes[row, column] = np.mean(np.abs(tried))
     usual = np.ones(len(names))
-    for column, part in enumerate(medians.T):
+    for column, part in enumerate(sizes.T):
         if np.isfinite(part).any():
             usual[column] = max(float(np.nanmedian(part)), FAR)
-    relative = [np.log((row / usual)[~np.isnan(row)] + FAR) for row in medians]
+    relative = [np.log((row / usual)[~np.isnan(row)] + FAR) for row in sizes]
     scores = [float(part.mean()) if part.size else np.inf for part in relative]
     ranking = tuple(int(position) for position in np.argsort(scores, kind="stable"))
     followed = [[_first([job[row] for row in ranking]) for job in group] for group in off]

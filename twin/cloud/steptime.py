@@ -23,9 +23,11 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from control.jobs import Flags, Real, Whole
 from twin.cloud.configurations import Names, Runs, joined
+from twin.cloud.gpus import gpu
 from twin.cloud.intervals import conformal
 
 CONSTANT, CHANGES, UNPROBED = "constant", "changes", "unprobed"
@@ -90,9 +92,8 @@ def log_step_s(constants: Real, scores: Real, asked: Runs) -> Real:
     constants: logarithms of _LAWS; scores: each run's own part of the slow-down of attention, float64[n].
     """
     half, narrow, attention, exchange, latency, straggle, overlap, again = np.exp(constants)
-    tokens = asked.micro_tokens
-    needed = narrow * asked.flops / asked.memory_bytes_s
-    busy = tokens / (tokens + half) * asked.width / (asked.width + needed)
+    ratio = asked.flops / asked.memory_bytes_s
+    busy = _busy(half, narrow, asked.micro_tokens, asked.width, ratio)
     dense, score = asked.operations(np.where(asked.recompute, 8 * again, 6.0))
     computing = dense / asked.flops / busy + score / asked.flops_16 * attention * np.exp(scores)
     each, last = (exchange * volume for volume in _exchange_s(asked, latency))
@@ -100,6 +101,13 @@ def log_step_s(constants: Real, scores: Real, asked: Runs) -> Real:
     final = (computing**overlap + (each + last) ** overlap) ** (1 / overlap)
     step: Real = ((asked.accumulation - 1) * micro + final) * (1 + straggle * np.log2(asked.nodes))
     return np.log(step)
+
+
+def _busy(half: float, narrow: float, tokens: ArrayLike, width: ArrayLike, ratio: ArrayLike) -> Real:
+    """Return the share of its pace at which a GPU works. ratio: FLOP/s over bytes/s of its memory."""
+    needed = narrow * np.asarray(ratio, np.float64)
+    size, wide = np.asarray(tokens, np.float64), np.asarray(width, np.float64)
+    return np.asarray(size / (size + half) * wide / (wide + needed))
 
 
 def _exchange_s(asked: Runs, latency_s: float) -> tuple[Real, Real]:
@@ -231,6 +239,15 @@ class StepTimes:
     def __init__(self, others: Runs) -> None:
         self._others = others
         self._fit = _fit(others) if len(others) else None
+
+    def busy(self, tokens: ArrayLike, width: ArrayLike, gpu_name: str) -> Real:
+        """Return the share of its pace at which a GPU works, for models with tensor parallelism.
+
+        tokens: tokens of a micro-batch; width: the part of a layer's width that a GPU has.
+        """
+        half, narrow = np.exp((_USUAL if self._fit is None else self._fit.constants)[:2])
+        kind = gpu(gpu_name)
+        return _busy(half, narrow, tokens, width, kind.flops / kind.memory_bytes_s)
 
     def answer(self, probes: Runs, asked: Runs) -> Answer:
         """Return predictions of the runs of one job, some of whose runs (probes) were measured.
