@@ -111,7 +111,9 @@ def jobs_left_out(
     for family in sorted(set(families)):
         others = steps.take(families != family)
         plans = candidates(others)
-        choice = choose(others, families[families != family], plans, shapes)
+        rest = families[families != family]
+        # One other family has nothing to be left out but its jobs.
+        choice = choose(others, rest if len(set(rest)) > 1 else others.job, plans, shapes)
         model = Scaling(others, choice.shape)
         for job in steps.take(families == family).by_job():
             known = choice.known(plans, job)

@@ -241,7 +241,24 @@ class Scaling:
             log_s[rows] = np.mean(guesses, axis=0)
         return np.exp(log_s)
 
+    def tells(self, known: Steps, asked: Steps) -> Flags:
+        """Return which asked steps are on an accelerator whose speed the known steps tell, bool[n]."""
+        curves = _Compute.of(known).curves
+        names = set(map(str, asked.accelerator))
+        told = {name for name in names if any(self._log_ratio(mine, name) is not None for mine in curves)}
+        return np.array([name in told or name in curves for name in asked.accelerator], dtype=np.bool_)
+
     def _log_ratio(self, mine: str, other: str) -> float | None:
+        """Return the mean log ratio of compute on two accelerators, over a third where no job used both."""
+        direct = self._direct_ratio(mine, other)
+        if direct is not None:
+            return direct
+        used = sorted({name for past in self._past for name in past.compute.curves} - {mine, other})
+        steps = [(self._direct_ratio(mine, third), self._direct_ratio(third, other)) for third in used]
+        sums = [first + second for first, second in steps if first is not None and second is not None]
+        return float(np.mean(sums)) if sums else None
+
+    def _direct_ratio(self, mine: str, other: str) -> float | None:
         ratios = []
         for past in self._past:
             if mine in past.compute.curves and other in past.compute.curves:
@@ -327,9 +344,13 @@ def suits(mask: Flags, job: Steps) -> bool:
 
 
 def apart(known: Flags, job: Steps, model: Scaling) -> Real:
-    """Return log (predicted / measured) of the steps of a job that are not known, float64[m]."""
-    asked = job.take(~known)
-    return np.log(model.predict(job.take(known), asked.hidden()) / asked.step_s)
+    """Return log (predicted / measured) of the steps of a job that are not known, float64[m].
+
+    Steps on accelerators whose speed nothing tells are neither used nor asked.
+    """
+    told = model.tells(job.take(known), job)
+    asked = job.take(~known & told)
+    return np.log(model.predict(job.take(known & told), asked.hidden()) / asked.step_s)
 
 
 def choose(others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence[Shape] = SHAPES) -> Choice:

@@ -153,6 +153,34 @@ def test_an_accelerator_nobody_used_is_named():
         Scaling(alone, Shape(2.0, 0.1)).predict(known, mine.hidden())
 
 
+def test_an_accelerator_is_reached_over_a_third_one():
+    def on(own: Steps, name: str) -> Steps:
+        rows = own.take((own.accelerator == "new") & own.alone)
+        return Steps(
+            *(
+                np.full(len(rows), name, dtype=np.object_)
+                if column == "accelerator"
+                else getattr(rows, column)
+                for column in own.__slots__
+            )
+        )
+
+    newest = on(job("bb", 0.002, 0.3), "newest")
+    newest = Steps(
+        *(newest.step_s / 2 if column == "step_s" else getattr(newest, column) for column in newest.__slots__)
+    )
+    bb = job("bb", 0.002, 0.3)
+    others = together(job("a", 0.01, 0.2), bb.take(bb.accelerator == "new"), newest)
+    mine = job("mine", 0.02, 0.5)
+    known = mine.take(mine.alone & (mine.accelerator == "old"))
+    asked = on(mine, "newest")
+    model = Scaling(others, Shape(2.0, 0.1))
+    assert model.tells(known, asked).all()
+    # Six times the old one's speed: three times to the new one, twice to the newest.
+    assert model.predict(known, asked) == pytest.approx(known.step_s / 6)
+    assert not model.tells(known, on(mine, "unknown")).any()
+
+
 def test_nothing_to_learn_from_is_refused():
     with pytest.raises(ScenarioError, match="no other job was measured"):
         Scaling(OTHERS.take(~OTHERS.alone), Shape(2.0, 0.1))
