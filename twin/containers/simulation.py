@@ -11,8 +11,8 @@ Telemetry and decisions keep their order: a report never overtakes an earlier on
 superseded before it took effect is dropped. These rules hold where the kernel leaves a choice:
 
 - Held, killed and restarting containers make no progress.
-- A killed container is down for restart_s, so it is killed at most once per start. With restart_cpu_s it is
-  down until its quota has given it that much CPU.
+- A killed container is down for its back-off and restart_s, so it is killed at most once per start. With
+  restart_cpu_s it is down until its quota has given it that much CPU.
 - What `on_join` decides takes effect at once, before the newcomers run.
 - Agents sweep by themselves. Only their report crosses the network.
 """
@@ -45,7 +45,7 @@ from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome, Workload
 from twin.containers.physics import Physics
 from twin.containers.requests.model import RequestWorkload
-from twin.containers.starting import StartUps
+from twin.containers.starting import BackOff, StartUps
 from twinbed import InvariantError
 
 Progress = Callable[[float], None]
@@ -111,9 +111,8 @@ class ControlLoop:
         self._order = 0
         # Lives ended so far, by which a late restart timer is recognised.
         self._starts = np.zeros(count, np.int64)
-        self._starting = None
-        if machine.restart_cpu_s > 0.0:
-            self._starting = StartUps(physics, machine)
+        self._back_off = BackOff(count)
+        self._starting = StartUps(physics, machine) if machine.restart_cpu_s > 0.0 else None
         self._spare: list[cfs.Report] = []
         self._in_flight: deque[tuple[cfs.Report, Ids, Columns | None, float]] = deque()
         self._random = np.random.default_rng(seed)
@@ -325,7 +324,7 @@ class ControlLoop:
         self._carry_out(self._allocator.on_oom(event), answer=self._allocator.traps_oom)
 
     def _take_down(self, columns: Columns, why: str) -> None:
-        """Kill or restart containers that are not down already. They come back after restart_s."""
+        """Kill or restart containers that are not down. They come back after their back-off and restart_s."""
         columns = columns[self._fleet.status[columns] <= cfs.HELD]
         if columns.size == 0:
             return
@@ -333,11 +332,18 @@ class ControlLoop:
         self._starts[columns] += 1
         if why == "kill":
             self._note("kill", columns)
+        waits_s = self._back_off.waits_s(columns, self.env.now, failed=why == "kill")
+        if self._starting is not None:
+            self._starting.begin(columns, self.env.now + waits_s)
+        for wait_s in np.unique(waits_s).tolist():
+            waiting = columns[waits_s == wait_s]
+            self._at(wait_s, self._start, waiting, self._starts[waiting])
+
+    def _start(self, columns: Columns, starts: NDArray[np.int64]) -> None:
+        columns = columns[self._starts[columns] == starts]
         self._note("restart", columns)
         if self._starting is None:
             self._at(self._machine.restart_s, self._come_up, columns, self._starts[columns])
-        else:
-            self._starting.begin(columns, self.env.now)
 
     def _end_starts(self, columns: Columns, now_s: float, starting: StartUps) -> None:
         for column, delay_s in zip(*starting.ending(columns, now_s), strict=True):
@@ -411,6 +417,7 @@ class ControlLoop:
             if len(cpu.ids) < count or not np.array_equal(ids, limits.ids[len(limits.ids) - count :]):
                 raise InvariantError(f"{self._allocator.name}: newcomers without a CPU and a memory limit")
             self._members.add(columns, ids)
+            self._back_off.begin(columns, self.env.now)
             self._physics.admit(
                 columns,
                 cpu.quota_cores[len(cpu.ids) - count :],
@@ -428,16 +435,12 @@ class ControlLoop:
         self._note("leave", columns)
         return self._members.remove(columns)
 
-    # --- small parts -----------------------------------------------------------------------------
-
     def _at(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """Call `action(*arguments)` after delay_s of virtual time."""
         event = self.env.timeout(max(delay_s, 0.0))
         event.callbacks.append(lambda _: action(*arguments))
 
     def _note(self, kind: str, columns: Columns) -> None:
-        if columns.size == 0:
-            return
         events = self._events
         events.at_s.extend([self.env.now] * len(columns))
         events.container.extend(columns.tolist())

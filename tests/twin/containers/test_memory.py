@@ -147,10 +147,11 @@ def test_without_a_trap_it_is_killed_at_once_and_reported_afterwards():
 
 
 def test_a_container_that_never_fits_is_killed_once_per_start():
-    load = workload([0.2] * 10, memory=[20 * MIB] * 10)
+    load = workload([0.2] * 40, memory=[20 * MIB] * 40)
     outcome = run(load, Scripted(limit=10 * MIB, traps_oom=False), machine(restart_s=0.0))
-    # Even with no start-up time at all: once per period, at its end.
-    assert sum(kind == "kill" for _, kind, _ in kinds(outcome)) == 10
+    # No start-up time at all: at the end of the period in which it starts, at once, after 1 s and after 2 s.
+    assert [at for at, kind, _ in kinds(outcome) if kind == "kill"] == [100, 200, 1200, 3300]
+    assert [at for at, kind, _ in kinds(outcome) if kind == "restart"] == [100, 1200, 3200]
 
 
 def test_a_limit_lowered_below_what_is_held_is_an_overshoot():
