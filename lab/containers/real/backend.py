@@ -36,7 +36,7 @@ from twin.containers.requests.model import RequestWorkload
 from twinbed import BackendError, InvariantError
 
 NAME = "testbed"
-_CLIENT_GRACE_S = 2.0
+CLIENT_GRACE_S = 2.0
 """Time from the end of the schedule until a load generator that still runs is stopped, s."""
 
 ON_TIME_S = 0.010
@@ -132,7 +132,7 @@ def _carry_out(
 
     with ownership.temporary_directory() as folder, deployed(spec, source, replay, folder) as made:
         # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
-        patience_s = duration_s + (0.0 if made.load is None else _CLIENT_GRACE_S)
+        patience_s = duration_s + (0.0 if made.load is None else CLIENT_GRACE_S)
         settings = loop.Settings(period_s=workload.period_s, duration_s=patience_s, logs=folder)
         observed = loop.control(
             made.containers,

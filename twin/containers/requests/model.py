@@ -57,6 +57,10 @@ class ServiceGraph:
     something to do. It needs all of wake_s where nothing has run yet. So does an answer that comes there
     before the last of its stage; the container's next part burns what answers need. wake_s ≥ 0, wake_tau_s >
     0.
+
+    keep_s: how long a container keeps the memory of ended visits for later ones, as allocators do. From the
+    first visit that ends, and every keep_s while any is kept, it gives back at its period's end what its most
+    visits at once in that time did not need. 0: at once, at a visit's end.
     """
 
     services: tuple[str, ...]
@@ -86,6 +90,7 @@ class ServiceGraph:
     request_handler: Index
     wake_s: float = 0.0
     wake_tau_s: float = 1.0
+    keep_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
