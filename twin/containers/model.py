@@ -65,7 +65,8 @@ class Workload:
     after it ends; joins and leaves follow from it. threads: float64[N], CPUs it can keep busy at once.
     host_cores: float64[N]. app: int64[N], index into applications. peak_cores, peak_bytes: float64[N] and
     int64[N], profiled maxima for policies that need a profile. A negative or non-finite value is an
-    InvariantError, because traces are validated before they come here.
+    InvariantError, because traces are validated before they come here. is_job: the demand is a job's, whose
+    work waits for what was not done before (job.py), instead of arriving whatever was done (fluid.py).
     """
 
     names: tuple[str, ...]
@@ -79,6 +80,7 @@ class Workload:
     host_cores: Floats
     peak_cores: Floats
     peak_bytes: NDArray[np.int64]
+    is_job: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from control.allocator.model import (
 )
 from control.allocator.ports import Allocator, ServiceAware
 from twin.containers import cfs, memory
-from twin.containers.fluid import Fluid
+from twin.containers.job import replayed
 from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome, Workload
 from twin.containers.physics import Physics
@@ -77,7 +77,7 @@ def simulate(
         # The loop keeps the random stream that it has with a trace.
         physics = Requests(workload, machine, seed.spawn(1)[0])
     else:
-        physics = Fluid(workload, machine)
+        physics, machine = replayed(workload, machine)
     return ControlLoop(physics, allocator, machine, seed, record).run(progress)
 
 
