@@ -32,6 +32,7 @@ class Fluid:
         self.periods, count = workload.present.shape
         self.fleet = cfs.new_fleet(count, workload.threads, workload.host_cores)
         self.group = np.zeros(count, np.int64)
+        self.host = np.zeros(count, np.int64)
         self.ends_s: Floats = np.array([workload.period_s])
         self._changed = cfs.changed_rows(workload.present)
         self._over = np.empty(count, np.int64)

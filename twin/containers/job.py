@@ -48,7 +48,7 @@ class Job(Fluid):
         fleet.backlog[:] = 0.0
         asked_s = self._demand[row] * self.population.period_s
         share = np.asarray(fleet.status == cfs.UP, np.float64)
-        np.divide(fleet.done_s - before_s, asked_s, out=share, where=asked_s > 0.0)
+        np.divide(fleet.done_s - before_s, asked_s, out=share, where=asked_s > cfs.NANOSECOND)
         self._place = np.minimum(self._place + np.minimum(share, 1.0), self.periods - 1.0)
         self._ask(self._everyone())
         return over

@@ -55,6 +55,10 @@ class Population(Protocol):
     def peak_bytes(self) -> NDArray[np.int64]:
         """Profiled memory peak, int64[N]."""
 
+    @property
+    def host_memory_bytes(self) -> float:
+        """Memory that each host has for these containers, inf = enough for all."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -67,6 +71,7 @@ class Workload:
     int64[N], profiled maxima for policies that need a profile. A negative or non-finite value is an
     InvariantError, because traces are validated before they come here. is_job: the demand is a job's, whose
     work waits for what was not done before (job.py), instead of arriving whatever was done (fluid.py).
+    host_memory_bytes: as in Population.
     """
 
     names: tuple[str, ...]
@@ -81,6 +86,7 @@ class Workload:
     peak_cores: Floats
     peak_bytes: NDArray[np.int64]
     is_job: bool = False
+    host_memory_bytes: float = np.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,10 @@ class Physics(Protocol):
         """Group of each container, int64[N], 0 … K − 1. Containers of a group end their periods together."""
 
     @property
+    def host(self) -> NDArray[np.int64]:
+        """Index of each container's host, int64[N]."""
+
+    @property
     def ends_s(self) -> Floats:
         """End of each group's first period, float64[K], ascending in (0, period_s].
 

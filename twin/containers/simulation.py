@@ -6,7 +6,8 @@ restarted, join and leave. Not for: what happens inside the containers (physics.
 
 One process ticks the periods; everything else is a timeout with a callback. Between two instants of the clock
 the physics moves on by itself. It may stop early when a container exceeds its memory limit. The order at a
-period's end is: everyone is integrated and reported, leaves, joins, containers above their memory limit.
+period's end is: everyone is integrated and reported, leaves, joins, containers above their memory limit,
+hosts whose memory is full.
 Telemetry and decisions keep their order: a report never overtakes an earlier one, and a write that was
 superseded before it took effect is dropped. These rules hold where the kernel leaves a choice:
 
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 
 from control.allocator.model import (
     NOTHING,
+    PAGE_BYTES,
     Decision,
     Ids,
     Join,
@@ -40,45 +42,15 @@ from control.allocator.model import (
 )
 from control.allocator.ports import Allocator, ServiceAware
 from twin.containers import cfs, memory
-from twin.containers.job import replayed
 from twin.containers.members import Columns, Members
-from twin.containers.model import Events, Machine, Outcome, Workload
+from twin.containers.model import Events, Machine, Outcome
 from twin.containers.physics import Physics
-from twin.containers.requests.model import RequestWorkload
 from twin.containers.starting import BackOff, StartUps
 from twinbed import InvariantError
 
 Progress = Callable[[float], None]
 
 _PROGRESS_INTERVAL_S = 0.05
-
-
-def simulate(
-    workload: Workload | RequestWorkload,
-    allocator: Allocator,
-    machine: Machine,
-    *,
-    seed: np.random.SeedSequence,
-    record: bool = True,
-    progress: Progress | None = None,
-) -> Outcome:
-    """Run `workload` under `allocator` on `machine`, one period after the other.
-
-    record: keep the series (58 bytes per container-period). progress: called with the finished fraction (0…1]
-    at most 20 times per second of real time; what it raises ends the simulation and passes through. The same
-    arguments and seed give the same outcome to the bit (except decide_s). Raises InvariantError naming
-    container and period for a workload that is not finite or negative, and for an allocator that breaks its
-    port's promises. The allocator raises ScenarioError when the containers do not fit.
-    """
-    physics: Physics
-    if isinstance(workload, RequestWorkload):
-        from twin.containers.requests.physics import Requests
-
-        # The loop keeps the random stream that it has with a trace.
-        physics = Requests(workload, machine, seed.spawn(1)[0])
-    else:
-        physics, machine = replayed(workload, machine)
-    return ControlLoop(physics, allocator, machine, seed, record).run(progress)
 
 
 class ControlLoop:
@@ -186,6 +158,8 @@ class ControlLoop:
                     self._change_members(row + 1)
                 if over.size:
                     self._overshoot(over)
+                if self._population.host_memory_bytes < np.inf:
+                    self._relieve_hosts()
             if progress is not None:
                 now = time.monotonic()
                 if now - reported >= _PROGRESS_INTERVAL_S or row + 1 == physics.periods:
@@ -319,6 +293,16 @@ class ControlLoop:
             self._at(self._machine.network_delay_s, self._ask, event)
         else:
             self._ask(event)
+
+    def _relieve_hosts(self) -> None:
+        """Kill the largest containers of hosts whose memory is full. Only allocators without a trap hear of
+        it, as on a machine."""
+        columns = memory.too_much(self._fleet, self._physics.host, self._population.host_memory_bytes)
+        event = OomEvents(self._members.issued[columns], np.full(len(columns), PAGE_BYTES), self.env.now)
+        self._note("oom", columns)
+        self._take_down(columns, "kill")
+        if columns.size and not self._allocator.traps_oom:
+            self._at(self._machine.network_delay_s, self._ask, event)
 
     def _ask(self, event: OomEvents) -> None:
         self._carry_out(self._allocator.on_oom(event), answer=self._allocator.traps_oom)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import asdict
+from math import inf
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
@@ -264,6 +265,11 @@ class ContainerScenario(Scenario):
     host_cores: PositiveFloat | None = Field(
         default=None, description="Cores of each host; those of the trace when left out."
     )
+    host_memory_bytes: PositiveInt | None = Field(
+        default=None,
+        description="Memory that each host has for the containers, bytes; null: enough for all. Where it is "
+        "full, the kernel takes page cache back from all of them, and then kills the largest.",
+    )
     threads: PositiveFloat | dict[str, PositiveFloat] | None = Field(
         default=None,
         description="Number of CPUs that a container can keep busy: one number for all, or one per "
@@ -279,6 +285,11 @@ class ContainerScenario(Scenario):
     def derived(self, calibration: Calibration) -> dict[str, Any]:
         """Return the machine with every value, in place of the values that were replaced."""
         return {"machine": asdict(self.machine_of(calibration))}
+
+    @property
+    def most_bytes(self) -> float:
+        """Memory of each host for the containers, bytes; inf: enough for all."""
+        return inf if self.host_memory_bytes is None else float(self.host_memory_bytes)
 
     def machine_of(self, calibration: Calibration) -> Machine:
         """Return the calibration's machine with the scenario's own values."""

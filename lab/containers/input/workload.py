@@ -117,6 +117,7 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         host_cores=np.full(len(app), host_cores),
         peak_cores=peak_cores,
         peak_bytes=peak_bytes,
+        host_memory_bytes=scenario.most_bytes,
     )
     return Replay(workload, memory_known, (*fine.notes, *notes), {"start_s": trace.start_s})
 

@@ -133,7 +133,12 @@ def _carry_out(
     with ownership.temporary_directory() as folder, deployed(spec, source, replay, folder) as made:
         # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
         patience_s = duration_s + (0.0 if made.load is None else CLIENT_GRACE_S)
-        settings = loop.Settings(period_s=workload.period_s, duration_s=patience_s, logs=folder)
+        settings = loop.Settings(
+            period_s=workload.period_s,
+            duration_s=patience_s,
+            logs=folder,
+            host_memory_bytes=workload.host_memory_bytes,
+        )
         observed = loop.control(
             made.containers,
             workload.applications,

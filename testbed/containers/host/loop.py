@@ -47,13 +47,15 @@ _PERIOD_S = QUOTA_PERIOD_US / 1e6
 class Settings:
     """How a run is made. period_s: CFS period and row of the record, s; duration_s: None = until the client
     or the commands end; telemetry: `auto` = the best that this machine has; logs: folder for the commands'
-    output, None = it passes through; host_cores: the largest useful quota, None = this machine's."""
+    output, None = it passes through; host_cores: the largest useful quota, None = this machine's;
+    host_memory_bytes: memory that all containers may hold together, inf = no limit."""
 
     period_s: float = _PERIOD_S
     duration_s: float | None = None
     telemetry: Literal["auto", "polling", "hooks"] = "auto"
     logs: Path | None = None
     host_cores: float | None = None
+    host_memory_bytes: float = math.inf
 
     def __post_init__(self) -> None:
         if self.period_s != _PERIOD_S:
@@ -89,7 +91,7 @@ def control(
     driver = driver or detect()
     leftovers.sweep(driver)
     with Interrupts() as interrupts, ExitStack() as undo:
-        groups = _prepare(containers, driver, undo)
+        groups = _prepare(containers, driver, settings.host_memory_bytes, undo)
         fleet = Fleet(containers, groups, settings.host_cores or float(os.cpu_count() or 1))
         undo.callback(_detach, fleet)
         record = RunRecord(fleet, settings.period_s)
@@ -195,8 +197,11 @@ def _check(containers: Sequence[Managed], applications: Sequence[Application]) -
             raise ScenarioError(f"container {managed.spec.name}: there is no application {managed.app}")
 
 
-def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> list[Group | None]:
-    """Make a cgroup for each container that is ours; `undo` removes them."""
+def _prepare(
+    containers: Sequence[Managed], driver: Driver, memory_bytes: float, undo: ExitStack
+) -> list[Group | None]:
+    """Make a cgroup for each container that is ours, with a limit of memory_bytes on all together; `undo`
+    removes them."""
     run = new_run()
     undo.callback(driver.finish, run)
     groups: list[Group | None] = []
@@ -206,6 +211,8 @@ def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> 
             group = driver.create(run, managed.spec.name)
             undo.callback(group.remove)
         groups.append(group)
+    if math.isfinite(memory_bytes):
+        driver.limit_memory(run, int(memory_bytes))
     return groups
 
 

@@ -39,6 +39,13 @@ def test_a_wait_takes_its_time_whatever_the_quota():
     assert outcome.series.usage_cores[:4, 0] == pytest.approx([0.1, 0.0, 0.0, 0.2])
 
 
+def test_a_place_that_rounding_puts_just_behind_a_wait_is_left_again():
+    outcome = run(job([0.3, 0.7, 0.0, 0.9] * 6, threads=2.0), Scripted(quota=0.6), machine())
+    assert (outcome.series.usage_cores[-6:, 0] > 0.0).any()
+    tiny = run(job([0.5, 1e-17, 0.5, 0.5]), Scripted(), machine())
+    assert tiny.series.usage_cores[:, 0] == pytest.approx([0.5, 0.0, 0.5, 0.5])
+
+
 def test_a_killed_job_begins_anew_with_its_start_up_and_without_further_time():
     # 20 MiB in the third period is too much.
     load = job([0.7, 0.3, 0.1, 0.1, 0.1, 0.1, 0.1], memory=[MIB, 2 * MIB, 20 * MIB] + [3 * MIB] * 4)

@@ -47,6 +47,7 @@ class Requests:
         check(workload)
         self.population = workload
         self.periods = workload.periods
+        self.host = workload.host
         self.signalled = False
         self._machine = machine
         self._rng = np.random.default_rng(seed)

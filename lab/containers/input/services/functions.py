@@ -75,6 +75,8 @@ def load_source(scenario: ContainerScenario) -> ServerlessSource:
     asked = scenario.serverless
     if asked is None:
         raise ScenarioError(f"{scenario.name}: no serverless")
+    if scenario.host_memory_bytes is not None:
+        raise ScenarioError(f"{scenario.name}: host_memory_bytes: pods of a function have hosts without one")
     text = asked.model_dump_json(exclude={"function": _PROSE})
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     return ServerlessSource(

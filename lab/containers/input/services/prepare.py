@@ -85,7 +85,9 @@ class ServicesSource:
             scenario.profile.interval_s,
         )
         ceilings = applications(scenario, (app.name,), profile.app, profile.peak_cores, profile.peak_bytes)
-        workload = replace(profile, arrivals=arrivals, applications=ceilings)
+        workload = replace(
+            profile, arrivals=arrivals, applications=ceilings, host_memory_bytes=scenario.most_bytes
+        )
         needed = mean_cores(compiled, len(arrivals.at_s) / asked.duration_s)
         about = {
             "start_s": 0.0,
