@@ -18,6 +18,7 @@ import numpy as np
 
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand
+from lab.containers.calibrate.probe import probe
 from lab.containers.input.replay import Replay, Source
 from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
 from lab.containers.real.busy import Busy
@@ -64,9 +65,12 @@ def run(
     replay = source.prepare(scenario, machine_of(spec), streams(spec.seed)[0])
     if not isinstance(replay.workload, Workload | RequestWorkload):
         raise BackendError(f"{spec.name}: pods of a function cannot be run here; use --backend twin")
+    fit = probe(spec.calibration)
     label = f"{spec.label} repeat {repeat}" if repeat else spec.label
     outcome, about = _carry_out(spec, source, replay, None if progress is None else partial(progress, label))
-    whose = {"backend": NAME, "repeat": repeat, NAME: about}
+    whose = {"backend": NAME, "repeat": repeat, NAME: about | {"probe": fit.plain()}}
+    if any(fit.misfits()):
+        replay = replace(replay, notes=(*replay.notes, fit.sentence))
     return store_run(spec, identity, source, replay, outcome, store, whose, began)
 
 
