@@ -26,7 +26,7 @@ START_S = 5.0
 def scenarios(parts: Sequence[str] = (), duration_s: float | None = None) -> list[Scenario]:
     """Return the matrix, or some parts of it.
 
-    duration_s: of runs whose scenario gives a duration, None = as it says. Raises ScenarioError for an unknown
+    duration_s: of runs whose scenario gives a duration, None = its own. Raises ScenarioError for an unknown
     part.
     """
     for part in parts:
