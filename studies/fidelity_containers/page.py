@@ -264,6 +264,7 @@ def _conditions(cells: Sequence[Cell], took_s: float) -> Iterator[str]:
     )
     yield from present.disturbed(cells)
     yield from present.company(cells)
+    yield from present.fit(cells)
     yield f"**When the twin agrees.** {RULE} The rule was fixed before the first result."
     yield (
         "`twinbed validate scenarios/validation/teastore.yaml` makes one part of the page. Runs are kept in "
