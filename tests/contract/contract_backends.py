@@ -120,6 +120,7 @@ class Linux:
                 logs=folder / "logs",
                 host_cores=float(workload.host_cores.max()),
                 host_memory_bytes=workload.host_memory_bytes,
+                report_interval_s=workload.report_interval_s,
             ),
             client=scripts,
             on_tick=lambda progress: seen.look(),

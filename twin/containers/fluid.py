@@ -71,6 +71,10 @@ class Fluid:
         self._row = min(row + 1, self.periods - 1)
         return self._over[:count].copy() if count else self._over[:0]
 
+    def account(self, columns: Columns) -> None:
+        """See `Physics`."""
+        cfs.advance(self.fleet, columns, self._offset(), self._demand, self._row)
+
     def record(self, rows: cfs.Rows, row: int, group: int, report: cfs.Report) -> None:
         """See `Physics`."""
         del group
@@ -143,7 +147,7 @@ class Fluid:
         return
 
     def _set(self, columns: Columns, status: int) -> None:
-        cfs.advance(self.fleet, columns, self._offset(), self._demand, self._row)
+        self.account(columns)
         self.fleet.status[columns] = status
         if status != cfs.UP:
             # Nothing in them is runnable any more, so no runqueue stays throttled.

@@ -59,6 +59,10 @@ class Population(Protocol):
     def host_memory_bytes(self) -> float:
         """Memory that each host has for these containers, inf = enough for all."""
 
+    @property
+    def report_interval_s(self) -> float:
+        """Time between two reports of a container, seconds; 0 = one at each period's end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -71,7 +75,7 @@ class Workload:
     int64[N], profiled maxima for policies that need a profile. A negative or non-finite value is an
     InvariantError, because traces are validated before they come here. is_job: the demand is a job's, whose
     work waits for what was not done before (job.py), instead of arriving whatever was done (fluid.py).
-    host_memory_bytes: as in Population.
+    host_memory_bytes, report_interval_s: as in Population.
     """
 
     names: tuple[str, ...]
@@ -87,6 +91,7 @@ class Workload:
     peak_bytes: NDArray[np.int64]
     is_job: bool = False
     host_memory_bytes: float = np.inf
+    report_interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

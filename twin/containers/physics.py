@@ -81,6 +81,9 @@ class Physics(Protocol):
         container when the model broke one of its own laws.
         """
 
+    def account(self, columns: Columns) -> None:
+        """Bring the state of containers, and what they used in their present period, up to now."""
+
     def record(self, rows: Rows, row: int, group: int, report: Report) -> None:
         """Write the row of the group's containers into the series, and forget the recorded reasons."""
 

@@ -109,6 +109,11 @@ class ServerlessWorkload:
         return inf
 
     @property
+    def report_interval_s(self) -> float:
+        """0: pods report when their periods end."""
+        return 0.0
+
+    @property
     def names(self) -> tuple[str, ...]:
         """Names of the pods that may be there at once; a batch has as many as workers."""
         load = self.load

@@ -45,6 +45,7 @@ from twin.containers import cfs, memory
 from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome
 from twin.containers.physics import Physics
+from twin.containers.reporting import Counters
 from twin.containers.starting import BackOff, StartUps
 from twinbed import InvariantError
 
@@ -85,6 +86,8 @@ class ControlLoop:
         self._starts = np.zeros(count, np.int64)
         self._back_off = BackOff(count)
         self._starting = StartUps(physics, machine) if machine.restart_cpu_s > 0.0 else None
+        interval_s = self._population.report_interval_s
+        self._counters = Counters(physics, interval_s) if interval_s > 0.0 else None
         self._spare: list[cfs.Report] = []
         self._in_flight: deque[tuple[cfs.Report, Ids, Columns | None, float]] = deque()
         self._random = np.random.default_rng(seed)
@@ -116,6 +119,8 @@ class ControlLoop:
         env, physics = self.env, self._physics
         self._deploy()
         ticks = env.process(self._periods(progress))
+        if self._counters is not None:
+            self._counters.begin(env, self._members, self._spare, self._send)
         if self._allocator.reclaim is not None:
             self._at(self._allocator.reclaim.interval_s, self._sweep)
         if isinstance(self._allocator, ServiceAware):
@@ -168,9 +173,9 @@ class ControlLoop:
 
     def _end_period(self, row: int, group: int, end_s: float) -> Columns:
         """End, record and report the group's period. Returns its columns above their memory limit."""
-        physics, members = self._physics, self._members
+        physics = self._physics
         report = self._spare.pop() if self._spare else cfs.new_report(len(physics.group))
-        columns, ids = members.by_group[group]
+        columns = self._members.by_group[group][0]
         if self._starting is not None:
             self._starting.burn(columns, end_s)
         over = physics.end_period(row, group, report)
@@ -178,12 +183,20 @@ class ControlLoop:
             physics.record(self._rows, row, group, report)
         if self._starting is not None:
             self._end_starts(columns, end_s, self._starting)
-        arrival_s = max(end_s + self._delays[row, group], self._last_arrival_s)
+        if self._counters is None:
+            self._send(report, row, group, end_s)
+        else:
+            self._spare.append(report)
+        return over
+
+    def _send(self, report: cfs.Report, row: int, group: int, at_s: float) -> None:
+        members = self._members
+        columns, ids = members.by_group[group]
+        arrival_s = max(at_s + self._delays[row, group], self._last_arrival_s)
         self._last_arrival_s = arrival_s
         everyone = members.in_order and len(members.by_group) == 1
-        self._in_flight.append((report, ids, None if everyone else columns, end_s))
+        self._in_flight.append((report, ids, None if everyone else columns, at_s))
         self._at(arrival_s - self.env.now, self._telemetry)
-        return over
 
     def _telemetry(self) -> None:
         """Deliver the oldest report in flight. (Two that are due at once may differ by rounding.)"""
@@ -206,7 +219,7 @@ class ControlLoop:
             throttled=shown.throttled,
             usage_cores=shown.usage_cores,
             memory_bytes=shown.memory_bytes,
-            period_s=self._population.period_s,
+            period_s=self._population.report_interval_s or self._population.period_s,
             at_s=at_s,
         )
         began = time.perf_counter()

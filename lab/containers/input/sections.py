@@ -255,6 +255,14 @@ class ContainerScenario(Scenario):
         default=None, description="Run the pods of a serverless function."
     )
     period_s: float = Field(default=0.1, ge=0.01, le=1.0, description="CFS period, seconds.")
+    report_interval_s: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=60.0,
+        description="Time between two reports of a container, seconds; null: one when each period ends. "
+        "Otherwise reports fall into the middle of periods, where a quota write refills the container's "
+        "runtime.",
+    )
     budget: Budget | None = Field(
         default=None, description="Global limits of each application; made from budget_factor when left out."
     )

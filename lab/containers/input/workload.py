@@ -118,6 +118,7 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         peak_cores=peak_cores,
         peak_bytes=peak_bytes,
         host_memory_bytes=scenario.most_bytes,
+        report_interval_s=scenario.report_interval_s or 0.0,
     )
     return Replay(workload, memory_known, (*fine.notes, *notes), {"start_s": trace.start_s})
 

@@ -142,6 +142,7 @@ def _carry_out(
             duration_s=patience_s,
             logs=folder,
             host_memory_bytes=workload.host_memory_bytes,
+            report_interval_s=workload.report_interval_s,
         )
         observed = loop.control(
             made.containers,

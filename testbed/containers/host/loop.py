@@ -48,7 +48,8 @@ class Settings:
     """How a run is made. period_s: CFS period and row of the record, s; duration_s: None = until the client
     or the commands end; telemetry: `auto` = the best that this machine has; logs: folder for the commands'
     output, None = it passes through; host_cores: the largest useful quota, None = this machine's;
-    host_memory_bytes: memory that all containers may hold together, inf = no limit."""
+    host_memory_bytes: memory that all containers may hold together, inf = no limit; report_interval_s: time
+    between two reports of a container, s, 0 = one at each period's end, else telemetry is by polling."""
 
     period_s: float = _PERIOD_S
     duration_s: float | None = None
@@ -56,12 +57,15 @@ class Settings:
     logs: Path | None = None
     host_cores: float | None = None
     host_memory_bytes: float = math.inf
+    report_interval_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.period_s != _PERIOD_S:
             raise ScenarioError(
                 f"period of {self.period_s:g} s: containers have CFS periods of {_PERIOD_S:g} s here"
             )
+        if self.report_interval_s and self.telemetry == "hooks":
+            raise ScenarioError("hooks report when periods end; a report interval needs telemetry by polling")
         if self.duration_s is not None and not self.duration_s > 0:
             raise ScenarioError(f"duration of {self.duration_s:g} s: expected more than 0")
 
@@ -94,7 +98,7 @@ def control(
         groups = _prepare(containers, driver, settings.host_memory_bytes, undo)
         fleet = Fleet(containers, groups, settings.host_cores or float(os.cpu_count() or 1))
         undo.callback(_detach, fleet)
-        record = RunRecord(fleet, settings.period_s)
+        record = RunRecord(fleet, settings.period_s, settings.report_interval_s)
         source, telemetry = _telemetry(settings)
         undo.callback(source.close)
         undo.callback(lambda: _end(fleet, lambda: interrupts.hurry))
@@ -219,13 +223,13 @@ def _prepare(
 def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
     """Return the hooks where this kernel allows them, else polling. Hooks asked for by name must be
     allowed."""
-    if settings.telemetry != "polling":
+    if settings.telemetry != "polling" and not settings.report_interval_s:
         try:
             return HookTelemetry(settings.period_s), "hooks"
         except BackendError:
             if settings.telemetry == "hooks":
                 raise
-    return Polling(settings.period_s), "polling"
+    return Polling(settings.period_s, interval_s=settings.report_interval_s), "polling"
 
 
 def _detach(fleet: Fleet) -> None:

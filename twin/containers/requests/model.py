@@ -130,7 +130,7 @@ class RequestWorkload:
     [0, 1], how much of a host's CPUs is idle though it is wanted. Of c CPUs for w > 1 threads, 0 means that
     none is idle that could run; 1 means that as many are busy as if each thread stood at one of them by
     chance and stayed there, c·(1 − (1 − 1/c)^w). host_memory_bytes: memory that each host has for these
-    containers, inf = enough for all.
+    containers, inf = enough for all. report_interval_s: as in Population.
     """
 
     names: tuple[str, ...]
@@ -151,6 +151,7 @@ class RequestWorkload:
     stolen: float = 0.0
     imbalance: float = 0.0
     host_memory_bytes: float = np.inf
+    report_interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,10 @@ class Requests:
             )
         return over[:count].copy()
 
+    def account(self, columns: Columns) -> None:
+        """See `Physics`."""
+        engine.account(self.engine, columns)
+
     def record(self, rows: Rows, row: int, group: int, report: Report) -> None:
         """Write the row of the group's containers into the series."""
         engine.record(self.engine, rows, row, self._columns[group], report, self.population.period_s)

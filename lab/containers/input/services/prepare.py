@@ -86,7 +86,11 @@ class ServicesSource:
         )
         ceilings = applications(scenario, (app.name,), profile.app, profile.peak_cores, profile.peak_bytes)
         workload = replace(
-            profile, arrivals=arrivals, applications=ceilings, host_memory_bytes=scenario.most_bytes
+            profile,
+            arrivals=arrivals,
+            applications=ceilings,
+            host_memory_bytes=scenario.most_bytes,
+            report_interval_s=scenario.report_interval_s or 0.0,
         )
         needed = mean_cores(compiled, len(arrivals.at_s) / asked.duration_s)
         about = {

@@ -154,6 +154,15 @@ def end_period(
 
 
 @package_kernel
+def account(engine: Records, columns: Whole) -> None:
+    """Bring what `columns` used, and for how long they were throttled, up to now."""
+    e = engine[0]
+    for i in columns:
+        sync(e, container_at(e, i))
+        settle_throttling(e, i)
+
+
+@package_kernel
 def record(engine: Records, rows: Rows, row: int, columns: Whole, report: Report, period_s: float) -> None:
     """Write row `row` of `columns`, whose period has just ended, and forget the recorded reasons."""
     e = engine[0]
