@@ -9,7 +9,7 @@ comma  := ,
 MARK   := $(VENV)/.installed-$(subst $(comma),-,$(EXTRAS))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system system-vm run test test-vm test-faults test-roce test-fast fuzz check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric clean
+.PHONY: help setup system system-vm run test test-vm test-faults test-roce test-fast fuzz mutants check bench results-containers results-fabric results-cloud results-fidelity-containers results-fidelity-fabric clean
 
 help:
 	@printf '%s\n' \
@@ -22,7 +22,8 @@ help:
 	  '                that overlap, of controller and agents (root, two hours; N=count SEQUENCES=count SEED=number)' \
 	  'make test-roce  a queue pair of soft RoCE between two VMs on a real fabric, through faults (root)' \
 	  'make fuzz       damaged input for every reader (FOR=seconds SEED=number READER=name)' \
-	  'make check      lint, types, imports' \
+	  'make mutants    small changes of the code that a test must notice (hours; NAMES='"'"'control.allocator.escra*'"'"' …)' \
+  'make check      lint, types, imports' \
 	  'make bench      one JSON line per performance figure' \
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
   'make results-fabric   run the experiments T1-T5 and of fleets, and write docs/results/fabric.md (TWINBED_DATA=folder: beside public data, too)' \
@@ -74,6 +75,10 @@ test-faults: setup
 
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --seconds $(or $(FOR),600) $(if $(SEED),--seed $(SEED)) $(if $(READER),--reader $(READER))
+
+mutants:
+	@$(MAKE) --no-print-directory setup EXTRAS=dev,explorer,testbed,cloud,mutants
+	tools/mutants $(BIN) $(NAMES)
 
 bench: setup
 	@$(BIN)/python -m benchmarks

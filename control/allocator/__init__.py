@@ -14,9 +14,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.escra import Escra, EscraSettings
+from control.allocator.k8s_cpu import K8sCpu, K8sCpuFast, K8sCpuFastSettings, K8sCpuSettings
 from control.allocator.ports import Allocator
 from control.allocator.static import Static, StaticSettings, Unlimited, UnlimitedSettings
-from control.allocator.vpa import Vpa, VpaSettings
+from control.allocator.vpa import Vpa
+from control.allocator.vpa_settings import VpaSettings
 from twinbed import ScenarioError
 
 POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
@@ -25,6 +27,8 @@ POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
     "vpa": (VpaSettings, Vpa),
     "autopilot": (AutopilotSettings, Autopilot),
     "autothrottle": (AutothrottleSettings, Autothrottle),
+    "k8s-cpu": (K8sCpuSettings, K8sCpu),
+    "k8s-cpu-fast": (K8sCpuFastSettings, K8sCpuFast),
     "unlimited": (UnlimitedSettings, Unlimited),
 }
 """Each policy's name, its settings (a frozen dataclass of `settings.parameter`s) and its allocator."""

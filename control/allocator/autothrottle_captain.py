@@ -14,19 +14,20 @@ throttled periods against the target g:
     q ← max(β_min·q, p)                                                        where p ≤ β_max·q
 
 It rolls back in the N periods after a lowering from q_0 to q. At the first period in which the throttled
-periods since then exceed α·g·N, the quota becomes q_0 + (q_0 − q) and m ← m + r − g, once. The first margin
-of 3 is that of the code. As there, nothing bounds the margin from above: under a lasting overload it grows,
-and the quota comes down late.
+periods since then exceed α·g·N, the quota becomes 2·q_0 − q and m ← m + r − g, once. A window that ends with
+a roll-back is decided after it, from the raised quota and with r = 0. The first margin of 3, and a usage
+history that begins with M zeros, are those of the code. The zeros widen the deviation of a container that
+has just started. As there, nothing bounds the margin from above: under a lasting overload it grows, and the
+quota comes down late.
 
-Our readings:
+The rule gives the code's limits, tick by tick (tests/oracles/test_captain.py). Our readings concern what
+surrounds it:
 
 - N periods are N *reports* of that container. Late or lost telemetry makes a decision late, not wrong.
-- A window that ends with a roll-back has had its decision. The code applies the rule above, with r = 0.
-- Until M periods have been reported, the maximum and the deviation are over the reported ones. The code fills
-  up with zeros, which widens the deviation of a container that has just started.
+- q in 2·q_0 − q is the quota in force. A lowering that a minimum cut short is undone as far as it went.
 - The source's Captain runs on the container's own node. Ours sees what every allocator sees, as late.
 
-Memory per container: 4·M + 34 bytes (234 at M = 50).
+Memory per container: 4·M + 28 bytes (228 at M = 50).
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class Captain:
         self._periods = roster.column(0, np.int16)
         self._throttled = roster.column(0, np.int16)
         self.margin = roster.column(rule.margin, np.float64)
-        self._back_to = roster.column(0.0, np.float64)
-        """Quota that a roll-back would set; 0 where the last decision was not a lowering."""
+        self._lowered_from = roster.column(0.0, np.float64)
+        """Quota before the last decision, if that was a lowering; else 0."""
 
     def observe(self, slots: Index, throttled: Flags, usage_cores: Floats) -> None:
         """Take one period of distinct slots: throttled or not (bool[n]) and CPU used (cores, float64[n])."""
@@ -98,7 +99,7 @@ class Captain:
         These are the containers whose window is over, and those throttled since they were lowered.
         """
         over = self._periods.values[slots] >= self._rule.window
-        lowered = (self._back_to.values[slots] > 0) & (self._throttled.values[slots] > 0)
+        lowered = (self._lowered_from.values[slots] > 0) & (self._throttled.values[slots] > 0)
         return slots[over | lowered]
 
     def decide(self, slots: Slots, quota_cores: Floats, target: Floats) -> Wanted:
@@ -108,54 +109,42 @@ class Captain:
         """
         rule = self._rule
         ratio = self._throttled.values[slots] / rule.window
-        too_much = ratio > rule.alpha * target
-        back = too_much & (self._back_to.values[slots] > 0)
+        quota = quota_cores.copy()
+        reason = reasons(len(slots), Reason.NONE)
+        lowered_from = self._lowered_from.values[slots]
+        back = (ratio > rule.alpha * target) & (lowered_from > 0)
+        self.margin.values[slots[back]] += (ratio - target)[back]
+        self._lowered_from.values[slots[back]] = 0.0
+        quota[back] = (2.0 * lowered_from - quota)[back]
+        reason[back] = Reason.ROLLED_BACK
+        ratio[back] = 0.0
         due = self._periods.values[slots] >= rule.window
-        at = np.flatnonzero(due & ~back)
-        parts = (
-            self._roll_back(slots[back], (ratio - target)[back]),
-            self._end_window(slots[at], quota_cores[at], ratio[at], target[at]),
-        )
+        at = np.flatnonzero(due)
+        quota[at], decided = self._end_window(slots[at], quota[at], ratio[at], target[at])
+        reason[at] = np.where(decided == Reason.NONE, reason[at], decided)
         self._periods.values[slots[due]] = 0
         self._throttled.values[slots[due | back]] = 0
-        return Wanted(
-            np.concatenate([part.slots for part in parts]),
-            np.concatenate([part.cores for part in parts]),
-            np.concatenate([part.reason for part in parts]),
-        )
+        moved = reason != Reason.NONE
+        return Wanted(slots[moved], quota[moved], reason[moved])
 
-    def _roll_back(self, slots: Slots, above: Floats) -> Wanted:
-        """Undo a lowering and go as far again above. above: r − g (float64[m])."""
-        cores = self._back_to.values[slots]
-        self.margin.values[slots] += above
-        self._back_to.values[slots] = 0.0
-        return Wanted(slots, cores, reasons(len(slots), Reason.ROLLED_BACK))
-
-    def _end_window(self, slots: Slots, quota: Floats, ratio: Floats, target: Floats) -> Wanted:
+    def _end_window(
+        self, slots: Slots, quota: Floats, ratio: Floats, target: Floats
+    ) -> tuple[Floats, Reasons]:
+        """Return quotas at a window's end, float64[n], and reasons: `Reason.NONE` where the quota stays."""
         rule = self._rule
         margin = np.maximum(self.margin.values[slots] + (ratio - target), 0.0)
         self.margin.values[slots] = margin
-        self._back_to.values[slots] = 0.0
         excess = ratio - rule.alpha * target
         up = excess > 0
         wanted = quota * (1.0 + excess)
         # The margin adds to the maximum. The deviation is needed only where the maximum alone is low enough.
         most = self._usage.values[slots].max(axis=1)
         low = np.flatnonzero(~up & (most <= rule.highest * quota))
-        wanted[low] = most[low] + margin[low] * self._deviation(slots[low])
+        deviation = self._usage.values[slots[low]].std(axis=1, ddof=1, dtype=np.float64)
+        wanted[low] = most[low] + margin[low] * deviation
         down = np.zeros(len(slots), np.bool_)
         down[low] = wanted[low] <= rule.highest * quota[low]
-        wanted[down] = np.maximum(wanted[down], rule.lowest * quota[down])
-        self._back_to.values[slots[down]] = (2.0 * quota - wanted)[down]
-        moved = np.flatnonzero(up | down)
-        reason = np.where(up, Reason.ABOVE_TARGET, Reason.BELOW_TARGET).astype(np.uint8)
-        return Wanted(slots[moved], wanted[moved], reason[moved])
-
-    def _deviation(self, slots: Slots) -> Floats:
-        """Return the sample standard deviation of the usage in the last M periods (cores, float64[n])."""
-        usage = self._usage.values[slots].astype(np.float64)
-        count = np.minimum(self._reported.values[slots], self._rule.history)
-        there = np.arange(self._rule.history) < count[:, None]
-        mean = usage.sum(axis=1) / count  # periods not yet reported hold 0
-        squares = np.where(there, (usage - mean[:, None]) ** 2, 0.0).sum(axis=1)
-        return np.asarray(np.sqrt(squares / np.maximum(count - 1, 1)), np.float64)
+        wanted = np.where(up, wanted, np.where(down, np.maximum(wanted, rule.lowest * quota), quota))
+        self._lowered_from.values[slots] = np.where(down, quota, 0.0)
+        reason = np.where(down, Reason.BELOW_TARGET, np.where(up, Reason.ABOVE_TARGET, Reason.NONE))
+        return wanted, reason.astype(np.uint8)

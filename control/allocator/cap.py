@@ -3,7 +3,8 @@
 VPA, Autopilot and Autothrottle decide for each container on its own. A Distributed Container promises that
 the sum of its containers' limits never exceeds Ω and M. For: keeping that promise for them. Recommended
 decreases are taken in full. Increases share what is then unallocated, in proportion to what each asks.
-Containers that join are given room. Not for: deciding what a container needs.
+Containers that join are given room. A policy whose limits overcommit (VPA: twice the request) gets less than
+it asks for. Not for: deciding what a container needs.
 
 Source: the invariants are Escra's (ICDCS 2022). The sharing rule treats containers alike and depends on no
 order.

@@ -7,7 +7,8 @@ Source: the bucketing and the decay are the Kubernetes Vertical Pod Autoscaler's
 pkg/recommender/util: histogram_options.go, histogram.go, decaying_histogram.go). Bucket k ≥ 0 covers
 [start(k), start(k+1)) with start(k) = first · (ratio^k − 1) / (ratio − 1). A sample of age a weighs 2^(−a /
 half-life) of a fresh one. The VPA's epsilon, which treats buckets of negligible weight as empty, is left out:
-it moves no percentile that is used here. Memory: 4 bytes per container and bucket (float32), which is 704
+it moves no percentile that is used here. So are merges and checkpoints, because each container keeps its own
+histogram for the whole run. Memory: 4 bytes per container and bucket (float32), which is 704
 bytes per container at the VPA's 176 buckets.
 """
 
@@ -38,7 +39,8 @@ At this exponent, well inside float32, they are scaled back.
 class Buckets:
     """Exponential buckets, made by `exponential`.
 
-    `ends`: float64[K], upper ends; the last bucket takes all above.
+    `ends`: float64[K], upper ends. The last bucket takes all above and has no end. Its start stands for it,
+    as in the VPA.
     """
 
     ends: Floats
@@ -67,8 +69,13 @@ def exponential(first: float, ratio: float, largest: float) -> Buckets:
     ratio 1.05, largest 1000 → 176).
     """
     count = ceil(log(largest * (ratio - 1) / first + 1) / log(ratio)) + 1
-    ends = first * (ratio ** np.arange(1.0, count + 1) - 1) / (ratio - 1)
-    return Buckets(np.asarray(ends, np.float64))
+    starts = first * (ratio ** np.arange(0.0, count) - 1) / (ratio - 1)
+    return from_starts(np.asarray(starts, np.float64))
+
+
+def from_starts(starts: Floats) -> Buckets:
+    """Return the buckets that begin at `starts` (float64[K], ascending from 0)."""
+    return Buckets(np.append(starts[1:], starts[-1]))
 
 
 class DecayingHistograms:
@@ -98,10 +105,10 @@ class DecayingHistograms:
     def percentiles(self, slots: Slots, fractions: tuple[float, ...], *, of_load: bool = False) -> Floats:
         """Return percentiles, float64[len(fractions), n], as bucket ends. NaN where there is no sample.
 
-        The answer is the end of the first bucket at which the cumulated weight reaches the fraction (0 <
-        fraction ≤ 1) of the total. of_load: each bucket's weight is multiplied by its usage, so that the
-        fraction of the *load* (not of the time) happened at or below the answer. This is Autopilot's
-        load-adjusted histogram.
+        The answer is the end of the first bucket with a sample at which the cumulated weight reaches the
+        fraction of the total. Fractions outside [0, 1] count as the nearest of these. of_load: each bucket's
+        weight is multiplied by its usage, so that the fraction of the *load* (not of the time) happened at or
+        below the answer. This is Autopilot's load-adjusted histogram.
         """
         answer = np.empty((len(fractions), len(slots)))
         factor = self.buckets.ends if of_load else None
@@ -111,7 +118,8 @@ class DecayingHistograms:
             mass = np.cumsum(weights if factor is None else weights * factor, axis=1, dtype=np.float64)
             total = mass[:, -1]
             for i, fraction in enumerate(fractions):
-                reached = np.argmax(mass >= (fraction * total)[:, None], axis=1)
+                enough = (min(fraction, 1.0) * total)[:, None]
+                reached = np.argmax((mass >= enough) & (mass > 0), axis=1)
                 answer[i, rows] = np.where(total > 0, self.buckets.ends[reached], np.nan)
         return answer
 

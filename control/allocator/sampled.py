@@ -21,15 +21,21 @@ from control.allocator.usage import Interval, UsageSamples
 class SampledPolicy(WithoutReclaim, ABC):
     """`ports.Allocator` without its name. A container at its memory limit is killed by the kernel."""
 
-    def __init__(self, initial_factor: float, sample_interval_s: float, update_interval_s: float) -> None:
-        self._initial_factor = initial_factor
+    def __init__(
+        self,
+        initial_factor: float,
+        sample_interval_s: float,
+        update_interval_s: float,
+        initial_memory_factor: float | None = None,
+    ) -> None:
+        memory_factor = initial_factor if initial_memory_factor is None else initial_memory_factor
+        self._initial_factors = initial_factor, memory_factor
         self._intervals_s = sample_interval_s, update_interval_s
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        """Set initial limits: the profiled peak × initial_factor, or the fair share (see `CappedFleet`)."""
-        self._fleet = CappedFleet(tuple(applications), self._initial_factor, self._initial_factor)
-        self._usage = UsageSamples(self._fleet.roster)
-        self._sample_interval, self._update_interval = map(Interval, self._intervals_s)
+        """Set initial limits: profiled peaks times the factors, or the fair share (see `CappedFleet`)."""
+        self._fleet = CappedFleet(tuple(applications), *self._initial_factors)
+        self._begin_intervals()
         self._set_up(self._fleet.roster)
         return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
 
@@ -53,6 +59,11 @@ class SampledPolicy(WithoutReclaim, ABC):
         if self._update_interval.over(stats.at_s, stats.period_s):
             return self._update(stats.at_s, stats.period_s)
         return NOTHING
+
+    def _begin_intervals(self) -> None:
+        """Begin both intervals, and their running samples, with the next period that is reported."""
+        self._usage = UsageSamples(self._fleet.roster)
+        self._sample_interval, self._update_interval = map(Interval, self._intervals_s)
 
     @abstractmethod
     def _set_up(self, roster: Roster) -> None:

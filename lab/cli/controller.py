@@ -86,7 +86,7 @@ def revoke(
 ) -> None:
     """Revoke an agent's certificates, for good.
 
-    A running controller ends the agent's call within a second. The agent's containers keep their limits.
+    A running controller ends the agent's call. The agent's containers keep their limits.
     """
     from testbed.containers.remote import revocations
 

@@ -22,7 +22,14 @@ class Containers(Kind):
     name = "containers"
     title = "containers"
     sections = ("trace", "workload", "services", "serverless", "job")
-    paths = ("trace.source", "job.file", "services.app", "services.arrivals.file", "serverless.arrivals.file")
+    paths = (
+        "trace.source",
+        "job.file",
+        "services.app",
+        "services.arrivals.file",
+        "profile.arrivals.file",
+        "serverless.arrivals.file",
+    )
     tables = ("summary", "containers", "events", "periods")
     optional_tables = ("requests",)
     told_by: ClassVar[Mapping[str, str]] = {

@@ -195,7 +195,8 @@ E2 = Experiment(
     method=(
         "Percent by which Escra's figure differs from the baseline's on the same application, workload and "
         "seed: the mean over the sixteen, then mean and interval over the seeds. Throughput counts answered "
-        "requests, and latency is theirs alone. Slack is over container-periods."
+        "requests. Latency counts all: one that was never answered is later than every answer. Slack is over "
+        "container-periods."
     ),
     figures=(
         *_means(),

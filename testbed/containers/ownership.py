@@ -133,8 +133,12 @@ def make_directory(run: str, *below: str) -> Path:
 @contextmanager
 def temporary_directory() -> Iterator[Path]:
     """Yield a new directory for files, where temporary ones are kept; it is removed when the block ends.
-    Where the process is killed before, `temporary_directories` finds it. Raises BackendError when it cannot
-    be made."""
+    Where the process is killed before, the next call removes it, and `temporary_directories` finds it. Raises
+    BackendError when it cannot be made."""
+    for directories in temporary_directories().values():
+        for directory in directories:
+            if not is_held(directory / _HIDDEN_LOCK):
+                shutil.rmtree(directory, ignore_errors=True)
     # Its name is complete once its lock is held: nobody takes it for a dead run's before.
     run = f"run-{os.getpid()}-{secrets.token_hex(8)}"
     made = Path(tempfile.gettempdir()) / f"{MARK}-{run}"

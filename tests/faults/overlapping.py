@@ -22,7 +22,7 @@ from tests.faults.running_hosts import COMMANDS, HOSTS, Episode, inside, start_a
 
 CONTROLLER = "controller"
 WAYS = ("up", "down")
-"""From the agent to the controller, and back."""
+"""Directions of traffic: `up` is from the agent to the controller, `down` is the other way."""
 
 _PAST_S = 250.0
 """Furthest step into the past, s: certificates are good from 5 minutes before they are made."""
@@ -83,13 +83,17 @@ class Fault:
         return KINDS[self.kind].thing, self.where
 
 
+Act = Callable[[Sequence, Fault], AbstractContextManager[None]]
+"""Breaks something when it is entered, and heals it when it is left."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """weight: how often it is drawn; thing: what it touches; most_s: longest duration, 0 = it is over at
     once; where: where it may be, given the proxied host; settings: draws way and amount."""
 
     weight: int
-    act: Callable[[Sequence, Fault], AbstractContextManager[None]]
+    act: Act
     thing: str
     most_s: float
     where: Callable[[str], tuple[str, ...]]
@@ -172,28 +176,26 @@ def rate(_sequence: Sequence, fault: Fault) -> Iterator[None]:
     _run([*enter, "tc", "qdisc", "delete", "dev", device, "root"])
 
 
-@contextmanager
-def delay(sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """The proxy delays streams and datagrams. amount: s."""
-    sequence.tell_proxy(delay_s=fault.amount)
-    yield
-    sequence.tell_proxy(delay_s=0.0)
+def _weather(word: str) -> Act:
+    """Return the fault in which the proxy treats traffic as `word` says, to the fault's amount."""
+
+    @contextmanager
+    def act(sequence: Sequence, fault: Fault) -> Iterator[None]:
+        sequence.tell_proxy(**{word: fault.amount})
+        yield
+        sequence.tell_proxy(**{word: 0.0})
+
+    return act
 
 
-@contextmanager
-def reorder(sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """The proxy sends a share of the datagrams later than their successors."""
-    sequence.tell_proxy(held=fault.amount)
-    yield
-    sequence.tell_proxy(held=0.0)
+delay = _weather("delay_s")
+"""The proxy delays streams and datagrams. amount: s."""
 
+reorder = _weather("held")
+"""The proxy sends a share of the datagrams later than their successors."""
 
-@contextmanager
-def double(sequence: Sequence, fault: Fault) -> Iterator[None]:
-    """The proxy sends a share of the datagrams twice."""
-    sequence.tell_proxy(doubled=fault.amount)
-    yield
-    sequence.tell_proxy(doubled=0.0)
+double = _weather("doubled")
+"""The proxy sends a share of the datagrams twice."""
 
 
 @contextmanager

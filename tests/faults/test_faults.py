@@ -24,8 +24,7 @@ SEQUENCES = int(os.environ.get("SEQUENCES", "0"))
 """Number of sequences of overlapping faults, of which each takes 15 to 30 s."""
 
 SEQUENCES_SEED = int(os.environ.get("FAULTS_SEED", "2779"))
-"""Seed whose first two sequences have twelve kinds of faults, and a controller that begins without an
-agent."""
+"""Seed of the sequences."""
 
 
 @pytest.mark.root

@@ -2,7 +2,8 @@
 
 Each reader runs in a child process (child.py), which this process watches: a case may take MOST_S seconds and
 MOST_BYTES of memory. A case that breaks the bound is kept in the folder of findings under the reader's name
-and a number. The exit code is 1 if there is any.
+and a number. The exit code is 1 if there is any. A case's time is the CPU time of its child, because a busy
+machine may stop the child for seconds. A case that waits instead of computing has _STUCK times as long.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from tests.fuzz.readers import READERS, Reader
 
 _START_S = 120.0
 """Longest time that a child takes to begin, s."""
+
+_STUCK = 6
+"""Longest time of a case by the clock, in units of MOST_S."""
 
 _LOOK_S = 0.05
 _MOST_FINDINGS = 20
@@ -56,6 +60,7 @@ class Turn:
         with (work / "stderr").open("wb") as errors:
             child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
         began_s: float | None = None
+        computed_s, most_s = 0.0, _START_S
         try:
             for line, waited_s in _lines(child):
                 if line == "ready":
@@ -63,7 +68,10 @@ class Turn:
                 elif line.startswith(("ok", "bad ")):
                     self.cases += 1
                     self._keep(line[4:], work)
-                if waited_s > (_START_S if began_s is None else MOST_S):
+                if line:
+                    computed_s = _cpu_s(child.pid)
+                    most_s = _START_S if began_s is None else _STUCK * MOST_S
+                elif waited_s > most_s or (began_s and _cpu_s(child.pid) - computed_s > MOST_S):
                     return TOO_SLOW
                 if _peak_bytes(child.pid) > MOST_BYTES:
                     return TOO_MUCH
@@ -102,6 +110,15 @@ def _lines(child: subprocess.Popen[bytes]) -> Iterator[tuple[str, float]]:
                 return
             last_s = time.monotonic()
             yield line.decode(errors="replace").rstrip("\n"), 0.0
+
+
+def _cpu_s(pid: int) -> float:
+    """Return the CPU time of a process so far, s; 0 where it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _peak_bytes(pid: int) -> int:

@@ -245,8 +245,8 @@ def _datagram(path: Path) -> object:
 def _message(path: Path) -> object:
     from google.protobuf.message import DecodeError
 
-    from testbed.containers.remote.books import RefusedError
     from testbed.containers.remote.messages_pb2 import Report
+    from testbed.containers.remote.refusals import RefusedError
     from tests.testbed.containers.remote.test_books import applied, say, started
 
     try:

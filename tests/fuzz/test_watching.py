@@ -56,11 +56,12 @@ def test_a_warning_breaks_the_bound(tmp_path: Path) -> None:
     ("does", "found"),
     [
         ("time.sleep(600)", TOO_SLOW),
+        ("while True: pass", TOO_SLOW),
         ("held = bytearray(b'x' * 1_100_000_000); time.sleep(600)", TOO_MUCH),
         ("import os; os.abort()", "ends the process with -6"),
         ("print('bad ValueError in a.py:1: no', flush=True)", "ValueError in a.py:1"),
     ],
-    ids=["time", "memory", "crash", "exception"],
+    ids=["waiting", "computing", "memory", "crash", "exception"],
 )
 def test_a_case_that_breaks_the_bound_is_kept(
     does: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -38,25 +38,32 @@ def applications(
     app: NDArray[np.int64],
     peak_cores: Floats,
     peak_bytes: NDArray[np.int64],
+    cluster_cores: float | None = None,
 ) -> tuple[Application, ...]:
     """Return each application with Ω and M: as given, else factor × Σ peaks.
+
+    cluster_cores: cores of all hosts together, if they are known. Raises ScenarioError where they are asked
+    for and are not known.
 
     A peak counts with at least the smallest quota of the kernel. Memory is rounded up by a page per
     container, so that limits of factor × peak, rounded up to pages, fit; CPU by 1e-9, for the rounding of
     the sum.
     """
-    if scenario.budget is not None:
-        budget = scenario.budget
-        return tuple(Application(name, budget.cpu_cores, budget.memory_bytes) for name in names)
     factor = scenario.budget_factor
     floor = KERNEL_MIN_QUOTA_S / scenario.period_s
     cores = np.maximum(peak_cores * factor, floor) * (1 + 1e-9)
     pages = (np.ceil(peak_bytes * factor / PAGE_BYTES).astype(np.int64) + 1) * PAGE_BYTES
     omega = np.bincount(app, cores, len(names))
-    return tuple(
-        Application(name, float(omega[index]), int(pages[app == index].sum()))
-        for index, name in enumerate(names)
-    )
+    memory = [int(pages[app == index].sum()) for index in range(len(names))]
+    if scenario.budget is not None:
+        given = scenario.budget.cpu_cores
+        if given == "cluster" and cluster_cores is None:
+            raise ScenarioError(
+                f"{scenario.name}: budget.cpu_cores: cluster: only services have hosts; give cores"
+            )
+        omega = np.full(len(names), cluster_cores if given == "cluster" else given)
+        memory = [scenario.budget.memory_bytes or size for size in memory]
+    return tuple(Application(name, float(omega[index]), memory[index]) for index, name in enumerate(names))
 
 
 def given_threads(

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from math import inf
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from lab.ask.calibration import Calibration
 from lab.ask.scenario import PolicyText, RunSpec, Scenario, policies_by_default
@@ -151,11 +151,14 @@ class ServicesInput(Section):
 class Budget(Section):
     """Global limits of every application (Ω and M), the same for every policy."""
 
-    cpu_cores: PositiveFloat = Field(
-        description="Ω: the most CPU that an application's limits add up to, cores."
+    cpu_cores: PositiveFloat | Literal["cluster"] = Field(
+        description="Ω: the most CPU that an application's limits add up to, cores; `cluster`: the cores of "
+        "all hosts together, in a scenario with services."
     )
-    memory_bytes: PositiveInt = Field(
-        description="M: the most memory that an application's limits add up to, bytes."
+    memory_bytes: PositiveInt | None = Field(
+        default=None,
+        description="M: the most memory that an application's limits add up to, bytes; made from "
+        "budget_factor when left out.",
     )
 
 
@@ -167,6 +170,21 @@ class Profile(Section):
         description="Length of the intervals of which a CPU peak is the largest mean, seconds. A longer "
         "interval "
         "averages more of a spike away, so a policy built on such a peak throttles inside the spike.",
+    )
+    arrivals: ArrivalSpec | None = Field(
+        default=None,
+        description="When requests arrive in the profile, as services.arrivals: one profile for all "
+        "workloads. The run's own arrivals with other random numbers when left out.",
+    )
+    cold_start: bool = Field(
+        default=False,
+        description="Whether the profile begins with the start of every container: machine.restart_cpu_s of "
+        "CPU time on all threads that the container has.",
+    )
+    history: bool = Field(
+        default=True,
+        description="Whether the histories of policies that learn from use (Autopilot) begin with the "
+        "profile, in a scenario with services.",
     )
 
 
@@ -289,6 +307,13 @@ class ContainerScenario(Scenario):
         default=MachineOverrides(), description="Single values of the calibration replaced."
     )
     price: Price = Field(default=Price(), description="What reservations cost.")
+
+    @model_validator(mode="after")
+    def _profiles_services(self) -> ContainerScenario:
+        for key in ("arrivals", "cold_start"):
+            if getattr(self.profile, key) and self.services is None:
+                raise ValueError(f"profile.{key}: only a scenario with services has a profile run")
+        return self
 
     def derived(self, calibration: Calibration) -> dict[str, Any]:
         """Return the machine with every value, in place of the values that were replaced."""

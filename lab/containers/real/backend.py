@@ -24,7 +24,7 @@ from lab.containers.input.sections import ContainerScenario, container_scenario,
 from lab.containers.real.busy import Busy
 from lab.containers.real.deployments import deployed
 from lab.containers.real.outcome import outcome, request_log
-from lab.containers.run.runner import identity_of, load_source, store_run, streams
+from lab.containers.run.runner import identity_of, load_source, policy_of, store_run, streams
 from lab.runs.store import Run, RunStore
 from testbed.containers import machine as here
 from testbed.containers import ownership
@@ -147,7 +147,7 @@ def _carry_out(
         observed = loop.control(
             made.containers,
             workload.applications,
-            spec.policy.make(),
+            policy_of(spec, replay),
             settings,
             client=made.client,
             on_tick=on_tick,

@@ -27,6 +27,8 @@ _MOST_FACTS = 3
 """Number of different texts of a fact that are shown before the rest is counted."""
 _FAILED_WORTH_A_REMARK = 0.01
 """Share of requests without an answer above which a remark says why."""
+COLLAPSED = 0.1
+"""Share of requests without an answer above which a policy has collapsed, if another answers more of them."""
 _FATES = {
     "pending": "not ended when the run ended",
     "timed_out": "given up by their client",
@@ -53,10 +55,15 @@ def facts(runs: Sequence[Run]) -> Record:
         "workload": [_workload_text(run) for run in runs],
         "requests": [_requests_text(run) for run in runs if "requests" in run.tables],
         "global limits": [_limits_text(run) for run in runs],
+        "given": [f"{run.policy}: {run.manifest['given']}" for run in runs if "given" in run.manifest],
         "seed": [str(run.seed) for run in runs],
         "machine": [_machine_text(run) for run in runs],
     }
-    return {key: _listed(lines, ", " if key == "seed" else "; ") for key, lines in texts.items() if lines}
+    return {
+        key: "; ".join(_unique(lines)) if key == "given" else _listed(lines, ", " if key == "seed" else "; ")
+        for key, lines in texts.items()
+        if lines
+    }
 
 
 def prices(runs: Sequence[Run]) -> list[str]:
@@ -70,7 +77,7 @@ def remarks(runs: Sequence[Run]) -> list[str]:
     The remarks say what makes runs not comparable, which policy never acted and how to let it act, where
     containers were killed, and why requests were not answered. They depend on the runs alone.
     """
-    texts = _not_comparable(runs)
+    texts = [*_not_comparable(runs), *_collapsed(runs)]
     for policy in _unique(run.policy for run in runs):
         same = [run for run in runs if run.policy == policy]
         texts += _never_acted(same[0])
@@ -106,11 +113,34 @@ def _not_comparable(runs: Sequence[Run]) -> list[str]:
     ]
 
 
+def _collapsed(runs: Sequence[Run]) -> list[str]:
+    """Return a remark on the policies that collapsed where another policy served the same load."""
+    loads: dict[str, list[Run]] = {}
+    for run in runs:
+        if "requests" in run.tables:
+            loads.setdefault(f"{_workload_key(run)} {run.seed}", []).append(run)
+    fallen = {
+        run.policy: None
+        for group in loads.values()
+        if any(run.metrics["failed_share"] <= COLLAPSED for run in group)
+        for run in group
+        if run.metrics["failed_share"] > COLLAPSED
+    }
+    return [
+        f"{policy} collapsed: it left more than {COLLAPSED:.0%} of the requests of a run unanswered, which "
+        "another policy answered under the same load. Its slack and cost are those of a service that does "
+        "not serve."
+        for policy in fallen
+    ]
+
+
 def _never_acted(run: Run) -> list[str]:
     """Return a remark if a recommender changed nothing after its first guess: why, and how to let it act."""
     policy = run.manifest["spec"]["policy"]
     every_s = policy["parameters"].get("update_interval_s")
     if not isinstance(every_s, int | float) or run.metrics["limit_changes_per_s"] > 0:
+        return []
+    if policy["parameters"].get("controlled_values") == "requests_only":
         return []
     lasted_s = _duration_s(run)
     if every_s < lasted_s:
@@ -145,8 +175,12 @@ def _never_gives_back(run: Run) -> list[str]:
 
 
 def _initial(policy: Mapping[str, Any]) -> str:
-    factor = policy["parameters"].get("initial_factor")
-    return "limits" if factor is None else f"limits of {factor:g} × the profiled peak"
+    parameters = policy["parameters"]
+    if "initial_factor" not in parameters:
+        return "limits"
+    factor = parameters["initial_factor"] * parameters.get("limit_ratio", 1.0)
+    cut = ", or less where the global limits are short" if factor > 1 else ""
+    return f"limits of {factor:g} × the profiled peak{cut}"
 
 
 def _killed(runs: Sequence[Run]) -> list[str]:

@@ -28,9 +28,8 @@ class Entering(Container):
 
     To enter between fork and exec, as the recorder's processes do, costs the container's quota what Python
     does there, and the loop waits for it: half a second at 2 ms per period. It is not safe beside threads
-    either. group: made by a driver as `twinbed/<run>/<name>`; identity: for OCI
-    containers only. Raises BackendError where runc is wanted and
-    missing.
+    either. group: made by a driver as `twinbed/<run>/<name>`; identity: the user of the command, without
+    capabilities (None: root). Raises BackendError where runc is wanted and missing.
     """
 
     def __init__(

@@ -31,7 +31,7 @@ from testbed.containers.remote.latest import Latest, rounds
 from testbed.containers.remote.ledger import LARGE_BYTES, LARGE_CORES, Ledger
 from testbed.containers.remote.members import MOST_CONTAINERS, AgentState, Member, Reclaims, Sent
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Present, Report
-from testbed.containers.remote.refusals import Refusals
+from testbed.containers.remote.refusals import Refusals, RefusedError
 from twinbed import ScenarioError
 
 GATHER_S = 5.0
@@ -39,11 +39,6 @@ GATHER_S = 5.0
 
 _NAMES_LOGGED = 10
 _log = logging.getLogger("twinbed.controller")
-
-
-class RefusedError(Exception):
-    """An agent may not register as it wants to, or may not go on. The text is for the agent and for the
-    log."""
 
 
 class ControllerBooks:

@@ -22,13 +22,13 @@ import grpc
 from control.allocator.ports import Allocator
 from testbed.containers.ownership import temporary_directory
 from testbed.containers.remote import datagrams, door, service
-from testbed.containers.remote.books import ControllerBooks, RefusedError
+from testbed.containers.remote.books import ControllerBooks
 from testbed.containers.remote.certificates import Identity, serial_of
 from testbed.containers.remote.deployment import Deployment
 from testbed.containers.remote.joining import quoted
 from testbed.containers.remote.messages_pb2 import Hello, Order, Report, Wanted, Welcome
 from testbed.containers.remote.pieces import pieces
-from testbed.containers.remote.refusals import Refusals
+from testbed.containers.remote.refusals import Refusals, RefusedError
 from twinbed import BackendError
 
 _TICK_S = 0.25

@@ -11,6 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 
 LOG_INTERVAL_S = 1.0
+"""Shortest time between two log lines of one kind, s."""
+
+
+class RefusedError(Exception):
+    """Raised when an agent may not register, or may not go on. The text goes to the agent and to the log."""
 
 
 class Refusals:

@@ -7,17 +7,11 @@ two real processes takes as long as the loopback device needs.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import Any
 
 from control.services import Call, Draw, Handler, Memory, Service, ServiceApp
 from twinbed import ScenarioError
-
-
-def to_json(app: ServiceApp) -> str:
-    """Return the JSON form, which `from_json` reads."""
-    return json.dumps(to_plain(app), indent=1) + "\n"
 
 
 def to_plain(app: ServiceApp) -> dict[str, Any]:
@@ -27,15 +21,6 @@ def to_plain(app: ServiceApp) -> dict[str, Any]:
 
 def _plain(value: object) -> object:
     return value.name.lower() if isinstance(value, Draw) else value
-
-
-def from_json(text: str, where: str = "application") -> ServiceApp:
-    """Return the application in the text. Raises ScenarioError that begins with `where` and names the key."""
-    try:
-        raw = json.loads(text)
-    except ValueError as error:
-        raise ScenarioError(f"{where}: not JSON ({error})") from None
-    return from_plain(raw, where)
 
 
 def from_plain(raw: object, where: str = "application") -> ServiceApp:

@@ -27,6 +27,11 @@ class Driven:
         self.target = np.full(containers, target)
         self.reasons = [[] for _ in range(containers)]
 
+    def warm(self, usage):
+        """Fills the usage history, as if the containers had used this much for long."""
+        self.captain._usage.values[:] = usage
+        return self
+
     def period(self, usage, throttled, who=None):
         """One period of the containers `who` (all), usage and throttled of each or of all alike."""
         slots = np.arange(len(self.quota)) if who is None else np.array(who, np.int64)
@@ -71,7 +76,7 @@ def test_throttling_between_the_target_and_alpha_targets_changes_nothing_while_t
 
 
 def test_a_steady_use_is_approached_by_at_most_half_a_quota_at_a_time():
-    driven = Driven()
+    driven = Driven().warm(0.2)
     quotas = []
     for _ in range(5):
         driven.periods([0.2] * 10, [False] * 10)
@@ -82,16 +87,22 @@ def test_a_steady_use_is_approached_by_at_most_half_a_quota_at_a_time():
 
 
 def test_the_margin_is_in_deviations_of_the_recent_use():
-    driven = Driven()
+    driven = Driven().warm(0.2)
     usage = [0.2, 0.4] * 5
     driven.periods(usage, [False] * 10)
     # margin 3 + 0 − 0.06
-    assert driven.quota[0] == pytest.approx(0.4 + 2.94 * statistics.stdev(usage))
+    assert driven.quota[0] == pytest.approx(0.4 + 2.94 * statistics.stdev([0.2] * 40 + usage))
+
+
+def test_the_history_of_a_container_that_has_just_started_is_filled_with_zeros():
+    driven = Driven()
+    driven.periods([0.3] * 10, [False] * 10)
+    assert driven.quota[0] == pytest.approx(0.3 + 2.94 * statistics.stdev([0.0] * 40 + [0.3] * 10))
 
 
 @pytest.mark.parametrize(("use", "after"), [(0.899, 0.899), (0.901, 1.0)])
 def test_a_cut_of_less_than_a_tenth_is_not_made(use, after):
-    driven = Driven()
+    driven = Driven().warm(use)
     driven.periods([use] * 10, [False] * 10)
     assert driven.quota[0] == pytest.approx(after)
 
@@ -129,8 +140,26 @@ def test_a_roll_back_happens_once_and_widens_the_margin():
     assert driven.captain.margin.values[0] == pytest.approx(3 - 0.06 + 0.14 + 0.14)
 
 
+def test_a_roll_back_at_the_windows_end_is_followed_by_the_windows_decision():
+    driven = Driven().warm(0.2)
+    driven.periods([0.2] * 10, [False] * 10)
+    driven.periods([0.5] * 10, [False] * 8 + [True] * 2)
+    # Back to 1 + (1 − 0.5), then down again, as nothing was throttled at that quota.
+    margin = 3 - 0.06 + (0.2 - 0.06) - 0.06
+    assert driven.quota[0] == pytest.approx(0.5 + margin * statistics.stdev([0.2] * 40 + [0.5] * 10))
+    assert driven.captain.margin.values[0] == pytest.approx(margin)
+
+
+def test_a_cut_that_a_minimum_stopped_is_undone_as_far_as_it_went():
+    driven = Driven(quota=0.01).warm(0.0)
+    driven.periods([0.0] * 10, [False] * 10)
+    driven.quota[0] = 0.01
+    driven.periods([0.01] * 2, [True] * 2)
+    assert driven.quota[0] == pytest.approx(0.01)
+
+
 def test_a_cut_that_throttles_only_after_its_window_is_not_rolled_back():
-    driven = Driven()
+    driven = Driven().warm(0.5)
     driven.periods([0.5] * 10, [False] * 10)
     driven.periods([0.5] * 10, [False] * 10)
     driven.periods([0.5] * 2, [True] * 2)
@@ -163,39 +192,36 @@ def test_a_newcomer_in_a_departed_ones_slot_starts_anew():
 
 
 class Alone:
-    """The rule of one container, in plain Python, as NSDI 2024's pseudo code and the readings say."""
+    """The rule of one container, in plain Python, as the module's docstring states it."""
 
     def __init__(self, rule, target):
         self.rule, self.target = rule, target
-        self.usage, self.margin, self.counted, self.throttled, self.back_to = [], rule.margin, 0, 0, None
+        self.usage = [0.0] * rule.history
+        self.margin, self.counted, self.throttled, self.lowered_from = rule.margin, 0, 0, None
 
     def period(self, quota, usage, throttled):
         rule = self.rule
-        self.usage = [*self.usage, float(np.float32(usage))][-rule.history :]
+        self.usage = [*self.usage[1:], float(np.float32(usage))]
         self.counted += 1
         self.throttled += throttled
         ratio = self.throttled / rule.window
-        over = self.counted == rule.window
-        if over:
-            self.counted = 0
-        if self.back_to is not None and ratio > rule.alpha * self.target:
-            quota, self.back_to = self.back_to, None
+        if self.lowered_from is not None and ratio > rule.alpha * self.target:
+            quota, self.lowered_from = 2 * self.lowered_from - quota, None
             self.margin += ratio - self.target
-            self.throttled = 0
-            return quota
-        if not over:
-            return quota
-        self.throttled, self.back_to = 0, None
+            self.throttled, ratio = 0, 0.0
+        return quota if self.counted < rule.window else self.window_ends(quota, ratio)
+
+    def window_ends(self, quota, ratio):
+        rule = self.rule
+        self.counted, self.throttled, self.lowered_from = 0, 0, None
         self.margin = max(0.0, self.margin + ratio - self.target)
         if ratio > rule.alpha * self.target:
             return quota * (1 + ratio - rule.alpha * self.target)
-        deviation = statistics.stdev(self.usage) if len(self.usage) > 1 else 0.0
-        proposed = max(self.usage) + self.margin * deviation
-        if proposed <= rule.highest * quota:
-            lowered = max(rule.lowest * quota, proposed)
-            self.back_to = 2 * quota - lowered
-            return lowered
-        return quota
+        proposed = max(self.usage) + self.margin * statistics.stdev(self.usage)
+        if proposed > rule.highest * quota:
+            return quota
+        self.lowered_from = quota
+        return max(rule.lowest * quota, proposed)
 
 
 @pytest.mark.slow

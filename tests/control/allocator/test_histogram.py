@@ -41,6 +41,22 @@ def test_the_lowest_end_not_below_a_value():
     assert CPU.at_or_above(np.array([0.0, 0.01, 0.0100001])) == pytest.approx([0.01, 0.01, 0.0205])
 
 
+def test_the_last_bucket_answers_its_start():
+    h = histograms()
+    add(h, 5000.0)
+    assert percentile(h, 0.9) == CPU.ends[-1] == CPU.ends[-2] >= 1000.0
+
+
+@pytest.mark.parametrize(
+    ("fraction", "end"), [(-0.5, 0.0205), (0.0, 0.0205), (1.0, 0.031525), (1.5, 0.031525)]
+)
+def test_fractions_outside_the_unit_interval_count_as_its_ends(fraction, end):
+    h = histograms()
+    add(h, 0.015)
+    add(h, 0.025)
+    assert percentile(h, fraction) == pytest.approx(end)
+
+
 def test_an_empty_histogram_has_no_percentile():
     assert np.isnan(percentile(histograms(), 0.5))
 

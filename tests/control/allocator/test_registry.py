@@ -20,7 +20,8 @@ def test_every_parameter_states_its_unit_and_the_reason_for_its_default(name):
 
 
 def test_the_policies_of_the_comparison_are_there():
-    assert set(POLICIES) == {"escra", "static", "vpa", "autopilot", "autothrottle", "unlimited"}
+    recommenders = {"vpa", "autopilot", "autothrottle", "k8s-cpu", "k8s-cpu-fast"}
+    assert set(POLICIES) == {"escra", "static", "unlimited"} | recommenders
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import Application, PeriodStats
 from control.allocator.roster import Roster
 from control.allocator.usage import Interval, UsageSamples
-from control.allocator.vpa import Vpa, VpaSettings
+from control.allocator.vpa import Vpa
+from control.allocator.vpa_settings import VpaSettings
 from tests.control.allocator.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, application, join
 

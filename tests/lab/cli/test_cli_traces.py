@@ -111,6 +111,6 @@ def test_a_policy_without_parameters_says_so(twinbed):
 def test_one_policy_is_listed_alone_and_an_unknown_one_is_refused(twinbed):
     assert "vpa." not in twinbed("policies", "escra").out
     assert (
-        "no policy 'oracle'; there are autopilot, autothrottle, escra, static, unlimited, vpa"
-        in twinbed("policies", "oracle").refused
+        "no policy 'oracle'; there are autopilot, autothrottle, escra, k8s-cpu, k8s-cpu-fast, static, "
+        "unlimited, vpa" in twinbed("policies", "oracle").refused
     )

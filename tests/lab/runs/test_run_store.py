@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from lab.containers.kind import Containers
-from lab.runs import publishing
 from lab.runs import store as store_module
 from lab.runs.store import RunStore
 from twinbed import StoreError
@@ -435,17 +434,3 @@ def test_manifests_are_plain_json_without_nan(store):
 def hidden(store):
     names = [each.name for each in store.root.iterdir()]
     return [name for name in names if name.startswith(".") and name != ".lock"]
-
-
-def test_an_interrupt_before_the_lock_is_taken_leaves_nothing(store, monkeypatch):
-    take = publishing.take
-
-    def interrupted(path, *patience):
-        if path.name == "lock":
-            raise KeyboardInterrupt
-        return take(path, *patience)
-
-    monkeypatch.setattr(publishing, "take", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        store.publish(manifest(), tables())
-    assert list(store.root.glob(".new-*")) == []

@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -145,3 +146,20 @@ def test_two_writers_of_one_run_and_a_reader_never_see_half_a_run(tmp_path: Path
         assert listing[["id", "problem"]].to_numpy().tolist() == [[RUN, ""]]
     assert RunStore(root).open(RUN).verify() == []
     assert [entry.name for entry in root.iterdir() if entry.name.startswith(".")] == [".lock"]
+
+
+def test_an_interrupt_before_the_lock_is_taken_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path)
+    take = publishing.take
+
+    def interrupted(path: Path, *patience: Any) -> Any:
+        if path.name == "lock":
+            raise KeyboardInterrupt
+        return take(path, *patience)
+
+    monkeypatch.setattr(publishing, "take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        store.publish(manifest(), tables())
+    assert list(store.root.glob(".new-*")) == []

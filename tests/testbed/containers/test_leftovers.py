@@ -162,6 +162,26 @@ def test_temporary_files_of_a_killed_run_are_removed_with_it(
     assert not live.exists()
 
 
+def test_a_temporary_directory_replaces_that_of_a_killed_process_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    foreign = tmp_path / "twinbed-run-mine"
+    foreign.mkdir()
+    maker = (
+        "import os, signal\n"
+        "from testbed.containers.ownership import temporary_directory\n"
+        "with temporary_directory():\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", maker], env=environment, check=False)
+    (killed,) = set(tmp_path.iterdir()) - {foreign}
+    with ownership.temporary_directory() as first, ownership.temporary_directory() as second:
+        assert not killed.exists()
+        assert set(tmp_path.iterdir()) == {foreign, first, second}
+
+
 AGENT = (
     "import signal, sys, time\n"
     "from testbed.containers.cgroup.drivers import detect\n"

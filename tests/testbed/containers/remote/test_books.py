@@ -16,11 +16,11 @@ from control.allocator import make
 from testbed.containers.ports import Records
 from testbed.containers.remote import books as books_module
 from testbed.containers.remote import members as members_module
-from testbed.containers.remote.books import GATHER_S, ControllerBooks, RefusedError
+from testbed.containers.remote.books import GATHER_S, ControllerBooks
 from testbed.containers.remote.datagrams import RECORD, Batch, _rows
 from testbed.containers.remote.ledger import Ledger
 from testbed.containers.remote.messages_pb2 import Hello, Joined, Order, Report
-from testbed.containers.remote.refusals import Refusals
+from testbed.containers.remote.refusals import Refusals, RefusedError
 from tests.testbed.containers.remote.cluster import deployment
 
 LOG = logging.getLogger("tests.books")

@@ -1,0 +1,164 @@
+"""The recommender of the Vertical Pod Autoscaler: what a container should request, and between which bounds.
+
+For: the histograms of CPU use and of memory peaks, and the estimators. Not for: when a recommendation is put
+in force (vpa.py), nor the buckets (histogram.py).
+
+Source: kubernetes/autoscaler, vertical-pod-autoscaler/pkg/recommender (logic/recommender.go,
+logic/estimator.go, model/container.go, model/aggregate_container_state.go, model/aggregations_config.go).
+
+Every CPU sample weighs the same, as in the source since release 1.4.0. (Its older code weighed samples by a
+request that no release since 0.3.0 filled in.) A memory peak counts once per aggregation window. An OOM kill
+counts as a peak of what the container would have needed.
+
+Memory: 1.5 kB per container (two histograms of 176 float32 buckets and 48 bytes of state).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.histogram import DecayingHistograms, exponential
+from control.allocator.model import Flags, Floats
+from control.allocator.roster import Column, Roster
+from control.allocator.vpa_settings import VpaSettings
+
+Slots = NDArray[np.int64]
+
+_DAY_S = 86_400.0
+_SAMPLES_PER_DAY = 1440.0
+
+SAMPLE_WEIGHT = 0.1
+"""Weight of a CPU sample (minSampleWeight). Only ratios of weights count."""
+UPPER_CONFIDENCE = (1.0, 1.0)
+"""(multiplier, exponent): ×3 after 12 h, ×2 after a day. A short history causes no restart to reclaim."""
+LOWER_CONFIDENCE = (0.001, -2.0)
+"""(multiplier, exponent): ×0.6 after 5 min, ×0.95 after an hour. A restart to give more needs little history.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Recommended requests, float64[2, n] each: cores in the first row, bytes in the second."""
+
+    target: Floats
+    lower: Floats
+    upper: Floats
+
+
+def with_margin(values: Floats, fraction: float) -> Floats:
+    """Return each estimate plus a fraction of itself."""
+    return values * (1.0 + fraction)
+
+
+def confidence_days(first_s: Floats, last_s: Floats, samples: Floats) -> Floats:
+    """Return the history's length in days, float64[n]: by time, or by samples of a minute if that is less.
+
+    first_s, last_s: times of the first and the last CPU sample, s. samples: their number.
+    """
+    return np.asarray(np.minimum((last_s - first_s) / _DAY_S, samples / _SAMPLES_PER_DAY), np.float64)
+
+
+def with_confidence(values: Floats, confidence: Floats, scaling: tuple[float, float]) -> Floats:
+    """Return values · (1 + multiplier / confidence)^exponent; confidence: days of history (float64[n], ≥ 0).
+
+    Without history the upper bound is infinite and the lower bound zero, so that nothing forces a restart.
+    """
+    multiplier, exponent = scaling
+    with np.errstate(divide="ignore"):
+        return np.asarray(values * (1.0 + multiplier / confidence) ** exponent, np.float64)
+
+
+def estimate(percentiles: Floats, confidence: Floats, margin: float, least: Floats) -> Estimate:
+    """Apply margin, confidence and minimum to percentiles.
+
+    percentiles: float64[3, 2, n], of target, lower and upper bound. confidence: days, float64[n]. least:
+    float64[2], cores and bytes.
+    """
+    target, lower, upper = with_margin(percentiles, margin)
+    floor = least[:, None]
+    return Estimate(
+        target=np.maximum(target, floor),
+        lower=np.maximum(with_confidence(lower, confidence, LOWER_CONFIDENCE), floor),
+        upper=np.maximum(with_confidence(upper, confidence, UPPER_CONFIDENCE), floor),
+    )
+
+
+class Recommender:
+    """Histories and recommendations of all containers of a roster, as columns."""
+
+    def __init__(self, roster: Roster, settings: VpaSettings) -> None:
+        self._settings = s = settings
+        cpu, memory = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
+        self.cpu = DecayingHistograms(cpu, s.cpu_half_life_s, roster.column(0.0, np.float32, cpu.count))
+        self.memory = DecayingHistograms(
+            memory, s.memory_half_life_s, roster.column(0.0, np.float32, memory.count)
+        )
+        self._first_s = roster.column(np.nan, np.float64)
+        self._last_s = roster.column(np.nan, np.float64)
+        self._samples = roster.column(0.0, np.float64)
+        self._window_end_s = roster.column(-np.inf, np.float64)
+        self._used_peak = roster.column(0.0, np.float64)
+        self._oom_peak = roster.column(0.0, np.float64)
+
+    def observe_cpu(self, slots: Slots, cores: Floats, at_s: float) -> None:
+        """Take one sample of each container's mean CPU use (distinct slots int64[n], cores float64[n])."""
+        self.cpu.add(slots, cores, SAMPLE_WEIGHT, at_s)
+        self._first_s.values[slots] = np.fmin(self._first_s.values[slots], at_s)
+        self._last_s.values[slots] = at_s
+        self._samples.values[slots] += 1
+
+    def observe_memory(self, slots: Slots, used: Floats, at_s: float) -> None:
+        """Take one sample of each container's memory (distinct slots int64[n], bytes float64[n])."""
+        self._record_peaks(slots, used, at_s, self._used_peak)
+
+    def observe_oom(self, slots: Slots, request: Floats, at_s: float) -> None:
+        """Count OOM kills under these requests (bytes, float64[n]) as peaks of what would have been needed.
+
+        The bump starts from the request, or from the window's peak of usage if that is larger. Earlier kills
+        do not count, so that one after another does not drive the recommendation up. Kills before the present
+        window are ignored.
+        """
+        s = self._settings
+        recent = at_s >= self._window_end_s.values[slots] - s.memory_aggregation_interval_s
+        slots, request = slots[recent], request[recent]
+        used = np.maximum(request, self._used_peak.values[slots])
+        needed = np.maximum(used * s.oom_bump_ratio, used + s.oom_min_bump_bytes)
+        self._record_peaks(slots, needed, at_s, self._oom_peak)
+
+    def known(self, slots: Slots) -> Flags:
+        """Return which containers have a recommendation, bool[n]: those of which there is a CPU sample."""
+        return np.asarray(self._samples.values[slots] > 0, np.bool_)
+
+    def recommend(self, slots: Slots) -> Estimate:
+        """Return the recommended requests of containers that are `known` (int64[n])."""
+        s = self._settings
+        fractions = (s.target_percentile, s.lower_percentile, s.upper_percentile)
+        percentiles = [kind.percentiles(slots, fractions) for kind in (self.cpu, self.memory)]
+        confidence = confidence_days(
+            self._first_s.values[slots], self._last_s.values[slots], self._samples.values[slots]
+        )
+        least = np.array([s.min_cores, s.min_bytes])
+        return estimate(np.stack(percentiles, axis=1), confidence, s.margin, least)
+
+    def _record_peaks(self, slots: Slots, values: Floats, at_s: float, kind: Column) -> None:
+        """Record one peak per container and aggregation window. It is replaced as it grows.
+
+        kind: the column of peaks that the values belong to, of usage or of OOM kills.
+        """
+        interval = self._settings.memory_aggregation_interval_s
+        end = self._window_end_s.values[slots]
+        present = np.maximum(self._used_peak.values[slots], self._oom_peak.values[slots])
+        end = np.where(np.isneginf(end), at_s, end)
+        over = at_s >= end
+        grown = ~over & (values > present)
+        self.memory.subtract(slots[grown], present[grown], 1.0, end[grown])
+        end = np.where(over, end + (np.floor((at_s - end) / interval) + 1) * interval, end)
+        for column in (self._used_peak, self._oom_peak):
+            column.values[slots[over]] = 0.0
+        added = over | grown
+        self.memory.add(slots[added], values[added], 1.0, end[added])
+        self._window_end_s.values[slots] = end
+        kind.values[slots[added]] = values[added]

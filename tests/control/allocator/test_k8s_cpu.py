@@ -1,0 +1,48 @@
+"""The Kubernetes-like CPU scalers: quotas from recent usage, memory left alone."""
+
+import pytest
+
+from control.allocator import make
+from control.allocator.model import Application
+from tests.control.allocator.driven_fleet import DrivenFleet
+from tests.control.allocator.fleets import MIB
+from twinbed import ScenarioError
+
+SHOP = Application("shop", 16.0, 16 << 30)
+
+
+def driven(name="k8s-cpu", peaks=([2.0], [100 * MIB]), **parameters):
+    return DrivenFleet(make(name, parameters), [SHOP], [0], peaks=peaks, period_s=1.0)
+
+
+def test_the_quota_is_the_usage_over_the_target():
+    fleet = driven(target_utilisation=0.5)
+    fleet.run(14, lambda _: (0.4, MIB))
+    assert list(fleet.cores.values()) == [2.0]
+    fleet.run(1, lambda _: (0.4, MIB))
+    assert list(fleet.cores.values()) == pytest.approx([0.8])
+
+
+@pytest.mark.parametrize(("name", "window_s"), [("k8s-cpu", 300), ("k8s-cpu-fast", 20)])
+def test_the_largest_of_a_window_holds_until_the_window_has_passed(name, window_s):
+    fleet = driven(name, target_utilisation=0.5)
+    interval_s = window_s // 20
+    fleet.run(interval_s, lambda _: (1.0, MIB))
+    fleet.run(window_s - interval_s, lambda _: (0.1, MIB))
+    assert list(fleet.cores.values()) == pytest.approx([2.0])
+    fleet.run(interval_s, lambda _: (0.1, MIB))
+    assert list(fleet.cores.values()) == pytest.approx([0.2])
+
+
+def test_memory_keeps_half_as_much_again_as_its_peak_whatever_happens():
+    fleet = driven("k8s-cpu-fast")
+    fleet.run(5, lambda _: (0.4, 140 * MIB))
+    assert fleet.oom(fleet.ids).empty
+    assert list(fleet.bytes.values()) == [150 * MIB]
+    assert fleet.restarts == []
+
+
+@pytest.mark.parametrize("name", ["k8s-cpu", "k8s-cpu-fast"])
+def test_a_window_shorter_than_the_interval_is_refused(name):
+    with pytest.raises(ScenarioError, match=rf"{name}\.window_s: 5\.0 s is shorter than interval_s, 6\.0 s"):
+        make(name, {"window_s": 5, "interval_s": 6})
