@@ -64,6 +64,10 @@ TASKS = {
         "prints how well the control loop works on this kernel",
         "root", "1 minute", (), "studies.fidelity_containers.loop_figures:make",
     ),
+    "wire": Task(
+        "prints bytes on the wire and CPU of the real controller and agents, with pretended containers",
+        "root", "3 minutes", (), "studies.wire.measure:make",
+    ),
     "soft-roce": Task(
         "prints what silent faults cost a queue pair of soft RoCE, beside the twin (--only 3x100 5x50)",
         "root, QEMU", "5 minutes", ("only", "duration", "timeout"), "studies.fidelity_fabric.soft_roce:make",

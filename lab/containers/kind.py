@@ -111,12 +111,12 @@ class Containers(Kind):
         self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
         from lab.containers.validate.both import validate
-        from lab.containers.validate.present import result
-        from lab.containers.validate.rule import TARGET, share
+        from lab.containers.validate.present import own_share, result
+        from lab.containers.validate.rule import reached, share
 
         cells = validate(scenario, store, repeats=repeats, progress=progress, fresh=fresh)
-        agreed = share([judgement for cell in cells for judgement in cell.judgements]) >= TARGET
-        return result(cells), agreed
+        twins = share([judgement for cell in cells for judgement in cell.judgements])
+        return result(cells), reached(twins, own_share(cells))
 
     def calibration_steps(self) -> Sequence[str]:
         from lab.containers.calibrate.measure import STEPS

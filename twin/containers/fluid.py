@@ -35,6 +35,7 @@ class Fluid:
         self.fleet = cfs.new_fleet(count, workload.threads, workload.host_cores)
         self._hosts = crowded_hosts(workload.host, workload.host_cores, self.fleet.cap, workload.weight)
         self.group = np.zeros(count, np.int64)
+        self.host = workload.host
         self.ends_s: Floats = np.array([workload.period_s])
         self._changed = _changed_rows(workload.present)
         self._over = np.empty(count, np.int64)
@@ -73,6 +74,11 @@ class Fluid:
         self._start_s = (row + 1) * load.period_s
         self._row = min(row + 1, self.periods - 1)
         return self._over[:count].copy() if count else self._over[:0]
+
+    def account(self, columns: Columns) -> None:
+        """See `Physics`."""
+        period_s = self.population.period_s
+        cfs.advance(self.fleet, self._hosts, columns, self._offset(), self._demand, self._row, period_s)
 
     def record(self, rows: cfs.Rows, row: int, group: int, report: cfs.Report) -> None:
         """See `Physics`."""
@@ -147,8 +153,7 @@ class Fluid:
         return
 
     def _set(self, columns: Columns, status: int) -> None:
-        period_s = self.population.period_s
-        cfs.advance(self.fleet, self._hosts, columns, self._offset(), self._demand, self._row, period_s)
+        self.account(columns)
         self.fleet.status[columns] = status
         if status != cfs.UP:
             # Nothing in them is runnable any more, so no runqueue stays throttled.

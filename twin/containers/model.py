@@ -55,6 +55,14 @@ class Population(Protocol):
     def peak_bytes(self) -> NDArray[np.int64]:
         """Profiled memory peak, int64[N]."""
 
+    @property
+    def host_memory_bytes(self) -> float:
+        """Memory that each host has for these containers, inf = enough for all."""
+
+    @property
+    def report_interval_s(self) -> float:
+        """Time between two reports of a container, seconds; 0 = one at each period's end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -67,7 +75,9 @@ class Workload:
     float64[N] > 0, its cpu.weight, by which containers share a host that is short of CPUs. app: int64[N],
     index into applications. peak_cores, peak_bytes: float64[N] and int64[N], profiled maxima for policies
     that need a profile. A negative or non-finite value is an InvariantError, because traces are validated
-    before they come here.
+    before they come here. is_job: the demand is a job's, whose work waits for what was not done before
+    (job.py), instead of arriving whatever was done (fluid.py). host_memory_bytes, report_interval_s: as in
+    Population.
     """
 
     names: tuple[str, ...]
@@ -83,6 +93,9 @@ class Workload:
     weight: Floats
     peak_cores: Floats
     peak_bytes: NDArray[np.int64]
+    is_job: bool = False
+    host_memory_bytes: float = np.inf
+    report_interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

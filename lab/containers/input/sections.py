@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import asdict
+from math import inf
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -277,6 +278,14 @@ class ContainerScenario(Scenario):
         default=None, description="Run the pods of a serverless function."
     )
     period_s: float = Field(default=0.1, ge=0.01, le=1.0, description="CFS period, seconds.")
+    report_interval_s: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=60.0,
+        description="Time between two reports of a container, seconds; null: one when each period ends. "
+        "Otherwise reports fall into the middle of periods, where a quota write refills the container's "
+        "runtime.",
+    )
     budget: Budget | None = Field(
         default=None, description="Global limits of each application; made from budget_factor when left out."
     )
@@ -298,6 +307,11 @@ class ContainerScenario(Scenario):
         default=None,
         description="The containers' cpu.weight on hosts that are short of CPUs, in a replay on the twin: "
         "one number for all, or one per container name; 100 when left out.",
+    )
+    host_memory_bytes: PositiveInt | None = Field(
+        default=None,
+        description="Memory that each host has for the containers, bytes; null: enough for all. Where it is "
+        "full, the kernel takes page cache back from all of them, and then kills the largest.",
     )
     threads: PositiveFloat | dict[str, PositiveFloat] | None = Field(
         default=None,
@@ -330,6 +344,11 @@ class ContainerScenario(Scenario):
     def derived(self, calibration: Calibration) -> dict[str, Any]:
         """Return the machine with every value, in place of the values that were replaced."""
         return {"machine": asdict(self.machine_of(calibration))}
+
+    @property
+    def most_bytes(self) -> float:
+        """Memory of each host for the containers, bytes; inf: enough for all."""
+        return inf if self.host_memory_bytes is None else float(self.host_memory_bytes)
 
     def machine_of(self, calibration: Calibration) -> Machine:
         """Return the calibration's machine with the scenario's own values."""

@@ -120,6 +120,8 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         weight=given_weights(scenario, fine.containers),
         peak_cores=peak_cores,
         peak_bytes=peak_bytes,
+        host_memory_bytes=scenario.most_bytes,
+        report_interval_s=scenario.report_interval_s or 0.0,
     )
     refined = fine.interval_s < trace.interval_s and burstiness(scenario).cv > 0
     about = {"start_s": trace.start_s} | ({"hosts": hosts} if hosts < len(app) else {})

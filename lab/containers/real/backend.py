@@ -18,6 +18,7 @@ import numpy as np
 
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand
+from lab.containers.calibrate.probe import probe
 from lab.containers.input.replay import Replay, Source
 from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
 from lab.containers.real.busy import Busy
@@ -36,7 +37,7 @@ from twin.containers.requests.model import RequestWorkload
 from twinbed import BackendError, InvariantError
 
 NAME = "testbed"
-_CLIENT_GRACE_S = 2.0
+CLIENT_GRACE_S = 2.0
 """Time from the end of the schedule until a load generator that still runs is stopped, s."""
 
 ON_TIME_S = 0.010
@@ -64,9 +65,12 @@ def run(
     replay = source.prepare(scenario, machine_of(spec), streams(spec.seed)[0])
     if not isinstance(replay.workload, Workload | RequestWorkload):
         raise BackendError(f"{spec.name}: pods of a function cannot be run here; use --backend twin")
+    fit = probe(spec.calibration)
     label = f"{spec.label} repeat {repeat}" if repeat else spec.label
     outcome, about = _carry_out(spec, source, replay, None if progress is None else partial(progress, label))
-    whose = {"backend": NAME, "repeat": repeat, NAME: about}
+    whose = {"backend": NAME, "repeat": repeat, NAME: about | {"probe": fit.plain()}}
+    if any(fit.misfits()):
+        replay = replace(replay, notes=(*replay.notes, fit.sentence))
     return store_run(spec, identity, source, replay, outcome, store, whose, began)
 
 
@@ -141,8 +145,14 @@ def _carry_out(
 
     with ownership.temporary_directory() as folder, deployed(spec, source, replay, folder) as made:
         # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
-        patience_s = duration_s + (0.0 if made.load is None else _CLIENT_GRACE_S)
-        settings = loop.Settings(period_s=workload.period_s, duration_s=patience_s, logs=folder)
+        patience_s = duration_s + (0.0 if made.load is None else CLIENT_GRACE_S)
+        settings = loop.Settings(
+            period_s=workload.period_s,
+            duration_s=patience_s,
+            logs=folder,
+            host_memory_bytes=workload.host_memory_bytes,
+            report_interval_s=workload.report_interval_s,
+        )
         observed = loop.control(
             made.containers,
             workload.applications,

@@ -91,7 +91,13 @@ class ServicesSource:
             profile.peak_bytes,
             float(unlimited.cores_of_host.sum()),
         )
-        workload = replace(profile, arrivals=arrivals, applications=ceilings)
+        workload = replace(
+            profile,
+            arrivals=arrivals,
+            applications=ceilings,
+            host_memory_bytes=scenario.most_bytes,
+            report_interval_s=scenario.report_interval_s or 0.0,
+        )
         needed = mean_cores(compiled, len(arrivals.at_s) / asked.duration_s)
         about = {
             "start_s": 0.0,
