@@ -31,7 +31,7 @@ class Connection:
         self._told = False
         self._waits_s = qp.ladder.waits_s
         self._retries = len(self._waits_s) - 1
-        self._deadline_s = math.inf
+        self._deadline_s = self._looks_at_s = math.inf
         self._changed = self.env.event()
         self._armed = self.env.event()
         self._posted_s = 0.0
@@ -102,15 +102,19 @@ class Connection:
 
     def _arm(self) -> None:
         self._deadline_s = self.env.now + self._waits_s[len(self._waits_s) - 1 - self._retries]
-        self._wake(self._armed)
+        # After progress a wait may end before the one that the watcher sleeps through.
+        if self._deadline_s < self._looks_at_s:
+            self._wake(self._armed)
 
     def _watch(self) -> Steps:
         while True:
+            self._looks_at_s = self._deadline_s
             if self._deadline_s == math.inf:
                 self._armed = self.env.event()
                 yield self._armed
             elif self.env.now < self._deadline_s:
-                yield self.env.timeout(self._deadline_s - self.env.now)
+                self._armed = self.env.event()
+                yield self.env.timeout(self._deadline_s - self.env.now) | self._armed
             else:
                 self.timeouts += 1
                 self._go_back()
