@@ -374,9 +374,10 @@ def section(data: Path | None, questions: Sequence[Question] = tuple(QUESTIONS.v
     yield "## Job performance on public measurements"
     yield table(("asked", "data", *COLUMNS), rows, left=2)
     yield (
-        "Errors are predicted / measured − 1: median and p90 of their sizes, and their mean with its sign. "
-        "Every workload is left out whole (of submitted runs: every submission, or submitter), and what is "
-        "chosen is chosen on the others; so are the 90 % intervals. The text in brackets says what is known."
+        "Errors are predicted / measured − 1: median and p90 of their sizes, and their signed mean; of "
+        "tokens per second and pipelines those of the step's time, so plus is too slow. Every workload is "
+        "left out whole (of submitted runs: every submission, or submitter), and what is chosen is chosen on "
+        "the others; so are the 90 % intervals. The text in brackets says what is known."
     )
 
 

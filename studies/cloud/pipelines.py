@@ -44,4 +44,4 @@ def llama() -> Iterator[tuple[str, Errors]]:
     """Yield the error of Llama 3's speed at twice the GPUs and fixed tokens, the first row known."""
     fewer, more = (float(pipelined(_STAGES, sequences, _INTERLEAVED)) for sequences in _SEQUENCES)
     error = np.log([more / fewer / (_TFLOPS[1] / _TFLOPS[0])])
-    yield "8,192 GPUs known", held({"16,384 GPUs": error})
+    yield "8,192 GPUs known, eight parts of a stage assumed", held({"16,384 GPUs": error})
