@@ -47,7 +47,7 @@ TASKS = {
     ),
     "fidelity-containers": Task(
         "docs/results/fidelity-containers.md: the container twin beside this machine's kernel",
-        "root", "48 minutes",
+        "root", "about three hours",
         ("minutes", "store", "only", "repeats", "duration"), "studies.fidelity_containers.page:make",
     ),
     "fidelity-fabric": Task(
