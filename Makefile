@@ -28,7 +28,7 @@ help:
   'make results-containers   run the experiments E1-E8 and write docs/results/containers.md (about 30 minutes)' \
   'make results-fabric   run the experiments T1-T5 and of fleets, and write docs/results/fabric.md (TWINBED_DATA=folder: beside public data, too)' \
 	  'make results-cloud   public and our own measurements, C1-F4, and docs/results/cloud.md (TWINBED_DATA=folder; 15 minutes)' \
-	  'make results-fidelity-containers   the twin against this machine (root; about 48 minutes; PART=step …)' \
+	  'make results-fidelity-containers   the twin against this machine (root; about three hours, goes on where it was; PART=step MINUTES=most)' \
 	  'make results-fidelity-fabric   failover on a real fabric against the twin (root, FRR; about three hours, goes on where it was; MINUTES=most)' \
 	  'make clean      remove the environment and everything made by tests and builds'
 
@@ -87,7 +87,7 @@ results-containers results-fabric results-cloud: setup
 	$(BIN)/python -m studies $(@:results-%=%)
 
 results-fidelity-containers: setup
-	$(BIN)/python -m studies fidelity-containers $(if $(PART),--only $(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION))
+	$(BIN)/python -m studies fidelity-containers $(if $(PART),--only $(PART)) $(if $(REPEATS),--repeats $(REPEATS)) $(if $(DURATION),--duration $(DURATION)) $(if $(MINUTES),--minutes $(MINUTES))
 
 results-fidelity-fabric: setup
 	$(BIN)/python -m studies applications

@@ -113,6 +113,7 @@ def _candidates(count: int, random: np.random.Generator) -> Candidates:
         memory_gib=4 * vcpus,
         gpus=np.zeros(count),
         network_bps=1e9 * vcpus,
+        disk_gib=np.full(count, np.nan),
         cpu_speed=np.ones(count),
         servers=none,
         server=np.full(count, ""),

@@ -54,7 +54,9 @@ def bursty(periods: int, count: int, applications: int) -> Workload:
         memory_bytes=memory,
         present=np.ones((periods, count), np.bool_),
         threads=np.full(count, THREADS),
+        host=np.arange(count),
         host_cores=np.full(count, HOST_CORES),
+        weight=np.ones(count),
         peak_cores=demand.max(axis=0),
         peak_bytes=memory.max(axis=0),
     )

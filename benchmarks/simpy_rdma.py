@@ -29,8 +29,9 @@ class Connection:
         self._down, self._answers_down = down, answers_down
         self._next = self._oldest = self._end = self._expected = self._high = 0
         self._told = False
-        self._retries = qp.retry_count
-        self._deadline_s = math.inf
+        self._waits_s = qp.ladder.waits_s
+        self._retries = len(self._waits_s) - 1
+        self._deadline_s = self._looks_at_s = math.inf
         self._changed = self.env.event()
         self._armed = self.env.event()
         self._posted_s = 0.0
@@ -77,7 +78,7 @@ class Connection:
     def _hear(self, expected: int, nak: bool) -> None:
         if expected > self._oldest:
             self._oldest, self._next = expected, max(self._next, expected)
-            self._retries = self._qp.retry_count
+            self._retries = len(self._waits_s) - 1
             self._deadline_s = math.inf
             if expected < self._next:
                 self._arm()
@@ -100,16 +101,20 @@ class Connection:
         self._wake(self._changed)
 
     def _arm(self) -> None:
-        self._deadline_s = self.env.now + self._qp.ack_timeout_s
-        self._wake(self._armed)
+        self._deadline_s = self.env.now + self._waits_s[len(self._waits_s) - 1 - self._retries]
+        # After progress a wait may end before the one that the watcher sleeps through.
+        if self._deadline_s < self._looks_at_s:
+            self._wake(self._armed)
 
     def _watch(self) -> Steps:
         while True:
+            self._looks_at_s = self._deadline_s
             if self._deadline_s == math.inf:
                 self._armed = self.env.event()
                 yield self._armed
             elif self.env.now < self._deadline_s:
-                yield self.env.timeout(self._deadline_s - self.env.now)
+                self._armed = self.env.event()
+                yield self.env.timeout(self._deadline_s - self.env.now) | self._armed
             else:
                 self.timeouts += 1
                 self._go_back()

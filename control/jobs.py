@@ -97,7 +97,7 @@ class Candidates:
     count: number of workers, int64.
     batch: samples per worker and step, float64; NaN means the job's own batch size.
     price_usd_h: price of the whole cluster with its servers, US$/h.
-    vcpus, memory_gib, gpus, network_bps, cpu_speed: of one worker, float64, as in InstanceType.
+    vcpus, memory_gib, gpus, network_bps, cpu_speed, disk_gib: of one worker, float64, as in InstanceType.
     servers: number of parameter servers, int64.
     server: type of the parameter servers.
     parameters: further numeric settings such as a learning rate, float64[n] by name.
@@ -114,6 +114,7 @@ class Candidates:
     gpus: Real
     network_bps: Real
     cpu_speed: Real
+    disk_gib: Real
     servers: Whole
     server: Names
     parameters: Mapping[str, Real] = field(default_factory=dict)
@@ -193,6 +194,7 @@ def candidates(
         gpus=of_worker("gpus"),
         network_bps=of_worker("network_bps"),
         cpu_speed=of_worker("cpu_speed"),
+        disk_gib=of_worker("disk_gib"),
         servers=np.array([row.servers for row in configurations], dtype=np.int64),
         server=np.array([row.server_instance for row in configurations], dtype=np.str_),
         parameters=dict(parameters or {}),
@@ -216,8 +218,8 @@ def joined(first: Candidates, second: Candidates) -> Candidates:
 
 @dataclass(frozen=True, slots=True)
 class LocalRun:
-    """A short run of a job on one machine, over n intervals with w processes (1 master, 2 workers in the
-    thesis).
+    """A short run of a job on one machine, over n intervals with w processes: the master, then its workers
+    (two in the thesis).
 
     interval_s: length of an interval, s.
     cpu_cores: CPU use, cores, float64[n, w].
@@ -227,6 +229,9 @@ class LocalRun:
     batch: samples per worker and step.
     parameters: number of the model's trained parameters.
     layers: types of the model's layers, in order.
+    optimiser: class of the optimiser, "" if not known.
+    non_trainable: number of the model's parameters and statistics that are not trained; NaN if not known.
+    input_size, output_size: numbers that the model takes and gives per sample; NaN if not known.
 
     Raises ScenarioError on NaN, on a negative value, on series of different shapes or if there is no step.
     """
@@ -240,6 +245,10 @@ class LocalRun:
     batch: int
     parameters: int
     layers: tuple[str, ...] = ()
+    optimiser: str = ""
+    non_trainable: float = float("nan")
+    input_size: float = float("nan")
+    output_size: float = float("nan")
 
     def __post_init__(self) -> None:
         series = ("cpu_cores", "memory_bytes", "net_in_bytes", "net_out_bytes")

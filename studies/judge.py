@@ -22,8 +22,9 @@ ABSOLUTE_FACTOR = 2.0
 RULE = (
     f"In size: same sign, and within a factor of {CHANGE_FACTOR:g} (changes) or {ABSOLUTE_FACTOR:g} "
     "(absolute figures; ranges count from their nearer end), or within the source's bound. In direction: "
-    "same sign only. A change counts only if its 95 % interval over the seeds excludes zero. Ratio: ours "
-    "divided by the source's."
+    "same sign only. A change counts only if its 95 % interval over the seeds excludes zero. Where ours is "
+    "an interval, because requests were never answered, both its ends must agree: it is not judged if they "
+    "do not. Ratio: ours divided by the source's."
 )
 
 
@@ -67,6 +68,25 @@ def judge(reference: ReferenceFigure, mean: float, ci95: float) -> Judgement:
         case "absolute":
             ratio = mean / min(max(mean, reference.low), reference.high)
             return Judgement(ratio, Verdict.SIZE if _within(ratio, ABSOLUTE_FACTOR) else Verdict.NOT)
+
+
+def judge_between(
+    reference: ReferenceFigure, low: tuple[float, float], high: tuple[float, float]
+) -> Judgement:
+    """Judge an interval by its two ends (mean, half-width of the 95 % interval), the upper one maybe
+    infinite.
+
+    The verdict is what holds at both ends: the direction where only one end has the size, OPEN where the ends
+    disagree on more. An interval has no ratio.
+    """
+    first, last = judge(reference, *low), judge(reference, *high)
+    if low[0] == high[0] or math.isnan(low[0]):
+        return first
+    both = {first.verdict, last.verdict}
+    if len(both) == 1:
+        return Judgement(math.nan, first.verdict)
+    agreed = Verdict.DIRECTION if both == {Verdict.SIZE, Verdict.DIRECTION} else Verdict.OPEN
+    return Judgement(math.nan, agreed)
 
 
 def aim(reached: bool | None) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -18,6 +18,7 @@ from twinbed import InvariantError
 Kind = Literal["change", "absolute", "at_most", "sign"]
 _FILES = tuple(Path(__file__).with_name(f"reference_{part}.toml") for part in ("figures", "fabric", "cloud"))
 _KEYS = {"experiment", "key", "what", "kind", "value", "unit", "where"}
+_MORE = {"also", "also_where", "compared"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class ReferenceFigure:
     kind: change (percent, A against B), absolute, at_most (an upper bound), or sign (+1 or −1: the source
     says only which is greater)
     low, high: the two ends of a range in `unit`; a single value is both ends
+    also, also_where: the value of another printing of the same figure, and where it is; None and "" without
+    one compared: whether we compute the figure; one that we do not is recorded only
     """
 
     experiment: str
@@ -39,6 +42,16 @@ class ReferenceFigure:
     high: float
     unit: str
     where: str
+    also: float | None = None
+    also_where: str = ""
+    compared: bool = True
+
+    @property
+    def other_printing(self) -> ReferenceFigure | None:
+        """The figure as the other printing has it, or None."""
+        if self.also is None:
+            return None
+        return replace(self, low=self.also, high=self.also, where=self.also_where, also=None, also_where="")
 
 
 @cache
@@ -66,8 +79,9 @@ def parse(text: str) -> tuple[ReferenceFigure, ...]:
 
 
 def _figure(entry: dict[str, Any], where: str) -> ReferenceFigure:
-    if set(entry) != _KEYS:
-        raise InvariantError(f"{where}: keys {sorted(set(entry) ^ _KEYS)} are missing or unknown")
+    wrong = (_KEYS - set(entry)) | (set(entry) - _KEYS - _MORE)
+    if wrong or ("also" in entry) != ("also_where" in entry):
+        raise InvariantError(f"{where}: keys {sorted(wrong or _MORE)} are missing or unknown")
     if entry["kind"] not in get_args(Kind):
         raise InvariantError(f"{where}: kind {entry['kind']!r} is none of {', '.join(get_args(Kind))}")
     value = entry["value"]
@@ -79,4 +93,13 @@ def _figure(entry: dict[str, Any], where: str) -> ReferenceFigure:
     if entry["kind"] in ("change", "absolute") and ends[0] <= 0 <= ends[1]:
         raise InvariantError(f"{where}: there is no ratio to {value!r}; state a bound or a sign")
     texts = {key: str(entry[key]) for key in ("experiment", "key", "what", "unit", "where")}
-    return ReferenceFigure(**texts, kind=entry["kind"], low=ends[0], high=ends[1])
+    also = float(entry["also"]) if "also" in entry else None
+    return ReferenceFigure(
+        **texts,
+        kind=entry["kind"],
+        low=ends[0],
+        high=ends[1],
+        also=also,
+        also_where=str(entry.get("also_where", "")),
+        compared=bool(entry.get("compared", True)),
+    )

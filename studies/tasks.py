@@ -47,7 +47,7 @@ TASKS = {
     ),
     "fidelity-containers": Task(
         "docs/results/fidelity-containers.md: the container twin beside this machine's kernel",
-        "root", "48 minutes",
+        "root", "about three hours",
         ("minutes", "store", "only", "repeats", "duration"), "studies.fidelity_containers.page:make",
     ),
     "fidelity-fabric": Task(
@@ -63,6 +63,10 @@ TASKS = {
     "control-loop": Task(
         "prints how well the control loop works on this kernel",
         "root", "1 minute", (), "studies.fidelity_containers.loop_figures:make",
+    ),
+    "wire": Task(
+        "prints bytes on the wire and CPU of the real controller and agents, with pretended containers",
+        "root", "3 minutes", (), "studies.wire.measure:make",
     ),
     "soft-roce": Task(
         "prints what silent faults cost a queue pair of soft RoCE, beside the twin (--only 3x100 5x50)",

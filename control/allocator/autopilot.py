@@ -14,6 +14,7 @@ the container (v2). Memory per container: about 6.5 kB with the ML recommender, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -24,9 +25,14 @@ from control.allocator.autopilot_ml import Ensemble, EnsembleRecommender
 from control.allocator.autopilot_window import Average, Peak, Percentile, Statistic, WindowRecommender
 from control.allocator.histogram import Buckets, exponential
 from control.allocator.model import (
+    Application,
     Decision,
     Floats,
+    History,
+    Ids,
+    Join,
     OomEvents,
+    PeriodStats,
     Reason,
     slot,
 )
@@ -188,13 +194,52 @@ class Recommender(Protocol):
 
 
 class Autopilot(SampledPolicy):
-    """Autopilot as an allocator whose limits change in place."""
+    """Autopilot as an allocator whose limits change in place.
+
+    It also implements `ports.Learner`: with a history, the first limits are what it recommends then.
+    """
 
     name = "autopilot"
 
     def __init__(self, settings: AutopilotSettings) -> None:
         self.settings = settings
+        self._history: History | None = None
         super().__init__(settings.initial_factor, settings.sample_interval_s, settings.update_interval_s)
+
+    def learn(self, history: History) -> None:
+        """Feed the history to the recommenders at the next `start`."""
+        self._history = history
+
+    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
+        """Set initial limits: the recommended ones with a history, else as in `SampledPolicy`."""
+        first = super().start(applications, containers)
+        if self._history is None:
+            return first
+        self._recall(self._history, first.cpu.ids)
+        slots = slot(first.cpu.ids)
+        return Decision(
+            cpu=self._fleet.cpu_limits(slots, Reason.INITIAL),
+            memory=self._fleet.memory_limits(slots, Reason.INITIAL),
+        )
+
+    def _recall(self, history: History, ids: Ids) -> None:
+        """Sample and update as if the history's periods had just been reported; its end is time 0."""
+        nothing, unthrottled = np.zeros(len(ids)), np.zeros(len(ids), np.bool_)
+        at_s = (np.arange(len(history.usage_cores)) + 1.0 - len(history.usage_cores)) * history.period_s
+        for row, end_s in enumerate(at_s.tolist()):
+            usage, memory = history.usage_cores[row], history.memory_bytes[row]
+            self._usage.add(
+                PeriodStats(ids, nothing, nothing, unthrottled, usage, memory, history.period_s, end_s)
+            )
+            if self._sample_interval.over(end_s, history.period_s):
+                self._sample(end_s)
+            if self._update_interval.over(end_s, history.period_s):
+                self._update(end_s, history.period_s)
+        # A history that ends inside an interval counts to its end, and the run's intervals begin with the
+        # run.
+        self._sample(0.0)
+        self._update(0.0, history.period_s)
+        self._begin_intervals()
 
     def on_oom(self, event: OomEvents) -> Decision:
         """Raise the memory limit of killed containers at once.

@@ -8,11 +8,11 @@ application's global limits (cap.py).
 Source: Wang et al., "Autothrottle: A Practical Bi-Level Approach to Resource Management for SLO-Targeted
 Microservices", NSDI 2024. Besides the readings of its rules, we differ from it in this:
 
-- Without an SLO (slo_p99_s = 0) there is no Tower and the targets are fixed. A run of minutes cannot learn
-  what the source learns in twelve hours before it measures.
+- The Tower begins a run untrained, at the configured targets. A run of minutes cannot learn what the source
+  learns in twelve hours before it measures. Without an SLO (slo_p99_s = 0) there is no Tower.
 - Quotas stay under the application's Ω: raises share what is unallocated (cap.py). The source knows no Ω.
-- The source does not manage memory. Each container gets a limit when it appears, a factor times its profiled
-  peak, and keeps it. Only newcomers to a full application lower it, in place.
+- The source does not manage memory, and its containers have no memory limit. Here all of M is given out, in
+  proportion to the profiled peaks. Only newcomers to a full application lower a limit, in place.
 """
 
 from __future__ import annotations
@@ -64,11 +64,11 @@ class AutothrottleSettings:
         why="equal to target_busy: without an SLO nothing says which class should wait more",
     )
     slo_p99_s: float = parameter(
-        0.0,
+        0.2,
         unit="s",
         low=0.0,
-        why="0: no Tower, the targets stay; above 0: the p99 latency of the application that the Tower aims"
-        " at",
+        why="the p99 latency that the Tower aims at: the source's for Social Network, the middle of its "
+        "three (0.1, 0.2 and 1 s); 0: no Tower, the targets stay",
     )
     tower_interval_s: float = parameter(
         60.0, unit="s", low=1.0, why="the source sets new targets and classes every minute"
@@ -116,10 +116,11 @@ class AutothrottleSettings:
         why="a profiled container starts at its peak, as under other policies",
     )
     initial_memory_factor: float = parameter(
-        1.5,
+        1000.0,
         unit="times the profiled peak",
         low=0.01,
-        why="memory is not managed: the same factor as static, which never changes it either",
+        why="memory is not managed, and the source's containers have no limit: more than M allows, so all "
+        "of M is given out in proportion to the peaks",
     )
 
     def __post_init__(self) -> None:

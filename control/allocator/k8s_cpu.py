@@ -49,10 +49,10 @@ class K8sCpuSettings:
         1.0, unit="times the profiled peak", low=0.01, why="as under other policies"
     )
     initial_memory_factor: float = parameter(
-        1.5,
+        1000.0,
         unit="times the profiled peak",
         low=0.01,
-        why="memory is not managed: the same factor as static, which never changes it either",
+        why="memory is not managed, as under autothrottle: all of M is given out in proportion to the peaks",
     )
 
     def __post_init__(self) -> None:

@@ -122,6 +122,22 @@ class Join:
 
 
 @dataclass(frozen=True, slots=True)
+class History:
+    """What containers used in the periods of a profile, for policies that learn from it (`ports.Learner`).
+
+    usage_cores: float64[T, k], CPU use of each period. memory_bytes: int64[T, k], usage at its end. period_s:
+    length, s. The columns are the containers in the order given to `start`.
+    """
+
+    usage_cores: Floats
+    memory_bytes: Bytes
+    period_s: float
+
+    def __post_init__(self) -> None:
+        _same_length("History", self.usage_cores, self.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class PeriodStats:
     """One CFS period's telemetry of the containers that reported (any subset, any order).
 

@@ -22,6 +22,7 @@ from control.allocator.model import (
     Application,
     Bytes,
     Decision,
+    History,
     Ids,
     Join,
     OomEvents,
@@ -131,6 +132,18 @@ class WithoutReclaim:
     def on_reclaimed(self, shrunk: Shrunk) -> Decision:  # noqa: ARG002 - no reclaim is ever asked for
         """Decide nothing."""
         return NOTHING
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """What an allocator offers besides `Allocator` if its users run it with a history of their containers.
+
+    A backend that has a profile calls `learn` once, before `start`. Ask with `isinstance`.
+    """
+
+    def learn(self, history: History) -> None:
+        """Take what the containers of the next `start` used before, so that the histories begin warm."""
+        ...
 
 
 @runtime_checkable

@@ -35,8 +35,7 @@ class SampledPolicy(WithoutReclaim, ABC):
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
         """Set initial limits: profiled peaks times the factors, or the fair share (see `CappedFleet`)."""
         self._fleet = CappedFleet(tuple(applications), *self._initial_factors)
-        self._usage = UsageSamples(self._fleet.roster)
-        self._sample_interval, self._update_interval = map(Interval, self._intervals_s)
+        self._begin_intervals()
         self._set_up(self._fleet.roster)
         return self._fleet.join(containers, Reason.INITIAL, np.zeros(0))
 
@@ -60,6 +59,11 @@ class SampledPolicy(WithoutReclaim, ABC):
         if self._update_interval.over(stats.at_s, stats.period_s):
             return self._update(stats.at_s, stats.period_s)
         return NOTHING
+
+    def _begin_intervals(self) -> None:
+        """Begin both intervals, and their running samples, with the next period that is reported."""
+        self._usage = UsageSamples(self._fleet.roster)
+        self._sample_interval, self._update_interval = map(Interval, self._intervals_s)
 
     @abstractmethod
     def _set_up(self, roster: Roster) -> None:

@@ -60,6 +60,13 @@ class StaticSettings:
         why="the safest of the source's three settings (0.75, 1.0, 1.5) and the one it compares with",
     )
 
+    overcommit: bool = parameter(
+        False,
+        unit="true | false",
+        why="limits add up to at most the global limits, as in a Distributed Container; Kubernetes lets "
+        "limits add up to more than a cluster has",
+    )
+
     def __post_init__(self) -> None:
         check("static", self)
 
@@ -114,7 +121,8 @@ class Static(_FixedLimits):
     """The profiled peak times a factor (`Join.peak_cores` and `Join.peak_bytes` are needed).
 
     A plan that does not fit an application's global limits is refused with a ScenarioError and not scaled.
-    Scaled, it would no longer be the factor times the peak that was asked for.
+    Scaled, it would no longer be the factor times the peak that was asked for. With `overcommit` it is not
+    refused.
     """
 
     name = "static"
@@ -132,7 +140,8 @@ class Static(_FixedLimits):
         quota = np.maximum(quota, KERNEL_MIN_QUOTA_S / _PERIOD_S)
         pages = np.ceil(factor * containers.peak_bytes / PAGE_BYTES)
         limit = np.maximum(pages, 1).astype(np.int64) * PAGE_BYTES
-        self._check_fits(containers, quota, limit)
+        if not self._settings.overcommit:
+            self._check_fits(containers, quota, limit)
         return quota, limit
 
     def _check_fits(self, containers: Join, quota: Floats, limit: Bytes) -> None:

@@ -17,11 +17,11 @@ import numpy as np
 
 from control.jobs import Objective, Real, Whole
 from control.predictor.examples import Examples
-from control.predictor.features import Encoded
+from control.predictor.features import SERIES, Encoded
 from control.predictor.ports import Predictor
 
-SERIES, _PRIOR = "local run's series", "analytic model"
-"""Groups that are no columns of the static features."""
+_PRIOR, _KNOWN = "analytic model", "known application"
+"""Groups that are no columns: the prior, and whether the predictor knows the application."""
 _ROUNDS = 5
 """Shuffles of each group."""
 _PERMUTATIONS = 64
@@ -44,7 +44,7 @@ def importance(
     predictor: Predictor, by: Objective, examples: Examples, rng: np.random.Generator
 ) -> Importance:
     """Return the importance on rows with known outcomes, preferably rows that were not learned from."""
-    encoded = predictor.encoder.encode(examples)
+    encoded = _with_own_series(predictor.encoder.encode(examples))
     truth = np.log(examples.objective(by))
 
     def error(rows: Encoded) -> float:
@@ -86,8 +86,8 @@ def contributions(
     names = list(groups)
     drawn = rng.integers(len(others.job), size=_PERMUTATIONS)
     order = np.array([rng.permutation(len(names)) for _ in range(_PERMUTATIONS)])
-    rows = _drawn(others, drawn, own)
-    own = replace(own, job=own.job + len(others.series))
+    rows = _with_own_series(_taken(others, drawn))
+    own = _with_own_series(own)
     total = np.zeros(len(names))
     before = np.log(predictor.predict_encoded(rows))
     base = float(before.mean())
@@ -103,20 +103,35 @@ def contributions(
 
 
 def _groups(predictor: Predictor) -> Mapping[str, Whole]:
+    series = {name: np.array(columns) for name, columns in SERIES.items()}
     none = np.empty(0, dtype=np.int64)
-    return {**predictor.encoder.groups_of(), SERIES: none, _PRIOR: none}
+    return {**predictor.encoder.groups_of(), **series, _PRIOR: none, _KNOWN: none}
+
+
+def _with_own_series(rows: Encoded) -> Encoded:
+    """Return the same rows, each with a copy of its job's series."""
+    places = np.arange(len(rows.job))
+    names = tuple(rows.names[job] for job in rows.job)
+    return replace(rows, series=rows.series[rows.job], job=places, names=names)
 
 
 def _swapped(into: Encoded, at: Whole, source: Encoded, rows: Whole, name: str, columns: Whole) -> Encoded:
-    """Return `into` with one group of its rows `at` taken from rows `rows` of `source`."""
+    """Return `into` with one group of its rows `at` taken from rows `rows` of `source`.
+
+    Every row has series of its own.
+    """
 
     def assigned(values: Any, others: Any) -> Any:
         copy = values.copy()
         copy[at] = others[rows]
         return copy
 
-    if name == SERIES:
-        return replace(into, job=assigned(into.job, source.job))
+    if name in SERIES:
+        series = into.series.copy()
+        series[np.ix_(at, np.arange(series.shape[1]), columns)] = source.series[rows][:, :, columns]
+        return replace(into, series=series)
+    if name == _KNOWN:
+        return replace(into, names=tuple(assigned(np.array(into.names), np.array(source.names)).tolist()))
     if name == _PRIOR:
         return replace(into, prior=assigned(into.prior, source.prior))
     static = into.static.copy()
@@ -125,13 +140,7 @@ def _swapped(into: Encoded, at: Whole, source: Encoded, rows: Whole, name: str, 
     return replace(into, static=static, log_price=price)
 
 
-def _drawn(others: Encoded, rows: Whole, own: Encoded) -> Encoded:
-    """Return background rows, with the series of the explained row's job appended to theirs."""
-    return Encoded(
-        others.static[rows],
-        np.concatenate((others.series, own.series)),
-        others.job[rows],
-        others.prior[rows],
-        others.log_price[rows],
-        (*others.names, *own.names),
-    )
+def _taken(encoded: Encoded, rows: Whole) -> Encoded:
+    """Return some of the rows."""
+    columns = {name: getattr(encoded, name)[rows] for name in ("static", "job", "prior", "log_price")}
+    return replace(encoded, **columns)

@@ -20,7 +20,29 @@ from control.predictor.examples import Examples
 POINTS = 20
 """Points of a series: ten minutes with one point per 30 s; shorter runs are resampled to as many."""
 
-SERIES = ("cpu", "memory", "net_in", "net_out")
+_LAYERS: Mapping[str, tuple[str, ...]] = {
+    "convolution": ("conv",),
+    "recurrent": ("lstm", "gru", "rnn"),
+    "attention": ("attention", "transformer"),
+    "embedding": ("embedding",),
+    "norm": ("norm",),
+    "pooling": ("pool",),
+    "linear": ("linear", "dense"),
+}
+"""Kinds of layers, and what the name of such a layer contains."""
+
+SERIES: Mapping[str, tuple[int, ...]] = {
+    "master's CPU": (0,),
+    "master's memory": (1,),
+    "master's network": (2, 3),
+    "workers' CPU": (4,),
+    "workers' memory": (5,),
+    "workers' network": (6, 7),
+    "order of layers": tuple(range(8, 8 + len(_LAYERS))),
+}
+"""Columns of a job's series: use per role, and the share of each kind of layers in parts of the model."""
+
+SERIES_COLUMNS = sum(map(len, SERIES.values()))
 
 SCALING = (
     "parameters per CPU time",
@@ -34,15 +56,6 @@ SCALING = (
 )
 """Columns that say how the time of any job changes with its cluster and batch size."""
 
-_LAYERS: Mapping[str, tuple[str, ...]] = {
-    "convolution": ("conv",),
-    "recurrent": ("lstm", "gru", "rnn"),
-    "attention": ("attention", "transformer"),
-    "embedding": ("embedding",),
-    "norm": ("norm",),
-    "pooling": ("pool",),
-    "linear": ("linear", "dense"),
-}
 _UNKNOWN = 0.0
 """Standardised value of what is not known: the mean."""
 
@@ -56,7 +69,7 @@ class Encoded:
     """n encoded rows of J jobs.
 
     static: standardised columns, float64[n, f].
-    series: standardised series of each job's local run, float64[J, POINTS, 4].
+    series: standardised series of each job's local run, float64[J, POINTS, c], columns as in SERIES.
     job: position of each row's job, int64[n].
     prior: logarithm of the analytic model's seconds, float64[n]; NaN if there is none.
     log_price: logarithm of the price per hour, float64[n].
@@ -79,14 +92,16 @@ class Encoder:
     groups: group of each column, for explanations.
     instances: instance types that were seen.
     features: job features that were seen.
+    optimisers: classes of optimisers that were seen.
     mean, scale: mean and standard deviation of each column, float64[f].
-    series_mean, series_scale: the same of each series, float64[4].
+    series_mean, series_scale: the same of each series, float64[c].
     """
 
     columns: tuple[str, ...]
     groups: tuple[str, ...]
     instances: tuple[str, ...]
     features: tuple[str, ...]
+    optimisers: tuple[str, ...]
     mean: Real
     scale: Real
     series_mean: Real
@@ -98,7 +113,8 @@ class Encoder:
         instances = tuple(sorted(set(examples.candidates.name.tolist())))
         used = [examples.jobs[index] for index in np.unique(examples.job).tolist()]
         features = tuple(sorted({name for job in used for name in job.features}))
-        raw, columns, groups = _columns(examples, instances, features)
+        optimisers = tuple(sorted({job.local_run.optimiser for job in used if job.local_run} - {""}))
+        raw, columns, groups = _columns(examples, instances, features, optimisers)
         with np.errstate(invalid="ignore"):
             known = np.isfinite(raw)
             count = np.maximum(known.sum(axis=0), 1)
@@ -111,6 +127,7 @@ class Encoder:
             groups,
             instances,
             features,
+            optimisers,
             mean,
             np.where(scale > 1e-9, scale, 1.0),
             series.mean(axis=(0, 1)),
@@ -119,7 +136,7 @@ class Encoder:
 
     def encode(self, examples: Examples) -> Encoded:
         """Return encoded rows; their jobs and instance types need not have been seen."""
-        raw, _, _ = _columns(examples, self.instances, self.features)
+        raw, _, _ = _columns(examples, self.instances, self.features, self.optimisers)
         static = (raw - self.mean) / self.scale
         series = np.array([_series(job.local_run) for job in examples.jobs])
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -149,26 +166,26 @@ _RUN: tuple[tuple[str, str, Callable[[LocalRun], float]], ...] = (
     ("layers", "layers", lambda run: float(len(run.layers))),
     ("log local step", "local step time", lambda run: _log(float(np.median(run.step_s)))),
     ("log local batch", "batch size", lambda run: _log(run.batch)),
-    ("local CPU", "local CPU", lambda run: float(run.cpu_cores.mean()) if run.cpu_cores.size else np.nan),
-    (
-        "log local memory",
-        "local memory",
-        lambda run: _log(float(run.memory_bytes.max())) if run.memory_bytes.size else np.nan,
-    ),
+    ("log non-trainable", "non-trainable parameters", lambda run: float(np.log1p(run.non_trainable))),
+    ("log input size", "input and output size", lambda run: float(np.log1p(run.input_size))),
+    ("log output size", "input and output size", lambda run: float(np.log1p(run.output_size))),
     ("parameters per CPU time", "parameters", lambda run: _per_cpu_us(run)),
-    (
-        "log local traffic per step",
-        "local network",
-        lambda run: _log(float(run.net_out_bytes.sum()) / len(run.step_s)),
-    ),
 )
+_ROLES: Mapping[str, slice] = {"master": slice(0, 1), "workers": slice(1, None)}
+_USE: tuple[tuple[str, str, Callable[[LocalRun, slice], float]], ...] = (
+    ("CPU", "CPU", lambda run, role: float(run.cpu_cores[:, role].mean())),
+    ("log memory", "memory", lambda run, role: _log(float(run.memory_bytes[:, role].max()))),
+    ("log bytes in per step", "network", lambda run, role: _per_step(run, run.net_in_bytes[:, role])),
+    ("log bytes out per step", "network", lambda run, role: _per_step(run, run.net_out_bytes[:, role])),
+)
+"""What a role's processes use in the local run: column, group, and the value; a mean over the processes."""
 
 
 def _columns(
-    examples: Examples, instances: Sequence[str], features: Sequence[str]
+    examples: Examples, instances: Sequence[str], features: Sequence[str], optimisers: Sequence[str]
 ) -> tuple[Real, tuple[str, ...], tuple[str, ...]]:
     """Return raw columns, float64[n, f], NaN where unknown, their names and their groups."""
-    per_job, columns, groups = _of_jobs(examples.jobs, features)
+    per_job, columns, groups = _of_jobs(examples.jobs, features, optimisers)
     rows = [per_job[:, index][examples.job] for index in range(per_job.shape[1])]
     rows_on = examples.candidates
     with np.errstate(divide="ignore"):
@@ -182,6 +199,7 @@ def _columns(
             "log vCPUs": ("vCPUs", np.log(rows_on.vcpus)),
             "log memory": ("memory", np.log(rows_on.memory_gib)),
             "GPUs": ("GPUs", rows_on.gpus),
+            "log disk": ("disk", np.log(rows_on.disk_gib)),
             "log network": ("network", np.log(rows_on.network_bps)),
             "log CPU speed": ("CPU speed", np.log(rows_on.cpu_speed)),
             "log price": ("price", np.log(rows_on.price_usd_h)),
@@ -207,9 +225,15 @@ def _columns(
     return np.column_stack(rows), tuple(columns), tuple(groups)
 
 
-def _of_jobs(jobs: Sequence[Job], features: Sequence[str]) -> tuple[Real, list[str], list[str]]:
+def _of_jobs(
+    jobs: Sequence[Job], features: Sequence[str], optimisers: Sequence[str]
+) -> tuple[Real, list[str], list[str]]:
     columns = [name for name, _, _ in (*_JOB, *_RUN)]
     groups = [group for _, group, _ in (*_JOB, *_RUN)]
+    columns += [f"{role}: {name}" for role in _ROLES for name, _, _ in _USE]
+    groups += [f"local {group}, {role}" for role in _ROLES for _, group, _ in _USE]
+    columns += [f"optimiser is {name}" for name in optimisers]
+    groups += ["optimiser"] * len(optimisers)
     columns += [f"{name} layers" for name in _LAYERS] + ["has local run", *features]
     groups += ["layers"] * len(_LAYERS) + ["local run", *features]
     table = np.full((len(jobs), len(columns)), np.nan)
@@ -217,6 +241,8 @@ def _of_jobs(jobs: Sequence[Job], features: Sequence[str]) -> tuple[Real, list[s
         run = job.local_run
         values = [take(job) for _, _, take in _JOB]
         values += [np.nan if run is None else of(run) for _, _, of in _RUN]
+        values += [_used(run, role, of) for role in _ROLES.values() for _, _, of in _USE]
+        values += [np.nan if run is None else float(run.optimiser == name) for name in optimisers]
         values += _layers(run)
         values += [float(run is not None), *(job.features.get(name, np.nan) for name in features)]
         row[:] = values
@@ -242,17 +268,36 @@ def _layers(run: LocalRun | None) -> list[float]:
     return [float(sum(any(key in name for key in keys) for name in names)) for keys in _LAYERS.values()]
 
 
+def _used(run: LocalRun | None, role: slice, of: Callable[[LocalRun, slice], float]) -> float:
+    """Return what a role uses, NaN where it has no process."""
+    return float("nan") if run is None or not run.cpu_cores[:, role].size else of(run, role)
+
+
+def _per_step(run: LocalRun, moved_bytes: Real) -> float:
+    return _log(float(moved_bytes.sum()) / moved_bytes.shape[1] / len(run.step_s))
+
+
 def _series(run: LocalRun | None) -> Real:
-    """Return sums over all processes, float64[POINTS, 4]: CPU in cores, the others as log(1 + bytes)."""
-    if run is None or not run.cpu_cores.size:
-        return np.zeros((POINTS, len(SERIES)))
-    columns = (
-        run.cpu_cores.sum(axis=1),
-        np.log1p(run.memory_bytes.sum(axis=1)),
-        np.log1p(run.net_in_bytes.sum(axis=1)),
-        np.log1p(run.net_out_bytes.sum(axis=1)),
-    )
-    return np.column_stack([_resampled(column) for column in columns])
+    """Return a job's series, float64[POINTS, c]: CPU in cores and log(1 + bytes), means over a role's
+    processes, and the shares of layers.
+    """
+    table = np.zeros((POINTS, SERIES_COLUMNS))
+    if run is None:
+        return table
+    column = 0
+    for role in _ROLES.values():
+        for values in (run.cpu_cores, run.memory_bytes, run.net_in_bytes, run.net_out_bytes):
+            if values[:, role].size:
+                mean = values[:, role].mean(axis=1)
+                table[:, column] = _resampled(mean if values is run.cpu_cores else np.log1p(mean))
+            column += 1
+    if run.layers:
+        kinds = np.array(
+            [[any(key in name.lower() for key in keys) for keys in _LAYERS.values()] for name in run.layers]
+        )
+        for place in range(len(_LAYERS)):
+            table[:, column + place] = _resampled(kinds[:, place].astype(np.float64))
+    return table
 
 
 def _resampled(values: Real) -> Real:

@@ -2,9 +2,10 @@
 
 For: the architecture, and its parameters as arrays. Not for: training (training.py). The branches of a local
 run are computed once per job, because all rows of a job share its local run. Source: chapter 4 (cloud) of the
-doctoral thesis: three branches of series (CPU, memory, network), then concatenated dense layers; softplus
-where a ReLU would die; batch norm in the static branch of the time model and of the time classifier, and
-everywhere in the cost classifier.
+doctoral thesis: branches of series (CPU, memory, network), each of master and workers, then concatenated
+dense layers; ours has one branch more, for the order of the model's layers. Softplus where a ReLU would die;
+batch norm in the static branch of the time model and of the time classifier, and everywhere in the cost
+classifier.
 """
 
 from __future__ import annotations
@@ -19,9 +20,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from control.jobs import Objective
+from control.predictor.features import SERIES
 from twinbed import ScenarioError
 
-_BRANCHES = {"cpu_series": (0,), "memory_series": (1,), "network_series": (2, 3)}
+_BRANCHES = {
+    f"{kind}_series": sum((SERIES[group] for group in groups), ())
+    for kind, groups in {
+        "cpu": ("master's CPU", "workers' CPU"),
+        "memory": ("master's memory", "workers' memory"),
+        "network": ("master's network", "workers' network"),
+        "layer": ("order of layers",),
+    }.items()
+}
+"""Columns of a job's series that each recurrent branch reads."""
 _STATIC, _RECURRENT, _DENSE = 128, 16, 64
 
 
@@ -90,7 +101,7 @@ class Network(nn.Module):
     def forward(self, static: Tensor, series: Tensor, job: Tensor) -> Tensor:
         """Return times or costs in units of the training rows' mean, or logits, [n].
 
-        static: [n, f]; series: of the J jobs, [J, points, 4]; job: position of each row's job, [n].
+        static: [n, f]; series: of the J jobs, [J, points, c]; job: position of each row's job, [n].
         """
         last = []
         for name, columns in _BRANCHES.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from control.jobs import Real
+from control.jobs import Objective, Real
 from control.predictor.examples import Examples
 from control.predictor.features import Encoded, Encoder
 
@@ -23,4 +23,28 @@ class Predictor(Protocol):
 
     def predict_encoded(self, encoded: Encoded) -> Real:
         """Return the same for rows that are encoded already."""
+        ...
+
+
+class Tried(Predictor, Protocol):
+    """A predictor of a value that knows its errors on rows that it has not seen, and can be stored."""
+
+    @property
+    def by(self) -> Objective:
+        """The quantity that it predicts."""
+        ...
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """The names of the applications that it knows."""
+        ...
+
+    @property
+    def job_errors(self) -> Real:
+        """Absolute log errors of rows whose job was left out, float64[k], ascending."""
+        ...
+
+    @property
+    def row_errors(self) -> Real:
+        """Absolute log errors of rows that were left out themselves, float64[k], ascending."""
         ...

@@ -23,6 +23,9 @@ from control.predictor.features import Encoded, Encoder
 from control.predictor.networks import RECIPES, Kind, Network
 from twinbed import ScenarioError
 
+_BETAS = (0.5, 0.999)
+"""Adam's betas (thesis, chapter 4)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
@@ -143,7 +146,9 @@ def _descend(
     held_out, kept = torch.as_tensor(order[:split]), order[split:]
     loss_of = _loss(network.kind)
     # Fused: one call for the many small parameters takes a fifth of the time of one call for each.
-    optimizer = torch.optim.Adam(network.parameters(), lr=RECIPES[network.kind].rate, fused=True)
+    optimizer = torch.optim.Adam(
+        network.parameters(), lr=RECIPES[network.kind].rate, betas=_BETAS, fused=True
+    )
     losses: list[tuple[float, float]] = []
     state, least, since = None, np.inf, 0
     for epoch in range(1, schedule.epochs + 1):

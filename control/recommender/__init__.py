@@ -83,8 +83,15 @@ RECOMMENDERS: dict[str, Method] = {
     "scala-opt": Method(
         "fc2:SCALA_OPT",
         "Scala-Opt (FC²)",
-        "as many workers as the parameter server's network can serve",
-        "a parameter server and a local run",
+        "as many workers as the parameter server's network can serve, of the type of which it serves fewest",
+        "a parameter server, and the network use of one worker of each type, or a local run",
+        needs_server=True,
+    ),
+    "scala-opt-m": Method(
+        "fc2:SCALA_OPT_M",
+        "Scala-Opt-M (FC²)",
+        "Scala-Opt for the one type that you fix",
+        "a parameter server, one type, and the network use of one worker of it, or a local run",
         needs_server=True,
     ),
     "random": Method(
@@ -102,9 +109,15 @@ RECOMMENDERS: dict[str, Method] = {
 
 
 def make(
-    name: str, settings: Mapping[str, float] | None = None, *, server: Server | None = None
+    name: str,
+    settings: Mapping[str, float] | None = None,
+    *,
+    server: Server | None = None,
+    use_bps: Mapping[str, float] | None = None,
 ) -> Recommender:
     """Return a new recommender of this name; settings: arguments of its class such as stop_below.
+
+    server, use_bps: the parameter server and how much of its bandwidth one worker uses, by type, bit/s.
 
     Raises ScenarioError for an unknown name, or without a server for a method that needs one.
     """
@@ -118,11 +131,17 @@ def make(
     elif server is None:
         raise ScenarioError(f"{name} is for clusters with a parameter server; name its type")
     else:
-        recommender = factory(server)
+        recommender = factory(server, use_bps or {})
     return recommender
 
 
-def choose(name: str, request: Request, *, server: Server | None = None) -> Recommender:
+def choose(
+    name: str,
+    request: Request,
+    *,
+    server: Server | None = None,
+    use_bps: Mapping[str, float] | None = None,
+) -> Recommender:
     """Return the recommender of this name that suits what the request knows. Errors are those of `make`.
 
     Transfer has nothing to learn from without past jobs and trials. If the analytic model knows a time for
@@ -132,4 +151,4 @@ def choose(name: str, request: Request, *, server: Server | None = None) -> Reco
     untaught = not len(request.observed) and not (request.history and request.history.jobs)
     if name == "transfer" and untaught and known is not None and bool((known < float("inf")).all()):
         name = "analytic"
-    return make(name, server=server)
+    return make(name, server=server, use_bps=use_bps)

@@ -13,11 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from math import floor, inf, isfinite, isnan
+from math import floor, inf, isfinite, isnan, nan
 
-import numpy as np
-
-from control.jobs import Job
 from control.recommender.analytic import SingleTrial
 from control.recommender.ports import Interval, Recommendation, Request
 from twinbed import ScenarioError
@@ -85,12 +82,15 @@ class Plan:
     reason: str
 
 
-def choose_server(servers: Sequence[Server], budget_usd_h: float = inf) -> Server:
-    """Return the type with the largest bandwidth within the budget (§5.2.1), the cheaper of equals.
+def choose_server(servers: Sequence[Server], worker_usd_h: float, budget_usd_h: float = inf) -> Server:
+    """Return the type with the largest bandwidth (§5.2.1), the cheaper of equals.
+
+    worker_usd_h: price of the cheapest worker, which the budget must pay for, too, US$/h.
+    budget_usd_h: bound on the price of server and workers together, US$/h.
 
     Raises ScenarioError if there is none.
     """
-    within = [server for server in servers if server.price_usd_h < budget_usd_h]
+    within = [server for server in servers if server.price_usd_h + worker_usd_h <= budget_usd_h + _ROUNDING]
     if not within:
         raise ScenarioError(
             f"a budget of {budget_usd_h:g} $/h pays for no parameter server and a worker; raise it"
@@ -165,7 +165,7 @@ def _scaled(
         if isnan(worker.use_bps) or worker.use_bps <= 0:
             raise ScenarioError(
                 f"{rule}: how much network one {worker.name} uses is not known; run the job there with one "
-                "server and one worker, or leave the type out"
+                "server and one worker and import the run with use_bps, or leave the type out"
             )
         paid = _paid(worker, server, budget_usd_h, cap)
         if paid < 1:
@@ -201,8 +201,8 @@ class Fc2:
 
     rule: the rule.
     server: the parameter server of every candidate.
-    use_bps: bandwidth that one worker uses, bit/s, by type; for other types what a process of the job's local
-        run moved.
+    use_bps: bandwidth that one worker of the job uses of a server of its own, bit/s, by type; Scala-Opt needs
+        it of every type.
     cap: largest number of workers; None means the largest among the candidates if there is no hourly budget.
     """
 
@@ -239,8 +239,7 @@ class Fc2:
         candidates = request.candidates
         unit_price = (candidates.price_usd_h - self.server.price_usd_h) / candidates.count
         prices = {str(name): float(price) for name, price in zip(candidates.name, unit_price, strict=True)}
-        use_bps = _network_use(request.job)
-        workers = [Worker(name, price, self.use_bps.get(name, use_bps)) for name, price in prices.items()]
+        workers = [Worker(name, price, self.use_bps.get(name, nan)) for name, price in prices.items()]
         bounded = isfinite(request.budget_usd_h)
         cap = int(candidates.count.max()) if self.cap is None and not bounded else self.cap
         chosen = plan(self.rule, workers, self.server, budget_usd_h=request.budget_usd_h, cap=cap)
@@ -252,11 +251,6 @@ class Fc2:
         return int((candidates.count * rows).argmax()), chosen.reason
 
 
-def _network_use(job: Job) -> float:
-    """Return the mean rate of one process of the local run, bit/s, or NaN without a local run."""
-    if (run := job.local_run) is None:
-        return float("nan")
-    return float(np.maximum(run.net_in_bytes, run.net_out_bytes).mean()) / run.interval_s * 8
-
-
-COST_OPT, TIME_OPT, SCALA_OPT = (partial(Fc2, rule) for rule in (Rule.COST, Rule.TIME, Rule.SCALE))
+COST_OPT, TIME_OPT, SCALA_OPT, SCALA_OPT_M = (
+    partial(Fc2, rule) for rule in (Rule.COST, Rule.TIME, Rule.SCALE, Rule.SCALE_MANUAL)
+)

@@ -31,7 +31,8 @@ class Value:
 
     value: the quantity in `unit`, for a distribution its median; unit: the unit; source: who measured or
     assumed it; n: number of measurements; p50, p95, p99: percentiles in `unit`. n and the percentiles are
-    None where they are unknown.
+    None where they are unknown; series: where the quantity is a series, all of it in `unit`, and value its
+    first.
     """
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", allow_inf_nan=False)
@@ -43,6 +44,12 @@ class Value:
     p50: _Number | None = None
     p95: _Number | None = None
     p99: _Number | None = None
+    series: Annotated[tuple[_Number, ...], Field(min_length=1)] | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a series that begins with another value."""
+        if self.series is not None and self.series[0] != self.value:
+            raise ValueError(f"value: {self.value} is not the first of the series")
 
 
 Values = Mapping[str, Value]
@@ -155,6 +162,8 @@ def _update(table: Any, value: Value) -> None:
     for key, entry in asdict(value).items():
         # Six digits are more than any of these values is known to.
         rounded = float(f"{entry:.6g}") if isinstance(entry, float) else entry
+        if isinstance(entry, tuple):
+            rounded = [float(f"{number:.6g}") for number in entry]
         if rounded is None:
             table.pop(key, None)
         elif table.get(key) != rounded:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from lab.ask.calibration import Calibration, Values
     from lab.ask.scenario import RunSpec, Scenario
-    from lab.runs.formats import Record, Result
+    from lab.runs.formats import Column, Record, Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
 
@@ -128,6 +128,15 @@ class Kind(Protocol):
     def remarks(self, runs: Sequence[Run]) -> list[str]:
         """Return what a reader should know before believing the table: one sentence or two each."""
         return []
+
+    def beside(
+        self, runs: Sequence[Run], names: Sequence[str]
+    ) -> tuple[Sequence[Column], Mapping[str, Record]]:
+        """Return columns that compare runs with each other, and the record of each name that has them.
+
+        names: one for each run, equal for the seeds of one question.
+        """
+        return (), {}
 
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
         """Return the charts of a report about these runs."""

@@ -88,14 +88,16 @@ def _load(looks: Sequence[Shown], of: str) -> Iterator[Figure]:
         yield Figure(
             f"Latency over time{of}",
             f"Of the requests that came in the same {width:g} s: 1 % took longer than the upper lines, half "
-            "of them longer than the lower ones. Only answered requests count; a gap is a time without any.",
+            "of them longer than the lower ones. Requests without an answer count: a triangle means at "
+            "least so long, because they still had none when the run ended.",
             _finished(alt.vconcat(*charts)),
         )
         frame = _by_title(looks, [services.latency_distribution(look.run) for look in looks])
         chart = services_drawing.latency_distribution(frame, looks).properties(width=2 * _WIDTH, height=240)
         yield Figure(
             f"All latencies{of}",
-            "Share of the answers that took at most so long: further left is faster.",
+            "Share of all requests that were answered within so long: further left is faster, and a line "
+            "that ends below 100 % left the rest without an answer.",
             _finished(chart),
         )
     yield Figure(

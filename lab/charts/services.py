@@ -23,6 +23,13 @@ PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 NOT_ANSWERED = ("timed_out", "dropped", "failed", "pending")
 """Statuses of the requests table other than an answer."""
 
+AT_LEAST = "_at_least"
+"""End of the name of the column that says whether a latency is a lower bound."""
+
+_EXACT = "CASE WHEN status = 'ok' THEN latency_s ELSE CAST('infinity' AS DOUBLE) END"
+_KNOWN = "CASE WHEN status = 'ok' THEN latency_s ELSE greatest($end_s - at_s, 0) END"
+"""Latency of a request: one without an answer is later than all, and known to be as late as the run's end."""
+
 _LEAST_STRETCH_S = 1.0
 """Shortest stretch, s. Hundreds of requests arrive in a second, enough for a 99th percentile."""
 _TAIL = 1 - np.geomspace(0.1, 0.0001, 61)
@@ -39,19 +46,21 @@ def stretch_s(run: Run, most: int) -> float:
 def over_time(run: Run, most: int) -> pd.DataFrame:
     """Returns what clients saw, one row for each of at most `most` equal stretches.
 
-    Columns: at_s, to_s; p50, p90, p99: latency of the answered requests that arrived in the stretch, s, NaN
-    if there are none; arrived_rps, not_answered_rps and one column for each of NOT_ANSWERED: requests that
-    arrived in the stretch, 1/s; answered_rps: answers given in the stretch, 1/s, whenever they were
-    requested. The last stretch may be shorter than the others; its rates are over its own length.
+    Columns: at_s, to_s; p50, p90, p99: latency of the requests that arrived in the stretch, s, NaN if there
+    are none; p50_at_least, …: whether that is a lower bound (lab.containers.run.latency); arrived_rps,
+    not_answered_rps and one column for each of NOT_ANSWERED: requests that arrived in the stretch, 1/s;
+    answered_rps: answers given in the stretch, 1/s, whenever they were requested. The last stretch may be
+    shorter than the others; its rates are over its own length.
     """
     width, duration_s = stretch_s(run, most), series.duration_s(run)
     fates = ", ".join(f"count(*) FILTER (status = '{status}') AS {status}" for status in NOT_ANSWERED)
     came = _query(
         run,
         f"""SELECT CAST(floor(at_s / $width) AS INTEGER) AS stretch, count(*) AS arrived, {fates},
-            quantile_cont(latency_s, {list(PERCENTILES.values())}) FILTER (status = 'ok') AS latency
+            quantile_cont({_EXACT}, {list(PERCENTILES.values())}) AS exact,
+            quantile_cont({_KNOWN}, {list(PERCENTILES.values())}) AS known
             FROM requests GROUP BY stretch""",
-        {"width": width},
+        {"width": width, "end_s": duration_s},
     ).set_index("stretch")
     answered = _query(
         run,
@@ -68,21 +77,41 @@ def over_time(run: Run, most: int) -> pd.DataFrame:
     for name in NOT_ANSWERED:
         rows[name] = came[name].fillna(0).to_numpy() / length
     rows["not_answered_rps"] = rows[list(NOT_ANSWERED)].sum(axis=1)
+    return rows.assign(**_bounded(came["exact"], came["known"]))
+
+
+def _bounded(exact: pd.Series, known: pd.Series) -> dict[str, np.ndarray[Any, Any]]:
+    """Return a column of latencies for each of PERCENTILES, and one that says which are lower bounds.
+
+    exact, known: a row's percentiles, infinite and as late as known where nothing was answered; NaN without
+    requests.
+    """
     nothing = [np.nan] * len(PERCENTILES)
-    quantiles = [latencies if np.ndim(latencies) else nothing for latencies in came["latency"]]
-    rows[list(PERCENTILES)] = np.array(quantiles, np.float64)
-    return rows
+    rows, least = (
+        np.array([row if np.ndim(row) else nothing for row in column], np.float64).reshape(
+            -1, len(PERCENTILES)
+        )
+        for column in (exact, known)
+    )
+    bounds = ~np.isnan(least) & ~np.isfinite(rows)
+    values = np.where(bounds, least, rows)
+    columns = {key: values[:, place] for place, key in enumerate(PERCENTILES)}
+    return columns | {f"{key}{AT_LEAST}": bounds[:, place] for place, key in enumerate(PERCENTILES)}
 
 
 def latency_distribution(run: Run) -> pd.DataFrame:
-    """Returns the CDF of the answered requests' latency, finer in the tail. Columns: latency_s, share.
-    Empty without answers."""
+    """Returns the CDF of latency over all requests, finer in the tail. Columns: latency_s, share.
+
+    It ends at the share of requests that were answered. Empty without answers.
+    """
     points = ", ".join(f"{point:.6f}" for point in _CDF_POINTS)
-    row = _query(run, f"SELECT quantile_cont(latency_s, [{points}]) AS q FROM requests WHERE status = 'ok'")
+    row = _query(run, f"SELECT quantile_cont({_EXACT}, [{points}]) AS q FROM requests")
     quantiles = row["q"].iloc[0]
     if quantiles is None or np.ndim(quantiles) == 0:
         return pd.DataFrame(columns=["latency_s", "share"])
-    return pd.DataFrame({"latency_s": np.asarray(quantiles, np.float64), "share": _CDF_POINTS})
+    frame = pd.DataFrame({"latency_s": np.asarray(quantiles, np.float64), "share": _CDF_POINTS})
+    answered: pd.DataFrame = frame[np.isfinite(frame["latency_s"])]
+    return answered.reset_index(drop=True)
 
 
 def fates(run: Run) -> pd.DataFrame:
@@ -95,16 +124,18 @@ def fates(run: Run) -> pd.DataFrame:
 
 
 def by_kind(run: Run) -> pd.DataFrame:
-    """Returns one row per kind of request, the most frequent first. Columns: kind, requests, p50_s, p99_s
-    (NaN without answers), not_answered_share (0 to 1)."""
-    return _query(
+    """Returns one row per kind of request, the most frequent first. Columns: kind, requests, p50, p90, p99
+    and whether they are lower bounds as in `over_time`, not_answered_share (0 to 1)."""
+    wanted = list(PERCENTILES.values())
+    rows = _query(
         run,
-        """SELECT CAST(kind AS VARCHAR) AS kind, count(*) AS requests,
-           quantile_cont(latency_s, 0.5) FILTER (status = 'ok') AS p50_s,
-           quantile_cont(latency_s, 0.99) FILTER (status = 'ok') AS p99_s,
+        f"""SELECT CAST(kind AS VARCHAR) AS kind, count(*) AS requests,
+           quantile_cont({_EXACT}, {wanted}) AS exact, quantile_cont({_KNOWN}, {wanted}) AS known,
            count(*) FILTER (status <> 'ok') / count(*) AS not_answered_share
            FROM requests GROUP BY kind ORDER BY requests DESC, kind""",
+        {"end_s": series.duration_s(run)},
     )
+    return rows.assign(**_bounded(rows.pop("exact"), rows.pop("known")))
 
 
 def by_container(run: Run) -> pd.DataFrame:

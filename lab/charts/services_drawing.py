@@ -15,6 +15,7 @@ import pandas as pd
 
 from lab.charts.drawing import BESIDE, LEFT, Time, by_title, left
 from lab.charts.palette import USAGE, Shown
+from lab.charts.services import AT_LEAST
 
 _DURATION = (
     "datum.value < 0.9995 ? format(datum.value * 1000, '~r') + ' ms' : format(datum.value, '~r') + ' s'"
@@ -45,6 +46,12 @@ def duration(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 0.9995 else f"{seconds:,.3g} s"
 
 
+def latency_text(seconds: float, at_least: bool) -> str:
+    """Returns a latency for people, a lower bound as `> 27.3 s`; empty for NaN."""
+    text = duration(seconds)
+    return f"> {text}" if at_least and text else text
+
+
 def latency_over_time(
     frames: Mapping[str, pd.DataFrame], runs: Sequence[Shown], key: str, *, hover: bool = True
 ) -> alt.LayerChart:
@@ -52,14 +59,26 @@ def latency_over_time(
     stretch.
 
     frames: title → services.over_time; hover: adds a rule with every policy's figure at the pointer. The axis
-    is logarithmic, so equal distances are equal factors.
+    is logarithmic, so equal distances are equal factors. A triangle marks a lower bound.
     """
     present = _with_data(runs, frames)
+    flag = f"{key}{AT_LEAST}"
+    frames = {
+        title: frame.assign(latency=[*map(latency_text, frame[key], frame[flag])])
+        for title, frame in frames.items()
+    }
     long = _long(frames, present, key, "latency_s")
     scale, axis = logarithmic_axis(long["latency_s"], room=LEFT)
     y = alt.Y("latency_s:Q", title=f"Latency {key}", scale=scale, axis=axis)
     line = alt.Chart(long).mark_line(strokeWidth=2, clip=True).encode(x=_at(frames), y=y, **by_title(present))
-    return _layered([line], frames, present, key, duration if hover else None)
+    bounds = [frames[look.title].query(flag).assign(title=look.title) for look in present]
+    color = by_title(present)["color"]
+    marks = (
+        alt.Chart(pd.concat(bounds, ignore_index=True))
+        .mark_point(shape="triangle-up", filled=True, size=40, opacity=0.9, clip=True)
+        .encode(x=_at(frames), y=alt.Y(f"{key}:Q", scale=scale), color=color)
+    )
+    return _layered([line, marks], frames, present, "latency", str if hover else None)
 
 
 def throughput(
@@ -136,7 +155,7 @@ _FATE_COLORS = {"timed_out": "#E69F00", "dropped": "#D55E00", "failed": "#7A4B9E
 
 
 def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Chart:
-    """Returns the CDFs by policy. Columns: latency_s (logarithmic axis), share, title."""
+    """Returns the CDFs over all requests by policy. Columns: latency_s (logarithmic axis), share, title."""
     # The first hundredth would stretch the axis over decades that nobody looks at.
     inside = frame[frame["share"] >= 0.01]
     scale, axis = logarithmic_axis(inside["latency_s"])
@@ -145,7 +164,7 @@ def latency_distribution(frame: pd.DataFrame, runs: Sequence[Shown]) -> alt.Char
         .mark_line(clip=True, strokeWidth=2.2)
         .encode(
             x=alt.X("latency_s:Q", title="Latency", scale=scale, axis=axis),
-            y=left("share", "Share of answers", percent=True, scale=alt.Scale(domain=[0, 1])),
+            y=left("share", "Share of requests", percent=True, scale=alt.Scale(domain=[0, 1])),
             tooltip=[
                 alt.Tooltip("title:N", title="policy"),
                 alt.Tooltip("share:Q", title="share at most so late", format=".2%"),

@@ -50,8 +50,8 @@ def use_and_limit(frame: pd.DataFrame, quantity: str) -> list[alt.Chart]:
 
 
 def latency_over_time(runs: Mapping[str, Run]) -> pd.DataFrame:
-    """Returns percentiles of the answered requests' latency. Columns: at_s, value (s), backend, what (p50,
-    p90, p99)."""
+    """Returns percentiles of latency, or lower bounds of them (services.over_time). Columns: at_s, value (s),
+    backend, what (p50, p90, p99)."""
     parts = []
     for backend, run in runs.items():
         frame = services.over_time(run, _MOST_STRETCHES)

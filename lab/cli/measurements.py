@@ -39,7 +39,8 @@ def import_(
     """Add the runs of a CSV file, all or none.
 
     Columns: job, instance, workers, time_s, price_usd_h (of the whole cluster), vcpus and memory_gib (of one
-    worker); optional: ok, batch, gpus, network_bps, cpu_speed, servers, server_instance, parameter.NAME.
+    worker); optional: ok, batch, gpus, network_bps, cpu_speed, servers, server_instance, use_bps (of
+    the server's port, by a worker that is alone with it), parameter.NAME.
     """
     from lab.cloud.input.store import Measurements, read_csv
 

@@ -1,6 +1,7 @@
-"""`twinbed predict train|evaluate|explain`: time and cost of a training job, learned from real runs.
+"""`twinbed predict train|evaluate|explain|step`: time and cost of a training job, learned from real runs.
 
-For: the verbs' options and tables. Not for: training, judging or explaining (lab.cloud.run.predicting).
+For: the verbs' options and tables. Not for: training, judging or explaining (lab.cloud.run.predicting),
+nor step times (twin.cloud.steptime).
 """
 
 from __future__ import annotations
@@ -35,11 +36,28 @@ _JUDGED = (
 )
 _TRAINED = (
     Column("by", "of"),
+    Column("model", "model"),
     Column("rows", "rows", decimals=0),
     Column("corrector", "corrector of known, of other applications"),
     Column("median_error_rows", "median error, rows left out", percent=True, decimals=1),
     Column("median_error_applications", "applications left out", percent=True, decimals=1),
     Column("file", "file"),
+)
+_IMPORTANCE = (
+    Column("group", "group of features"),
+    Column("time", "importance for time", decimals=3),
+    Column("cost", "for cost", decimals=3),
+)
+_STEPS = (
+    Column("gpus", "GPUs", decimals=0),
+    Column("micro_batch", "micro-batch", decimals=0),
+    Column("accumulation", "accumulation", decimals=1),
+    Column("step_s", "step", "s", 3),
+    Column("low_s", "from", "s", 3),
+    Column("high_s", "to", "s", 3),
+    Column("tokens_per_s", "tokens", "1/s", 0),
+    Column("regime", "regime"),
+    Column("flags", "flags"),
 )
 _ADDED = (Column("group", "because of"), Column("factor", "times", decimals=3))
 
@@ -77,6 +95,9 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of all random numbers.")
 @app.command("train")
 def train(
     out: Annotated[Path, typer.Option("--out", metavar="FOLDER", help="Folder of the model files.")] = Path(),
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="physical, or network (four minutes).")
+    ] = "physical",
     runs: Runs = None,
     jobs: Jobs = None,
     seed: Seed = 0,
@@ -91,9 +112,9 @@ def train(
     records: list[Record] = []
     with Bar(len(Objective), wanted=not no_progress) as bar:
         for by in Objective:
-            model, card = predicting.train_with_card(rows, by, seed, table)
+            learned, card = predicting.train_with_card(model, rows, by, seed, table, bar)
             path = out / f"{by}.twinbed-predictor"
-            model_file.write(model, card, path)
+            model_file.write(learned, card, path)
             bar(str(by), 1.0)
             shown = {column.key: card[column.key] for column in _TRAINED if column.key in card}
             records.append({**shown, "by": str(by), "file": str(path)})
@@ -150,6 +171,36 @@ def _record(judged: Judged) -> Record:
     }
 
 
+@app.command("importance")
+def importance(
+    model: Annotated[
+        str, typer.Option("--model", metavar="NAME", help="Model; `network` takes two minutes.")
+    ] = "physical",
+    runs: Runs = None,
+    jobs: Jobs = None,
+    seed: Seed = 0,
+    form: FormatOption = Format.TABLE,
+    no_progress: NoProgressOption = False,
+) -> None:
+    """Say how much a model's accuracy depends on each group of features, on rows that it has not seen."""
+    from control.jobs import Objective
+    from lab.cloud.run import predicting
+
+    _, rows = _examples(runs, jobs)
+    with Bar(len(Objective), wanted=not no_progress) as bar:
+        found = {by: predicting.importance(model, rows, by, seed, bar) for by in Objective}
+    losses = {by: dict(zip(result.group, result.loss.tolist(), strict=True)) for by, result in found.items()}
+    records = tuple(
+        {"group": group, **{str(by): losses[by][group] for by in Objective}}
+        for group in found[Objective.TIME].group
+    )
+    notes = (
+        "An importance is what the median absolute log error grows by if the group is shuffled among the "
+        "rows of a fold; 0.01 is 1 % of the value.",
+    )
+    emit(Result(_IMPORTANCE, records, facts={"model": model}, notes=notes), form)
+
+
 @app.command("explain")
 def explain(
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file of `twinbed predict train`.")],
@@ -195,6 +246,53 @@ def explain(
         Result(_ADDED, tuple(rows), facts=facts, notes=(f"The product of all is the prediction in {unit}.",)),
         form,
     )
+
+
+@app.command("step")
+def step(
+    question: Annotated[
+        Path, typer.Argument(metavar="FILE.yaml", help="A model's configuration and its probes.")
+    ],
+    others: Annotated[
+        Path | None,
+        typer.Option(
+            "--others",
+            metavar="CSV",
+            help="Measured runs of other jobs, with the columns of llm-foundry's table.",
+            show_default=False,
+        ),
+    ] = None,
+    form: FormatOption = Format.TABLE,
+) -> None:
+    """Predict the step time of a language model on any number of GPUs, from probes and other runs."""
+    from lab.cloud.input import step_file
+    from twin.cloud.steptime import StepTimes
+
+    asked, probes = step_file.load(question)
+    known = asked.take([]) if others is None else step_file.measured(others)
+    answer = StepTimes(known).answer(probes, asked)
+    records: list[Record] = []
+    for row in range(len(asked)):
+        flags = {"extrapolated": answer.extrapolated[row], "micro-batch predicted": answer.predicted[row]}
+        records.append(
+            {
+                "gpus": float(asked.gpus[row]),
+                "micro_batch": float(asked.micro_batch[row]),
+                "accumulation": float(asked.accumulation[row]),
+                "step_s": float(answer.step_s[row]),
+                "low_s": float(answer.low_s[row]),
+                "high_s": float(answer.high_s[row]),
+                "tokens_per_s": float(asked.tokens[row] / answer.step_s[row]),
+                "regime": str(answer.regime[row]),
+                "flags": ", ".join(name for name, holds in flags.items() if holds),
+            }
+        )
+    notes = (
+        f"From {len(probes)} probes and {len(known)} runs of other jobs. The intervals hold 90 %; without "
+        "other runs they are a factor of two wide. Regime: a probe has the same configuration (constant), "
+        "others only (changes), or none tells of this width (unprobed). Stalls by faults come on top.",
+    )
+    emit(Result(_STEPS, tuple(records), notes=notes), form)
 
 
 def _examples(runs: Path | None, jobs: Path | None) -> tuple[Path, Examples]:

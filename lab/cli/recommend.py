@@ -74,7 +74,13 @@ def recommend(
         typer.Option("--workers", metavar="N,N,…", help="Numbers of workers. Default: 1,2,3,4,6,8,12,16."),
     ] = None,
     server: Annotated[
-        str, typer.Option("--server", metavar="TYPE", help="Type of a parameter server. Default: none.")
+        str,
+        typer.Option(
+            "--server",
+            metavar="TYPE,…|auto",
+            help="Type of a parameter server; of several, or of all (auto), the one with the largest "
+            "bandwidth that the budget per hour pays for. Default: none.",
+        ),
     ] = "",
     method: Annotated[
         str, typer.Option("--method", metavar="NAME", help=f"One of {', '.join(RECOMMENDERS)}.")

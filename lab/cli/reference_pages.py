@@ -133,7 +133,13 @@ def _metrics() -> str:
         "leave "
         "out figures that have no meaning for any of the compared runs. JSON and CSV always have every key, "
         "as "
-        "null or empty.\n"
+        "null or empty.\n\n"
+        "Latency counts what was never answered: such a request is later than every answer, and all that is "
+        "known of it is that it waited until the run's end. A percentile that falls among such requests, and "
+        "every mean over them, is a lower bound. People see `> 27.3`. In JSON and CSV the bound is the "
+        "number, and `KEY_censored` beside it is true; in the table `summary` and in the manifest it is "
+        "`censored`. Comparisons treat a bound as one: a change against a bound is an interval, a mean over "
+        "seeds with a bound is a bound, and no bound is marked as the best.\n"
     )
     return head + "".join(f"\n## Runs with {kind.title}\n\n{_listed(kind.metrics())}" for kind in kinds.KINDS)
 

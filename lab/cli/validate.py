@@ -6,7 +6,8 @@ For: the verb's options. Not for: measuring and judging, which are the work of t
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +24,10 @@ from lab.cli.options import (
     open_store,
 )
 
+if TYPE_CHECKING:
+    from lab.ask.kind import Kind
+
+_CALIBRATION = Path("calibration.toml")
 _DISAGREE = 1
 """Exit code when fewer comparisons agree than is aimed at."""
 
@@ -38,6 +43,13 @@ def validate(
     keep: Annotated[
         bool, typer.Option("--keep", help="Use runs that the store has already instead of making them again.")
     ] = False,
+    calibrate: Annotated[
+        bool,
+        typer.Option(
+            "--calibrate",
+            help="Measure this machine first, as `twinbed calibrate` does, and use ./calibration.toml.",
+        ),
+    ] = False,
     store: StoreOption = None,
     form: FormatOption = Format.TABLE,
     no_progress: NoProgressOption = False,
@@ -48,10 +60,13 @@ def validate(
     cgroups or FRR. The exit code is 1 if fewer comparisons agree than is aimed at.
     """
     from lab import kinds
+    from lab.ask.scenario import with_overrides
     from lab.cli.progress import Bar
 
     question = asked(scenario, seed, set_)
     kind = kinds.of(question)
+    if calibrate:
+        question = with_overrides(question, [f"calibration={_calibrated(kind, wanted=not no_progress)}"])
     with Bar(kind.validation_steps(question, repeats), wanted=not no_progress) as bar:
         result, agreed = kind.validate(
             question, open_store(store), repeats=repeats, fresh=not keep, progress=bar
@@ -59,3 +74,14 @@ def validate(
     emit(result, form)
     if not agreed:
         raise typer.Exit(_DISAGREE)
+
+
+def _calibrated(kind: Kind, *, wanted: bool) -> Path:
+    """Measure this machine, write the calibration into the working directory, and return its path."""
+    from lab.cli.progress import Bar
+    from lab.runs.files import write_whole
+
+    with Bar(len(kind.calibration_steps()), wanted=wanted) as bar:
+        made = kind.calibrate(_CALIBRATION.stem, quick=False, progress=bar)
+    write_whole(_CALIBRATION, lambda file: file.write(made.text.encode()))
+    return _CALIBRATION.resolve()

@@ -10,7 +10,7 @@ from lab.ask.kind import Calibrated, Figure, Kind, Progress, Runner
 if TYPE_CHECKING:
     from lab.ask.calibration import Calibration
     from lab.ask.scenario import Scenario
-    from lab.runs.formats import Record, Result
+    from lab.runs.formats import Column, Record, Result
     from lab.runs.metric import Metric
     from lab.runs.store import Run, RunStore
 
@@ -22,7 +22,14 @@ class Containers(Kind):
     name = "containers"
     title = "containers"
     sections = ("trace", "workload", "services", "serverless", "job")
-    paths = ("trace.source", "job.file", "services.app", "services.arrivals.file", "serverless.arrivals.file")
+    paths = (
+        "trace.source",
+        "job.file",
+        "services.app",
+        "services.arrivals.file",
+        "profile.arrivals.file",
+        "serverless.arrivals.file",
+    )
     tables = ("summary", "containers", "events", "periods")
     optional_tables = ("requests",)
     told_by: ClassVar[Mapping[str, str]] = {
@@ -82,6 +89,14 @@ class Containers(Kind):
 
         return remarks(runs)
 
+    def beside(
+        self, runs: Sequence[Run], names: Sequence[str]
+    ) -> tuple[Sequence[Column], Mapping[str, Record]]:
+        from lab.containers.run.savings import COLUMNS, savings
+
+        made = {name: saving.record for name, saving in savings(runs, names).items()}
+        return COLUMNS if made else (), made
+
     def charts(self, runs: Sequence[Run]) -> Sequence[Figure]:
         from lab.charts.report import all_charts
 
@@ -96,12 +111,12 @@ class Containers(Kind):
         self, scenario: Scenario, store: RunStore, *, repeats: int, fresh: bool, progress: Progress
     ) -> tuple[Result, bool]:
         from lab.containers.validate.both import validate
-        from lab.containers.validate.present import result
-        from lab.containers.validate.rule import TARGET, share
+        from lab.containers.validate.present import own_share, result
+        from lab.containers.validate.rule import reached, share
 
         cells = validate(scenario, store, repeats=repeats, progress=progress, fresh=fresh)
-        agreed = share([judgement for cell in cells for judgement in cell.judgements]) >= TARGET
-        return result(cells), agreed
+        twins = share([judgement for cell in cells for judgement in cell.judgements])
+        return result(cells), reached(twins, own_share(cells))
 
     def calibration_steps(self) -> Sequence[str]:
         from lab.containers.calibrate.measure import STEPS

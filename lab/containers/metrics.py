@@ -26,9 +26,11 @@ def _lower(key: str, title: str, unit: str, decimals: int, section: str, definit
     return Metric(key, title, unit, decimals, "lower", definition, section, per_container=True)
 
 
-def _request(key: str, title: str, unit: str, decimals: int, definition: str) -> Metric:
+def _request(
+    key: str, title: str, unit: str, decimals: int, definition: str, *, may_be_bound: bool = False
+) -> Metric:
     """Return a metric of what clients see, which the run as a whole has."""
-    return Metric(key, title, unit, decimals, "lower", definition, "requests")
+    return Metric(key, title, unit, decimals, "lower", definition, "requests", may_be_bound=may_be_bound)
 
 
 METRICS: tuple[Metric, ...] = (
@@ -55,7 +57,9 @@ METRICS: tuple[Metric, ...] = (
         "Latency mean",
         "s",
         4,
-        "Mean time from when a request was due until its answer, over the answered requests.",
+        "Mean time from when a request was due until its answer, over all requests. One without an answer "
+        "counts with the time until the run's end, so the mean is then a lower bound.",
+        may_be_bound=True,
     ),
     *(
         _request(
@@ -63,7 +67,9 @@ METRICS: tuple[Metric, ...] = (
             f"Latency {title}",
             "s",
             4,
-            f"{title.removeprefix('p')}th percentile of that time over the answered requests.",
+            f"{title.removeprefix('p')}th percentile of that time over all requests. One without an answer "
+            "is later than every answer; a percentile that falls among such requests is a lower bound.",
+            may_be_bound=True,
         )
         for key, title in (("p50", "p50"), ("p90", "p90"), ("p99", "p99"), ("p999", "p99.9"))
     ),

@@ -116,7 +116,8 @@ def _timeline(chosen: _Chosen) -> None:
     st.caption(
         f"Packets are lost for {1000 * out_s:,.0f} ms out of the host and {1000 * in_s:,.0f} ms towards it "
         f"(medians of {_SAMPLES:d} such faults, {_DOWN_S:g} s long). A busy queue pair with an ACK timeout "
-        f"of {1000 * calibrated.queue_pair.ack_timeout_s:,.0f} ms {html.markdown(again)}."
+        f"of {1000 * calibrated.queue_pair.ack_timeout_s:,.0f} ms and a ConnectX-6's retransmissions "
+        f"(`cx6-20.43`) {html.markdown(again)}."
     )
 
 

@@ -17,12 +17,13 @@ import pandas as pd
 from jinja2 import Environment, PackageLoader
 
 from lab.charts.palette import Shown
-from lab.charts.services_drawing import duration
+from lab.charts.services_drawing import latency_text
 from lab.containers.metrics import BY_KEY, METRICS
+from lab.containers.run.savings import savings
 from lab.runs.compare import comparison
 from lab.runs.formats import ABSENT
 from lab.runs.formats import shown as as_text
-from lab.runs.metric import Metric
+from lab.runs.metric import Metric, censored_key
 
 
 @cache
@@ -79,8 +80,6 @@ _SPECIAL = re.compile(r"[\\`*{}\[\]<>()#+!|~$&]|(?<!\w)_|_(?!\w)|:(?=\S)|^[-=]|(
 _ADDRESS = re.compile(r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=\.)|(?<=@)(?=\w)", re.IGNORECASE)
 """Where an address is torn. Browsers make bare addresses into links, and no escape prevents that."""
 _TEAR = "\N{WORD JOINER}"
-MOST_UNANSWERED = 0.01
-"""Largest share of unanswered requests with which a run's latency may still be marked as the best."""
 _FIRST_OF_GROUP = {"throttled_share", "oom_kills", "mean_reserved_cores"}
 """Figures that begin a new group of rows: throttling, events, reservations."""
 
@@ -107,16 +106,20 @@ def service_cards(runs: Sequence[Shown]) -> str:
         _Card(
             look.color,
             look.title,
-            duration(look.run.metrics["latency_p99_s"]) or "–",
+            _latency(look, "latency_p99_s"),
             "latency p99",
             _answered(look.run.metrics),
             [
-                ("Latency p50", duration(look.run.metrics["latency_p50_s"]) or "–"),
+                ("Latency p50", _latency(look, "latency_p50_s")),
                 *_figures(look, _SERVICE_CARD),
             ],
         )
         for look in runs
     )
+
+
+def _latency(shown: Shown, key: str) -> str:
+    return latency_text(shown.run.metrics[key], key in shown.run.censored) or ABSENT
 
 
 def _cards(cards: Iterable[_Card]) -> str:
@@ -134,8 +137,14 @@ def _versus(shown: Shown, runs: Sequence[Shown]) -> str:
         return ""
     if baseline is shown:
         return "the others are measured against it"
-    ours, theirs = (look.run.metrics["mean_reserved_cores"] for look in (shown, baseline))
-    return f"{_signed(ours / theirs - 1)} against {baseline.title}"
+    saving = savings([baseline.run, shown.run], ["", "shown"]).get("shown")
+    if saving is None:
+        return ""
+    text = f"{_signed(saving.counted)} against {baseline.title}"
+    if math.isnan(saving.flat):
+        return text
+    refined = f"{_signed(saving.low)} to {_signed(saving.high)}"
+    return f"{text} ({_signed(saving.flat)} without refinement, {refined} with it)"
 
 
 def _answered(metrics: Mapping[str, float]) -> str:
@@ -164,17 +173,14 @@ def table(runs: Sequence[Shown]) -> str:
     """Returns all figures, one row each, with a column per run. The best figure of a row is marked if they
     differ.
 
-    Only a run that answered nearly all requests can have the best latency: it is easy to be fast on the easy
-    requests alone.
+    A lower bound is never marked, and prevents a mark on a figure that it may be better than.
     """
     frame = comparison([look.run for look in runs])
-    everyone = [True] * len(runs)
-    answered = (frame["failed_share"] <= MOST_UNANSWERED).tolist()
     rows = [
         _row(
             metric,
             frame[metric.key].tolist(),
-            answered if metric.key.startswith("latency_") else everyone,
+            frame[censored_key(metric.key)].tolist() if metric.may_be_bound else [False] * len(runs),
             _currency(runs),
         )
         for metric in METRICS
@@ -183,23 +189,22 @@ def table(runs: Sequence[Shown]) -> str:
     return str(parts().grid("tb-table", runs, rows))
 
 
-def _row(metric: Metric, values: list[float], competing: Sequence[bool], currency: str) -> _Row:
-    texts = [_text(metric, value) for value in values]
-    known = [value for value in values if not math.isnan(value)]
+def _row(metric: Metric, values: list[float], bounds: Sequence[bool], currency: str) -> _Row:
+    texts = [_text(metric, value, bound) for value, bound in zip(values, bounds, strict=True)]
+    known = [text for text, value in zip(texts, values, strict=True) if not math.isnan(value)]
     # What reads the same is equally good: nobody is to look for a difference in hidden digits.
-    differ = len({_text(metric, value) for value in known}) > 1
-    able = [
-        value for value, competes in zip(values, competing, strict=True) if competes and not math.isnan(value)
-    ]
-    best = _text(metric, (min if metric.better == "lower" else max)(able)) if differ and able else None
-    cells = [(text, competes and text == best) for text, competes in zip(texts, competing, strict=True)]
+    differ = len(set(known)) > 1
+    able = [value for value in values if not math.isnan(value)]
+    best = _text(metric, (min if metric.better == "lower" else max)(able)) if differ else None
+    cells = [(text, text == best) for text in texts]
     unit = _unit(metric, currency)
     heading = f"{metric.title} ({unit})" if unit else metric.title
     return _Row(heading, cells, metric.definition, metric.key in _FIRST_OF_GROUP)
 
 
-def _text(metric: Metric, value: float) -> str:
-    return as_text(value, metric.decimals, percent=_is_share(metric))
+def _text(metric: Metric, value: float, bound: bool = False) -> str:
+    text = as_text(value, metric.decimals, percent=_is_share(metric))
+    return f"> {text}" if bound and text != ABSENT else text
 
 
 def _with_unit(shown: Shown, metric: Metric) -> str:

@@ -55,22 +55,14 @@ def remarks(runs: Sequence[Run]) -> None:
         st.info("  \n".join(html.markdown(remark) for remark in remarks))
 
 
-def _among(runs: Sequence[Run]) -> str:
-    if not any("requests" in run.tables for run in runs):
-        return ""
-    return (
-        f" (of latencies: among runs that answered at least {1 - html.MOST_UNANSWERED:.0%} of the requests)"
-    )
-
-
 def figures(entries: Sequence[Shown]) -> None:
     """Shows all figures, the downloads, and the sources."""
     runs = [look.run for look in entries]
     st.subheader("All figures", anchor="figures")
     st.html(html.table(entries))
     st.caption(
-        f"{html.markdown(runs[0].kind.legend(runs))} The best of each line is marked"
-        f"{html.markdown(_among(runs))}; point at a line for its definition."
+        f"{html.markdown(runs[0].kind.legend(runs))} The best of each line is marked; point at a line for "
+        "its definition."
     )
     downloads.whole(entries)
     _provenance(runs)

@@ -73,8 +73,8 @@ def _latency(
     slow = f"{100 * (1 - services.PERCENTILES[key]):.0f} %"
     st.caption(
         f"Of the requests that came in {html.markdown(_stretch(width))}, {html.markdown(slow)} took longer "
-        "than this. Equal heights are equal factors; a gap is a time whose requests were never "
-        "answered. Point at a time to compare."
+        "than this. Requests without an answer count: a triangle means at least so long, because they still "
+        "had none when the run ended. Equal heights are equal factors. Point at a time to compare."
     )
     downloads.clients(entries, frames)
 
@@ -113,8 +113,8 @@ def _distribution_and_cost(entries: Sequence[Shown]) -> None:
         else:
             st.altair_chart(drawing.latency_distribution(frame, entries), key="latencies")
             st.caption(
-                "Share of the answers that took at most so long. Further left is faster; only answered "
-                "requests count, so look at the failures too."
+                "Share of all requests that were answered within so long. Further left is faster; a line "
+                "that ends below 100 % left the rest without an answer."
             )
     with right:
         st.subheader("Cost", anchor="cost")
@@ -157,14 +157,18 @@ def _by_service(entries: Sequence[Shown]) -> None:
         "limit is too low there. Much slack and no throttling: reserved in vain."
     )
     kinds = cached.by_kind(run)
+    texts = {
+        key: [*map(drawing.latency_text, kinds[key], kinds[f"{key}{services.AT_LEAST}"])]
+        for key in ("p50", "p99")
+    }
     st.dataframe(
-        kinds.assign(**{key: 1000 * kinds[key] for key in ("p50_s", "p99_s")}),
+        kinds[["kind", "requests", "not_answered_share"]].assign(**texts),
         hide_index=True,
         column_config={
             "kind": st.column_config.TextColumn("Kind of request"),
             "requests": st.column_config.NumberColumn("Requests", format="localized"),
-            "p50_s": st.column_config.NumberColumn("Latency p50 (ms)", format="%.2f"),
-            "p99_s": st.column_config.NumberColumn("Latency p99 (ms)", format="%.2f"),
+            "p50": st.column_config.TextColumn("Latency p50"),
+            "p99": st.column_config.TextColumn("Latency p99"),
             "not_answered_share": st.column_config.NumberColumn("Not answered", format="percent"),
         },
         height=min(470, 36 * (len(kinds) + 1) + 3),

@@ -12,6 +12,8 @@ from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, Pos
 
 from lab.ask.scenario import PolicyText, Scenario, policies_by_default
 from lab.ask.section import Section
+from lab.fabric import nccl
+from lab.fabric.calibrate.retries import RetryProfile
 from lab.fabric.calibrate.values import Replaced, check
 from twin.fabric.model import Scheme
 from twinbed import InvariantError, ScenarioError
@@ -193,6 +195,36 @@ class FleetInput(Section):
     )
 
 
+class NcclInput(Section):
+    """NCCL's version and its variables, which give queue pairs their timeout and their retries."""
+
+    version: str = Field(
+        default=nccl.LAST,
+        description="Version as text, `'2.18.1'`; its defaults apply (lab/fabric/nccl_defaults.csv).",
+    )
+    variables: dict[str, int | str] = Field(
+        default_factory=dict,
+        description="Environment variables in place of defaults: `{NCCL_IB_TIMEOUT: 20}`. The twin uses "
+        "NCCL_IB_TIMEOUT and NCCL_IB_RETRY_CNT; of the others it checks that the version has them.",
+    )
+
+    @model_validator(mode="after")
+    def _in_this_version(self) -> NcclInput:
+        try:
+            nccl.settings(self.version, self.variables)
+        except ScenarioError as error:
+            raise ValueError(str(error).removeprefix("nccl.")) from None
+        return self
+
+    def queue_pair(self) -> dict[str, float]:
+        """Return the values of the calibration's queue pairs that NCCL sets."""
+        set_to = nccl.settings(self.version, self.variables)
+        return {
+            "timeout": float(set_to["NCCL_IB_TIMEOUT"]),
+            "retry_count": float(set_to["NCCL_IB_RETRY_CNT"]),
+        }
+
+
 class FabricInput(Section):
     """A fabric, its faults, and one measurement: exactly one of sends, collective, training and fleet."""
 
@@ -201,9 +233,23 @@ class FabricInput(Section):
     fast_path: bool = Field(
         default=False, description="Hosts turn away from a dead uplink by themselves, before BGP does."
     )
+    retry_profile: Annotated[RetryProfile, Field(strict=False)] = Field(
+        default=RetryProfile.CX6_20_43,
+        description="When queue pairs send again: `cx6-20.43` and `cx6-20.40`, ConnectX-6 with that firmware "
+        "as measured (RoCE); `plain`, equal ACK timeouts as in the InfiniBand specification, which soft RoCE "
+        "and other vendors have (InfiniBand's link layer: unknown, use `plain`); `manual`, the totals of "
+        "NCCL's manual; `floor-off`, ConnectX-6 with adaptive retransmission off; `adp`, NVIDIA's documented "
+        "generator with the calibration's `retry_adp`.",
+    )
+    nccl: NcclInput | None = Field(
+        default=None,
+        description="NCCL's version and variables; null: queue pairs are the calibration's, as in NCCL "
+        f"{nccl.LAST}.",
+    )
     values: Values = Field(
         default_factory=dict,
-        description="Values that replace single ones of the calibration: `control: {hold_s: 0}`.",
+        description="Values that replace single ones of the calibration, and of `nccl`: "
+        "`control: {hold_s: 0}`.",
     )
     sends: SendsInput | None = Field(default=None, description="Measure RDMA sends.")
     collective: CollectiveInput | None = Field(default=None, description="Measure collectives.")
@@ -217,6 +263,13 @@ class FabricInput(Section):
             instead = f", not {' and '.join(measures)}" if measures else ""
             raise ValueError(f"give one of {', '.join(MEASURES)}{instead}")
         return self
+
+    @property
+    def replaced(self) -> Replaced:
+        """Values that replace single ones of the calibration: NCCL's, then the scenario's own."""
+        if self.nccl is None:
+            return self.values
+        return {**self.values, "queue_pair": self.nccl.queue_pair() | dict(self.values.get("queue_pair", {}))}
 
 
 class FabricScenario(Scenario):

@@ -6,7 +6,10 @@ from typing import Literal
 
 from lab.runs.metric import Metric
 
-_RANK = "It is the value at rank ⌈share · messages⌉ counted from 0, as perftest prints it."
+_RANK = (
+    "It is the value at rank ⌈share · messages⌉ counted from 0, as perftest prints it. A message that an "
+    "error left unfinished is later than any other; a value among such messages is a lower bound."
+)
 _ITERATION = "th percentile of iterations, or of means of `average` consecutive ones."
 _BUS = "Collectives: bus bandwidth of single operations, percentile"
 
@@ -36,7 +39,9 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
         "s",
         6,
         "lower",
-        "Sends: mean over finished messages of half the time of a message there and one of its size back.",
+        "Sends: mean over messages of half the time of a message there and one of its size back. Messages "
+        "that an error left unfinished count as the longest time that is known, so the mean is then a lower "
+        "bound.",
     ),
     *(
         (f"latency_{key}_s", f"Latency {title}", "s", 6, "lower", f"Sends: latency, {title}. {_RANK}")
@@ -48,7 +53,8 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
         "1",
         0,
         "lower",
-        "Sends: finished messages that took more than twice the median.",
+        "Sends: messages that took more than twice the median of the finished ones, or that an error left "
+        "unfinished.",
     ),
     *(
         (f"iteration_p{share}_s", f"Iteration p{share}", "s", 4, "lower", f"Training: {share}{_ITERATION}")
@@ -151,4 +157,4 @@ _ROWS: tuple[tuple[str, str, str, int, Literal["lower", "higher"], str], ...] = 
 )
 """Key, title, unit, decimals to print, which way is better, definition."""
 
-METRICS: tuple[Metric, ...] = tuple(Metric(*row) for row in _ROWS)
+METRICS: tuple[Metric, ...] = tuple(Metric(*row, may_be_bound=row[0].startswith("latency_")) for row in _ROWS)

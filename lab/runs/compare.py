@@ -19,12 +19,16 @@ from scipy import stats
 from lab.ask.kind import Kind
 from lab.runs.formats import Column, Record, Result, Value
 from lab.runs.labels import labels
-from lab.runs.metric import Metric, unit_of
+from lab.runs.metric import Metric, censored_key, unit_of
 from lab.runs.store import Run
 from twinbed import StoreError
 
 _HEAD = ("label", "run", "name", "policy", "seed", "currency")
 _HEAD_OVER_SEEDS = ("label", "runs", "name", "policy", "seeds", "currency")
+_BOUNDS = (
+    "> A: at least so much. Requests or messages that were never answered count, and all that is known of "
+    "them is how long they had waited when the run ended."
+)
 _INTERVALS = "A ± B: mean over the seeds, and half its 95 % confidence interval (Student's t)."
 
 
@@ -63,11 +67,13 @@ def comparison(runs: Sequence[Run]) -> pd.DataFrame:
     """Return one row per run, in the order given.
 
     Columns: label (what tells this run's policy and conditions from the others'), run (id), name, policy,
-    seed, currency ("" for kinds without prices), and every metric of the kind, NaN where it has no meaning
-    for the run. Raises as `kind_of`.
+    seed, currency ("" for kinds without prices), every metric of the kind, NaN where it has no meaning for
+    the run, and KEY_censored for those that may be bounds: whether the value is a lower bound. Raises as
+    `kind_of`.
     """
     kind = kind_of(runs)
     keys = [metric.key for metric in kind.metrics()]
+    bounds = {censored_key(metric.key): metric.key for metric in kind.metrics() if metric.may_be_bound}
     rows = [
         {
             "label": label,
@@ -78,9 +84,10 @@ def comparison(runs: Sequence[Run]) -> pd.DataFrame:
             "currency": kind.currency(run),
         }
         | {key: run.metrics.get(key, math.nan) for key in keys}
+        | {flag: key in run.censored for flag, key in bounds.items()}
         for run, label in zip(runs, labels(runs), strict=True)
     ]
-    return pd.DataFrame(rows, columns=[*_HEAD, *keys])
+    return pd.DataFrame(rows, columns=[*_HEAD, *keys, *bounds])
 
 
 def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
@@ -88,8 +95,10 @@ def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
 
     Columns: label, runs (ids, space-separated), name, policy, seeds (their number), currency, and per
     metric KEY (mean over the seeds where it is defined) and KEY_ci95 (half-width of the mean's 95 %
-    confidence interval by Student's t; NaN with fewer than two values).
+    confidence interval by Student's t; NaN with fewer than two values). A mean over bounds is a bound without
+    an interval: KEY_censored is true if it is for any seed.
     """
+    flags = [key for key in frame.columns if key.endswith(censored_key(""))]
     rows = []
     for label, group in frame.groupby("label", sort=False):
         row: dict[str, Any] = {
@@ -100,8 +109,12 @@ def over_seeds(frame: pd.DataFrame) -> pd.DataFrame:
             "seeds": len(group),
             "currency": group["currency"].iloc[0],
         }
-        for key in frame.columns[len(_HEAD) :]:
+        for key in frame.columns[len(_HEAD) :].difference(flags, sort=False):
             row[key], row[f"{key}_ci95"] = mean_ci95(group[key].dropna().to_numpy())
+        for flag in flags:
+            row[flag] = bool(group[flag].any())
+            if row[flag]:
+                row[f"{flag.removesuffix(censored_key(''))}_ci95"] = math.nan
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -112,22 +125,29 @@ def as_result(runs: Sequence[Run]) -> Result:
     kind, frame = kind_of(runs), comparison(runs)
     repeated = bool(frame["label"].duplicated().any())
     shown = over_seeds(frame) if repeated else frame
-    rows = tuple({str(key): _plain(value) for key, value in row.items()} for row in shown.to_dict("records"))
+    more, records = kind.beside(runs, frame["label"].tolist())
+    rows = tuple(
+        {str(key): _plain(value) for key, value in row.items()} | dict(records.get(row["label"], {}))
+        for row in shown.to_dict("records")
+    )
     currency = "/".join(sorted(set(frame["currency"])))
     heads = [key for key in (_HEAD_OVER_SEEDS if repeated else _HEAD) if key != "currency" or currency]
     columns = [Column(key, key.capitalize()) for key in heads]
     columns += [_column(metric, currency, repeated=repeated) for metric in kind.metrics()]
+    columns += more
     notes = [*kind.remarks(runs), *kind.notes(runs), *([_INTERVALS] if repeated else [])]
+    notes += [_BOUNDS] if any(run.censored for run in runs) else []
     notes.append(f"Runs: {', '.join(frame['run'])}.")
     return Result(tuple(columns), rows, kind.facts(runs), kind.legend(runs), tuple(notes), aside="label")
 
 
 def summary(run: Run) -> Result:
-    """Return a run's metrics with title, value and unit, one per line."""
+    """Return a run's metrics with title, value, unit, and whether the value is a lower bound, one per
+    line."""
     columns = (
         Column("metric", "Metric"),
         Column("title", "Title"),
-        Column("value", "Value"),
+        Column("value", "Value", censored="censored"),
         Column("unit", "Unit"),
     )
     currency = run.kind.currency(run)
@@ -137,6 +157,7 @@ def summary(run: Run) -> Result:
             "title": metric.title,
             "value": run.metrics.get(metric.key),
             "unit": unit_of(metric, currency),
+            "censored": metric.key in run.censored,
         }
         for metric in run.kind.metrics()
     )
@@ -152,6 +173,7 @@ def _column(metric: Metric, currency: str, *, repeated: bool) -> Column:
         max(metric.decimals, 1) if repeated else metric.decimals,
         percent=metric.key.endswith("_share"),
         spread=f"{metric.key}_ci95" if repeated else "",
+        censored=censored_key(metric.key) if metric.may_be_bound else "",
         section=metric.section,
     )
 

@@ -50,6 +50,8 @@ class Column:
     decimals: digits after the point; None: text, or a number as it is
     percent: people see the share as a percentage
     spread: key of the half-width that is printed as `± x` beside the value
+    censored: key of the flag that says that the value is a lower bound, which is printed as `> x`
+    upto: key of the upper end of an interval whose lower end is the value, which is printed as `x to y`
     digits: key of the record's own `decimals`, where records have different units
     section: in a table of metrics, a gap is left where it changes
     """
@@ -60,6 +62,8 @@ class Column:
     decimals: int | None = None
     percent: bool = False
     spread: str = ""
+    censored: str = ""
+    upto: str = ""
     digits: str = ""
     section: str = ""
 
@@ -198,12 +202,20 @@ def shown(value: Value, decimals: int | None = None, *, percent: bool = False) -
 
 
 def cell(row: Record, column: Column) -> str:
-    """Return a record's value under a column as people see it, with its spread if there is one."""
+    """Return a record's value under a column as people see it, with its spread, as a bound or as an
+    interval."""
     own = row.get(column.digits) if column.digits else None
     decimals = own if isinstance(own, int) else column.decimals
     text = shown(row.get(column.key), decimals, percent=column.percent)
+    if text == ABSENT:
+        return text
+    if row.get(column.censored):
+        return f"> {text}"
+    end = shown(row.get(column.upto), decimals, percent=column.percent)
+    if end not in (ABSENT, text):
+        return f"{text} to {end}"
     half = row.get(column.spread) if column.spread else None
-    if not isinstance(half, int | float) or math.isnan(half) or text == ABSENT:
+    if not isinstance(half, int | float) or math.isnan(half):
         return text
     return f"{text} ± {shown(float(half), decimals, percent=column.percent)}"
 
@@ -211,8 +223,7 @@ def cell(row: Record, column: Column) -> str:
 def _keys(result: Result) -> Iterator[str]:
     for column in result.columns:
         yield column.key
-        if column.spread:
-            yield column.spread
+        yield from (key for key in (column.spread, column.censored, column.upto) if key)
 
 
 def _plain(value: Value) -> Value:

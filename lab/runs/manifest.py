@@ -10,7 +10,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from math import isnan
@@ -97,6 +97,7 @@ class Manifest(_Part):
     versions: _Versions
     notes: list[str]
     metrics: dict[str, FiniteFloat | None]
+    censored: list[str] = []
     tables: dict[_TableName, str]
     created_at: Annotated[str, AfterValidator(_time)]
     wall_s: FiniteFloat
@@ -148,11 +149,13 @@ def store_run(
     values: Mapping[str, float],
     tables: Mapping[str, pa.Table],
     began: float,
+    censored: Collection[str] = (),
 ) -> Run:
     """Store a finished run and return it, replacing an earlier run of the same id.
 
     identity: as of `identified`; about: what the kind says of the run, with `backend`, `inputs` and `notes`;
-    values: the run's metrics, NaN where one has no meaning; began: `time.perf_counter()` at its start.
+    values: the run's metrics, NaN where one has no meaning; began: `time.perf_counter()` at its start;
+    censored: keys of the metrics whose value is a lower bound.
     """
     calibration = spec.calibration
     manifest = {
@@ -178,6 +181,7 @@ def store_run(
         },
         **about,
         "metrics": {key: None if isnan(value) else float(value) for key, value in values.items()},
+        "censored": sorted(censored),
         "created_at": datetime.now(UTC).isoformat(timespec="milliseconds"),
         "wall_s": round(time.perf_counter() - began, 3),
     }

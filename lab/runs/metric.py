@@ -5,7 +5,7 @@ For: the pillars' tables of metrics (lab.containers.metrics, lab.fabric.metrics)
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from typing import Literal
@@ -19,7 +19,8 @@ class Metric:
 
     key: its name in tables; title, unit: for people; decimals: digits to print after the point; better:
     which way is better; definition: what it means, one or two sentences; section: metrics of one section
-    stand together in a table; per_container: whether the table `containers` has it too
+    stand together in a table; per_container: whether the table `containers` has it too; may_be_bound:
+    whether a run may know only a lower bound of it, because it counts what never ended
     """
 
     key: str
@@ -30,15 +31,28 @@ class Metric:
     definition: str
     section: str = ""
     per_container: bool = False
+    may_be_bound: bool = False
 
 
-def summary(metrics: Sequence[Metric], values: Mapping[str, float], currency: str = "") -> pa.Table:
-    """Return one row per metric: metric, value (float64, NaN where it has no meaning), unit."""
+def censored_key(key: str) -> str:
+    """Return the key of the flag that stands beside a metric's value: whether it is a lower bound."""
+    return f"{key}_censored"
+
+
+def summary(
+    metrics: Sequence[Metric],
+    values: Mapping[str, float],
+    currency: str = "",
+    censored: Collection[str] = (),
+) -> pa.Table:
+    """Return one row per metric: metric, value (float64, NaN where it has no meaning), unit, and censored
+    (bool: the value is a lower bound)."""
     return pa.table(
         {
             "metric": pa.array([metric.key for metric in metrics], pa.string()),
             "value": pa.array([float(values.get(metric.key, nan)) for metric in metrics], pa.float64()),
             "unit": pa.array([unit_of(metric, currency) for metric in metrics], pa.string()),
+            "censored": pa.array([metric.key in censored for metric in metrics], pa.bool_()),
         }
     )
 

@@ -32,6 +32,7 @@ from twinbed.text import printable
 
 MANIFEST = "manifest.json"
 _LIST_COLUMNS = ("id", "name", "policy", "seed", "created_at")
+_LIST_ENDS = ("censored", "problem")
 
 
 def default_root() -> Path:
@@ -77,6 +78,11 @@ class Run:
         """The run's metrics: key of its kind's metrics → value, NaN where it has no meaning."""
         stored: dict[str, float | None] = self.manifest["metrics"]
         return {key: float("nan") if value is None else value for key, value in stored.items()}
+
+    @property
+    def censored(self) -> frozenset[str]:
+        """Keys of the metrics of which only a lower bound is known, which stands in `metrics`."""
+        return frozenset(self.manifest.get("censored", ()))
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -148,8 +154,10 @@ class RunStore:
         return True
 
     def list(self) -> pd.DataFrame:
-        """Return one row per run, newest first: id, name, policy, seed, created_at, the metrics, problem.
+        """Return one row per run, newest first: id, name, policy, seed, created_at, the metrics, censored,
+        problem.
 
+        censored: keys of the metrics that are lower bounds, separated by spaces.
         A directory that is no run or a damaged run has a row too: its name as id, and what is wrong as
         `problem`, which is empty for healthy runs.
         """
@@ -159,9 +167,10 @@ class RunStore:
                 rows.append({"id": name, "problem": problem})
             else:
                 head = {key: run.manifest[key] for key in _LIST_COLUMNS}
-                rows.append(run.metrics | head | {"problem": ""})
-        metrics = [key for row in rows for key in row if key not in (*_LIST_COLUMNS, "problem")]
-        frame = pd.DataFrame(rows, columns=[*_LIST_COLUMNS, *dict.fromkeys(metrics), "problem"])
+                rows.append(run.metrics | head | {"censored": " ".join(sorted(run.censored)), "problem": ""})
+        own = (*_LIST_COLUMNS, *_LIST_ENDS)
+        metrics = [key for row in rows for key in row if key not in own]
+        frame = pd.DataFrame(rows, columns=[*_LIST_COLUMNS, *dict.fromkeys(metrics), *_LIST_ENDS])
         return frame.sort_values(["created_at", "id"], ascending=[False, True], ignore_index=True)
 
     def open(self, run_id: str) -> Run:

@@ -24,19 +24,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from lab.cloud.input import step_file
+from studies.cloud import pipelines, steptimes
+from studies.cloud.judged import COLUMNS, Errors, Goal, Judged, cells, held, judged, pooled
 from studies.harness import NO_DATA, Asked, table
-from studies.judge import aim
 from traces.readers import training
 from traces.readers.training import MeasuredSteps, Profiled, Submissions
-from twin.cloud.scaling import SHAPES, Plan, Scaling, Shape, Steps, choose, errors
+from twin.cloud.intervals import conformal
+from twin.cloud.scaling import SHAPES, Plan, Scaling, Shape, Steps, apart, choose, suits
 from twin.cloud.transfer import Forest, Profiles, across
 from twinbed import ScenarioError
 
 Real = NDArray[np.float64]
 Names = NDArray[np.object_]
-Errors = dict[str, Real]
-"""|predicted / measured − 1| of every asked point, by workload."""
-
 Titled = Iterator[tuple[str, Errors]]
 Cell = tuple[str, float, float, float]
 """Accelerator, nodes, GPUs, GPUs on the fullest node."""
@@ -53,82 +53,74 @@ def steps_of(*tables: MeasuredSteps) -> tuple[Steps, Names]:
 
 
 def plan(accelerator: str, cell: Cell) -> Plan:
-    """Return what is known: alone on `accelerator`; at the cell its middle batch size."""
+    """Return what is known: alone on `accelerator`; at the cell its middle batch size. Else nothing is."""
     name, nodes, gpus, most = cell
 
     def known(job: Steps) -> NDArray[np.bool_]:
         mask = np.asarray(job.alone & (job.accelerator == accelerator))
         at = (job.accelerator == name) & (job.nodes == nodes) & (job.gpus == gpus) & (job.most == most)
         points = np.flatnonzero(at)
-        if points.size:
-            order = points[np.argsort(job.batch[points], kind="stable")]
-            mask[order[order.size // 2]] = True
+        if not points.size:
+            return np.zeros_like(mask)
+        mask[points[np.argsort(job.batch[points], kind="stable")][points.size // 2]] = True
         return mask
 
     return known
 
 
-def two_nodes(others: Steps) -> list[Plan]:
+def two_nodes(steps: Steps) -> list[Plan]:
     """Return plans with a probe that fills two nodes, where a step waits longest for the network."""
-    two = (others.nodes == 2) & (others.gpus == 2 * others.most)
-    return _plans(others, two & (others.most == others.most[two].max(initial=0)))
+
+    def filled(job: Steps) -> NDArray[np.bool_]:
+        two = (job.nodes == 2) & (job.gpus == 2 * job.most)
+        return np.asarray(two & (job.most == job.most[two].max(initial=0)))
+
+    return _plans(steps, filled)
 
 
-def widest(others: Steps) -> list[Plan]:
-    """Return plans with a probe on the most GPUs and nodes that other jobs ran on, for the same reason."""
-    most = others.gpus == others.gpus.max(initial=0)
-    return _plans(others, most & (others.nodes == others.nodes[most].max(initial=0)))
+def widest(steps: Steps) -> list[Plan]:
+    """Return plans with a probe on the most GPUs and nodes that a job ran on, for the same reason."""
+
+    def most(job: Steps) -> NDArray[np.bool_]:
+        gpus = (job.gpus == job.gpus.max(initial=0)) & ~job.alone
+        return np.asarray(gpus & (job.nodes == job.nodes[gpus].max(initial=0)))
+
+    return _plans(steps, most)
 
 
-def _plans(others: Steps, allowed: NDArray[np.bool_]) -> list[Plan]:
-    """Return each pair of an accelerator to profile on and an allowed placement that all other jobs ran
-    at."""
-
-    def cells(rows: NDArray[np.bool_]) -> list[Cell]:
-        jobs = [
-            set(zip(job.accelerator, job.nodes, job.gpus, job.most, strict=True))
-            for job in others.take(rows).by_job()
-        ]
-        common = set.intersection(*jobs) if len(jobs) == len(set(others.job)) else set()
-        return sorted((str(name), float(a), float(b), float(c)) for name, a, b, c in common)
-
-    probes = cells(allowed)
-    return [plan(name, probe) for name, *_ in cells(np.asarray(others.alone)) for probe in probes]
-
-
-def one_node_and_two(others: Steps) -> list[Plan]:  # noqa: ARG001 (the same whoever the others are)
-    """Return the plan that knows all on one node (it counts as one accelerator) and a point on two nodes."""
-
-    def known(job: Steps) -> NDArray[np.bool_]:
-        mask = np.asarray(job.alone).copy()
-        mask[np.flatnonzero((job.nodes == 2) & (job.gpus == 2))[:1]] = True
-        return mask
-
-    return [known]
+def _plans(steps: Steps, probes: Plan) -> list[Plan]:
+    """Return each pair of an accelerator that a job ran on alone and a placement of a job's probes."""
+    alone = sorted(set(map(str, steps.accelerator[steps.alone])))
+    cells = {
+        (str(job.accelerator[row]), float(job.nodes[row]), float(job.gpus[row]), float(job.most[row]))
+        for job in steps.by_job()
+        for row in np.flatnonzero(probes(job))
+    }
+    return [plan(name, cell) for name in alone for cell in sorted(cells)]
 
 
 def jobs_left_out(
     steps: Steps, families: Names, candidates: Callable[[Steps], list[Plan]], shapes: Sequence[Shape] = SHAPES
 ) -> Errors:
-    """Return the errors of every job. Plan and shape are chosen on the other families.
+    """Return the predictions of every job. Order of plans, shape and interval are chosen on other families.
 
-    Jobs that never ran on one accelerator, and those of which nothing is left to ask, are not judged.
+    A job follows the best plan that suits it; where none of the others' does, one of its own placements. Jobs
+    that never ran on one accelerator, and those of which nothing is left to ask, are not judged.
     """
-    fit: set[str] = set()
-    for job in steps.by_job():
-        masks = [known(job.hidden()) for known in candidates(job)]
-        if masks and job.alone.any() and not all(mask.all() for mask in masks):
-            fit.add(job.job[0])
-    judged = np.array([name in fit for name in steps.job], dtype=np.bool_)
-    by_job: Errors = {}
+    by_job: dict[str, Judged] = {}
     for family in sorted(set(families)):
-        rest = judged & (families != family)
-        others = steps.take(rest)
+        others = steps.take(families != family)
         plans = candidates(others)
-        best, shape, _ = choose(others, families[rest], plans, shapes)
-        model = Scaling(steps.take(families != family), shape)
-        for job in steps.take(judged & (families == family)).by_job():
-            by_job[str(job.job[0])] = errors(plans[best](job.hidden()), job, model)
+        rest = families[families != family]
+        # One other family has nothing to be left out but its jobs.
+        choice = choose(others, rest if len(set(rest)) > 1 else others.job, plans, shapes)
+        model = Scaling(others, choice.shape)
+        for job in steps.take(families == family).by_job():
+            known = choice.known(plans, job)
+            own = (mine(job.hidden()) for mine in candidates(job))
+            known = known if known.any() else next((mask for mask in own if suits(mask, job)), known)
+            if known.any():
+                by_job[str(job.job[0])] = judged(apart(known, job, model), choice.width)
     return by_job
 
 
@@ -157,10 +149,34 @@ def _one_hot(names: Names) -> Real:
 
 
 def parts_left_out(table: Submissions, by: Literal["submission", "submitter"], seed: int = 0) -> Errors:
-    """Return the errors by benchmark. Every submission (or submitter) is left out once, with all its rows.
+    """Return the predictions by benchmark. Every submission (or submitter) is left out once, with all rows.
 
     seed: of the random division into PARTS.
     """
+    off, part = _off(table, by, seed)
+    return _by_benchmark(table, off, part)
+
+
+def speed_ups(table: Submissions, seed: int = 0) -> Errors:
+    """Return the predictions of speed-ups by benchmark, submitters left out.
+
+    Of a submitter's systems with one accelerator in one round, the one with the fewest accelerators is known;
+    the others' speed-ups over it are asked.
+    """
+    off, part = _off(table, "submitter", seed)
+    columns = (table.round, table.submitter, table.benchmark, table.accelerator)
+    keys = np.array(["/".join(row) for row in zip(*columns, strict=True)], dtype=np.object_)
+    asked = np.zeros(keys.size, dtype=np.bool_)
+    for key in set(keys):
+        rows = np.flatnonzero(keys == key)
+        least = table.accelerators[rows] == table.accelerators[rows].min()
+        asked[rows[~least]] = True
+        off[rows] -= np.median(off[rows[least]])
+    return _by_benchmark(table, -off, np.where(asked, part, PARTS))
+
+
+def _off(table: Submissions, by: str, seed: int) -> tuple[Real, NDArray[np.int64]]:
+    """Return log (predicted / measured) of each row's time, and the part in which it was left out."""
     groups = table.submitter
     if by == "submission":
         keys = zip(table.round, table.submitter, table.system, strict=True)
@@ -175,8 +191,17 @@ def parts_left_out(table: Submissions, by: Literal["submission", "submitter"], s
     for number in range(PARTS):
         out = part == number
         predicted[out] = Forest(known[~out], work[~out], seed).predict(known[out])
-    off = np.abs(np.exp(predicted - work) - 1)
-    return {str(name): off[table.benchmark == name] for name in sorted(set(table.benchmark))}
+    return predicted - work, part
+
+
+def _by_benchmark(table: Submissions, off: Real, part: NDArray[np.int64]) -> Errors:
+    """Return the rows of the PARTS by benchmark. A row's interval is from the other parts."""
+    width = np.full(off.size, np.inf)
+    for number in range(PARTS):
+        others = np.abs(off[(part != number) & (part < PARTS)])
+        width[part == number] = conformal(others) if others.size else np.inf
+    rows = {str(name): (table.benchmark == name) & (part < PARTS) for name in sorted(set(table.benchmark))}
+    return {name: judged(off[mine], width[mine]) for name, mine in rows.items() if mine.any()}
 
 
 def pairs(table: Profiled) -> list[tuple[str, str]]:
@@ -186,20 +211,22 @@ def pairs(table: Profiled) -> list[tuple[str, str]]:
 
 
 def models_left_out(table: Profiled, anchor: str, target: str, seed: int = 0) -> Errors:
-    """Return the errors of every row by model. That model is left out with all its batch and image sizes."""
+    """Return the predictions of every row by model. It is left out with all its batch and image sizes."""
     columns = {name: table.step_s[:, at] for at, name in enumerate(table.accelerators)}
     known = np.isfinite(columns[anchor]) & np.isfinite(columns[target])
     known &= np.isfinite(table.operation_s[anchor]).all(axis=1)
     sizes = np.column_stack([np.log(table.batch), np.log(table.image_px)])
-    everything = Profiles(columns[anchor], table.operation_s[anchor], table.idle_s[anchor], sizes)
-    by_model: Errors = {}
+    everything = Profiles(
+        columns[anchor], table.operation_s[anchor], table.idle_s[anchor], sizes, table.operations
+    )
+    off = {}
     for name in sorted(set(table.job[known])):
         others, mine = known & (table.job != name), known & (table.job == name)
         predicted = across(
             everything.take(others), table.job[others], columns[target][others], everything.take(mine), seed
         )
-        by_model[str(name)] = np.abs(predicted / columns[target][mine] - 1)
-    return by_model
+        off[str(name)] = np.log(predicted / columns[target][mine])
+    return held(off)
 
 
 def _placements(files: list[Path]) -> Titled:
@@ -214,8 +241,19 @@ def _throughputs(files: list[Path]) -> Titled:
 
 
 def _nodes(files: list[Path]) -> Titled:
-    steps, families = steps_of(training.by_node(files[0]))
-    yield "one node and one probe on two", jobs_left_out(steps, families, one_node_and_two)
+    yield from steptimes.probed(step_file.measured(files[0]))
+
+
+def _unprobed(files: list[Path]) -> Titled:
+    yield from steptimes.unprobed(step_file.measured(files[0]))
+
+
+def _pipelines(files: list[Path]) -> Titled:
+    yield from pipelines.bigscience(files[0].parent, step_file.measured(files[1]))
+
+
+def _llama(files: list[Path]) -> Titled:  # noqa: ARG001 (two figures of a paper)
+    yield from pipelines.llama()
 
 
 def _profiles(files: list[Path]) -> Titled:
@@ -230,19 +268,23 @@ def _submissions(files: list[Path]) -> Titled:
     yield "submitters left out", parts_left_out(submitted, "submitter")
 
 
+def _speed_ups(files: list[Path]) -> Titled:
+    yield "submitters left out", speed_ups(training.submissions(files[0]))
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """What is asked of a public table.
 
     evaluate: yields each evaluation's title and errors from the files
-    licence: source and licence; target: the median error aimed at, None for no aim
+    licence: source and licence; goal: what is aimed at
     """
 
     title: str
     evaluate: Callable[[list[Path]], Titled]
     files: tuple[str, ...]
     licence: str
-    target: float | None
+    goal: Goal
 
 
 QUESTIONS = {
@@ -251,43 +293,73 @@ QUESTIONS = {
         _placements,
         ("pollux_t4/pollux_placements.csv", "pollux_t4/pollux_scalability.csv"),
         "Pollux/AdaptDL, Apache-2.0",
-        0.10,
+        Goal(median=0.10),
     ),
     "throughputs": Question(
         "Throughput by GPU type, count and placement: one GPU and one probe",
         _throughputs,
         ("gavel_throughputs/gavel_isolated_throughput.csv",),
         "Gavel, MIT",
-        0.20,
+        Goal(median=0.20),
     ),
     "submissions": Question(
         "Time of a submitted run",
         _submissions,
         ("mlperf_training/mlperf_training_runs.csv.gz",),
         "MLPerf Training logs, Apache-2.0; parsed by us, not verified by MLCommons",
-        0.08,
+        Goal(median=0.08),
+    ),
+    "speed-ups": Question(
+        "S5: speed-up over a submitter's smallest system with the same accelerator",
+        _speed_ups,
+        ("mlperf_training/mlperf_training_runs.csv.gz",),
+        "MLPerf Training logs, Apache-2.0; parsed by us, not verified by MLCommons",
+        Goal(median=0.10),
     ),
     "profiles": Question(
         "Batch time on another GPU from a profile on one",
         _profiles,
         ("profet_cnn_aws_gpu/profet_latency.csv.gz", "profet_cnn_aws_gpu/profet_tf_profile_ops_us.csv.gz"),
         "PROFET, MIT",
-        0.08,
+        Goal(median=0.08),
     ),
     "nodes": Question(
-        "Tokens per second by nodes: one node and one probe on two",
+        "S1: tokens per second by nodes",
         _nodes,
         ("mosaic_mpt_throughput/mpt_training_throughput.csv",),
         "MosaicML llm-foundry, Apache-2.0",
-        None,
+        Goal(median=0.05, p90=0.10, signed=0.03),
+    ),
+    "unprobed": Question(
+        "Tokens per second by nodes, nothing of the job known",
+        _unprobed,
+        ("mosaic_mpt_throughput/mpt_training_throughput.csv",),
+        "MosaicML llm-foundry, Apache-2.0",
+        Goal(),
+    ),
+    "pipelines": Question(
+        "S2: iterations of BigScience's pipelines",
+        _pipelines,
+        ("bigscience_ddl/megatron_iteration_times.csv", "mosaic_mpt_throughput/mpt_training_throughput.csv"),
+        "BigScience and MosaicML llm-foundry, Apache-2.0",
+        Goal(p90=0.10),
+    ),
+    "llama": Question(
+        "S3: Llama 3's speed of a GPU at twice the GPUs and fixed tokens",
+        _llama,
+        (),
+        "two figures of arXiv 2407.21783",
+        Goal(p90=0.02),
     ),
 }
 
 
-def _files(question: Question, data: Path | None) -> list[Path]:
-    """Return the question's files, none if one of them is not there."""
-    files = [] if data is None else [data / name for name in question.files]
-    return files if all(file.exists() for file in files) else []
+def _files(question: Question, data: Path | None) -> list[Path] | None:
+    """Return the question's files, None if one of them is not there."""
+    if data is None and question.files:
+        return None
+    files = [data / name for name in question.files] if data else []
+    return files if all(file.exists() for file in files) else None
 
 
 def section(data: Path | None, questions: Sequence[Question] = tuple(QUESTIONS.values())) -> Iterator[str]:
@@ -295,22 +367,17 @@ def section(data: Path | None, questions: Sequence[Question] = tuple(QUESTIONS.v
     rows: list[Sequence[object]] = []
     for question in questions:
         files = _files(question, data)
-        if not files:
-            rows.append([question.title, question.licence, *[""] * 5, NO_DATA])
-        for title, by_workload in question.evaluate(files) if files else ():
-            pooled = np.concatenate(list(by_workload.values()))
-            median, target = float(np.median(pooled)), question.target
-            figures = [len(by_workload), pooled.size, f"{median:.3f}", f"{pooled.mean():.3f}"]
-            wanted = "" if target is None else f"≤ {target:.2f}"
-            verdict = aim(None if target is None else median <= target)
-            rows.append([f"{question.title} ({title})", question.licence, *figures, wanted, verdict])
+        if files is None:
+            rows.append([question.title, question.licence, *[""] * (len(COLUMNS) - 1), NO_DATA])
+        for title, by_workload in question.evaluate(files) if files is not None else ():
+            rows.append([f"{question.title} ({title})", question.licence, *cells(by_workload, question.goal)])
     yield "## Job performance on public measurements"
-    heads = ("asked", "data", "workloads", "points", "median", "mean", "target (median)", "verdict")
-    yield table(heads, rows, left=2)
+    yield table(("asked", "data", *COLUMNS), rows, left=2)
     yield (
-        "Errors are |predicted / measured − 1|. Every workload is left out whole (of submitted runs: every "
-        "submission, or submitter), and what is chosen is chosen on the others. The text in brackets says "
-        "what is known."
+        "Errors are predicted / measured − 1: median and p90 of their sizes, and their signed mean; of "
+        "tokens per second and pipelines those of the step's time, so plus is too slow. Every workload is "
+        "left out whole (of submitted runs: every submission, or submitter), and what is chosen is chosen on "
+        "the others; so are the 90 % intervals. The text in brackets says what is known."
     )
 
 
@@ -320,20 +387,31 @@ def make(asked: Asked) -> int:
         if name not in QUESTIONS:
             raise ScenarioError(f"job-performance: no question {name!r}; there are {', '.join(QUESTIONS)}")
         files = _files(QUESTIONS[name], asked.data)
-        if not files:
+        if files is None:
             print(f"{name}: {NO_DATA}")
-        for title, by_workload in QUESTIONS[name].evaluate(files) if files else ():
-            print(f"{title}\n{'workload':28}{'points':>8}{'median':>9}{'mean':>9}")
-            for workload, points, median, mean in summary(by_workload):
-                print(f"{workload[:27]:28}{points:8d}{median:9.3f}{mean:9.3f}", flush=True)
+        for title, by_workload in QUESTIONS[name].evaluate(files) if files is not None else ():
+            print(f"{title}\n{'workload':36}{'points':>8}{'median':>9}{'p90':>9}{'mean':>9}{'held':>7}")
+            for workload, points, *figures, share in summary(by_workload):
+                median, p90, mean = figures
+                print(
+                    f"{workload[:35]:36}{points:8d}{median:9.3f}{p90:9.3f}{mean:+9.3f}{share:7.0%}",
+                    flush=True,
+                )
     return 0
 
 
-def summary(by_workload: Errors) -> list[tuple[str, int, float, float]]:
-    """Return rows (workload, points, median, mean), one of all points, and one of the workloads' medians."""
-    named = [
-        *by_workload.items(),
-        ("all points", np.concatenate(list(by_workload.values()))),
-        ("workloads' medians", np.array([np.median(values) for values in by_workload.values()])),
+def summary(by_workload: Errors) -> list[tuple[str, int, float, float, float, float]]:
+    """Return rows of each workload and of all points: name, points, median, p90, signed mean, share held."""
+    named = {**by_workload, "all points": pooled(by_workload)}
+    return [
+        (
+            name,
+            part.error.size,
+            float(np.median(np.abs(part.error))),
+            float(np.quantile(np.abs(part.error), 0.9)),
+            float(part.error.mean()),
+            float(part.inside.mean()),
+        )
+        for name, part in named.items()
+        if part.error.size
     ]
-    return [(name, values.size, float(np.median(values)), float(values.mean())) for name, values in named]

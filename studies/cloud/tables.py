@@ -170,6 +170,7 @@ def _table(name: str, rows: pd.DataFrame, settings: Sequence[str]) -> Table:
         gpus=zeros,
         network_bps=np.full(n, np.nan),
         cpu_speed=np.full(n, np.nan),
+        disk_gib=np.full(n, np.nan),
         servers=zeros.astype(np.int64),
         server=np.full(n, "", dtype=np.str_),
         parameters={column: real(first[column]) for column in settings},

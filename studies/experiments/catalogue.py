@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from studies.experiments import cloud, escra, fabric, microservices
+from studies.experiments import cloud, escra, fabric, fleets, microservices
 from studies.experiments.model import Experiment
 from studies.experiments.serverless import E5
 from twinbed import ScenarioError
@@ -17,6 +17,7 @@ def _named(*experiments: Experiment) -> dict[str, Experiment]:
 CONTAINERS = _named(
     escra.E1,
     microservices.E2,
+    microservices.E2_SOURCE,
     microservices.E3,
     escra.E4,
     E5,
@@ -28,7 +29,7 @@ CONTAINERS = _named(
     escra.DELAY,
     escra.LOSS,
 )
-FABRIC = _named(fabric.T1, fabric.T2, fabric.T3, fabric.T4, fabric.T5, fabric.FLEET, fabric.INTERVALS)
+FABRIC = _named(fabric.T1, fabric.T2, fabric.T3, fabric.T4, fabric.T5, fleets.FLEET, fleets.INTERVALS)
 CLOUD = _named(cloud.C1, cloud.C2, cloud.C4, cloud.F1, cloud.F2, cloud.F3, cloud.F4)
 EXPERIMENTS = CONTAINERS | FABRIC | CLOUD
 

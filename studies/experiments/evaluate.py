@@ -22,8 +22,8 @@ from lab.ask.scenario import Scenario, build, load, with_overrides
 from lab.runs.compare import mean_ci95
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
-from studies.experiments.model import Case, Change, Edit, Experiment, Figure
-from studies.judge import Judgement, judge
+from studies.experiments.model import Bounded, Case, Change, Edit, Experiment, Figure, high_end
+from studies.judge import Judgement, judge_between
 from studies.reference_figures import ReferenceFigure, reference_figures
 from twinbed import InvariantError, ScenarioError
 
@@ -36,15 +36,19 @@ DECLARED = "as declared"
 class Measured:
     """A figure over all seeds.
 
-    mean, ci95: mean and half-width of its 95 % interval (Student's t; NaN for one seed)
+    mean, ci95: mean and half-width of its 95 % interval (Student's t; NaN for one seed and for an interval)
+    high: the mean's upper end; equal to the mean, or above it where unanswered requests leave an interval
     reference, judgement: None where the source has no such figure
+    by_other: the judgement by the source's other printing; None without one
     """
 
     figure: Figure
     mean: float
     ci95: float
+    high: float
     reference: ReferenceFigure | None
     judgement: Judgement | None
+    by_other: Judgement | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +130,9 @@ def sensitivity(
             runs = run_scenario(scenario, store, progress=told, jobs=workers, fresh=False)
         # The settings are the declared scenario's: an edited application is a file of another name.
         evaluation = assess(experiment, declared, cases_of(declared, runs))
-        yield Moved(change.title, {measured.figure.key: measured.mean for measured in evaluation.measured})
+        yield Moved(
+            change.title, {item.figure.key: Bounded(item.mean, item.high) for item in evaluation.measured}
+        )
 
 
 def changed(scenario: Scenario, change: Change, folder: Path) -> Scenario:
@@ -186,16 +192,22 @@ def _measured(
     references = {
         reference.key: reference
         for reference in reference_figures()
-        if reference.experiment == experiment.name
+        if reference.experiment == (experiment.references or experiment.name)
     }
     rows = []
     for figure in experiment.figures:
-        values = np.array(by_seed[figure.key], np.float64)
-        mean, ci95 = mean_ci95(values[~np.isnan(values)])
-        ci95 = 0.0 if exact else ci95
-        reference = references.get(figure.key)
-        judgement = None if reference is None else judge(reference, mean, ci95)
-        rows.append(Measured(figure, mean, ci95, reference, judgement))
+        known = [value for value in by_seed[figure.key] if not np.isnan(value)]
+        low = mean_ci95(np.array(known, np.float64))
+        tops = np.array([high_end(value) for value in known], np.float64)
+        high = mean_ci95(tops) if np.isfinite(tops).all() else (np.inf, 0.0)
+        if exact:
+            low, high = (low[0], 0.0), (high[0], 0.0)
+        reference = references.get(figure.quantity)
+        judgement = None if reference is None else judge_between(reference, low, high)
+        ci95 = low[1] if low[0] == high[0] else np.nan
+        other = None if reference is None else reference.other_printing
+        by_other = None if other is None else judge_between(other, low, high)
+        rows.append(Measured(figure, low[0], ci95, high[0], reference, judgement, by_other))
     return tuple(rows)
 
 

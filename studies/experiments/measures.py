@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from studies.experiments.model import Case, Measure
+from studies.experiments.model import Bounded, Case, Measure, high_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +66,66 @@ def median_change(metric: str, of: Pick, against: Pick) -> Measure:
     return lambda cases: _over(np.median, _changes(metric, of, against, cases))
 
 
+def least_change(metric: str, of: Pick, against: Sequence[Pick]) -> Measure:
+    """Return the least change in percent of a pair, over all picks to compare with."""
+
+    def measure(cases: Sequence[Case]) -> float:
+        changes = [change for base in against for change in _changes(metric, of, base, cases)]
+        known = [change for change in changes if not np.isnan(change)]
+        if not known:
+            return float("nan")
+        return _interval(float(min(known)), min(high_end(change) for change in known))
+
+    return measure
+
+
+def largest(
+    metric: str, of: Pick, against: Sequence[Pick], factor: Callable[[float, float], float]
+) -> Measure:
+    """Return the largest `factor(ours, theirs)` of a pair, over all picks to compare with.
+
+    A pair in which either side is a bound has no factor.
+    """
+
+    def measure(cases: Sequence[Case]) -> float:
+        pairs = [pair for base in against for pair in _pairs(metric, of, base, cases)]
+        exact = [pair for pair in pairs if all(np.isfinite(high_end(value)) for value in pair)]
+        return max((factor(*pair) for pair in exact if all(value > 0 for value in pair)), default=np.nan)
+
+    return measure
+
+
 def difference(metric: str, of: Pick, against: Pick) -> Measure:
     """Return `of` minus `against`: the mean over the pairs that `change` makes."""
     return lambda cases: _over(
-        np.mean, [ours - theirs for ours, theirs in _pairs(metric, of, against, cases)]
+        np.mean,
+        [
+            Bounded(ours - high_end(theirs), high_end(ours) - theirs)
+            for ours, theirs in _pairs(metric, of, against, cases)
+        ],
     )
 
 
 def scaled(factor: float, measure: Measure) -> Measure:
     """Return a measure in another unit."""
-    return lambda cases: factor * measure(cases)
+
+    def scale(cases: Sequence[Case]) -> float:
+        value = measure(cases)
+        return _interval(factor * value, factor * high_end(value))
+
+    return scale
 
 
 def _changes(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> list[float]:
-    return [100 * (ours / theirs - 1) for ours, theirs in _pairs(metric, of, against, cases)]
+    """Return the change of each pair in percent: an interval where either side is a bound."""
+    return [
+        Bounded(100 * (ours / high_end(theirs) - 1), 100 * (high_end(ours) / theirs - 1))
+        for ours, theirs in _pairs(metric, of, against, cases)
+    ]
 
 
 def _pairs(metric: str, of: Pick, against: Pick, cases: Sequence[Case]) -> list[tuple[float, float]]:
+    """Return the metric of each run and of its counterpart, NaN without one or where that is zero."""
     named = {*of.where, *against.where}
     base = {_rest(case, named): case.metric(metric) for case in against.of(cases)}
     return [(case.metric(metric), base.get(_rest(case, named), np.nan) or np.nan) for case in of.of(cases)]
@@ -93,6 +136,15 @@ def _rest(case: Case, named: set[str]) -> tuple[tuple[str, str], ...]:
 
 
 def _over(middle: Callable[[list[float]], Any], values: Sequence[float]) -> float:
-    """Apply mean or median to the values that are numbers; NaN if there are none."""
+    """Apply mean or median to the values that are numbers; NaN if there are none.
+
+    Both grow with every value, so the ends of the values' intervals give the ends of the result's.
+    """
     known = [value for value in values if not np.isnan(value)]
-    return float(middle(known)) if known else float("nan")
+    if not known:
+        return float("nan")
+    return _interval(float(middle(known)), float(middle([high_end(value) for value in known])))
+
+
+def _interval(low: float, high: float) -> float:
+    return low if low == high or np.isnan(low) else Bounded(low, high)

@@ -6,11 +6,32 @@ For: the data that the definitions (escra.py, fabric.py, cloud.py …) fill in. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from lab.runs.store import Run
+
+
+class Bounded(float):
+    """A figure of which only an interval is known: the number itself is its lower end, `high` its upper end.
+
+    Requests that were never answered make such figures (lab.runs.metric, may_be_bound).
+    """
+
+    high: float
+
+    def __new__(cls, low: float, high: float) -> Bounded:
+        """Return the interval [low, high]; high may be infinite."""
+        made = super().__new__(cls, low)
+        made.high = high
+        return made
+
+
+def high_end(value: float) -> float:
+    """Return the upper end of a figure, which is the figure itself where it is known exactly."""
+    return value.high if isinstance(value, Bounded) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +48,14 @@ class Case:
     run: Run
 
     def metric(self, key: str) -> float:
-        """Return a metric of the run; NaN where the run has no such metric."""
-        return self.run.metrics.get(key, float("nan"))
+        """Return a metric of the run; NaN where the run has no such metric, Bounded where it is a bound."""
+        value = self.run.metrics.get(key, math.nan)
+        return Bounded(value, math.inf) if key in self.run.censored else value
 
 
 Measure = Callable[[Sequence[Case]], float]
-"""Computes a figure from all cases of one seed; NaN where it has no meaning."""
+"""Computes a figure from all cases of one seed: NaN where it has no meaning, Bounded where it is an
+interval."""
 
 
 def undefined(_cases: Sequence[Case]) -> float:
@@ -44,10 +67,10 @@ def undefined(_cases: Sequence[Case]) -> float:
 class Figure:
     """A figure of an experiment.
 
-    key: the same as the source's figure, if the source has one
+    key: the same as the source's figure, if the source has one; `@aside` follows where there are several
     title, unit, decimals: how it is shown
     measure: how it is computed from one seed's cases
-    aside: its column (a policy, a delay) in an experiment without a source; equal titles share a line
+    aside: the condition that it is computed under (a policy, a delay, a retry profile)
     detail: whether it is left out of the sensitivity tables, which have little room
     """
 
@@ -58,6 +81,11 @@ class Figure:
     measure: Measure = undefined
     aside: str = ""
     detail: bool = False
+
+    @property
+    def quantity(self) -> str:
+        """The key without the condition."""
+        return self.key.removesuffix(f"@{self.aside}")
 
 
 def figures(*rows: tuple[Any, ...], aside: str = "") -> tuple[Figure, ...]:
@@ -103,6 +131,7 @@ class Experiment:
     sensitivity_seeds, sensitivity_part: seeds and assignments that make these runs few enough
     timed: whether a figure is a time of this machine, so that runs are made one after another
     curve: title of the chart's x axis, along which `aside` stands; empty for no chart
+    references: name of the experiment whose figures of the source these are; empty: its own
     compute: what makes the figures for one of `seeds`, instead of a scenario. With one seed nothing is
     random, and the figures are exact
     """
@@ -120,3 +149,4 @@ class Experiment:
     curve: str = ""
     compute: Compute | None = None
     seeds: tuple[int, ...] = (0,)
+    references: str = ""

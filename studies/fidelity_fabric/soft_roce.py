@@ -3,7 +3,8 @@
 For: `python -m studies soft-roce` and `soft-roce-survival` (root; two VMs, so a quiet machine and a few
 minutes). Not for: the VMs and their tools (testbed.fabric.soft_roce) nor the rule that is compared with
 (twin.fabric.rdma). Without KVM a round takes about a millisecond or two of emulation. What a fault costs
-depends on the timers of the fabric and the queue pair, and these are not emulated.
+depends on the timers of the fabric and the queue pair, and these are not emulated. Soft RoCE has no adaptive
+retransmission, so the twin's queue pairs have the plain timer here.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from testbed.fabric.soft_roce import CM_TIMEOUT, TIMEOUT, PingPong, ping_pong, p
 from testbed.fabric.up import up, wait_converged
 from twin.fabric import rdma
 from twin.fabric.model import QueuePair
+from twin.fabric.retransmission import PLAIN
 from twinbed import ScenarioError
 
 SETTINGS = (BfdTimers(0.1, 3), BfdTimers(0.05, 5))
@@ -136,7 +138,7 @@ def beside_twin(
 
     injected: when each fault began, ns; lost: gaps of the fabric, there and back.
     """
-    pair = QueuePair(timeout=timeout)
+    pair = QueuePair(timeout=timeout, retry_profile=PLAIN)
     at_ns, hits = pings.at_ns, []
     for when_ns in injected:
         near = (at_ns > when_ns - _MARGIN_NS) & (at_ns < when_ns + _WINDOW_NS)
@@ -198,9 +200,9 @@ def _trial(client: Guest, server: Guest, gap_s: float, retry_count: int) -> Tria
 
 def told_survival(trials: Iterable[Trial], retry_count: int) -> Iterator[str]:
     """Yield a line for each gap, with the twin's prediction."""
-    pair = QueuePair(timeout=CM_TIMEOUT, retry_count=retry_count)
-    budget_s = pair.ack_timeout_s * (retry_count + 1)
-    yield f"{retry_count} retries, ACK timeout {pair.ack_timeout_s:.2f} s; the twin's budget {budget_s:.1f} s"
+    pair = QueuePair(timeout=CM_TIMEOUT, retry_count=retry_count, retry_profile=PLAIN)
+    told = f"{retry_count} retries, ACK timeout {pair.ack_timeout_s:.2f} s"
+    yield f"{told}; the twin's budget {pair.ladder.error_s:.1f} s"
     for trial in trials:
         twin = "survives" if rdma.survives(pair, trial.gap_s) else "breaks"
         real = "survived" if trial.error is None else f"broke after {trial.after_s:.1f} s ({trial.error})"

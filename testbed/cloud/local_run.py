@@ -117,6 +117,10 @@ def _local_run(recording: Recording, trained: steps.Model, step_s: np.ndarray) -
         batch=trained.batch,
         parameters=trained.parameters,
         layers=trained.layers,
+        optimiser=trained.optimiser,
+        non_trainable=trained.non_trainable,
+        input_size=trained.input_size,
+        output_size=trained.output_size or np.nan,
     )
 
 

@@ -23,12 +23,19 @@ class Model:
     batch: samples per process and step.
     parameters, parameter_bytes: number and size of the trained parameters.
     layers: classes of the modules without children, in order.
+    non_trainable: number of parameters and statistics (batch norm's) that are not trained.
+    input_size, output_size: numbers that it takes and gives per sample; an output of 0 is not known yet.
+    optimiser: class of the optimiser; "" before its first step.
     """
 
     batch: int
     parameters: int
     parameter_bytes: int
     layers: tuple[str, ...]
+    non_trainable: int
+    input_size: int
+    output_size: int
+    optimiser: str
 
 
 def environment(folder: Path, rank: int, processes: int, inherited: Mapping[str, str]) -> dict[str, str]:

@@ -1,14 +1,20 @@
 """Facts about this machine that a recording carries, and how its CPUs were used.
 
-For: metadata, and whether others were at work. Not for: anything that names the host, its user or its
-folders. Source: proc(5).
+For: metadata, how fast a core is, and whether others were at work. Not for: anything that names the host,
+its user or its folders. Source: proc(5).
 """
 
 from __future__ import annotations
 
 import os
+import time
+from hashlib import pbkdf2_hmac
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
+
+_ITERATIONS = 5_000
+"""Iterations of one call, 1 to 3 ms: long against the clock's resolution."""
 
 
 def facts() -> dict[str, str]:
@@ -47,6 +53,19 @@ def cpu_times() -> CpuTimes:
         ticks = file.readline().split()[1 : 1 + len(CpuTimes._fields)]
     per_s = os.sysconf("SC_CLK_TCK")
     return CpuTimes(*(int(tick) / per_s for tick in ticks))
+
+
+def core_speed(about_s: float) -> float:
+    """Return how fast a core is: iterations of PBKDF2-SHA256 per CPU second of one thread, the work of the
+    service program (services/burn.py). It is the median over about_s seconds of short calls, because
+    somebody else on the core's caches or its other thread slows single calls down."""
+    end_s = time.monotonic() + about_s
+    speeds: list[float] = []
+    while not speeds or time.monotonic() < end_s:
+        began_s = time.thread_time()
+        pbkdf2_hmac("sha256", b"demand", b"", _ITERATIONS)
+        speeds.append(_ITERATIONS / (time.thread_time() - began_s))
+    return median(speeds)
 
 
 def _value(path: Path, key: str) -> str | None:

@@ -22,7 +22,7 @@ from testbed.containers.host.loop import Settings, control
 from testbed.containers.host.observed import Observed
 from testbed.containers.load.stress_scripts import StressScripts
 from twin.containers.model import Machine, Outcome, Workload
-from twin.containers.simulation import simulate
+from twin.containers.run import simulate
 
 MIB = 1 << 20
 PERIOD_S = 0.1
@@ -116,7 +116,12 @@ class Linux:
             scripts.containers,
             workload.applications,
             allocator,
-            Settings(logs=folder / "logs", host_cores=float(workload.host_cores.max())),
+            Settings(
+                logs=folder / "logs",
+                host_cores=float(workload.host_cores.max()),
+                host_memory_bytes=workload.host_memory_bytes,
+                report_interval_s=workload.report_interval_s,
+            ),
             client=scripts,
             on_tick=lambda progress: seen.look(),
             driver=seen,
@@ -151,6 +156,9 @@ class _Quotas:
     def create(self, run, name):
         self._groups.append(self._driver.create(run, name))
         return self._groups[-1]
+
+    def limit_memory(self, run, limit_bytes):
+        self._driver.limit_memory(run, limit_bytes)
 
     def finish(self, run):
         self._driver.finish(run)
@@ -192,7 +200,9 @@ def workload(
         memory_bytes=wanted,
         present=np.ones(demand.shape, np.bool_) if present is None else np.asarray(present),
         threads=np.full(count, threads),
+        host=np.zeros(count, np.int64),
         host_cores=np.full(count, HOST_CORES),
+        weight=np.ones(count),
         peak_cores=demand.max(0),
         # A real process holds more than its script says: page tables, its program.
         peak_bytes=2 * wanted.max(0),

@@ -6,6 +6,8 @@ what a backend does not do, and why; such a case must fail there.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -28,13 +30,22 @@ _NO_SQUEEZE = (
     "does not ask for the kills that it would mean; the smallest limit that fits stays, and is tried again"
 )
 
+_OWN_HOST = "an agent's host is its machine: nothing limits what all its containers hold together"
+
+_OWN_PACE = "agents report when periods end"
+
+_CASES = {
+    "test_a_limit_below_what_is_held_is_in_force_at_once": (_NO_SQUEEZE, ("", "-remote"), (1, 2)),
+    "test_nobody_goes_above_the_limit_while_it_is_held": (_V2_HOLD, ("", "-remote"), (2,)),
+    "test_a_host_whose_memory_is_full_loses_its_largest_container": (_OWN_HOST, ("-remote",), (1, 2)),
+    "test_reports_may_come_twice_a_period_and_a_write_then_refills": (_OWN_PACE, ("-remote",), (1, 2)),
+}
+
 CANNOT = {
-    (f"linux{remote}-v{version}", "test_a_limit_below_what_is_held_is_in_force_at_once"): _NO_SQUEEZE
-    for remote in ("", "-remote")
-    for version in (1, 2)
-} | {
-    (f"linux{remote}-v2", "test_nobody_goes_above_the_limit_while_it_is_held"): _V2_HOLD
-    for remote in ("", "-remote")
+    (f"linux{remote}-v{version}", case): why
+    for case, (why, remotes, versions) in _CASES.items()
+    for remote in remotes
+    for version in versions
 }
 """(backend, case) → why it cannot."""
 
@@ -333,3 +344,29 @@ def test_policies_run_unchanged(backend: Backend, policy: str) -> None:
     assert (ran.series.limit_bytes[-1] >= ran.series.memory_bytes[-1]).all()
     assert not ran.events("kill")
     assert (ran.outcome.nr_periods > 0).all()
+
+
+def test_a_host_whose_memory_is_full_loses_its_largest_container(backend: Backend) -> None:
+    periods = backend.periods(20)
+    held = np.tile([64 * MIB, 40 * MIB], (periods, 1))
+    held[periods // 2 :, 0] = 160 * MIB
+    load = replace(workload(np.full(held.shape, 0.05), held), host_memory_bytes=140 * MIB)
+    ran = backend.run(load, Scripted(quota=0.5, limit=300 * MIB))
+
+    assert ran.events("kill", 0)
+    assert not ran.events("kill", 1)
+
+
+def test_reports_may_come_twice_a_period_and_a_write_then_refills(backend: Backend) -> None:
+    def alternate(stats):
+        # Another quota with each report, so that each is written, and refills.
+        return Decision(cpu=cpu(stats.ids, 0.1 + 0.001 * (len(allocator.periods) % 2)))
+
+    allocator = Scripted(quota=0.1, period=alternate)
+    load = replace(workload(np.full((24, 1), 1.0)), report_interval_s=PERIOD_S / 2)
+    ran = backend.run(load, allocator)
+
+    told = np.diff([stats.at_s for stats in allocator.periods])
+    assert np.median(told) == pytest.approx(PERIOD_S / 2, abs=0.02)
+    # 10 ms per period, refilled in its middle: up to 20 ms. Without the refill it could use 10.
+    assert ran.series.usage_cores[4:].mean() > 0.14

@@ -95,7 +95,7 @@ def _training(path: Path) -> object:
         training.placements,
         training.scalability,
         training.throughputs,
-        training.by_node,
+        training.language_models,
         training.submissions,
         lambda file: training.profiled(file, file),
     )

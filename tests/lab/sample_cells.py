@@ -3,7 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+from lab.ask.calibration import Calibration
 from lab.ask.scenario import build, expand
+from lab.containers.calibrate.probe import Look, Probe
 from lab.containers.validate.both import Cell, cell
 from lab.runs.store import Run, RunStore
 from tests.lab.sample_runs import publish
@@ -15,7 +17,14 @@ MANIFEST: dict[str, Any] = {
     "others_cores": 0.1,
     "loop": {"own_cores": 0.05},
     "stolen_cores": 0.0,
+    "probe": {"fits": True, "says": "Calibration 'default' fits this machine."},
 }
+
+
+def fitting(calibration: Calibration) -> Probe:
+    """What a probe finds on the machine that the calibration describes, without looking."""
+    look = Look(calibration.kernel, 1e6, calibration.values["quota_write_delay_s"].value)
+    return Probe(calibration.name, look, look)
 
 
 def as_testbed(run: Run, repeat: int) -> Run:

@@ -38,6 +38,7 @@ def publish(
     notes: tuple[str, ...] = ("A note on the data.",),
     statuses: tuple[str, ...] = (),
     turned_away: tuple[float, float] = (0.0, 0.0),
+    censored: tuple[str, ...] = (),
 ) -> Run:
     """A run of `text` on two containers over 4 s, with these figures; of clients, if `statuses` says what
     became of their requests."""
@@ -85,6 +86,7 @@ def publish(
         "notes": list(notes),
         "versions": {"twinbed": "0", "python": "3", "numpy": "2", "pyarrow": "1"},
         "metrics": {key: None if math.isnan(value) else value for key, value in values.items()},
+        "censored": list(censored),
         "created_at": "2026-01-01T00:00:00.000+00:00",
         "wall_s": 0.1,
     }
@@ -92,7 +94,7 @@ def publish(
     per_container["oom_kills"] = np.array(kills)
     per_container["turned_away"] = np.array(turned_away)
     written = {
-        "summary": summary(METRICS, values, "USD"),
+        "summary": summary(METRICS, values, "USD", censored),
         "containers": tables.containers(NAMES, ("app", "app"), per_container),
         "events": tables.events(Events([1.0], [1], ["kill"], [1 << 20]), NAMES),
         "periods": tables.periods(series(), NAMES),

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from studies.judge import Verdict, aim, judge
+from studies.judge import Verdict, aim, judge, judge_between
 from studies.reference_figures import ReferenceFigure
 
 NAN = math.nan
@@ -91,3 +91,17 @@ def test_where_the_source_gives_a_sign_only_the_direction_can_be_reproduced(mean
 
 def test_an_aim_is_reached_or_missed_or_there_is_none():
     assert [aim(True), aim(False), aim(None)] == ["reached", "missed", "–"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        ((-40.0, 1.0), (-36.0, 1.0), Verdict.SIZE),
+        ((-100.0, 0.0), (-36.0, 1.0), Verdict.DIRECTION),  # 100 / 38 = 2.6: the size holds at one end only
+        ((-100.0, 0.0), (5.0, 1.0), Verdict.OPEN),
+        ((12.0, 1.0), (math.inf, 0.0), Verdict.NOT),
+        ((-38.0, 1.0), (-38.0, 1.0), Verdict.SIZE),
+    ],
+)
+def test_an_interval_is_judged_by_what_holds_at_both_ends(low, high, verdict):
+    assert judge_between(reference("change", -38.0), low, high).verdict is verdict

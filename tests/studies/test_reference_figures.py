@@ -84,3 +84,15 @@ def test_the_headline_figures_are_those_of_table_2_4():
     )
     assert [values[f"static_{key}"] for key in measures] == [-38.0, 25.4, -81.3, -74.2, -55.0, -95.9]
     assert [values[f"autopilot_{key}"] for key in measures] == [-36.1, 54.5, -78.3, -78.6, -26.7, -68.9]
+
+
+def test_another_printing_is_a_figure_of_its_own():
+    (figure,) = parse(written(ENTRY | {"also": -84.3, "also_where": "slides"}))
+    assert figure.other_printing.low == figure.other_printing.high == -84.3
+    assert figure.other_printing.where == "slides"
+    assert parse(written(ENTRY))[0].other_printing is None
+
+
+def test_another_printing_needs_its_place():
+    with pytest.raises(InvariantError, match="also"):
+        parse(written(ENTRY | {"also": 1.0}))

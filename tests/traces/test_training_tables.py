@@ -41,14 +41,34 @@ def test_throughput_is_of_all_workers_together(tmp_path: Path):
     assert (table.nodes.tolist(), table.most.tolist()) == ([1, 4], [4, 1])
 
 
-def test_a_node_counts_as_one_and_a_precision_is_another_job(tmp_path: Path):
-    head = "model,precision,seqlen_tokens,num_gpus,gpu,globalbatchsize_tokens,throughput_tok_per_s\n"
-    table = training.by_node(
-        written(tmp_path, head + "m,bf16,2048,16,h100,1000,500\nm,fp8,2048,8,h100,1000,900\n")
-    )
-    assert table.job.tolist() == ["m bf16 2048", "m fp8 2048"]
-    assert (table.nodes.tolist(), table.batch.tolist()) == ([2, 1], [500, 1000])
-    assert table.step_s[0] == 2.0
+LANGUAGE = (
+    "model,gpu,precision,sharding_strategy,activation_checkpointing,numparams,seqlen_tokens,num_gpus,"
+    "microbatchsize,globalbatchsize_tokens,throughput_tok_per_s\n"
+)
+
+
+def test_a_language_models_configuration_is_read_whole(tmp_path: Path):
+    rows = "3b,h100,amp_bf16,FULL_SHARD,True,3e9,2048,16,8,1000,500\n"
+    rows += "7b,a100,bf16,SHARD_GRAD_OP,False,7e9,512,8,4,10,5\n"
+    read = training.language_models(written(tmp_path, LANGUAGE + rows))
+    assert (read.precision.tolist(), read.sharding.tolist()) == (["mixed", "bf16"], ["full", "gradients"])
+    assert read.recompute.tolist() == [True, False]
+    assert (read.tokens / read.tokens_per_s).tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("amp_bf16", "int4", "line 2, column precision: 'int4', expected one of bf16"),
+        ("FULL_SHARD", "HALF", "column sharding_strategy: 'HALF'"),
+        ("True", "x", "column activation_checkpointing"),
+        (",16,", ",0,", "column num_gpus: '0', expected above zero"),
+    ],
+)
+def test_a_language_models_row_that_cannot_be_is_refused(tmp_path: Path, old: str, new: str, message: str):
+    row = "3b,h100,amp_bf16,FULL_SHARD,True,3e9,2048,16,8,1000,500\n".replace(old, new)
+    with pytest.raises(TraceError, match=message):
+        training.language_models(written(tmp_path, LANGUAGE + row))
 
 
 def test_a_profile_is_aligned_with_what_was_measured(tmp_path: Path):

@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 from traces.readers import table
 from twinbed import TraceError
 
+_PRECISIONS = {"bf16": "bf16", "amp_bf16": "mixed", "amp_fp8": "fp8"}
+_SHARDINGS = {"FULL_SHARD": "full", "SHARD_GRAD_OP": "gradients", "NO_SHARD": "none"}
+_YES_OR_NO = {"True": True, "False": False}
 _DIGITS = re.compile(r"[1-9]{1,1000}")
 
 Real = NDArray[np.float64]
@@ -49,6 +52,35 @@ class MeasuredSteps:
     most: Real
     batch: Real
     step_s: Real
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageModels:
+    """n measured rates of training. Arrays are names[n], float64[n] or bool[n].
+
+    model: name of the model, such as 3b
+    gpu: the kind of GPU
+    precision: bf16, mixed or fp8
+    sharding: full, gradients or none
+    recompute: whether activations are computed again
+    parameters, sequence: size of the model; tokens of a sequence
+    gpus: how many the job had
+    micro_batch: sequences that a GPU takes at once
+    tokens: tokens of a step on all GPUs
+    tokens_per_s: the measured rate of all GPUs
+    """
+
+    model: Names
+    gpu: Names
+    precision: Names
+    sharding: Names
+    recompute: NDArray[np.bool_]
+    parameters: Real
+    sequence: Real
+    gpus: Real
+    micro_batch: Real
+    tokens: Real
+    tokens_per_s: Real
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,30 +218,37 @@ def throughputs(path: Path) -> dict[str, MeasuredSteps]:
     return tables
 
 
-def by_node(path: Path, gpus_per_node: float = 8) -> MeasuredSteps:
-    """Returns a table of language models in which a whole node counts as one accelerator.
+def language_models(path: Path) -> LanguageModels:
+    """Returns a table of language models by number of GPUs.
 
-    Its batch is in tokens. A job is a model in a precision at a sequence length.
+    Raises TraceError, which names file, line and column, also for a word that is not known.
     """
-    text = {"model": "str", "gpu": "str", "precision": "str"}
-    columns = (*text, "seqlen_tokens", "num_gpus", "globalbatchsize_tokens", "throughput_tok_per_s")
-    frame = table.read_known(path, columns, **text)
-    nodes = _numbers(frame, "num_gpus") / gpus_per_node
-    tokens = _numbers(frame, "globalbatchsize_tokens")
-    family = _names(frame["model"])
-    precision = _names(frame["precision"])
-    lengths = _names(frame["seqlen_tokens"])
-    return MeasuredSteps(
-        np.array(
-            [" ".join(words) for words in zip(family, precision, lengths, strict=True)], dtype=np.object_
-        ),
-        family,
-        _names(frame["gpu"]),
-        nodes,
-        nodes,
-        np.ones_like(nodes),
-        tokens / nodes,
-        tokens / _numbers(frame, "throughput_tok_per_s"),
+    text = {"model": "str", "gpu": "str", "precision": "str", "sharding_strategy": "str"}
+    numbers = {
+        "numparams": "parameters",
+        "seqlen_tokens": "sequence",
+        "num_gpus": "gpus",
+        "microbatchsize": "micro_batch",
+        "globalbatchsize_tokens": "tokens",
+        "throughput_tok_per_s": "tokens_per_s",
+    }
+    again = "activation_checkpointing"
+    frame = table.read_known(
+        path, (*text, *numbers, again), tuple(numbers), **text, activation_checkpointing="str"
+    )
+    for name in numbers:
+        table.refuse(path, frame[name].astype("str"), ~(frame[name] > 0).to_numpy(), "above zero")
+    for name, words in (("precision", _PRECISIONS), ("sharding_strategy", _SHARDINGS), (again, _YES_OR_NO)):
+        table.refuse(
+            path, frame[name], ~frame[name].isin(list(words)).to_numpy(), f"one of {', '.join(words)}"
+        )
+    return LanguageModels(
+        model=_names(frame["model"]),
+        gpu=_names(frame["gpu"]),
+        precision=_names(frame["precision"].map(_PRECISIONS)),
+        sharding=_names(frame["sharding_strategy"].map(_SHARDINGS)),
+        recompute=frame[again].map(_YES_OR_NO).to_numpy(np.bool_),
+        **{own: _numbers(frame, name) for name, own in numbers.items()},
     )
 
 

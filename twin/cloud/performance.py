@@ -109,6 +109,15 @@ def step_s(computing_s: ArrayLike, synchronising_s: ArrayLike, overlap: float = 
     return (a**overlap + b**overlap) ** (1 / overlap)
 
 
+def pipelined(stages: ArrayLike, micro_batches: ArrayLike, interleaved: ArrayLike = 1) -> Real:
+    """Return the share of a step in which a stage works: v·m / (v·m + p − 1) (Megatron-LM, SC 2021, §2.2).
+
+    interleaved: v, parts of the model that each of the p stages has.
+    """
+    work = np.asarray(micro_batches, np.float64) * np.asarray(interleaved, np.float64)
+    return np.asarray(work / (work + np.asarray(stages) - 1))
+
+
 def asynchronous_steps_per_s(
     worker_step_s: ArrayLike,
     size_bytes: float,

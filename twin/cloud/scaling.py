@@ -6,8 +6,9 @@ measured (performance.py works from sizes and speeds), nor for choosing a config
 = compute^γ + sync^γ`: compute, which a run on one GPU shows, and synchronisation, which partly overlaps with
 it (γ = 1: no overlap; γ → ∞: the longer of the two). Other jobs on the same cluster tell how synchronisation
 changes with the placement and compute with the accelerator; a probe of the job tells how much synchronisation
-it has. γ and the smoothing over placements are chosen on the other jobs (`choose`). Sources: Pollux (OSDI
-2021) §3.2 for the composition; Nadaraya–Watson smoothing over placements.
+it has. γ, the smoothing over placements and the order of plans are chosen on the other jobs, with an interval
+(`choose`); a job follows the best plan that suits it. Sources: Pollux (OSDI 2021) §3.2 for the composition;
+Nadaraya–Watson smoothing over placements.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.jobs import Flags, Real, Whole
+from twin.cloud.intervals import conformal
 from twinbed import InvariantError, ScenarioError
 
 Names = NDArray[np.object_]
@@ -239,7 +241,24 @@ class Scaling:
             log_s[rows] = np.mean(guesses, axis=0)
         return np.exp(log_s)
 
+    def tells(self, known: Steps, asked: Steps) -> Flags:
+        """Return which asked steps are on an accelerator whose speed the known steps tell, bool[n]."""
+        curves = _Compute.of(known).curves
+        names = set(map(str, asked.accelerator))
+        told = {name for name in names if any(self._log_ratio(mine, name) is not None for mine in curves)}
+        return np.array([name in told or name in curves for name in asked.accelerator], dtype=np.bool_)
+
     def _log_ratio(self, mine: str, other: str) -> float | None:
+        """Return the mean log ratio of compute on two accelerators, over a third where no job used both."""
+        direct = self._direct_ratio(mine, other)
+        if direct is not None:
+            return direct
+        used = sorted({name for past in self._past for name in past.compute.curves} - {mine, other})
+        steps = [(self._direct_ratio(mine, third), self._direct_ratio(third, other)) for third in used]
+        sums = [first + second for first, second in steps if first is not None and second is not None]
+        return float(np.mean(sums)) if sums else None
+
+    def _direct_ratio(self, mine: str, other: str) -> float | None:
         ratios = []
         for past in self._past:
             if mine in past.compute.curves and other in past.compute.curves:
@@ -291,35 +310,94 @@ def _by_name(names: Names) -> Iterator[tuple[str, Whole]]:
 
 
 Plan = Callable[[Steps], Flags]
-"""Chooses which steps of a job are measured before a model is asked for the others: Steps → bool[n]."""
+"""Chooses which steps of a job are measured before a model is asked for the others: Steps → bool[n].
+
+It chooses none of a job that it does not suit, such as one that never ran at the plan's placement."""
 
 
-def errors(known: Flags, job: Steps, model: Scaling) -> Real:
-    """Return |predicted / measured − 1| of the steps of a job that are not known, float64[m]."""
-    asked = job.take(~known)
-    return np.abs(model.predict(job.take(known), asked.hidden()) / asked.step_s - 1)
+class Choice(NamedTuple):
+    """What was chosen on other jobs.
+
+    shape: the shape.
+    ranking: positions of the plans, the best first.
+    error: mean over groups of the median |predicted / measured − 1|.
+    width: half-width of the 90 % interval, in the logarithm of a step's time.
+    """
+
+    shape: Shape
+    ranking: tuple[int, ...]
+    error: float
+    width: float
+
+    def known(self, plans: Sequence[Plan], job: Steps) -> Flags:
+        """Return which steps of a job to measure: the choice of the best plan that suits it, or none."""
+        for position in self.ranking:
+            mask = plans[position](job.hidden())
+            if suits(mask, job):
+                return mask
+        return np.zeros(len(job), dtype=np.bool_)
 
 
-def choose(
-    others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence[Shape] = SHAPES
-) -> tuple[int, Shape, float]:
-    """Return the position of the plan and the shape of least leave-one-group-out error, and that error.
+def suits(mask: Flags, job: Steps) -> bool:
+    """Return whether a plan's steps have one on one GPU and leave others to ask."""
+    return bool((mask & job.alone).any() and not mask.all())
 
-    groups: group of each step, such as the variants of a job, [n]. The error is the mean over groups of the
-        median. Raises ScenarioError for fewer than two groups or without a plan.
+
+def apart(known: Flags, job: Steps, model: Scaling) -> Real:
+    """Return log (predicted / measured) of the steps of a job that are not known, float64[m].
+
+    Steps on accelerators whose speed nothing tells are neither used nor asked.
+    """
+    told = model.tells(job.take(known), job)
+    asked = job.take(~known & told)
+    return np.log(model.predict(job.take(known & told), asked.hidden()) / asked.step_s)
+
+
+def choose(others: Steps, groups: Names, plans: Sequence[Plan], shapes: Sequence[Shape] = SHAPES) -> Choice:
+    """Return the shape, the order of plans and the interval that leaving out each group recommends.
+
+    groups: group of each step, such as the variants of a job, [n]. A plan is judged on the jobs that it
+        suits, against the other plans there. Raises ScenarioError for fewer than two groups or no plan.
     """
     names = sorted(set(groups))
     if len(names) < 2 or not plans:
         raise ScenarioError("choosing needs two other jobs and a plan at least; take plan and shape yourself")
-    scores: list[tuple[float, int, Shape]] = []
-    for shape in shapes:
-        models = {name: Scaling(others.take(groups != name), shape) for name in names}
-        for position, plan in enumerate(plans):
-            medians = []
-            for name in names:
-                jobs = others.take(groups == name).by_job()
-                tried = [errors(plan(job.hidden()), job, models[name]) for job in jobs]
-                medians.append(float(np.median(np.concatenate(tried))))
-            scores.append((float(np.mean(medians)), position, shape))
-    error, position, shape = min(scores)
-    return position, shape, error
+    return min((_judged(others, groups, names, plans, shape) for shape in shapes), key=lambda one: one.error)
+
+
+def _judged(others: Steps, groups: Names, names: list[str], plans: Sequence[Plan], shape: Shape) -> Choice:
+    """Return what one shape makes of the plans. Plans are ranked by mean errors, so that rare large ones
+    count.
+    """
+    off: list[list[list[Real]]] = []
+    sizes = np.full((len(plans), len(names)), np.nan)
+    for column, name in enumerate(names):
+        model = Scaling(others.take(groups != name), shape)
+        off.append([])
+        for job in others.take(groups == name).by_job():
+            masks = [plan(job.hidden()) for plan in plans]
+            off[-1].append([apart(mask, job, model) if suits(mask, job) else _NONE for mask in masks])
+        for row in range(len(plans)):
+            tried = np.concatenate([job[row] for job in off[-1]] or [_NONE])
+            if tried.size:
+                sizes[row, column] = np.mean(np.abs(tried))
+    usual = np.ones(len(names))
+    for column, part in enumerate(sizes.T):
+        if np.isfinite(part).any():
+            usual[column] = max(float(np.nanmedian(part)), FAR)
+    relative = [np.log((row / usual)[~np.isnan(row)] + FAR) for row in sizes]
+    scores = [float(part.mean()) if part.size else np.inf for part in relative]
+    ranking = tuple(int(position) for position in np.argsort(scores, kind="stable"))
+    followed = [[_first([job[row] for row in ranking]) for job in group] for group in off]
+    pooled = [np.concatenate([*group, _NONE]) for group in followed]
+    if not any(part.size for part in pooled):
+        raise ScenarioError("no plan suits any other job; measure one on one GPU and elsewhere")
+    error = float(np.mean([np.median(np.abs(np.expm1(part))) for part in pooled if part.size]))
+    return Choice(shape, ranking, error, conformal(np.abs(np.concatenate(pooled))))
+
+
+_NONE = np.empty(0)
+
+
+def _first(parts: Sequence[Real]) -> Real:
+    return next((part for part in parts if part.size), _NONE)

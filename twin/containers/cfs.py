@@ -11,6 +11,10 @@ a quota write fill the pool by the same rule, min(left + q · P, q · P + burst)
 Source: kernel/sched/fair.c (__refill_cfs_bandwidth_runtime, do_sched_cfs_period_timer, throttle_cfs_rq) and
 measurements of quota writes: a write refills and unthrottles, even when the value is unchanged. Runtime
 slices (5 ms) and tick debt, by which the kernel is off by a few ms either way, are not modelled.
+
+On a crowded host (sharing.py) the CPUs that containers want are shared max-min fairly by cpu.weight. A share
+changes only when a pool or a backlog is empty, or when someone writes a limit, so that these instants are the
+only steps. CPU that a start-up burns (starting.py) comes on top of the host's.
 """
 
 from __future__ import annotations
@@ -22,8 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import SLOT_MASK
-from twin.containers.compiled import kernel
+from twin.containers.compiled import inlined, kernel, package_kernel
 from twin.containers.model import Floats, Series
+from twin.containers.sharing import Hosts, max_min
 
 Whole = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -34,6 +39,9 @@ UP, HELD, DOWN, ABSENT = 0, 1, 2, 3
 
 NANOSECOND = 1e-9
 """CPU time below the kernel's resolution (s). A pool this short of what is wanted is not exhausted."""
+
+_ROUNDING_S = 1e-13
+"""CPU time that sums of steps leave behind (s). A pool or a backlog this small is empty."""
 
 
 class Fleet(NamedTuple):
@@ -145,7 +153,7 @@ def serve(
     return pool, offered - pool, 0.0, float(cpus), cpus * (wall_s - at)
 
 
-@kernel
+@inlined
 def _advance_one(fleet: Fleet, i: int, offset: float, rate: float) -> None:
     wall_s = offset - fleet.since[i]
     if wall_s <= 0.0:
@@ -166,19 +174,133 @@ def _advance_one(fleet: Fleet, i: int, offset: float, rate: float) -> None:
         fleet.backlog[i] += rate * wall_s
 
 
+@package_kernel
+def _want(fleet: Fleet, hosts: Hosts, h: int, rest_s: float, demand: Floats, row: int) -> float:
+    """Write into hosts.wanted how many CPUs each container of host h wants, rest_s before the next look.
+
+    A container whose pool is empty and that wants more is throttled. Returns the CPUs wanted in all.
+    """
+    total = 0.0
+    for j in range(hosts.first[h], hosts.first[h + 1]):
+        i, wanted = hosts.members[j], 0.0
+        rate, backlog = demand[row, i], fleet.backlog[i]
+        if fleet.status[i] == UP and fleet.stalled[i] == 0.0:
+            wanted = fleet.cap[i] if backlog > 0.0 else min(rate, fleet.cap[i])
+            if fleet.pool[i] <= _ROUNDING_S:
+                wanted = 0.0
+                if backlog + rate * rest_s > NANOSECOND:
+                    fleet.stalled[i] = ceil(fleet.cap[i] if backlog > 0.0 else rate)
+                    fleet.throttled[i] = True
+        hosts.wanted[j] = wanted
+        total += wanted
+    return total
+
+
+@package_kernel
+def _step(fleet: Fleet, hosts: Hosts, h: int, rest_s: float, demand: Floats, row: int) -> float:
+    """Serve the containers of host h at the CPUs `given` for rest_s, or until a pool or a backlog is empty.
+
+    Returns the seconds served.
+    """
+    first, last = hosts.first[h], hosts.first[h + 1]
+    wall_s = rest_s
+    for j in range(first, last):
+        i, cpus = hosts.members[j], hosts.given[j]
+        if cpus > 0.0:
+            wall_s = min(wall_s, fleet.pool[i] / cpus)
+            gain = cpus - demand[row, i]
+            if fleet.backlog[i] > 0.0 and gain > 0.0:
+                wall_s = min(wall_s, fleet.backlog[i] / gain)
+    if rest_s - wall_s <= NANOSECOND:
+        wall_s = rest_s
+    for j in range(first, last):
+        i = hosts.members[j]
+        if fleet.status[i] != ABSENT:
+            offered = fleet.backlog[i] + demand[row, i] * wall_s
+            done = min(hosts.given[j] * wall_s, fleet.pool[i], offered)
+            left = offered - done
+            fleet.backlog[i] = left if left > _ROUNDING_S else 0.0
+            fleet.pool[i] -= done
+            fleet.used[i] += done
+            fleet.throttled_s[i] += fleet.stalled[i] * wall_s
+    return wall_s
+
+
+@package_kernel
+def _advance_host(fleet: Fleet, hosts: Hosts, h: int, offset: float, demand: Floats, row: int) -> None:
+    """Integrate all containers of host h up to `offset`, step by step while the host is short of CPUs."""
+    first, last = hosts.first[h], hosts.first[h + 1]
+    rest_s = offset - fleet.since[hosts.members[first]]
+    if rest_s <= 0.0:
+        return
+    while rest_s > 0.0 and _want(fleet, hosts, h, rest_s, demand, row) > hosts.cores[h]:
+        max_min(hosts.wanted[first:last], hosts.weight[first:last], hosts.cores[h], hosts.given[first:last])
+        rest_s -= _step(fleet, hosts, h, rest_s, demand, row)
+    for j in range(first, last):
+        i = hosts.members[j]
+        fleet.since[i] = offset - max(rest_s, 0.0)
+        _advance_one(fleet, i, offset, demand[row, i])
+        fleet.since[i] = offset
+
+
 @kernel
-def advance(fleet: Fleet, columns: Whole, offset: float, demand: Floats, row: int) -> None:
+def _most(status: int, backlog: float, pool: float, cap: float, rate: float, rest_s: float) -> float:
+    """Return the most CPUs that a container may want in rest_s if nobody writes its limits or its status."""
+    if status == ABSENT:
+        return 0.0
+    calm = status == UP and backlog == 0.0 and rate * rest_s <= pool
+    return min(rate, cap) if calm else cap
+
+
+@package_kernel
+def _has_room(fleet: Fleet, hosts: Hosts, h: int, demand: Floats, row: int, period_s: float) -> bool:
+    """Return whether host h has as many CPUs as its containers may want in this period.
+
+    If so, they are integrated one by one, and only when somebody looks at them.
+    """
+    if hosts.most[h] < 0.0:
+        hosts.most[h] = 0.0
+        for j in range(hosts.first[h], hosts.first[h + 1]):
+            i = hosts.members[j]
+            hosts.wanted[j] = _most(
+                fleet.status[i], fleet.backlog[i], fleet.pool[i], fleet.cap[i], demand[row, i], period_s
+            )
+            hosts.most[h] += hosts.wanted[j]
+    return bool(hosts.most[h] <= hosts.cores[h])
+
+
+@package_kernel
+def _one_by_one(fleet: Fleet, hosts: Hosts, h: int, offset: float, demand: Floats, row: int) -> None:
+    """Integrate all containers of host h, which had room for them, up to `offset`."""
+    for j in range(hosts.first[h], hosts.first[h + 1]):
+        _advance_one(fleet, hosts.members[j], offset, demand[row, hosts.members[j]])
+
+
+@package_kernel
+def advance(
+    fleet: Fleet, hosts: Hosts, columns: Whole, offset: float, demand: Floats, row: int, period_s: float
+) -> None:
     """Integrate the containers `columns` (int64[m]) up to `offset` seconds into period `row`.
 
-    demand: float64[T, N], cores. This is needed before anything but time changes them: a status, a quota.
+    demand: float64[T, N], cores. This is needed before their status changes.
     """
-    for column in columns:
-        _advance_one(fleet, column, offset, demand[row, column])
+    for i in columns:
+        h, j = hosts.of[i], hosts.place[i]
+        if h < 0:
+            _advance_one(fleet, i, offset, demand[row, i])
+        elif _has_room(fleet, hosts, h, demand, row, period_s):
+            # Whatever becomes of it, from now on it may want all of its CPUs.
+            _one_by_one(fleet, hosts, h, offset, demand, row)
+            hosts.most[h] += fleet.cap[i] - hosts.wanted[j]
+            hosts.wanted[j] = fleet.cap[i]
+        else:
+            _advance_host(fleet, hosts, h, offset, demand, row)
 
 
-@kernel
+@package_kernel
 def write_quotas(
     fleet: Fleet,
+    hosts: Hosts,
     issued: Whole,
     column_of: Whole,
     ids: Whole,
@@ -198,31 +320,45 @@ def write_quotas(
     already.
     """
     changed = 0
-    for j in range(len(ids)):
-        slot = ids[j] & SLOT_MASK
+    for entry in range(len(ids)):
+        slot = ids[entry] & SLOT_MASK
         if slot >= len(column_of):
             continue
         i = column_of[slot]
-        if i < 0 or issued[i] != ids[j] or fleet.cpu_order[i] > order:
+        if i < 0 or issued[i] != ids[entry] or fleet.cpu_order[i] > order:
             continue
-        quota = quotas[j]
+        quota = quotas[entry]
         if not quota > 0.0:
             return -1
-        _advance_one(fleet, i, offset, demand[row, i])
+        h, rate = hosts.of[i], demand[row, i]
+        # The comparison spares the call, which costs more than all the rest.
+        known = h < 0 or 0.0 <= hosts.most[h] <= hosts.cores[h]
+        if known or _has_room(fleet, hosts, h, demand, row, period_s):
+            _advance_one(fleet, i, offset, rate)
+        else:
+            _advance_host(fleet, hosts, h, offset, demand, row)
         full = quota * period_s
         fleet.pool[i] = min(fleet.pool[i] + full, full + burst_s)
         fleet.stalled[i] = 0.0
+        if h >= 0 and hosts.most[h] <= hosts.cores[h]:
+            j, rest_s = hosts.place[i], period_s - offset
+            most = _most(fleet.status[i], fleet.backlog[i], fleet.pool[i], fleet.cap[i], rate, rest_s)
+            hosts.most[h] += most - hosts.wanted[j]
+            hosts.wanted[j] = most
+            if hosts.most[h] > hosts.cores[h]:
+                _one_by_one(fleet, hosts, h, offset, demand, row)
         fleet.cpu_order[i] = order
-        fleet.reason[i] = reasons[j]
+        fleet.reason[i] = reasons[entry]
         if quota != fleet.quota[i]:
             fleet.quota[i] = quota
             changed += 1
     return changed
 
 
-@kernel
+@package_kernel
 def end_period(
     fleet: Fleet,
+    hosts: Hosts,
     demand: Floats,
     want: Whole,
     row: int,
@@ -238,6 +374,10 @@ def end_period(
     an invariant: input negative or not finite, or more done than its CPUs can do.
     """
     over_count = 0
+    for h in range(len(hosts.cores)):
+        if not _has_room(fleet, hosts, h, demand, row, period_s):
+            _advance_host(fleet, hosts, h, period_s, demand, row)
+        hosts.most[h] = -1.0
     for i in range(len(fleet.status)):
         status = fleet.status[i]
         rate = demand[row, i]
@@ -296,16 +436,3 @@ def record(rows: Rows, row: int, fleet: Fleet, report: Report, demand: Floats) -
         rows.cpu_reason[row, i] = fleet.reason[i]
         rows.up[row, i] = status <= HELD
         fleet.reason[i] = 0
-
-
-@kernel
-def changed_rows(present: Flags) -> Flags:
-    """Return bool[T]: rows of `present` (bool[T, N]) that differ from the row before. Row 0 is False."""
-    periods, count = present.shape
-    changed = np.zeros(periods, np.bool_)
-    for row in range(1, periods):
-        for i in range(count):
-            if present[row, i] != present[row - 1, i]:
-                changed[row] = True
-                break
-    return changed

@@ -12,8 +12,10 @@ import numpy as np
 
 from control.allocator.model import Bytes, CpuLimits
 from twin.containers import cfs
+from twin.containers.compiled import kernel
 from twin.containers.members import Columns, Members
 from twin.containers.model import Floats, Machine, Workload
+from twin.containers.sharing import crowded_hosts
 from twin.containers.validation import check
 from twinbed import InvariantError
 
@@ -31,9 +33,11 @@ class Fluid:
         self._want = np.ascontiguousarray(workload.memory_bytes, np.int64)
         self.periods, count = workload.present.shape
         self.fleet = cfs.new_fleet(count, workload.threads, workload.host_cores)
+        self._hosts = crowded_hosts(workload.host, workload.host_cores, self.fleet.cap, workload.weight)
         self.group = np.zeros(count, np.int64)
+        self.host = workload.host
         self.ends_s: Floats = np.array([workload.period_s])
-        self._changed = cfs.changed_rows(workload.present)
+        self._changed = _changed_rows(workload.present)
         self._over = np.empty(count, np.int64)
         self._row, self._start_s, self._now_s = 0, 0.0, 0.0
 
@@ -56,6 +60,7 @@ class Fluid:
         load = self.population
         count = cfs.end_period(
             self.fleet,
+            self._hosts,
             self._demand,
             self._want,
             row,
@@ -70,6 +75,11 @@ class Fluid:
         self._row = min(row + 1, self.periods - 1)
         return self._over[:count].copy() if count else self._over[:0]
 
+    def account(self, columns: Columns) -> None:
+        """See `Physics`."""
+        period_s = self.population.period_s
+        cfs.advance(self.fleet, self._hosts, columns, self._offset(), self._demand, self._row, period_s)
+
     def record(self, rows: cfs.Rows, row: int, group: int, report: cfs.Report) -> None:
         """See `Physics`."""
         del group
@@ -79,6 +89,7 @@ class Fluid:
         """See `Physics`."""
         return cfs.write_quotas(
             self.fleet,
+            self._hosts,
             members.issued,
             members.column_of,
             limits.ids,
@@ -142,7 +153,7 @@ class Fluid:
         return
 
     def _set(self, columns: Columns, status: int) -> None:
-        cfs.advance(self.fleet, columns, self._offset(), self._demand, self._row)
+        self.account(columns)
         self.fleet.status[columns] = status
         if status != cfs.UP:
             # Nothing in them is runnable any more, so no runqueue stays throttled.
@@ -157,3 +168,16 @@ class Fluid:
         if not (0.0 <= demand < np.inf) or want < 0:
             raise InvariantError(f"container {name!r}, period {row}: demand {demand} cores, {want} bytes")
         raise InvariantError(f"container {name!r}, period {row}: more done than its CPUs can do")
+
+
+@kernel
+def _changed_rows(present: cfs.Flags) -> cfs.Flags:
+    """Return bool[T]: rows of `present` (bool[T, N]) that differ from the row before. Row 0 is False."""
+    periods, count = present.shape
+    changed = np.zeros(periods, np.bool_)
+    for row in range(1, periods):
+        for i in range(count):
+            if present[row, i] != present[row - 1, i]:
+                changed[row] = True
+                break
+    return changed

@@ -5,7 +5,9 @@ who is asked (simulation.py). The check of everyone at a period's end is part of
 
 A container wants what its trace says at each period's end. Above its limit it holds the limit and is stopped
 (held) or killed. Lowering a limit below what is held acts like an attempt to charge it (cgroup v2's
-memory.max). Source: the memory rule of Escra (ICDCS 2022); `control.allocator.ports.shrink`.
+memory.max). A host whose memory is full cannot take pages back, because containers here hold no page cache:
+the kernel's OOM killer ends the largest. Source: the memory rule of Escra (ICDCS 2022);
+`control.allocator.ports.shrink`; oom_badness in mm/oom_kill.c of the kernel.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from control.allocator.model import Bytes, Ids
 from control.allocator.ports import shrink
@@ -83,3 +86,20 @@ def shrink_running(
     fleet.limit_bytes[lowered] = limits
     fleet.memory_order[lowered] = order
     return lowered, ids, limits
+
+
+def too_much(fleet: Fleet, host: NDArray[np.int64], most_bytes: float) -> Columns:
+    """Return the containers that the OOM killer ends: the largest of each host that holds more than
+    most_bytes, one after another until the rest fits.
+
+    host: int64[N], index of each container's host.
+    """
+    held = np.where(fleet.status <= HELD, np.minimum(fleet.wanted_bytes, fleet.limit_bytes), 0)
+    ended: list[int] = []
+    for full in np.flatnonzero(np.bincount(host, held) > most_bytes):
+        members = np.flatnonzero(host == full)
+        members = members[np.argsort(-held[members], kind="stable")]
+        # What is held once the first k are gone, k = 0, 1, …
+        left = held[members].sum() - np.concatenate(([0], np.cumsum(held[members])))
+        ended += members[: int(np.argmax(left <= most_bytes))].tolist()
+    return np.array(ended, np.int64)

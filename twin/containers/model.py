@@ -55,6 +55,14 @@ class Population(Protocol):
     def peak_bytes(self) -> NDArray[np.int64]:
         """Profiled memory peak, int64[N]."""
 
+    @property
+    def host_memory_bytes(self) -> float:
+        """Memory that each host has for these containers, inf = enough for all."""
+
+    @property
+    def report_interval_s(self) -> float:
+        """Time between two reports of a container, seconds; 0 = one at each period's end."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workload:
@@ -63,9 +71,13 @@ class Workload:
     demand_cores: float64[T, N], CPU work that arrives in the period / P (cores). memory_bytes: int64[T, N],
     what the container wants to hold at the period's end. present: bool[T, N], False before it starts and
     after it ends; joins and leaves follow from it. threads: float64[N], CPUs it can keep busy at once.
-    host_cores: float64[N]. app: int64[N], index into applications. peak_cores, peak_bytes: float64[N] and
-    int64[N], profiled maxima for policies that need a profile. A negative or non-finite value is an
-    InvariantError, because traces are validated before they come here.
+    host: int64[N], which host the container stands on. host_cores: float64[N], CPUs of that host. weight:
+    float64[N] > 0, its cpu.weight, by which containers share a host that is short of CPUs. app: int64[N],
+    index into applications. peak_cores, peak_bytes: float64[N] and int64[N], profiled maxima for policies
+    that need a profile. A negative or non-finite value is an InvariantError, because traces are validated
+    before they come here. is_job: the demand is a job's, whose work waits for what was not done before
+    (job.py), instead of arriving whatever was done (fluid.py). host_memory_bytes, report_interval_s: as in
+    Population.
     """
 
     names: tuple[str, ...]
@@ -76,9 +88,14 @@ class Workload:
     memory_bytes: NDArray[np.int64]
     present: NDArray[np.bool_]
     threads: Floats
+    host: NDArray[np.int64]
     host_cores: Floats
+    weight: Floats
     peak_cores: Floats
     peak_bytes: NDArray[np.int64]
+    is_job: bool = False
+    host_memory_bytes: float = np.inf
+    report_interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,10 @@ class Physics(Protocol):
         """Group of each container, int64[N], 0 … K − 1. Containers of a group end their periods together."""
 
     @property
+    def host(self) -> NDArray[np.int64]:
+        """Index of each container's host, int64[N]."""
+
+    @property
     def ends_s(self) -> Floats:
         """End of each group's first period, float64[K], ascending in (0, period_s].
 
@@ -76,6 +80,9 @@ class Physics(Protocol):
         Returns the columns of the group that exceed their memory limit. Raises InvariantError naming the
         container when the model broke one of its own laws.
         """
+
+    def account(self, columns: Columns) -> None:
+        """Bring the state of containers, and what they used in their present period, up to now."""
 
     def record(self, rows: Rows, row: int, group: int, report: Report) -> None:
         """Write the row of the group's containers into the series, and forget the recorded reasons."""

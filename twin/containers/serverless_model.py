@@ -8,7 +8,7 @@ need it either.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import log, sqrt
+from math import inf, log, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
@@ -102,6 +102,16 @@ class ServerlessWorkload:
     period_s: float
     periods: int
     phases: int = 1
+
+    @property
+    def host_memory_bytes(self) -> float:
+        """Infinite: the limits decide how many pods there are."""
+        return inf
+
+    @property
+    def report_interval_s(self) -> float:
+        """0: pods report when their periods end."""
+        return 0.0
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -6,13 +6,14 @@ restarted, join and leave. Not for: what happens inside the containers (physics.
 
 One process ticks the periods; everything else is a timeout with a callback. Between two instants of the clock
 the physics moves on by itself. It may stop early when a container exceeds its memory limit. The order at a
-period's end is: everyone is integrated and reported, leaves, joins, containers above their memory limit.
+period's end is: everyone is integrated and reported, leaves, joins, containers above their memory limit,
+hosts whose memory is full.
 Telemetry and decisions keep their order: a report never overtakes an earlier one, and a write that was
 superseded before it took effect is dropped. These rules hold where the kernel leaves a choice:
 
 - Held, killed and restarting containers make no progress.
-- A killed container is down for restart_s, so it is killed at most once per start. With restart_cpu_s it is
-  down until its quota has given it that much CPU.
+- A killed container is down for its back-off and restart_s, so it is killed at most once per start. With
+  restart_cpu_s it is down until its quota has given it that much CPU.
 - What `on_join` decides takes effect at once, before the newcomers run.
 - Agents sweep by themselves. Only their report crosses the network.
 """
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 
 from control.allocator.model import (
     NOTHING,
+    PAGE_BYTES,
     Decision,
     Ids,
     Join,
@@ -40,45 +42,16 @@ from control.allocator.model import (
 )
 from control.allocator.ports import Allocator, ServiceAware
 from twin.containers import cfs, memory
-from twin.containers.fluid import Fluid
 from twin.containers.members import Columns, Members
-from twin.containers.model import Events, Machine, Outcome, Workload
+from twin.containers.model import Events, Machine, Outcome
 from twin.containers.physics import Physics
-from twin.containers.requests.model import RequestWorkload
-from twin.containers.starting import StartUps
+from twin.containers.reporting import Counters
+from twin.containers.starting import BackOff, StartUps
 from twinbed import InvariantError
 
 Progress = Callable[[float], None]
 
 _PROGRESS_INTERVAL_S = 0.05
-
-
-def simulate(
-    workload: Workload | RequestWorkload,
-    allocator: Allocator,
-    machine: Machine,
-    *,
-    seed: np.random.SeedSequence,
-    record: bool = True,
-    progress: Progress | None = None,
-) -> Outcome:
-    """Run `workload` under `allocator` on `machine`, one period after the other.
-
-    record: keep the series (58 bytes per container-period). progress: called with the finished fraction (0…1]
-    at most 20 times per second of real time; what it raises ends the simulation and passes through. The same
-    arguments and seed give the same outcome to the bit (except decide_s). Raises InvariantError naming
-    container and period for a workload that is not finite or negative, and for an allocator that breaks its
-    port's promises. The allocator raises ScenarioError when the containers do not fit.
-    """
-    physics: Physics
-    if isinstance(workload, RequestWorkload):
-        from twin.containers.requests.physics import Requests
-
-        # The loop keeps the random stream that it has with a trace.
-        physics = Requests(workload, machine, seed.spawn(1)[0])
-    else:
-        physics = Fluid(workload, machine)
-    return ControlLoop(physics, allocator, machine, seed, record).run(progress)
 
 
 class ControlLoop:
@@ -111,9 +84,10 @@ class ControlLoop:
         self._order = 0
         # Lives ended so far, by which a late restart timer is recognised.
         self._starts = np.zeros(count, np.int64)
-        self._starting = None
-        if machine.restart_cpu_s > 0.0:
-            self._starting = StartUps(physics, machine)
+        self._back_off = BackOff(count)
+        self._starting = StartUps(physics, machine) if machine.restart_cpu_s > 0.0 else None
+        interval_s = self._population.report_interval_s
+        self._counters = Counters(physics, interval_s) if interval_s > 0.0 else None
         self._spare: list[cfs.Report] = []
         self._in_flight: deque[tuple[cfs.Report, Ids, Columns | None, float]] = deque()
         self._random = np.random.default_rng(seed)
@@ -145,6 +119,8 @@ class ControlLoop:
         env, physics = self.env, self._physics
         self._deploy()
         ticks = env.process(self._periods(progress))
+        if self._counters is not None:
+            self._counters.begin(env, self._members, self._spare, self._send)
         if self._allocator.reclaim is not None:
             self._at(self._allocator.reclaim.interval_s, self._sweep)
         if isinstance(self._allocator, ServiceAware):
@@ -187,6 +163,8 @@ class ControlLoop:
                     self._change_members(row + 1)
                 if over.size:
                     self._overshoot(over)
+                if self._population.host_memory_bytes < np.inf:
+                    self._relieve_hosts()
             if progress is not None:
                 now = time.monotonic()
                 if now - reported >= _PROGRESS_INTERVAL_S or row + 1 == physics.periods:
@@ -195,9 +173,9 @@ class ControlLoop:
 
     def _end_period(self, row: int, group: int, end_s: float) -> Columns:
         """End, record and report the group's period. Returns its columns above their memory limit."""
-        physics, members = self._physics, self._members
+        physics = self._physics
         report = self._spare.pop() if self._spare else cfs.new_report(len(physics.group))
-        columns, ids = members.by_group[group]
+        columns = self._members.by_group[group][0]
         if self._starting is not None:
             self._starting.burn(columns, end_s)
         over = physics.end_period(row, group, report)
@@ -205,12 +183,20 @@ class ControlLoop:
             physics.record(self._rows, row, group, report)
         if self._starting is not None:
             self._end_starts(columns, end_s, self._starting)
-        arrival_s = max(end_s + self._delays[row, group], self._last_arrival_s)
+        if self._counters is None:
+            self._send(report, row, group, end_s)
+        else:
+            self._spare.append(report)
+        return over
+
+    def _send(self, report: cfs.Report, row: int, group: int, at_s: float) -> None:
+        members = self._members
+        columns, ids = members.by_group[group]
+        arrival_s = max(at_s + self._delays[row, group], self._last_arrival_s)
         self._last_arrival_s = arrival_s
         everyone = members.in_order and len(members.by_group) == 1
-        self._in_flight.append((report, ids, None if everyone else columns, end_s))
+        self._in_flight.append((report, ids, None if everyone else columns, at_s))
         self._at(arrival_s - self.env.now, self._telemetry)
-        return over
 
     def _telemetry(self) -> None:
         """Deliver the oldest report in flight. (Two that are due at once may differ by rounding.)"""
@@ -233,7 +219,7 @@ class ControlLoop:
             throttled=shown.throttled,
             usage_cores=shown.usage_cores,
             memory_bytes=shown.memory_bytes,
-            period_s=self._population.period_s,
+            period_s=self._population.report_interval_s or self._population.period_s,
             at_s=at_s,
         )
         began = time.perf_counter()
@@ -321,11 +307,21 @@ class ControlLoop:
         else:
             self._ask(event)
 
+    def _relieve_hosts(self) -> None:
+        """Kill the largest containers of hosts whose memory is full. Only allocators without a trap hear of
+        it, as on a machine."""
+        columns = memory.too_much(self._fleet, self._physics.host, self._population.host_memory_bytes)
+        event = OomEvents(self._members.issued[columns], np.full(len(columns), PAGE_BYTES), self.env.now)
+        self._note("oom", columns)
+        self._take_down(columns, "kill")
+        if columns.size and not self._allocator.traps_oom:
+            self._at(self._machine.network_delay_s, self._ask, event)
+
     def _ask(self, event: OomEvents) -> None:
         self._carry_out(self._allocator.on_oom(event), answer=self._allocator.traps_oom)
 
     def _take_down(self, columns: Columns, why: str) -> None:
-        """Kill or restart containers that are not down already. They come back after restart_s."""
+        """Kill or restart containers that are not down. They come back after their back-off and restart_s."""
         columns = columns[self._fleet.status[columns] <= cfs.HELD]
         if columns.size == 0:
             return
@@ -333,11 +329,18 @@ class ControlLoop:
         self._starts[columns] += 1
         if why == "kill":
             self._note("kill", columns)
+        waits_s = self._back_off.waits_s(columns, self.env.now, failed=why == "kill")
+        if self._starting is not None:
+            self._starting.begin(columns, self.env.now + waits_s)
+        for wait_s in np.unique(waits_s).tolist():
+            waiting = columns[waits_s == wait_s]
+            self._at(wait_s, self._start, waiting, self._starts[waiting])
+
+    def _start(self, columns: Columns, starts: NDArray[np.int64]) -> None:
+        columns = columns[self._starts[columns] == starts]
         self._note("restart", columns)
         if self._starting is None:
             self._at(self._machine.restart_s, self._come_up, columns, self._starts[columns])
-        else:
-            self._starting.begin(columns, self.env.now)
 
     def _end_starts(self, columns: Columns, now_s: float, starting: StartUps) -> None:
         for column, delay_s in zip(*starting.ending(columns, now_s), strict=True):
@@ -411,6 +414,7 @@ class ControlLoop:
             if len(cpu.ids) < count or not np.array_equal(ids, limits.ids[len(limits.ids) - count :]):
                 raise InvariantError(f"{self._allocator.name}: newcomers without a CPU and a memory limit")
             self._members.add(columns, ids)
+            self._back_off.begin(columns, self.env.now)
             self._physics.admit(
                 columns,
                 cpu.quota_cores[len(cpu.ids) - count :],
@@ -428,16 +432,12 @@ class ControlLoop:
         self._note("leave", columns)
         return self._members.remove(columns)
 
-    # --- small parts -----------------------------------------------------------------------------
-
     def _at(self, delay_s: float, action: Callable[..., None], *arguments: Any) -> None:
         """Call `action(*arguments)` after delay_s of virtual time."""
         event = self.env.timeout(max(delay_s, 0.0))
         event.callbacks.append(lambda _: action(*arguments))
 
     def _note(self, kind: str, columns: Columns) -> None:
-        if columns.size == 0:
-            return
         events = self._events
         events.at_s.extend([self.env.now] * len(columns))
         events.container.extend(columns.tolist())

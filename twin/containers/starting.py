@@ -1,18 +1,46 @@
-"""Containers that start up again: CPU time that they must burn, under their quota, before they serve.
+"""Containers that start up again: how long they wait first, and the CPU time that a start must burn.
 
-For: how long a start takes where it takes CPU (an interpreter that imports, a JVM): ten times as long under a
-tenth of a core. Not for: when a start begins (simulation.py). One thread does it, from the pool that the
-period's refill gave. What a quota write in the middle of a period would add is left out.
+For: the back-off of containers that fail again and again, and how long a start takes where it takes CPU (an
+interpreter that imports, a JVM): ten times as long under a tenth of a core. Not for: taking containers down
+(simulation.py). One thread does a start, from the pool that the period's refill gave. What a quota write in
+the middle of a period would add is left out.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from control.allocator.backoff import RESET_S, wait_s
 from twin.containers.cfs import DOWN
 from twin.containers.members import Columns
 from twin.containers.model import Floats, Machine
 from twin.containers.physics import Physics
+
+
+class BackOff:
+    """Waits of `count` containers before their next start: those of the testbed's containers
+    (testbed.containers.host.life)."""
+
+    def __init__(self, count: int) -> None:
+        self._failures = np.zeros(count, np.int64)
+        self._began_s = np.zeros(count)
+
+    def waits_s(self, columns: Columns, now_s: float, *, failed: bool) -> Floats:
+        """Return float64[k]: how long containers that went down now wait. failed: they were killed, not
+        restarted for new limits."""
+        long_enough = now_s - self._began_s[columns] >= RESET_S
+        self._failures[columns[long_enough]] = 0
+        if not failed:
+            self._failures[columns] = 0
+        waits_s = np.array([wait_s(count) for count in self._failures[columns].tolist()], np.float64)
+        self._failures[columns] += failed
+        self._began_s[columns] = now_s + waits_s
+        return waits_s
+
+    def begin(self, columns: Columns, now_s: float) -> None:
+        """Note that containers join now, as new ones."""
+        self._failures[columns] = 0
+        self._began_s[columns] = now_s
 
 
 class StartUps:
@@ -26,10 +54,10 @@ class StartUps:
         self._left_s = np.zeros(len(self._fleet.status))
         self._from_s = np.zeros(len(self._fleet.status))
 
-    def begin(self, columns: Columns, now_s: float) -> None:
-        """Begin the starts of containers (int64[k]) that were just taken down."""
+    def begin(self, columns: Columns, at_s: Floats) -> None:
+        """Let the starts of containers (int64[k]) that were just taken down begin at `at_s` (float64[k])."""
         self._left_s[columns] = self._cpu_s
-        self._from_s[columns] = now_s + self._idle_s
+        self._from_s[columns] = at_s + self._idle_s
 
     def burn(self, columns: Columns, now_s: float) -> None:
         """Burn what the starts used in a period of `columns` that ends at now_s.

@@ -25,7 +25,7 @@ _PROGRESS = 1e-9
 class Checkpointing:
     """How a job saves and restarts.
 
-    interval_s: work between two saves, s.
+    interval_s: work between two saves, s; inf: it never saves.
     save_s: time that the job waits for a save, s.
     detect_s: time from a death until the framework has ended the rest of the job (its timeout), s.
     init_s: time from starting the processes until they compute again from the last save, s.
@@ -95,8 +95,10 @@ def expected_ratio(plan: Checkpointing, mtbf_s: float) -> float:
 
     It is exact if deaths are a Poisson process that also strikes saves and restarts.
     """
-    segment_s = plan.interval_s + plan.save_s
-    return float(plan.interval_s / (mtbf_s * np.exp(plan.restart_s / mtbf_s) * np.expm1(segment_s / mtbf_s)))
+    interval_s = _finite_s(plan.interval_s)
+    with np.errstate(over="ignore"):
+        segments = np.expm1((interval_s + plan.save_s) / mtbf_s)
+        return float(interval_s / (mtbf_s * np.exp(plan.restart_s / mtbf_s) * segments))
 
 
 def run(
@@ -118,10 +120,15 @@ def run(
     if np.isinf(work_s) and np.isinf(until_s):
         raise ScenarioError("work_s and until_s: at least one must be finite")
     rows, saves, used, finished = _walk(
-        plan.interval_s, plan.save_s, plan.detect_s, plan.init_s, work_s, deaths_s, back_s, until_s
+        _finite_s(plan.interval_s), plan.save_s, plan.detect_s, plan.init_s, work_s, deaths_s, back_s, until_s
     )
     begin_s, end_s, from_s, kept_s, lost_s = (rows[:used, column].copy() for column in range(5))
     return Lives(begin_s, end_s, from_s, saves[:used].copy(), kept_s, lost_s, bool(finished))
+
+
+def _finite_s(interval_s: float) -> float:
+    """Return an interval that products with zero saves can bear, s."""
+    return min(interval_s, float(np.finfo(np.float64).max))
 
 
 @kernel
@@ -147,7 +154,7 @@ def _walk(
         if end_s > begin_s:
             left_s = work_s - done_s
             # The last part needs no save, so work that ends with an interval needs one save less.
-            saves_needed = np.ceil(left_s / interval_s - _PROGRESS) - 1.0
+            saves_needed = max(np.ceil(left_s / interval_s - _PROGRESS) - 1.0, 0.0)
             needed_s = left_s + saves_needed * save_s
             if begin_s + needed_s <= end_s:
                 rows[used] = begin_s, begin_s + needed_s, done_s, left_s, 0.0
@@ -174,13 +181,14 @@ def progress(plan: Checkpointing, lives: Lives) -> tuple[Floats, Floats]:
     Work done rises while the job computes, stays level while it saves or restarts, and falls back when the
     job dies.
     """
+    interval_s = _finite_s(plan.interval_s)
     at_s, done_s = [np.zeros(1)], [np.zeros(1)]
     for row in range(len(lives.begin_s)):
         steps = np.arange(lives.saves[row] + 1)
-        begin_s = lives.begin_s[row] + steps * (plan.interval_s + plan.save_s)
-        work_s = np.full(len(steps), plan.interval_s)
-        work_s[-1] = lives.kept_s[row] + lives.lost_s[row] - lives.saves[row] * plan.interval_s
-        before_s = lives.from_s[row] + steps * plan.interval_s
+        begin_s = lives.begin_s[row] + steps * (interval_s + plan.save_s)
+        work_s = np.full(len(steps), interval_s)
+        work_s[-1] = lives.kept_s[row] + lives.lost_s[row] - lives.saves[row] * interval_s
+        before_s = lives.from_s[row] + steps * interval_s
         worked_s = np.minimum(begin_s + work_s, lives.end_s[row])
         at_s += [np.column_stack([begin_s, worked_s]).ravel(), lives.end_s[row : row + 1]]
         done_s += [np.column_stack([before_s, before_s + work_s]).ravel(), before_s[-1:] + work_s[-1:]]

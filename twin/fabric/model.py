@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.fabric import BfdTimers
+from twin.fabric.retransmission import PLAIN, Ladder, Profile, ack_timeout_s, ladder
 from twinbed import ScenarioError
 
 Floats = NDArray[np.float64]
@@ -229,18 +230,25 @@ class Outages:
 class QueuePair:
     """An RDMA reliable connection.
 
-    timeout: exponent of the local ACK timeout, which is 4.096 µs · 2^timeout.
-    retry_count: number of retries after which the queue pair is in error.
+    timeout: exponent of the local ACK timeout, which is 4.096 µs · 2^timeout (0: it never ends).
+    retry_count: number of retries as it is set; the profile says what an adapter makes of it.
     mtu_bytes: payload of a full packet, B.
     window: number of packets that may be unacknowledged.
+    retry_profile: how the adapter spaces its retransmissions.
     """
 
     timeout: int = 14
     retry_count: int = 7
     mtu_bytes: int = 4096
     window: int = 1024
+    retry_profile: Profile = PLAIN
 
     @property
     def ack_timeout_s(self) -> float:
         """The local ACK timeout, s."""
-        return 4.096e-6 * 2.0**self.timeout
+        return ack_timeout_s(self.timeout)
+
+    @property
+    def ladder(self) -> Ladder:
+        """When it sends again and gives up. Raises ScenarioError as retransmission.ladder."""
+        return ladder(self.retry_profile, self.timeout, self.retry_count)

@@ -12,6 +12,7 @@ The rules, by the InfiniBand Architecture Specification 1.4:
 - the ACK timer runs while something is unacknowledged and restarts with every new acknowledgement; when it
   ends, or a NAK comes, the sender goes back to the oldest unacknowledged packet (9.7.6.1); either costs a
   retry, and a sender without retries is in error (9.9.2.4.1); a new acknowledgement gives all retries back.
+  How long the timer runs depends on the retries used up (retransmission.py).
 A packet is lost if its path is down while it is sent, an acknowledgement if its path is down when it leaves.
 Not modelled: the time of acknowledgements on the wire, and congestion elsewhere.
 """
@@ -41,7 +42,6 @@ SETTING = _record(
     full_s="f8",  # a full packet on the wire
     last_s="f8",  # the last packet of a message on the wire
     delay_s="f8",  # one way
-    timeout_s="f8",  # ACK timeout
     interval_s="f8",  # least time between two posts
     retries="i8",  # of a queue pair in all
     window="i8",  # packets that may be unacknowledged
@@ -108,6 +108,7 @@ def new_paths(rows: list[int]) -> Records:
 @kernel
 def run(
     setting: Records,
+    waits_s: Floats,
     pairs: Records,
     links: Records,
     answers: Records,
@@ -117,7 +118,8 @@ def run(
 ) -> None:
     """Run until nothing is left to do: fill latency_s (float64[Q, n], NaN before) and the counts in `pairs`.
 
-    setting: SETTING[1]. pairs: PAIR[Q]. links: LINK[L]. paths: PATH[2Q].
+    setting: SETTING[1]. waits_s: float64[retries + 1], of a retransmission.Ladder.
+    pairs: PAIR[Q]. links: LINK[L]. paths: PATH[2Q].
     answers: ANSWER[L, C], with C a power of two, large enough never to be full.
     outages: float64[m, 2], those of one path in the order of time and disjoint.
     A latency lasts from a post until the sender has the acknowledgement, or with a partner until its pong has
@@ -133,7 +135,7 @@ def run(
             served += 1
             pair.served = served
             link = links[pair.link]
-            there_s = _send(pair, link, common, now_s) + common.delay_s
+            there_s = _send(pair, link, common, waits_s, now_s) + common.delay_s
             if _lost(paths[2 * which], outages, now_s, link.free_s):
                 continue
             says, delivered = _receive(pair, common)
@@ -150,7 +152,7 @@ def run(
             answer = answers[which, link.head & mask]
             link.head += 1
             pair = pairs[answer.pair]
-            if _hear(pair, common, answer.says, now_s):
+            if _hear(pair, common, waits_s, answer.says, now_s):
                 _finished(pair, latency_s[answer.pair], now_s, common)
         elif kind == _TIMER:
             pairs[which].timeouts += 1
@@ -218,7 +220,7 @@ def _lost(path: Any, outages: Floats, from_s: float, to_s: float) -> bool:
 
 
 @kernel
-def _send(pair: Any, link: Any, common: Any, now_s: float) -> float:
+def _send(pair: Any, link: Any, common: Any, waits_s: Floats, now_s: float) -> float:
     """Put the next packet on the wire and return when it is sent, s."""
     number = pair.next
     pair.next = number + 1
@@ -232,7 +234,7 @@ def _send(pair: Any, link: Any, common: Any, now_s: float) -> float:
     else:
         pair.high = number + 1
     if pair.timer_s == np.inf:
-        pair.timer_s = now_s + common.timeout_s
+        pair.timer_s = now_s + waits_s[common.retries - pair.retries]
     until_s: float = now_s + wire_s
     link.free_s = until_s
     _ready(pair, common, now_s)
@@ -279,7 +281,7 @@ def _finished(pair: Any, latency_s: Floats, now_s: float, common: Any) -> None:
 
 
 @kernel
-def _hear(pair: Any, common: Any, says: int, now_s: float) -> bool:
+def _hear(pair: Any, common: Any, waits_s: Floats, says: int, now_s: float) -> bool:
     """Handle an answer at the sender, which goes on or, at a NAK, back. Return whether its own message is
     complete."""
     if not np.isnan(pair.error_s):
@@ -290,7 +292,7 @@ def _hear(pair: Any, common: Any, says: int, now_s: float) -> bool:
         pair.oldest = expected
         pair.next = max(pair.next, expected)
         pair.retries = common.retries
-        pair.timer_s = now_s + common.timeout_s if expected < pair.next else np.inf
+        pair.timer_s = now_s + waits_s[0] if expected < pair.next else np.inf
         completed = expected == pair.end and pair.partner == NOBODY
     if says & 1 and expected == pair.oldest and pair.next > expected:
         pair.naks += 1

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from control.fabric import VXLAN_OVERHEAD_BYTES
-from twin.fabric import packets, recovery
+from twin.fabric import packets, recovery, retransmission
 from twin.fabric.model import Flags, Floats, QueuePair, Scheme
 from twin.fabric.steps import OVERLAYS
 from twinbed import ScenarioError
@@ -30,9 +30,6 @@ ROCE_V2_BYTES = ROCE_BYTES + FRAMING_BYTES
 """Bytes on the wire besides a packet's payload, without a tunnel's."""
 
 NO_OUTAGES = np.empty((0, 2))
-
-_TIMEOUTS = range(1, 32)
-_RETRIES = range(8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +78,8 @@ def goodput_bps(rate_bps: float, payload_bytes: int, scheme: Scheme) -> float:
 
 
 def check(qp: QueuePair) -> None:
-    """Raise ScenarioError for values that no queue pair takes (timeout 0 means that it waits for ever)."""
-    if qp.timeout not in _TIMEOUTS:
-        raise ScenarioError(f"queue_pair.timeout: {qp.timeout} is not one of 1 … 31 (4.096 µs · 2^timeout)")
-    if qp.retry_count not in _RETRIES:
-        raise ScenarioError(f"queue_pair.retry_count: {qp.retry_count} is not one of 0 … 7")
+    """Raise ScenarioError for values that no queue pair takes, or that its profile does not know."""
+    retransmission.ladder(qp.retry_profile, qp.timeout, qp.retry_count)
     if qp.mtu_bytes < 1 or qp.window < 1:
         raise ScenarioError("queue_pair: mtu_bytes and window must be at least 1")
 
@@ -97,16 +91,18 @@ def patience(qp: QueuePair, link: Link) -> recovery.Patience:
     if not link.rate_bps > 0 or not 0 <= link.rtt_s < np.inf or link.header_bytes < 0:
         raise ScenarioError("a link needs rate_bps above 0, and rtt_s and header_bytes from 0")
     burst_s = qp.window * (qp.mtu_bytes + link.header_bytes) * 8 / link.rate_bps
-    return recovery.Patience(qp.ack_timeout_s, qp.retry_count, burst_s, link.rtt_s)
+    times = qp.ladder
+    rungs_s = np.array(times.rungs_s, np.float64)
+    return recovery.Patience(rungs_s, times.error_s, times.retries, burst_s, link.rtt_s)
 
 
 def stall_s(qp: QueuePair, gap_s: ArrayLike, link: Link = ENDLESS) -> Floats:
     """Return the time from a path's loss for gap_s until a busy sender's data flows again, s, in the shape of
     gap_s.
 
-    It is a whole number of ACK timeouts, but a path lost for less than the sending of a window recovers
-    within a round trip. It is inf if the queue pair breaks. Raises ScenarioError for an impossible queue pair
-    or link.
+    It lasts until one of the retransmissions gets through, but a path lost for less than the sending of a
+    window recovers within a round trip. It is inf if the queue pair breaks. Raises ScenarioError for an
+    impossible queue pair or link.
     """
     gaps = np.asarray(gap_s, np.float64)
     rule = patience(qp, link)
@@ -125,7 +121,7 @@ def retries_s(qp: QueuePair, gap_s: float, link: Link = ENDLESS) -> Floats:
     """
     rule = patience(qp, link)
     resumed_s = recovery.stall(gap_s, rule)
-    timers_s = rule.rtt_s + np.arange(1, rule.retries + 1) * rule.timeout_s
+    timers_s = rule.rtt_s + rule.rungs_s
     last_s = [resumed_s] if 0 < resumed_s < np.inf else []
     return np.concatenate((timers_s[timers_s < resumed_s], np.array(last_s, np.float64)))
 
@@ -191,9 +187,9 @@ def shared_series(
     if len(outages) != len(ack_outages) or not outages:
         raise ScenarioError(f"outages: {len(outages)} queue pairs' and {len(ack_outages)} of their answers")
     count = len(outages)
-    pairs = packets.new_pairs([0] * count, [packets.NOBODY] * count, qp.retry_count)
+    pairs = packets.new_pairs([0] * count, [packets.NOBODY] * count, qp.ladder.retries)
     paths = [path for both in zip(outages, ack_outages, strict=True) for path in both]
-    latency_s = _run(setting, pairs, paths, messages)
+    latency_s = _run(qp, setting, pairs, paths, messages)
     return tuple(_series(pairs, latency_s[pair], [pair]) for pair in range(count))
 
 
@@ -215,9 +211,9 @@ def ping_pong(
     `send_series`.
     """
     setting = _setting(qp, link, rounds, message_bytes, interval_s)
-    pairs = packets.new_pairs([0, 1], [1, 0], qp.retry_count)
+    pairs = packets.new_pairs([0, 1], [1, 0], qp.ladder.retries)
     paths = [outages, return_outages, return_outages, outages]
-    latency_s = _run(setting, pairs, paths, rounds)
+    latency_s = _run(qp, setting, pairs, paths, rounds)
     return _series(pairs, latency_s[0] / 2, [0, 1])
 
 
@@ -231,7 +227,9 @@ def _series(pairs: packets.Records, latency_s: Floats, ends: list[int]) -> SendS
     )
 
 
-def _run(setting: packets.Records, pairs: packets.Records, paths: Sequence[Floats], messages: int) -> Floats:
+def _run(
+    qp: QueuePair, setting: packets.Records, pairs: packets.Records, paths: Sequence[Floats], messages: int
+) -> Floats:
     """Return latency_s, float64[Q, messages]. paths: outages of 2Q paths, numbered as in
     packets.new_paths."""
     merged = [in_order(path) for path in paths]
@@ -246,7 +244,8 @@ def _run(setting: packets.Records, pairs: packets.Records, paths: Sequence[Float
     pairs["post_s"][(pairs["partner"] == packets.NOBODY) | (pairs["link"] == 0)] = 0.0
     latency_s = np.full((len(pairs), messages), np.nan)
     rows = packets.new_paths([len(path) for path in merged])
-    packets.run(setting, pairs, links, answers, rows, np.concatenate(merged), latency_s)
+    waits_s = np.array(qp.ladder.waits_s, np.float64)
+    packets.run(setting, waits_s, pairs, links, answers, rows, np.concatenate(merged), latency_s)
     return latency_s
 
 
@@ -264,7 +263,7 @@ def _setting(
     setting["full_s"] = (qp.mtu_bytes + link.header_bytes) * 8 / link.rate_bps
     setting["last_s"] = (last_bytes + link.header_bytes) * 8 / link.rate_bps
     setting["delay_s"] = link.rtt_s / 2
-    setting["timeout_s"], setting["retries"] = qp.ack_timeout_s, qp.retry_count
+    setting["retries"] = qp.ladder.retries
     setting["interval_s"] = interval_s
     setting["window"], setting["packets"] = qp.window, count
     return setting

@@ -3,8 +3,8 @@
 For: the compiled kernels behind rdma.stall_s and interruption.series, which document input and output. Not
 for: packets (packets.py): here a sender that is cut off is silent until its retransmission gets through.
 The rule is that of the reliable connection (InfiniBand Architecture Specification 1.4, 9.7.6.1.3 and
-9.9.2.4): after the last acknowledgement the sender waits one ACK timeout, sends everything unacknowledged
-again, and so on `retries` times. If the path comes back during such a burst, later packets of the burst get
+9.9.2.4): after the last acknowledgement the sender sends everything unacknowledged again at each instant of
+its ladder (retransmission.py). If the path comes back during such a burst, later packets of the burst get
 through; the receiver sees the hole, and its negative acknowledgement ends the wait at once.
 """
 
@@ -21,11 +21,13 @@ from twin.fabric.model import Floats, Whole
 class Patience(NamedTuple):
     """What an outage needs to know of a queue pair.
 
-    timeout_s: ACK timeout, s. retries: number of retries.
+    rungs_s: float64[k], when it sends again after its last progress, s. error_s: when it gives up, s.
+    retries: number of times that it goes back.
     burst_s: how long it may send without an acknowledgement, s. rtt_s: time to the receiver and back, s.
     """
 
-    timeout_s: float
+    rungs_s: Floats
+    error_s: float
     retries: int
     burst_s: float
     rtt_s: float
@@ -37,8 +39,8 @@ def stall(gap_s: float, patience: Patience) -> float:
     breaks."""
     if gap_s <= 0.0:
         return 0.0
-    for retry in range(patience.retries + 1):
-        sent_s = patience.rtt_s + retry * patience.timeout_s if retry > 0 else 0.0
+    for retry in range(len(patience.rungs_s) + 1):
+        sent_s = patience.rtt_s + patience.rungs_s[retry - 1] if retry > 0 else 0.0
         if sent_s >= gap_s:
             return sent_s
         # The hole costs a retry too.
@@ -167,10 +169,9 @@ def _transfer(from_s: float, wire_s: float, outages: Floats, patience: Patience)
             left_s -= begin_s - now_s
             now_s = begin_s
         burst_s = min(patience.burst_s, left_s)
-        silent_s = stall(
-            end_s - now_s, Patience(patience.timeout_s, patience.retries, burst_s, patience.rtt_s)
-        )
+        rungs_s, error_s = patience.rungs_s, patience.error_s
+        silent_s = stall(end_s - now_s, Patience(rungs_s, error_s, patience.retries, burst_s, patience.rtt_s))
         if silent_s == np.inf:
-            return np.inf, now_s + (patience.retries + 1) * patience.timeout_s
+            return np.inf, now_s + error_s
         now_s += silent_s
     return now_s + left_s, np.nan

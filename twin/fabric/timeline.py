@@ -88,10 +88,10 @@ def with_queue_pairs(story: Timeline, fault: PlannedFault, qp: QueuePair, *, rat
             what.append(f"sent for the {_ordinal(number)} time again" + ("; it arrives" if arrives else ""))
             cause.append(met if arrives else 0)
         if not np.isfinite(resumed_s):
-            at_s.append(fault.at_s + float(sends_s[-1]) + qp.ack_timeout_s)
+            at_s.append(fault.at_s + qp.ladder.error_s)
             where.append(f"{sender} → {receiver}")
             step.append(Step.FAILED)
-            what.append(f"queue pair in error after {qp.retry_count} retries")
+            what.append(f"queue pair in error after {len(sends_s)} retries")
             cause.append(0)
     return _in_order(at_s, where, step, what, cause)
 

@@ -27,7 +27,7 @@ class Transport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rdma:
-    """A queue pair, which stalls for whole ACK timeouts until its retries are used up.
+    """A queue pair, which stalls until a retransmission gets through or its retries are used up.
 
     timeout_s: timeout of the framework's collective, s (torch.distributed with NCCL: 10 min by default).
     """
@@ -40,6 +40,11 @@ class Rdma:
         """Return the stall as Transport says."""
         stall_s = rdma.stall_s(self.queue_pair, gap_s, self.link)
         return _given_up(gap_s, stall_s, self.timeout_s)
+
+    @property
+    def noticed_s(self) -> float:
+        """Time from a path's loss for good until the job knows, s."""
+        return min(self.queue_pair.ladder.error_s, self.timeout_s)
 
 
 @dataclass(frozen=True, slots=True)

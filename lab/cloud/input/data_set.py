@@ -75,13 +75,17 @@ def _priced(
     catalogue: Catalogue, region: str, names: list[str]
 ) -> tuple[Mapping[str, InstanceType], Mapping[str, float], pricing.Rules]:
     listed = {name: catalogue.price(name, region) for name in names}
-    kinds = {name: instance_type(listing) for name, listing in listed.items()}
     providers = {listing.provider for listing in listed.values()}
     if len(providers) != 1:
         raise ScenarioError(
             f"runs of {len(providers)} providers in one table: {', '.join(sorted(providers))}"
         )
     rules = rules_of(catalogue, providers.pop())
+    # A type without disks of its own gets the disk that the provider bills for every worker.
+    kinds = {
+        name: replace(kind, disk_gib=rules.disk_gib) if np.isnan(kind.disk_gib) else kind
+        for name, kind in ((name, instance_type(listing)) for name, listing in listed.items())
+    }
     prices = {name: float(pricing.node_usd_h(row.price_usd_h, rules)) for name, row in listed.items()}
     return kinds, prices, rules
 

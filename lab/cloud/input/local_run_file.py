@@ -31,7 +31,10 @@ _LARGEST = 1e18
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
-    """The fields of LocalRun that are in the file's metadata, and the processes' names."""
+    """The fields of LocalRun that are in the file's metadata, and the processes' names.
+
+    None: not known, as in files that twinbed wrote before it looked for these fields.
+    """
 
     interval_s: Annotated[float, Field(gt=0, le=1e9)]
     processes: Annotated[tuple[str, ...], Field(min_length=1)]
@@ -39,6 +42,10 @@ class _Stated:
     parameters: Annotated[int, Field(ge=0, le=10**18)]
     layers: tuple[str, ...]
     step_s: tuple[float, ...]
+    optimiser: Annotated[str, Field(max_length=200)] = ""
+    non_trainable: Annotated[int | None, Field(ge=0, le=10**18)] = None
+    input_size: Annotated[int | None, Field(ge=0, le=10**18)] = None
+    output_size: Annotated[int | None, Field(ge=0, le=10**18)] = None
 
 
 _STATED = TypeAdapter(_Stated)
@@ -61,6 +68,10 @@ def write(run: LocalRun, processes: Sequence[str], facts: Mapping[str, str], pat
         "batch": run.batch,
         "parameters": run.parameters,
         "layers": list(run.layers),
+        "optimiser": run.optimiser,
+        "non_trainable": _whole(run.non_trainable),
+        "input_size": _whole(run.input_size),
+        "output_size": _whole(run.output_size),
         "step_s": run.step_s.tolist(),
         "facts": dict(facts),
     }
@@ -95,13 +106,21 @@ def read(path: Path) -> LocalRun:
         raise ScenarioError(f"{path}: incomplete: no column {missing[0]!r}; profile the job again")
     try:
         facts = _STATED.validate_python(stated)
+        series = {name: _series(table, name, len(facts.processes)) for name in _SERIES}
         return LocalRun(
             interval_s=facts.interval_s,
             batch=facts.batch,
             parameters=facts.parameters,
             layers=facts.layers,
+            optimiser=facts.optimiser,
+            non_trainable=_number(facts.non_trainable),
+            input_size=_number(facts.input_size),
+            output_size=_number(facts.output_size),
             step_s=_bounded("step_s", np.array(facts.step_s, np.float64)),
-            **{name: _series(table, name, len(facts.processes)) for name in _SERIES},
+            cpu_cores=series["cpu_cores"],
+            memory_bytes=series["memory_bytes"],
+            net_in_bytes=series["net_in_bytes"],
+            net_out_bytes=series["net_out_bytes"],
         )
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
@@ -117,6 +136,14 @@ def read(path: Path) -> LocalRun:
 
 def _series(table: pa.Table, name: str, processes: int) -> Real:
     return _bounded(name, table[name].to_numpy().astype(np.float64).reshape(-1, processes))
+
+
+def _whole(value: float) -> int | None:
+    return None if np.isnan(value) else int(value)
+
+
+def _number(value: int | None) -> float:
+    return np.nan if value is None else float(value)
 
 
 def _bounded(name: str, values: Real) -> Real:

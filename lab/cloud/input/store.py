@@ -38,7 +38,8 @@ CREATE TABLE IF NOT EXISTS runs (
     ok BOOLEAN NOT NULL, price_usd_h DOUBLE NOT NULL, vcpus DOUBLE NOT NULL, memory_gib DOUBLE NOT NULL,
     gpus DOUBLE NOT NULL, network_bps DOUBLE, cpu_speed DOUBLE, batch INTEGER, servers INTEGER NOT NULL,
     server_instance VARCHAR NOT NULL, parameters MAP(VARCHAR, DOUBLE) NOT NULL, source VARCHAR NOT NULL
-)
+);
+ALTER TABLE runs ADD COLUMN IF NOT EXISTS use_bps DOUBLE
 """
 
 
@@ -63,6 +64,8 @@ class Run:
     batch: samples per worker and step, None for the job's own.
     servers, server_instance: number and type of parameter servers.
     parameters: further settings of the run.
+    use_bps: bandwidth that a worker used of its server's port, bit/s, of a run with one worker and one
+        server; None means not measured.
     source: where the row comes from.
     """
 
@@ -81,6 +84,7 @@ class Run:
     servers: Annotated[int, Field(ge=0, le=1_000_000)] = 0
     server_instance: str = ""
     parameters: Mapping[str, _Finite] = field(default_factory=dict)
+    use_bps: _Positive | None = None
     source: str = ""
 
     @property
@@ -120,10 +124,13 @@ class Measurements:
             return []
         with self._open(read_only=True) as database:
             try:
-                rows = database.execute(f"SELECT {', '.join(_COLUMNS)} FROM runs ORDER BY rowid").fetchall()
+                cursor = database.execute("SELECT * FROM runs ORDER BY rowid")
+                # Columns that came later are missing until something is added.
+                names = [column[0] for column in cursor.description or ()]
+                rows = cursor.fetchall()
             except duckdb.Error as error:
                 raise StoreError(f"{self.path}: not a database of measurements ({_reason(error)})") from error
-        return [Run(**dict(zip(_COLUMNS, row, strict=True))) for row in rows]
+        return [Run(**dict(zip(names, row, strict=True))) for row in rows]
 
     def _open(self, *, read_only: bool) -> duckdb.DuckDBPyConnection:
         try:
@@ -163,6 +170,19 @@ def as_history(runs: Iterable[Run]) -> History | None:
     return History(tuple(jobs), _candidates([first[key] for key in keys]), time_s, cost, ok)
 
 
+def network_use(job: str, batch: int | None, runs: Iterable[Run]) -> dict[str, float]:
+    """Return FC²'s b_t by type, bit/s: medians over the job's runs with one server and one worker.
+
+    batch: the job's own batch size; runs with another one use another share of the port and do not count.
+    """
+    measured: dict[str, list[float]] = {}
+    for run in runs:
+        alone = run.job == job and run.workers == 1 and run.servers == 1 and run.ok
+        if alone and run.use_bps is not None and run.batch in (None, batch):
+            measured.setdefault(run.instance, []).append(run.use_bps)
+    return {name: float(np.median(values)) for name, values in measured.items()}
+
+
 def trials_of(job: str, runs: Iterable[Run], candidates: Candidates) -> Observations:
     """Return the runs of one job on any of the candidates, in order, with the costs that were paid."""
     trials = no_observations()
@@ -196,6 +216,7 @@ def _candidates(runs: list[Run]) -> Candidates:
         name=np.array([run.instance for run in runs], dtype=np.str_),
         count=np.array([run.workers for run in runs], dtype=np.int64),
         batch=np.array([_number(run.batch) for run in runs], dtype=np.float64),
+        disk_gib=np.full(len(runs), np.nan),
         servers=np.array([run.servers for run in runs], dtype=np.int64),
         server=np.array([run.server_instance for run in runs], dtype=np.str_),
         parameters={name: np.array([run.parameters.get(name, np.nan) for run in runs]) for name in names},

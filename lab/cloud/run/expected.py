@@ -10,6 +10,7 @@ same.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,6 +29,25 @@ def job_s(
     batch = np.where(np.isnan(rows.batch), np.nan if job.batch is None else job.batch, rows.batch)
     steps = job.samples / (rows.count * batch)
     return performance.job_s(steps, step_s(job.local_run, batch, rows, server_bps or {}), startup_s)
+
+
+def network_use_bps(job: Job, rows: Candidates, server_bps: float) -> Real:
+    """Return the bandwidth that one worker would use of a server of its own, bit/s, float64[n].
+
+    It is NaN where `job_s` is. server_bps: network rate of the server, bit/s.
+    """
+    run = job.local_run
+    if run is None:
+        return np.full(len(rows), np.nan)
+    batch = np.full(len(rows), float(run.batch if job.batch is None else job.batch))
+    alone = replace(
+        rows,
+        count=np.ones_like(rows.count),
+        servers=np.ones_like(rows.servers),
+        server=np.full(len(rows), "server"),
+    )
+    one_step_s = step_s(run, batch, alone, {"server": server_bps})
+    return performance.server_traffic_bps(one_step_s, run.parameters * performance.BYTES_PER_PARAMETER)
 
 
 def step_s(run: LocalRun | None, batch: Real, rows: Candidates, server_bps: Mapping[str, float]) -> Real:

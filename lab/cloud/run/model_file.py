@@ -19,27 +19,53 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from control.jobs import Objective
-from control.predictor.features import Encoder
+from control.predictor.features import SERIES_COLUMNS, Encoder
+from control.predictor.networks import Kind, as_arrays, from_arrays
 from control.predictor.physical import Correction, Corrector, Physical
+from control.predictor.training import Trained
 from control.predictor.trees import Trees
+from control.predictor.tried_network import TriedNetwork
 from lab.runs.files import write_whole
 from twinbed import ScenarioError
 from twinbed.files import open_regular
 
-VERSION = 3
+VERSION = 4
 _KEY = "twinbed.predictor"
 """Key of the manifest, a JSON text, in the file's metadata."""
 _MOST_BYTES = 256 << 20
 _TREES = ("left", "right", "feature", "threshold", "value")
+_NETWORK = "network."
+"""Beginning of the names of a network's arrays."""
 _CORRECTIONS = ("correction", "known")
-_ENCODER_TEXT = ("columns", "groups", "instances", "features")
+_ENCODER_TEXT = ("columns", "groups", "instances", "features", "optimisers")
 _ENCODER_ARRAYS = ("mean", "scale", "series_mean", "series_scale")
 
 
-def write(model: Physical, card: Mapping[str, Any], path: Path) -> int:
+def write(model: Physical | TriedNetwork, card: Mapping[str, Any], path: Path) -> int:
     """Write the file whole or not at all, and return its bytes. card: JSON values."""
     arrays = {name: getattr(model.encoder, name) for name in _ENCODER_ARRAYS}
     arrays |= {"job_errors": model.job_errors, "row_errors": model.row_errors}
+    if isinstance(model, TriedNetwork):
+        arrays |= {_NETWORK + name: array for name, array in as_arrays(model.trained.network).items()}
+        own: dict[str, Any] = {"model": "network", "unit": model.trained.unit}
+    else:
+        own = {"model": "physical", "level": model.level, "corrections": _corrections(model, arrays)}
+    arrays = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    manifest = {
+        "version": VERSION,
+        "by": str(model.by),
+        "jobs": list(model.jobs),
+        **own,
+        "encoder": {name: list(getattr(model.encoder, name)) for name in _ENCODER_TEXT},
+        "card": dict(card),
+    }
+    manifest["sha256"] = content_checksum(manifest, arrays)
+    content = save(arrays, {_KEY: json.dumps(manifest)})
+    return write_whole(path, lambda file: file.write(content))
+
+
+def _corrections(model: Physical, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """Add the corrections' arrays to `arrays`, and return what the manifest says of them."""
     corrections = {}
     for which in _CORRECTIONS:
         correction = getattr(model, which)
@@ -51,22 +77,10 @@ def write(model: Physical, card: Mapping[str, Any], path: Path) -> int:
             "offset": correction.offset,
             "penalty": correction.penalty,
         }
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    manifest = {
-        "version": VERSION,
-        "by": str(model.by),
-        "jobs": list(model.jobs),
-        "level": model.level,
-        "corrections": corrections,
-        "encoder": {name: list(getattr(model.encoder, name)) for name in _ENCODER_TEXT},
-        "card": dict(card),
-    }
-    manifest["sha256"] = content_checksum(manifest, arrays)
-    content = save(arrays, {_KEY: json.dumps(manifest)})
-    return write_whole(path, lambda file: file.write(content))
+    return corrections
 
 
-def read(path: Path) -> tuple[Physical, dict[str, Any]]:
+def read(path: Path) -> tuple[Physical | TriedNetwork, dict[str, Any]]:
     """Return the model and its card. Raises ScenarioError, naming the file, for other and damaged files."""
     if not path.exists():
         raise ScenarioError(f"{path}: no such file; twinbed predict train makes it")
@@ -100,7 +114,9 @@ def content_checksum(manifest: Mapping[str, Any], arrays: Mapping[str, np.ndarra
     return digest.hexdigest()
 
 
-def _model(manifest: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[Physical, dict[str, Any]]:
+def _model(
+    manifest: dict[str, Any], arrays: Mapping[str, np.ndarray]
+) -> tuple[Physical | TriedNetwork, dict[str, Any]]:
     if manifest["version"] != VERSION:
         raise ScenarioError(
             f"a predictor of version {manifest['version']}, and this twinbed reads {VERSION}; train it again"
@@ -110,14 +126,20 @@ def _model(manifest: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[
     for name, array in arrays.items():
         if array.dtype.kind not in "fi" or not np.isfinite(array).all():
             raise ScenarioError(f"{name} holds something else than numbers")
-    columns, groups, instances, features = (
-        tuple(map(str, manifest["encoder"][name])) for name in _ENCODER_TEXT
-    )
-    scales = (arrays[name].astype(np.float64) for name in _ENCODER_ARRAYS)
-    encoder = Encoder(columns, groups, instances, features, *scales)
-    _check(encoder, arrays)
+    text = {name: tuple(map(str, manifest["encoder"][name])) for name in _ENCODER_TEXT}
+    scales = {name: arrays[name].astype(np.float64) for name in _ENCODER_ARRAYS}
+    encoder = Encoder(**text, **scales)  # type: ignore[arg-type]
+    _check(encoder)
+    make = _network if manifest["model"] == "network" else _physical
+    return make(manifest, encoder, arrays), dict(manifest["card"])
+
+
+def _physical(manifest: Mapping[str, Any], encoder: Encoder, arrays: Mapping[str, np.ndarray]) -> Physical:
+    width = len(encoder.columns)
+    if any(arrays[f"{which}_weights"].shape != (width,) for which in _CORRECTIONS):
+        raise ScenarioError("its columns, scales and weights are of different lengths")
     unknown, known = (_correction(manifest["corrections"][which], arrays, which) for which in _CORRECTIONS)
-    model = Physical(
+    return Physical(
         Objective(manifest["by"]),
         encoder,
         unknown,
@@ -127,7 +149,14 @@ def _model(manifest: dict[str, Any], arrays: Mapping[str, np.ndarray]) -> tuple[
         arrays["row_errors"],
         tuple(map(str, manifest["jobs"])),
     )
-    return model, dict(manifest["card"])
+
+
+def _network(manifest: Mapping[str, Any], encoder: Encoder, arrays: Mapping[str, np.ndarray]) -> TriedNetwork:
+    kind = Kind.COST if Objective(manifest["by"]) is Objective.COST else Kind.TIME
+    own = {name.removeprefix(_NETWORK): array for name, array in arrays.items() if name.startswith(_NETWORK)}
+    trained = Trained(kind, encoder, from_arrays(kind, len(encoder.columns), own), float(manifest["unit"]))
+    errors = arrays["job_errors"], arrays["row_errors"]
+    return TriedNetwork(trained, *errors, tuple(map(str, manifest["jobs"])))
 
 
 def _correction(stored: Mapping[str, Any], arrays: Mapping[str, np.ndarray], which: str) -> Correction:
@@ -139,13 +168,16 @@ def _correction(stored: Mapping[str, Any], arrays: Mapping[str, np.ndarray], whi
     return Correction(corrector, float(stored["offset"]), weights, float(stored["penalty"]), trees)
 
 
-def _check(encoder: Encoder, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raise ScenarioError if columns, scales and weights do not fit together."""
+def _check(encoder: Encoder) -> None:
+    """Raise ScenarioError if columns and scales do not fit together, or belong to other series than ours."""
     width = len(encoder.columns)
     if len(encoder.groups) != width or any(
-        arrays[name].shape != (width,)
-        for name in ("mean", "scale", *(f"{which}_weights" for which in _CORRECTIONS))
+        getattr(encoder, name).shape != (width,) for name in ("mean", "scale")
     ):
         raise ScenarioError("its columns, scales and weights are of different lengths")
+    if any(getattr(encoder, name).shape != (SERIES_COLUMNS,) for name in ("series_mean", "series_scale")):
+        raise ScenarioError(
+            f"its series are not the {SERIES_COLUMNS} that this twinbed reads; train it again"
+        )
     if (encoder.scale <= 0).any() or (encoder.series_scale <= 0).any():
         raise ScenarioError("a scale is not more than 0")

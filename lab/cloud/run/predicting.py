@@ -21,12 +21,16 @@ from control.predictor.baselines import Baseline, fit
 from control.predictor.examples import Examples, folds_of_jobs, folds_of_rows
 from control.predictor.networks import Kind
 from control.predictor.physical import Physical, train_physical
+from control.predictor.ports import Tried
 from control.predictor.training import train
+from control.predictor.tried_network import TriedNetwork, train_network
 from twinbed import ScenarioError, __version__
 
 FOLDS = 5
 PHYSICAL, NETWORK, NETWORK_CLASSIFIER = "physical", "network", "network-classifier"
 MODELS = (PHYSICAL, *map(str, Baseline), NETWORK, NETWORK_CLASSIFIER)
+TRAINED = (PHYSICAL, NETWORK)
+"""Models that can be stored."""
 CLASSIFIERS = (NETWORK_CLASSIFIER, *(str(name) for name in Baseline if name.classifies))
 Told = Callable[[str, float], None]
 
@@ -129,7 +133,7 @@ class _Covering:
         return predicted
 
 
-def interval(model: Physical, asked: Examples, predicted: Real) -> tuple[Real, Real]:
+def interval(model: Tried, asked: Examples, predicted: Real) -> tuple[Real, Real]:
     """Return the ends of 90 % intervals, which are wider for applications that the model does not know."""
     known = np.array([job.name in model.jobs for job in asked.jobs])[asked.job]
     factors = np.where(known, intervals.factor(model.row_errors), intervals.factor(model.job_errors))
@@ -160,17 +164,29 @@ def _judged(
 
 
 def train_with_card(
-    rows: Examples, by: Objective, seed: int, table: Path
-) -> tuple[Physical, Mapping[str, Any]]:
-    """Return the physical model trained on all rows, and its card: data, date, errors on left-out rows."""
-    model = train_physical(by, rows, seed)
+    name: str, rows: Examples, by: Objective, seed: int, table: Path, told: Told = lambda _name, _share: None
+) -> tuple[Physical | TriedNetwork, Mapping[str, Any]]:
+    """Return a model of TRAINED trained on all rows, and its card: data, date, errors on left-out rows.
+
+    told: called with a label and the share that is done. Raises ScenarioError for another model.
+    """
+    model: Physical | TriedNetwork
+    if name == PHYSICAL:
+        model = train_physical(by, rows, seed)
+        corrector = f"{model.known.corrector}, {model.correction.corrector}"
+    elif name == NETWORK:
+        model = train_network(by, rows, seed, on_part=lambda done, of: told(f"{name}, {by}", done / of))
+        corrector = ""
+    else:
+        raise ScenarioError(f"no model {name!r} can be stored; there are {', '.join(TRAINED)}")
     card = {
+        "model": name,
         "predicts": str(by),
         "rows": len(rows),
         "applications": list(model.jobs),
         "table": table.name,
         "table_sha256": hashlib.sha256(table.read_bytes()).hexdigest(),
-        "corrector": f"{model.known.corrector}, {model.correction.corrector}",
+        "corrector": corrector,
         "median_error_rows": float(np.expm1(np.median(model.row_errors))),
         "median_error_applications": float(np.expm1(np.median(model.job_errors))),
         "interval_factor_rows": intervals.factor(model.row_errors),
@@ -199,7 +215,32 @@ class Explained:
     contributions: explanation.Contribution
 
 
-def explain(model: Physical, asked: Examples, background: Examples, seed: int) -> Explained:
+def importance(
+    name: str, rows: Examples, by: Objective, seed: int, told: Told = lambda _name, _share: None
+) -> explanation.Importance:
+    """Return how much a model's accuracy on left-out rows depends on each group of features.
+
+    It is the mean over FOLDS models, each judged on the rows that it was not trained on. Raises ScenarioError
+    for a classifier.
+    """
+    check_models([name])
+    if name in CLASSIFIERS:
+        raise ScenarioError(f"{name} predicts no value; importance is of models that do")
+    random = np.random.default_rng(seed)
+    losses: dict[str, list[float]] = {}
+    for done, fold in enumerate(folds_of_rows(len(rows), FOLDS, random)):
+        others = np.setdiff1d(np.arange(len(rows)), fold)
+        model = make(name, by, rows.take(others), seed)
+        part = explanation.importance(model, by, rows.take(fold), random)
+        for group, loss in zip(part.group, part.loss.tolist(), strict=True):
+            losses.setdefault(group, []).append(loss)
+        told(f"{name}, {by}", (done + 1) / FOLDS)
+    mean = {group: sum(values) / FOLDS for group, values in losses.items()}
+    ranked = sorted(mean, key=lambda group: -mean[group])
+    return explanation.Importance(tuple(ranked), np.array([mean[group] for group in ranked]))
+
+
+def explain(model: Tried, asked: Examples, background: Examples, seed: int) -> Explained:
     """Explain the one row of `asked` against the rows that the model was trained on."""
     predicted = model.predict(asked)
     low, high = interval(model, asked, predicted)

@@ -7,23 +7,24 @@ For: `twinbed recommend` and whoever asks the same question elsewhere. Not for: 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from control.jobs import Candidates, Configuration, Job, Objective, candidates
 from control.recommender import choose
 from control.recommender.analytic import Analytic
-from control.recommender.fc2 import Server
-from control.recommender.ports import Proposal, Recommendation, Request, Stop
+from control.recommender.fc2 import Fc2, Rule, Server, choose_server
+from control.recommender.ports import Proposal, Recommendation, Recommender, Request, Stop
 from control.recommender.transfer import TransferSearch
 from lab.cloud.input.listed import instance_type
-from lab.cloud.input.store import Measurements, as_history, trials_of
+from lab.cloud.input.store import Measurements, as_history, network_use, trials_of
 from lab.cloud.run import expected
 from traces.catalogue.catalogue import Catalogue, Listing
 from twinbed import ScenarioError
 
+ANY_SERVER = "auto"
 DEFAULT_WORKERS = (1, 2, 3, 4, 6, 8, 12, 16)
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[smhd]?)")
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -37,7 +38,8 @@ class Market:
     market: on-demand or spot.
     types: names of the allowed instance types; empty means all that have a price there.
     workers: allowed numbers of workers.
-    server: type of one parameter server, "" for none.
+    server: type of one parameter server, "" for none; of several types, with commas between them, or of all
+        (ANY_SERVER), FC²'s rule takes the one with the largest bandwidth.
     """
 
     region: str
@@ -126,12 +128,42 @@ def priced(catalogue: Catalogue, market: Market) -> tuple[Candidates, Mapping[st
     return candidates(types, prices, rows), used
 
 
+def with_server(catalogue: Catalogue, market: Market, budget_usd_h: float) -> Market:
+    """Return the market with one type of parameter server, or none: what FC²'s rule takes of several.
+
+    Raises ScenarioError for a budget that pays for none of them with a worker, and for all types without a
+    budget, TraceError for a type without a price.
+    """
+    names = [part.strip() for part in market.server.split(",") if part.strip()]
+    if len(names) <= 1 and market.server != ANY_SERVER:
+        return market
+    listed = catalogue.types(market.region, market.market)
+    if market.server == ANY_SERVER:
+        if not np.isfinite(budget_usd_h):
+            raise ScenarioError(
+                "--server auto takes the largest bandwidth that --budget-per-hour pays for; give one, or "
+                "name types"
+            )
+        names = [name for name, listing in listed.items() if listing.network_bps > 0]
+    types = [catalogue.price(name, market.region, market.market) for name in names]
+    if unknown := [listing.name for listing in types if not listing.network_bps > 0]:
+        raise ScenarioError(
+            f"--server: the network rate of {unknown[0]} is not in the catalogue; leave it out"
+        )
+    workers = [
+        catalogue.price(name, market.region, market.market).price_usd_h for name in market.types or listed
+    ]
+    servers = [Server(listing.name, listing.price_usd_h, listing.network_bps) for listing in types]
+    return replace(market, server=choose_server(servers, min(workers), budget_usd_h).name)
+
+
 def answer(question: Question, catalogue: Catalogue, measurements: Measurements, most: int = 10) -> Answer:
     """Return the first `most` rows of the ranking, the next trial, and what they are based on.
 
     Raises ScenarioError and TraceError as recommenders, catalogue and database do.
     """
-    job, market = question.job, question.market
+    job, market = question.job, with_server(catalogue, question.market, question.budget_usd_h)
+    question = replace(question, market=market)
     among, used = priced(catalogue, market)
     runs = measurements.runs()
     others = [run for run in runs if run.job != job.name]
@@ -151,11 +183,13 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
         observed=trials_of(job.name, runs, among),
         expected_s=expected_s,
     )
-    server = None
+    server, use_bps, measured = None, {}, {}
     if market.server:
         listing = used[market.server]
         server = Server(market.server, listing.price_usd_h, listing.network_bps)
-    chosen = choose(question.method, request, server=server)
+        measured = network_use(job.name, job.batch, runs)
+        use_bps = modelled_use(job, among, server) | measured
+    chosen = choose(question.method, request, server=server, use_bps=use_bps)
     search = chosen.searcher(request, seed=0)
     step = search.propose(request.observed)
     # Learning from past jobs is the slow part, and the search has done it already.
@@ -170,7 +204,28 @@ def answer(question: Question, catalogue: Catalogue, measurements: Measurements,
         next_configuration=among.configuration(row),
         next_price_usd_h=float(among.price_usd_h[row]),
         prices=used,
-        notes=_notes(question, request, len({run.job for run in others}), isinstance(chosen, Analytic), used),
+        notes=(
+            *_notes(question, request, len({run.job for run in others}), isinstance(chosen, Analytic), used),
+            *_note_of_use(chosen, measured, among),
+        ),
+    )
+
+
+def modelled_use(job: Job, among: Candidates, server: Server) -> dict[str, float]:
+    """Return by type what the analytic model expects one worker to use of the server's port, bit/s."""
+    use_bps = expected.network_use_bps(job, among, server.bandwidth_bps)
+    return {str(name): float(use) for name, use in zip(among.name, use_bps, strict=True) if np.isfinite(use)}
+
+
+def _note_of_use(chosen: Recommender, measured: Mapping[str, float], among: Candidates) -> Iterator[str]:
+    """Yield where a rule that needs the network use of the types has it from."""
+    if not isinstance(chosen, Fc2) or chosen.rule not in (Rule.SCALE, Rule.SCALE_MANUAL):
+        return
+    types = sorted({str(name) for name in among.name})
+    known = ", ".join(name for name in types if name in measured) or "no type"
+    yield (
+        f"Network use of one worker: measured on {known}, in runs with one server and one worker. For other "
+        "types the analytic model of the local run tells it."
     )
 
 

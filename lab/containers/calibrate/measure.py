@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 
-from lab.ask.calibration import Value
-from lab.containers.calibrate import limits, loop, program, starting
+from lab.containers.calibrate import limits, loop, probe, program, starting
 from lab.containers.calibrate.values import MachineCalibration, Program, load_calibration
 from testbed.containers import leftovers, machine
 from testbed.containers.cgroup.drivers import detect
@@ -59,7 +58,7 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ma
     tell(STEPS[1], 1.0)
     values["oom_grant_delay_s"] = limits.oom_grants(driver, effort.extent).grants
     tell(STEPS[2], 1.0)
-    measured: dict[str, Value] = {}
+    measured = probe.core_speed()
     for threads in (1, 2):
         measured |= limits.throttling(driver, effort.extent, threads)
         tell(STEPS[3], threads / 2)
@@ -75,7 +74,7 @@ def calibrate(name: str, effort: Effort, progress: Progress | None = None) -> Ma
     facts = machine.facts()
     return MachineCalibration(
         name=name,
-        kernel=f"{facts['kernel']}, cgroup v{driver.version}",
+        kernel=probe.kernel(driver),
         cpu=f"{facts['cpus']} × {facts['cpu_model']}",
         date=datetime.now(UTC).date().isoformat(),
         values={field.name: values[field.name] for field in fields(Machine)},

@@ -12,15 +12,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from control.allocator import make
 from control.allocator.model import Application
 from control.services import RequestStatus
 from lab.ask.calibration import Value
 from lab.containers.calibrate import fit, subject
-from lab.containers.calibrate.figures import per_request
+from lab.containers.calibrate.figures import distribution, per_request
 from lab.containers.calibrate.values import Program
 from lab.containers.input.services.graph import service_app
+from lab.containers.real.backend import CLIENT_GRACE_S
 from lab.containers.real.busy import Busy
 from testbed.containers import ownership
 from testbed.containers.host import loop
@@ -28,10 +30,10 @@ from testbed.containers.host.observed import Observed
 from testbed.containers.load.generator import LoadGenerator
 from testbed.containers.load.plan import LoadPlan, LoadResult
 from testbed.containers.services.deploy import deploy
-from twin.containers.requests.model import Arrivals
+from twin.containers.requests.model import Arrivals, Index
 from twinbed import BackendError
 
-_START = Program(1e-4, 1e-4, 5e-5, 1.05, 1e-4, 0.02, 1e-4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+_START = Program(1e-4, 1e-4, 5e-5, 1.05, 1e-4, 0.02, 1e-4, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 """Costs at which the search begins."""
 _SOURCE = "measured: an application of twelve services under no limits at three rates, the twin fitted to it"
 _CLIENT = "measured: the same, by what more requests add"
@@ -44,7 +46,7 @@ _WAY = "measured: latency beyond what the fitted twin has without a network"
 _STOLEN = "measured: the hypervisor's share of the CPU time that was wanted in that run, /proc/stat"
 _IMBALANCE = "measured: latencies of that run, which the twin has most nearly with it"
 _LATENCY = "measured: root mean square of the logarithms of the fitted twin's to real latency quantiles"
-_IDLE_ROWS = 3
+_MEMORY = "measured: what a container holds in that run, working set"
 LEAST_ANSWERED = 0.95
 """Share of the requests that must be answered for the run to count."""
 
@@ -61,7 +63,7 @@ class Measured:
 def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
     """Make a run of about `about_s` seconds and a short one. tell: called with the fraction done. Raises
     as `control`."""
-    idle, few, _ = _run(subject.schedule(about_s * _SHORT))
+    _, few, _ = _run(subject.schedule(about_s * _SHORT))
     tell(_SHORT)
     asked = subject.schedule(about_s)
     observed, load, stolen = _run(asked)
@@ -77,14 +79,11 @@ def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
     costs = {
         name: Value(getattr(fitted.program, name), _UNITS.get(name, "s"), _SOURCE, n) for name in _FITTED
     }
-    memory = idle.series.memory_bytes[:_IDLE_ROWS]
     return Measured(
         costs
+        | dict(_memory(observed.series.memory_bytes, asked.rate))
         | {
             "network_s": Value(way.call_s, "s", f"{_WAY}, per call waited for", way.n),
-            "base_bytes": Value(
-                float(np.median(memory)), "B", "measured: memory of the idle process", int(memory.size)
-            ),
             "client_request_s": Value(client_s, "s", _CLIENT, sum(counts)),
             "client_s": Value(way.client_s, "s", f"{_WAY}, of a request that makes no calls", way.n),
             "stolen": Value(stolen, "1", _STOLEN),
@@ -92,6 +91,19 @@ def measure(about_s: float, tell: Callable[[float], None]) -> Measured:
         },
         dict(_residuals(fitted)) | {"program_error_latency": Value(way.error, "ratio", _LATENCY, way.n)},
     )
+
+
+def _memory(held_bytes: NDArray[np.int64], rate: Index) -> Iterator[tuple[str, Value]]:
+    """Yield the memory of containers that declare none, and what others hold beyond what they declare.
+
+    held_bytes: int64[T, N], whose last rows may be missing. The rows of the warm-up do not count.
+    """
+    rate = rate[: len(held_bytes)]
+    held = held_bytes[: len(rate)][rate != subject.WARM_UP]
+    leaves = subject.leaves()
+    yield "base_bytes", distribution(held[:, ~leaves].ravel(), "B", f"{_MEMORY}, declares none")
+    beyond = (held[:, leaves] - subject.LEAF_BYTES).ravel()
+    yield "kernel_bytes", distribution(beyond, "B", f"{_MEMORY}, beyond the {subject.LEAF_BYTES} B declared")
 
 
 def _ran(asked: subject.Schedule, observed: Observed, load: LoadResult) -> fit.Ran:
@@ -124,7 +136,7 @@ def _run(asked: subject.Schedule) -> tuple[Observed, LoadResult, float]:
                 [loop.Managed(container.spec, ready=container.ready) for container in placed.containers],
                 [Application(app.name, 64.0, 1 << 40)],
                 make("unlimited", {}),
-                loop.Settings(duration_s=asked.duration_s, logs=folder),
+                loop.Settings(duration_s=asked.duration_s + CLIENT_GRACE_S, logs=folder),
                 client=client,
                 on_tick=lambda tick: busy.note(tick.elapsed_s),
             )

@@ -20,6 +20,7 @@ from lab.containers.input.services.arrivals import Exponential, generate
 from lab.containers.input.services.costs import beside, with_program
 from lab.containers.input.services.graph import compile_graph
 from lab.containers.input.services.load import build_app
+from twin.containers.cfs import Flags
 from twin.containers.model import Floats
 from twin.containers.requests.model import Arrivals, Client, Index, RequestWorkload
 
@@ -32,6 +33,10 @@ time."""
 _BLOCK_S = 5.0
 _GAP_S = 0.4
 """Time of a block without requests, half at each end, so that the block's requests end in its rows, s."""
+
+LEAF_BYTES = 32 << 20
+"""Memory that each service declares that makes no calls: more than the program takes by itself. The others
+declare none."""
 
 _LEAVES_MS = {"often": 0.3, "short": 0.3, "middle": 1.0, "long": 4.0, "far": 0.4}
 _OFTEN, _FAR = "often.work", "far.work"
@@ -54,7 +59,10 @@ def application() -> AppSpec:
         for name, (_, cpu_ms, calls) in _CALLERS.items()
     }
     leaves = {
-        name: {"handlers": {"work": {"cpu_ms": cpu_ms, "distribution": "fixed"}}}
+        name: {
+            "handlers": {"work": {"cpu_ms": cpu_ms, "distribution": "fixed"}},
+            "memory": {"base_mib": LEAF_BYTES >> 20, "request_kib": 0},
+        }
         for name, cpu_ms in _LEAVES_MS.items()
     }
     memory = {"base_mib": 0, "request_kib": 0}
@@ -124,6 +132,11 @@ def workload(asked: Schedule, costs: Program, cores: float) -> RequestWorkload:
         client=Client(),
     )
     return beside(whole, costs, len(asked.arrivals.at_s) / asked.duration_s)
+
+
+def leaves() -> Flags:
+    """Return bool[N]: which containers declare LEAF_BYTES."""
+    return np.array([name in _LEAVES_MS for name in compile_graph(application()).names])
 
 
 def hops() -> Floats:

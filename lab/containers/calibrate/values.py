@@ -15,10 +15,11 @@ from lab.ask import calibration
 from lab.ask.calibration import Calibration, Values
 from twin.containers.model import Machine
 
-SCHEMA = 4
+SCHEMA = 5
 """Version of the file's form."""
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _UNITS = {"telemetry_loss": "1", "dilation": "ratio", "base_bytes": "B", "loop_cores": "cores"} | {
+    "kernel_bytes": "B",
     "stolen": "1",
     "imbalance": "1",
 }
@@ -36,7 +37,9 @@ class Program:
     dilation: CPU used per CPU second declared
     wake_s, wake_tau_s: CPU of waking up, as in twin.containers.requests.model.ServiceGraph, s
     network_s: time of a call's way to another process and back, without CPU, s
-    base_bytes: memory of the idle process
+    base_bytes: memory of a container that declares none, while it serves
+    kernel_bytes: memory that is charged to a container beyond what it declares, while it serves: the
+      kernel's own for its processes, and pages charged in advance on each CPU
     loop_cores: CPU of the control loop, cores
     client_request_s: CPU of the load generator per request, s
     client_s: time of a client's request to the first process and back, s
@@ -51,6 +54,7 @@ class Program:
     wake_tau_s: float
     network_s: float
     base_bytes: float
+    kernel_bytes: float
     loop_cores: float
     client_request_s: float
     client_s: float

@@ -18,6 +18,9 @@ from lab.containers.input.sections import ContainerScenario
 from twin.containers.model import Floats
 from twinbed import ScenarioError
 
+DEFAULT_WEIGHT = 100.0
+"""The kernel's own cpu.weight of a cgroup (Documentation/admin-guide/cgroup-v2.rst)."""
+
 
 def profile_peaks(demand_cores: Floats, period_s: float, interval_s: float) -> Floats:
     """Return float64[N]: each container's largest mean CPU use over `interval_s`, cores.
@@ -38,25 +41,32 @@ def applications(
     app: NDArray[np.int64],
     peak_cores: Floats,
     peak_bytes: NDArray[np.int64],
+    cluster_cores: float | None = None,
 ) -> tuple[Application, ...]:
     """Return each application with Ω and M: as given, else factor × Σ peaks.
+
+    cluster_cores: cores of all hosts together, if they are known. Raises ScenarioError where they are asked
+    for and are not known.
 
     A peak counts with at least the smallest quota of the kernel. Memory is rounded up by a page per
     container, so that limits of factor × peak, rounded up to pages, fit; CPU by 1e-9, for the rounding of
     the sum.
     """
-    if scenario.budget is not None:
-        budget = scenario.budget
-        return tuple(Application(name, budget.cpu_cores, budget.memory_bytes) for name in names)
     factor = scenario.budget_factor
     floor = KERNEL_MIN_QUOTA_S / scenario.period_s
     cores = np.maximum(peak_cores * factor, floor) * (1 + 1e-9)
     pages = (np.ceil(peak_bytes * factor / PAGE_BYTES).astype(np.int64) + 1) * PAGE_BYTES
     omega = np.bincount(app, cores, len(names))
-    return tuple(
-        Application(name, float(omega[index]), int(pages[app == index].sum()))
-        for index, name in enumerate(names)
-    )
+    memory = [int(pages[app == index].sum()) for index in range(len(names))]
+    if scenario.budget is not None:
+        given = scenario.budget.cpu_cores
+        if given == "cluster" and cluster_cores is None:
+            raise ScenarioError(
+                f"{scenario.name}: budget.cpu_cores: cluster: only services have hosts; give cores"
+            )
+        omega = np.full(len(names), cluster_cores if given == "cluster" else given)
+        memory = [scenario.budget.memory_bytes or size for size in memory]
+    return tuple(Application(name, float(omega[index]), memory[index]) for index, name in enumerate(names))
 
 
 def given_threads(
@@ -68,17 +78,33 @@ def given_threads(
     """Return `threads` (float64[N]) with values replaced: by the scenario's number for all containers,
     then by a container's `own`, then by the scenario's number for its name. Raises ScenarioError for an
     unknown name."""
-    threads = threads.copy()
-    per_name = dict(own)
-    if isinstance(scenario.threads, dict):
-        per_name |= scenario.threads
-    elif scenario.threads is not None:
-        threads[:] = scenario.threads
-    for name, count in per_name.items():
+    general = scenario.threads if not isinstance(scenario.threads, dict) else None
+    threads = threads.copy() if general is None else np.full(len(names), general, np.float64)
+    per_name = {**own, **(scenario.threads if isinstance(scenario.threads, dict) else {})}
+    return _named(scenario, "threads", names, threads, per_name)
+
+
+def given_weights(scenario: ContainerScenario, names: tuple[str, ...]) -> Floats:
+    """Return float64[N]: cpu.weight of each container. Raises ScenarioError for an unknown name."""
+    weight = scenario.cpu_weight
+    if isinstance(weight, dict):
+        return _named(scenario, "cpu_weight", names, np.full(len(names), DEFAULT_WEIGHT), weight)
+    return np.full(len(names), DEFAULT_WEIGHT if weight is None else weight)
+
+
+def _named(
+    scenario: ContainerScenario,
+    key: str,
+    names: tuple[str, ...],
+    values: Floats,
+    per_name: Mapping[str, float],
+) -> Floats:
+    """Return `values` (float64[N]) with those of `per_name` written into them."""
+    for name, value in per_name.items():
         if name not in names:
-            raise ScenarioError(f"{scenario.name}: threads.{name}: no such container{_near(name, names)}")
-        threads[names.index(name)] = count
-    return threads
+            raise ScenarioError(f"{scenario.name}: {key}.{name}: no such container{_near(name, names)}")
+        values[names.index(name)] = value
+    return values
 
 
 def _near(name: str, names: tuple[str, ...]) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from control.allocator.model import History
 from lab.containers.input.sections import ContainerScenario
 from twin.containers.model import Machine, Workload
 from twin.containers.requests.model import RequestWorkload
@@ -28,12 +29,17 @@ class Replay:
     undefined
     notes: what was done and assumed, one sentence each
     about: what else the manifest says of the workload, in JSON types
+    refined: whether the input was coarser than a period, and a random model made it finer
+    history: what the containers used in the profile, for policies that learn from it; None without a profile
+    run
     """
 
     workload: Workload | RequestWorkload | ServerlessWorkload
     memory_known: NDArray[np.bool_]
     notes: tuple[str, ...]
     about: Mapping[str, Any] = field(default_factory=dict)
+    history: History | None = None
+    refined: bool = False
 
 
 class Source(Protocol):

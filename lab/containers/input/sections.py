@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from math import inf
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from lab.ask.calibration import Calibration
 from lab.ask.scenario import PolicyText, RunSpec, Scenario, policies_by_default
@@ -150,11 +151,14 @@ class ServicesInput(Section):
 class Budget(Section):
     """Global limits of every application (Ω and M), the same for every policy."""
 
-    cpu_cores: PositiveFloat = Field(
-        description="Ω: the most CPU that an application's limits add up to, cores."
+    cpu_cores: PositiveFloat | Literal["cluster"] = Field(
+        description="Ω: the most CPU that an application's limits add up to, cores; `cluster`: the cores of "
+        "all hosts together, in a scenario with services."
     )
-    memory_bytes: PositiveInt = Field(
-        description="M: the most memory that an application's limits add up to, bytes."
+    memory_bytes: PositiveInt | None = Field(
+        default=None,
+        description="M: the most memory that an application's limits add up to, bytes; made from "
+        "budget_factor when left out.",
     )
 
 
@@ -167,6 +171,21 @@ class Profile(Section):
         "interval "
         "averages more of a spike away, so a policy built on such a peak throttles inside the spike.",
     )
+    arrivals: ArrivalSpec | None = Field(
+        default=None,
+        description="When requests arrive in the profile, as services.arrivals: one profile for all "
+        "workloads. The run's own arrivals with other random numbers when left out.",
+    )
+    cold_start: bool = Field(
+        default=False,
+        description="Whether the profile begins with the start of every container: machine.restart_cpu_s of "
+        "CPU time on all threads that the container has.",
+    )
+    history: bool = Field(
+        default=True,
+        description="Whether the histories of policies that learn from use (Autopilot) begin with the "
+        "profile, in a scenario with services.",
+    )
 
 
 class Refine(Section):
@@ -175,6 +194,11 @@ class Refine(Section):
     cv: NonNegativeFloat | None = Field(default=None, description="Coefficient of variation of CPU use.")
     correlation_s: NonNegativeFloat | None = Field(
         default=None, description="Correlation time of the bursts, seconds."
+    )
+    repeats: Annotated[int, Field(ge=0, le=20)] = Field(
+        default=2,
+        description="How often each run of a coarse trace is repeated with other random numbers, and once "
+        "with flat samples, to say how much of a saving refinement invents; 0: not at all.",
     )
 
 
@@ -254,6 +278,14 @@ class ContainerScenario(Scenario):
         default=None, description="Run the pods of a serverless function."
     )
     period_s: float = Field(default=0.1, ge=0.01, le=1.0, description="CFS period, seconds.")
+    report_interval_s: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=60.0,
+        description="Time between two reports of a container, seconds; null: one when each period ends. "
+        "Otherwise reports fall into the middle of periods, where a quota write refills the container's "
+        "runtime.",
+    )
     budget: Budget | None = Field(
         default=None, description="Global limits of each application; made from budget_factor when left out."
     )
@@ -263,6 +295,23 @@ class ContainerScenario(Scenario):
     )
     host_cores: PositiveFloat | None = Field(
         default=None, description="Cores of each host; those of the trace when left out."
+    )
+    hosts: PositiveInt | None = Field(
+        default=None,
+        le=100_000,
+        description="Number of hosts on which the containers of a trace, a workload or a job are placed in "
+        "turn; when left out: one for a recording, a job, and a workload with host_cores; else each "
+        "container has a host of its own.",
+    )
+    cpu_weight: PositiveFloat | dict[str, PositiveFloat] | None = Field(
+        default=None,
+        description="The containers' cpu.weight on hosts that are short of CPUs, in a replay on the twin: "
+        "one number for all, or one per container name; 100 when left out.",
+    )
+    host_memory_bytes: PositiveInt | None = Field(
+        default=None,
+        description="Memory that each host has for the containers, bytes; null: enough for all. Where it is "
+        "full, the kernel takes page cache back from all of them, and then kills the largest.",
     )
     threads: PositiveFloat | dict[str, PositiveFloat] | None = Field(
         default=None,
@@ -276,9 +325,30 @@ class ContainerScenario(Scenario):
     )
     price: Price = Field(default=Price(), description="What reservations cost.")
 
+    @model_validator(mode="after")
+    def _hosts_of_a_replay(self) -> Self:
+        """Refuse what only a replay heeds."""
+        for key in ("hosts", "cpu_weight"):
+            if getattr(self, key) is not None and (self.services or self.serverless):
+                cure = "; write services.hosts" if key == "hosts" and self.services else ""
+                raise ValueError(f"{key}: only for a trace, a workload or a job{cure}")
+        return self
+
+    @model_validator(mode="after")
+    def _profiles_services(self) -> Self:
+        for key in ("arrivals", "cold_start"):
+            if getattr(self.profile, key) and self.services is None:
+                raise ValueError(f"profile.{key}: only a scenario with services has a profile run")
+        return self
+
     def derived(self, calibration: Calibration) -> dict[str, Any]:
         """Return the machine with every value, in place of the values that were replaced."""
         return {"machine": asdict(self.machine_of(calibration))}
+
+    @property
+    def most_bytes(self) -> float:
+        """Memory of each host for the containers, bytes; inf: enough for all."""
+        return inf if self.host_memory_bytes is None else float(self.host_memory_bytes)
 
     def machine_of(self, calibration: Calibration) -> Machine:
         """Return the calibration's machine with the scenario's own values."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.model import PAGE_BYTES
-from lab.containers.input.ceilings import applications, given_threads, profile_peaks
+from lab.containers.input.ceilings import applications, given_threads, given_weights, profile_peaks
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import ContainerScenario, SyntheticContainer
 from traces.load import load
@@ -45,7 +45,7 @@ class TraceSource:
     def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
         """Leave the trace out, whose content is hashed, and write out the burstiness that refines it."""
         plain = {key: value for key, value in resolved.items() if key != "trace"}
-        return plain | {"refine": asdict(burstiness(scenario))}
+        return plain | {"refine": asdict(burstiness(scenario)) | {"repeats": scenario.refine.repeats}}
 
     def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:  # noqa: ARG002 - the port's signature
         """Return the trace as a workload. The machine is not needed, because the peaks are those of the
@@ -94,6 +94,7 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
     """
     notes: list[str] = []
     host_cores = _host_cores(scenario, trace, notes)
+    hosts = _hosts(scenario, trace, notes)
     _note_censoring(trace, notes)
     # The twin does not use network counters, and refining them costs as much as refining CPU.
     plain = replace(trace, rx_bytes=None, tx_bytes=None)
@@ -114,16 +115,22 @@ def prepare(scenario: ContainerScenario, trace: UsageTrace, seed: np.random.Seed
         memory_bytes=memory,
         present=fine.present,
         threads=_threads(scenario, fine.containers, demand, host_cores),
+        host=np.arange(len(app)) % hosts,
         host_cores=np.full(len(app), host_cores),
+        weight=given_weights(scenario, fine.containers),
         peak_cores=peak_cores,
         peak_bytes=peak_bytes,
+        host_memory_bytes=scenario.most_bytes,
+        report_interval_s=scenario.report_interval_s or 0.0,
     )
-    return Replay(workload, memory_known, (*fine.notes, *notes), {"start_s": trace.start_s})
+    refined = fine.interval_s < trace.interval_s and burstiness(scenario).cv > 0
+    about = {"start_s": trace.start_s} | ({"hosts": hosts} if hosts < len(app) else {})
+    return Replay(workload, memory_known, (*fine.notes, *notes), about, refined=refined)
 
 
 def burstiness(scenario: ContainerScenario) -> Burstiness:
     """Return the burstiness that refines a coarse trace: the default of traces, or the scenario's."""
-    return replace(DEFAULT, **scenario.refine.model_dump(exclude_none=True))
+    return replace(DEFAULT, **scenario.refine.model_dump(exclude_none=True, exclude={"repeats"}))
 
 
 def _host_cores(scenario: ContainerScenario, trace: UsageTrace, notes: list[str]) -> float:
@@ -139,6 +146,19 @@ def _host_cores(scenario: ContainerScenario, trace: UsageTrace, notes: list[str]
             f"(the largest peak rounded up, at least {LEAST_HOST_CORES}); set host_cores to change it."
         )
     return float(cores)
+
+
+def _hosts(scenario: ContainerScenario, trace: UsageTrace, notes: list[str]) -> int:
+    """Return the number of hosts: as given, else one where it is known, else one per container."""
+    if scenario.hosts is not None:
+        return scenario.hosts
+    written = scenario.workload is not None and scenario.host_cores is not None
+    if written or scenario.job is not None or _HOST_KEY in trace.metadata:
+        return 1
+    count = len(trace.containers)
+    if count > 1:
+        notes.append("Each container has a host of its own; set hosts to let them share some.")
+    return count
 
 
 def _threads(

@@ -18,12 +18,13 @@ import numpy as np
 
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec, Scenario, expand
+from lab.containers.calibrate.probe import probe
 from lab.containers.input.replay import Replay, Source
 from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
 from lab.containers.real.busy import Busy
 from lab.containers.real.deployments import deployed
 from lab.containers.real.outcome import outcome, request_log
-from lab.containers.run.runner import identity_of, load_source, store_run, streams
+from lab.containers.run.runner import identity_of, load_source, policy_of, store_run, streams
 from lab.runs.store import Run, RunStore
 from testbed.containers import machine as here
 from testbed.containers import ownership
@@ -36,7 +37,7 @@ from twin.containers.requests.model import RequestWorkload
 from twinbed import BackendError, InvariantError
 
 NAME = "testbed"
-_CLIENT_GRACE_S = 2.0
+CLIENT_GRACE_S = 2.0
 """Time from the end of the schedule until a load generator that still runs is stopped, s."""
 
 ON_TIME_S = 0.010
@@ -64,9 +65,12 @@ def run(
     replay = source.prepare(scenario, machine_of(spec), streams(spec.seed)[0])
     if not isinstance(replay.workload, Workload | RequestWorkload):
         raise BackendError(f"{spec.name}: pods of a function cannot be run here; use --backend twin")
+    fit = probe(spec.calibration)
     label = f"{spec.label} repeat {repeat}" if repeat else spec.label
     outcome, about = _carry_out(spec, source, replay, None if progress is None else partial(progress, label))
-    whose = {"backend": NAME, "repeat": repeat, NAME: about}
+    whose = {"backend": NAME, "repeat": repeat, NAME: about | {"probe": fit.plain()}}
+    if any(fit.misfits()):
+        replay = replace(replay, notes=(*replay.notes, fit.sentence))
     return store_run(spec, identity, source, replay, outcome, store, whose, began)
 
 
@@ -105,7 +109,16 @@ def on_this_machine(question: Scenario) -> ContainerScenario:
             f"{scenario.name}: host_cores: {scenario.host_cores:g}, and this machine has {cores:g}; "
             f"--set host_cores={cores:g} asks the question for this machine"
         )
+    if scenario.hosts not in (None, 1):
+        raise BackendError(
+            f"{scenario.name}: hosts: {scenario.hosts}, and this machine is one; "
+            "--set hosts=1 asks the question for this machine"
+        )
+    if scenario.cpu_weight is not None:
+        raise BackendError(f"{scenario.name}: cpu_weight: the testbed gives all containers the same weight")
     changes: dict[str, Any] = {"host_cores": cores}
+    if scenario.services is None:
+        changes["hosts"] = 1
     if scenario.services is not None:
         if scenario.services.hosts != 1:
             raise BackendError(
@@ -132,12 +145,18 @@ def _carry_out(
 
     with ownership.temporary_directory() as folder, deployed(spec, source, replay, folder) as made:
         # A client that is there ends the run itself: it is not to be stopped in the middle of ending.
-        patience_s = duration_s + (0.0 if made.load is None else _CLIENT_GRACE_S)
-        settings = loop.Settings(period_s=workload.period_s, duration_s=patience_s, logs=folder)
+        patience_s = duration_s + (0.0 if made.load is None else CLIENT_GRACE_S)
+        settings = loop.Settings(
+            period_s=workload.period_s,
+            duration_s=patience_s,
+            logs=folder,
+            host_memory_bytes=workload.host_memory_bytes,
+            report_interval_s=workload.report_interval_s,
+        )
         observed = loop.control(
             made.containers,
             workload.applications,
-            spec.policy.make(),
+            policy_of(spec, replay),
             settings,
             client=made.client,
             on_tick=on_tick,

@@ -25,8 +25,8 @@ from lab.containers.input.workload import load_source as load_trace
 from testbed.containers import machine as here
 from testbed.containers.record.recorder import ContainerSpec, record
 from traces import parquet
-from twin.containers.model import Machine
-from twinbed import ScenarioError
+from twin.containers.model import Machine, Workload
+from twinbed import InvariantError, ScenarioError
 
 _SCRIPTS = (".py", ".sh")
 
@@ -47,8 +47,11 @@ class JobSource:
         return plain | {"job": {"name": self.request.name, "duration_s": self.job.duration_s}}
 
     def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
-        """The recording as a workload."""
-        return self.recording.prepare(scenario, machine, seed)
+        """The recording as the workload of a job."""
+        replay = self.recording.prepare(scenario, machine, seed)
+        if not isinstance(replay.workload, Workload):
+            raise InvariantError("a job's recording is no trace")
+        return replace(replay, workload=replace(replay.workload, is_job=True))
 
 
 def load_source(scenario: ContainerScenario) -> JobSource:

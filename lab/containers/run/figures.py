@@ -20,6 +20,7 @@ from control.services import RequestStatus
 from lab.containers.input.replay import Replay
 from lab.containers.input.sections import Price
 from lab.containers.metrics import GIB, LATENCY_QUANTILES, METRICS, MIB, UNLIMITED_BYTES
+from lab.containers.run.latency import MEAN, latencies, quantiles
 from twin.containers.lateness import work_lateness
 from twin.containers.model import Events, Floats, Outcome, Population, Series
 from twin.containers.requests.model import RequestLog
@@ -32,10 +33,11 @@ _SLACK_QUANTILES = (0.5, 0.8, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A run's figures. summary: every key of METRICS → value, NaN where it has no meaning; per_container:
-    every key of a metric per container → float64[N]."""
+    """A run's figures. summary: every key of METRICS → value, NaN where it has no meaning; censored: keys
+    whose value is a lower bound; per_container: every key of a metric per container → float64[N]."""
 
     summary: Mapping[str, float]
+    censored: frozenset[str]
     per_container: Mapping[str, Floats]
 
 
@@ -50,10 +52,11 @@ def figures(replay: Replay, outcome: Outcome, price: Price) -> Figures:
     pairs |= _turned_away(outcome.requests, len(workload.names))
     per_container = {key: values for key, (values, _) in pairs.items()}
     total = {key: value for key, (_, value) in pairs.items()}
-    total |= _requests(outcome.requests, duration_s)
+    requests, censored = _requests(outcome.requests, duration_s)
+    total |= requests
     total |= _serverless(workload, outcome)
     total["limit_changes_per_s"] = outcome.limit_changes / duration_s
-    return Figures({metric.key: float(total[metric.key]) for metric in METRICS}, per_container)
+    return Figures({metric.key: float(total[metric.key]) for metric in METRICS}, censored, per_container)
 
 
 def recorded(outcome: Outcome) -> Series:
@@ -61,24 +64,6 @@ def recorded(outcome: Outcome) -> Series:
     if outcome.series is None:
         raise InvariantError("the run was simulated without recording its series")
     return outcome.series
-
-
-def quantiles(values: NDArray[np.floating[Any]], wanted: tuple[float, ...] = _QUANTILES) -> list[float]:
-    """Return quantiles of float[n], linear between order statistics as numpy.quantile's, NaN if n = 0.
-
-    np.partition keeps float32 and finds all order statistics in one pass, which is several times faster
-    than numpy.quantile on millions of values.
-    """
-    if values.size == 0:
-        return [float("nan")] * len(wanted)
-    positions = [quantile * (values.size - 1) for quantile in wanted]
-    below = [int(position) for position in positions]
-    above = [min(low + 1, values.size - 1) for low in below]
-    ordered = np.partition(values, sorted({*below, *above}))
-    return [
-        float(ordered[low]) + (position - low) * (float(ordered[high]) - float(ordered[low]))
-        for position, low, high in zip(positions, below, above, strict=True)
-    ]
 
 
 _Pairs = dict[str, tuple[Floats, float]]
@@ -103,21 +88,20 @@ def _spread(key: str, values: NDArray[np.float32], counted: NDArray[np.bool_]) -
     return {key.format(f"p{round(100 * q)}"): (own[:, i], pooled[i]) for i, q in enumerate(wanted)}
 
 
-def _requests(log: RequestLog | None, duration_s: float) -> dict[str, float]:
-    """Return what clients saw, NaN where there were none."""
+def _requests(log: RequestLog | None, duration_s: float) -> tuple[dict[str, float], frozenset[str]]:
+    """Return what clients saw, NaN where there were none, and the keys whose value is a lower bound."""
     if log is None:
         return dict.fromkeys(
-            ("throughput_rps", "failed_share", "latency_mean_s", *LATENCY_QUANTILES), math.nan
-        )
+            ("throughput_rps", "failed_share", MEAN, *LATENCY_QUANTILES), math.nan
+        ), frozenset()
     answered = log.status == RequestStatus.OK
-    count = int(np.count_nonzero(answered))
-    latency = log.latency_s[answered]
-    percentiles = quantiles(latency, tuple(LATENCY_QUANTILES.values()))
-    return dict(zip(LATENCY_QUANTILES, percentiles, strict=True)) | {
+    count, asked = int(np.count_nonzero(answered)), len(answered)
+    values, censored = latencies(log.latency_s, log.at_s, answered, duration_s)
+    shares = {
         "throughput_rps": count / duration_s,
-        "failed_share": (len(log.status) - count) / len(log.status) if len(log.status) else math.nan,
-        "latency_mean_s": float(latency.mean()) if count else math.nan,
+        "failed_share": (asked - count) / asked if asked else math.nan,
     }
+    return values | shares, censored
 
 
 def _serverless(workload: Population, outcome: Outcome) -> dict[str, float]:
@@ -181,11 +165,22 @@ def _lateness(series: Series, workload: Population) -> _Pairs:
     return {f"lateness_p{round(100 * q)}_s": (own[:, i], float(pooled[i])) for i, q in enumerate(_QUANTILES)}
 
 
+def mean_reserved_cores(replay: Replay, outcome: Outcome) -> float:
+    """Return the sum of quotas over the time in which containers are up, over the run's length, cores."""
+    series = recorded(outcome)
+    return float(_quotas(series, replay.workload).sum()) / len(series.up)
+
+
+def _quotas(series: Series, workload: Population) -> Floats:
+    """Return float64[N]: the sum over the periods of each container's quota, its host's cores without one."""
+    quota = np.where(np.isfinite(series.quota_cores), series.quota_cores, workload.host_cores)
+    return np.asarray(np.where(series.up, quota, 0).sum(axis=0, dtype=np.float64))
+
+
 def _reservations(series: Series, replay: Replay, price: Price) -> _Pairs:
     workload = replay.workload
     hours = workload.period_s / 3600
-    quota = np.where(np.isfinite(series.quota_cores), series.quota_cores, workload.host_cores)
-    cores = np.where(series.up, quota, 0).sum(axis=0, dtype=np.float64) * hours
+    cores = _quotas(series, workload) * hours
     bounded = series.up & (series.limit_bytes < UNLIMITED_BYTES)
     gib = np.where(bounded, series.limit_bytes, 0).sum(axis=0, dtype=np.float64) * (hours / GIB)
     # A container without any limit reserves no amount that is known, which differs from reserving nothing.

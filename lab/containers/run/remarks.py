@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 from lab.containers.metrics import GIB, MIB
+from lab.containers.run.savings import savings
 from lab.runs.formats import Record
 from lab.runs.labels import labels
 from lab.runs.store import Run
@@ -27,6 +28,8 @@ _MOST_FACTS = 3
 """Number of different texts of a fact that are shown before the rest is counted."""
 _FAILED_WORTH_A_REMARK = 0.01
 """Share of requests without an answer above which a remark says why."""
+COLLAPSED = 0.1
+"""Share of requests without an answer above which a policy has collapsed, if another answers more of them."""
 _FATES = {
     "pending": "not ended when the run ended",
     "timed_out": "given up by their client",
@@ -53,10 +56,15 @@ def facts(runs: Sequence[Run]) -> Record:
         "workload": [_workload_text(run) for run in runs],
         "requests": [_requests_text(run) for run in runs if "requests" in run.tables],
         "global limits": [_limits_text(run) for run in runs],
+        "given": [f"{run.policy}: {run.manifest['given']}" for run in runs if "given" in run.manifest],
         "seed": [str(run.seed) for run in runs],
         "machine": [_machine_text(run) for run in runs],
     }
-    return {key: _listed(lines, ", " if key == "seed" else "; ") for key, lines in texts.items() if lines}
+    return {
+        key: "; ".join(_unique(lines)) if key == "given" else _listed(lines, ", " if key == "seed" else "; ")
+        for key, lines in texts.items()
+        if lines
+    }
 
 
 def prices(runs: Sequence[Run]) -> list[str]:
@@ -70,13 +78,13 @@ def remarks(runs: Sequence[Run]) -> list[str]:
     The remarks say what makes runs not comparable, which policy never acted and how to let it act, where
     containers were killed, and why requests were not answered. They depend on the runs alone.
     """
-    texts = _not_comparable(runs)
+    texts = [*_not_comparable(runs), *_collapsed(runs)]
     for policy in _unique(run.policy for run in runs):
         same = [run for run in runs if run.policy == policy]
         texts += _never_acted(same[0])
         texts += _never_gives_back(same[0])
         texts += _killed(same)
-    return texts + _unanswered(runs)
+    return texts + _unanswered(runs) + _invented(runs)
 
 
 def price_of(run: Run) -> dict[str, Any]:
@@ -106,6 +114,27 @@ def _not_comparable(runs: Sequence[Run]) -> list[str]:
     ]
 
 
+def _collapsed(runs: Sequence[Run]) -> list[str]:
+    """Return a remark on the policies that collapsed where another policy served the same load."""
+    loads: dict[str, list[Run]] = {}
+    for run in runs:
+        if "requests" in run.tables:
+            loads.setdefault(f"{_workload_key(run)} {run.seed}", []).append(run)
+    fallen = {
+        run.policy: None
+        for group in loads.values()
+        if any(run.metrics["failed_share"] <= COLLAPSED for run in group)
+        for run in group
+        if run.metrics["failed_share"] > COLLAPSED
+    }
+    return [
+        f"{policy} collapsed: it left more than {COLLAPSED:.0%} of the requests of a run unanswered, which "
+        "another policy answered under the same load. Its slack and cost are those of a service that does "
+        "not serve."
+        for policy in fallen
+    ]
+
+
 def _never_acted(run: Run) -> list[str]:
     """Return a remark if a recommender changed nothing after its first guess: why, and how to let it act."""
     policy = run.manifest["spec"]["policy"]
@@ -116,13 +145,13 @@ def _never_acted(run: Run) -> list[str]:
         return []
     lasted_s = _duration_s(run)
     if every_s < lasted_s:
-        kept = f"{run.policy} changed no limit: it kept its initial {_initial(policy)}."
+        kept = f"{run.policy} changed no limit: it kept its initial {_initial(run)}."
         why = " Its bounds are wide while its history is short; they narrow over days."
         return [kept + (why if policy["name"] == "vpa" else "")]
     quicker = max((interval_s for interval_s in _BRISK_S if interval_s <= lasted_s / 15), default=_BRISK_S[0])
     return [
         f"{run.policy} updates every {every_s:g} s and the trace is {lasted_s:g} s long: it never updated "
-        f"and kept its initial {_initial(policy)}. Try --policy {policy['name']}:update_interval_s={quicker}."
+        f"and kept its initial {_initial(run)}. Try --policy {policy['name']}:update_interval_s={quicker}."
     ]
 
 
@@ -146,8 +175,10 @@ def _never_gives_back(run: Run) -> list[str]:
     ]
 
 
-def _initial(policy: Mapping[str, Any]) -> str:
-    parameters = policy["parameters"]
+def _initial(run: Run) -> str:
+    if "warm history" in run.manifest.get("given", ""):
+        return "limits, which it recommended from its history"
+    parameters = run.manifest["spec"]["policy"]["parameters"]
     if "initial_factor" not in parameters:
         return "limits"
     factor = parameters["initial_factor"] * parameters.get("limit_ratio", 1.0)
@@ -187,6 +218,23 @@ def _why_unanswered(share: float, label: str, run: Run) -> str:
     away = run.frame("containers", ["container", "turned_away"]).nlargest(1, "turned_away")
     place = f" {away['container'].iloc[0]}" if away["turned_away"].iloc[0] > 0 else " it"
     return f"{text} So{place} was saturated: more was asked than its limits or its host could serve."
+
+
+def _invented(runs: Sequence[Run]) -> list[str]:
+    """Return what each policy saves against static with and without refinement; the smaller saving counts."""
+    texts = []
+    for label, saving in savings(runs, labels(runs)).items():
+        if not math.isnan(saving.flat):
+            texts.append(
+                f"{label} reserves {_signed(saving.counted)} CPU against static: {_signed(saving.low)} to "
+                f"{_signed(saving.high)} with samples refined by a random model, {_signed(saving.flat)} "
+                "without. The smaller saving counts."
+            )
+    return texts
+
+
+def _signed(change: float) -> str:
+    return f"{change:+.0%}".replace("-", "\N{MINUS SIGN}").replace("%", " %")
 
 
 def _workload_key(run: Run) -> str:
@@ -249,8 +297,9 @@ def _machine_text(run: Run) -> str:
         return f"testbed: {machine['cpus']} CPUs ({machine['cpu_model']}), {machine['kernel']}"
     calibration = run.manifest["calibration"]
     workload = run.manifest["workload"]
-    hosts = f"{workload['hosts']} hosts of {workload['host_cores']:g} cores" if "hosts" in workload else ""
-    hosts = hosts or f"{workload['host_cores']:g}-core hosts"
+    hosts = f"{workload['host_cores']:g}-core hosts"
+    if count := workload.get("hosts"):
+        hosts = f"{count} host{'s' * (count > 1)} of {workload['host_cores']:g} cores"
     return f"{hosts}, calibration {calibration['name']} of {calibration['date']}"
 
 

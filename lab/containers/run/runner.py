@@ -15,12 +15,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from control.allocator.autothrottle import Autothrottle
+from control.allocator.escra import Escra
+from control.allocator.ports import Allocator, Learner
+from control.allocator.sampled import SampledPolicy
+from control.allocator.static import Unlimited
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec
 from lab.containers.input.replay import Replay, Source
 from lab.containers.input.sections import ContainerScenario, container_scenario, machine_of
 from lab.containers.run import tables
-from lab.containers.run.figures import figures, recorded
+from lab.containers.run.figures import figures, mean_reserved_cores, recorded
 from lab.runs import manifest
 from lab.runs.manifest import NOTHING_BEYOND, identified
 from lab.runs.store import Run, RunStore
@@ -44,6 +49,7 @@ class Runner:
         scenario = container_scenario(first.scenario)
         source = self._load(scenario)
         replay: Replay | None = None
+        others: dict[str, list[Replay]] = {}
         runs = []
         for spec in specs:
             identity = identity_of(spec, source)
@@ -56,12 +62,26 @@ class Runner:
                 replay = source.prepare(scenario, machine_of(first), streams(first.seed)[0])
             began = time.perf_counter()
             outcome = _simulated(spec, replay, None if progress is None else partial(progress, spec.label))
-            runs.append(store_run(spec, identity, source, replay, outcome, store, {"backend": "twin"}, began))
+            made: dict[str, Any] = {"backend": "twin"}
+            if replay.refined and scenario.refine.repeats:
+                others = others or _refined_otherwise(first, source)
+                made["refinement"] = {
+                    kind: [mean_reserved_cores(other, _simulated(spec, other, None)) for other in replays]
+                    for kind, replays in others.items()
+                }
+            runs.append(store_run(spec, identity, source, replay, outcome, store, made, began))
             pa.default_memory_pool().release_unused()
         return runs
 
     def _load(self, scenario: ContainerScenario) -> Source:
-        asked = (scenario.trace, scenario.workload, scenario.job, scenario.services, scenario.serverless)
+        asked = (
+            scenario.trace,
+            scenario.workload,
+            scenario.job,
+            scenario.services,
+            scenario.serverless,
+            scenario.profile.arrivals,
+        )
         if self._source is None or (asked, scenario.period_s) != self._asked:
             self._source = None
             self._source = load_source(scenario)
@@ -130,17 +150,52 @@ def store_run(
         },
         "reports": outcome.reports,
         "decide_s": round(outcome.decide_s, 6),
+        "given": given(spec, replay),
         "notes": list(replay.notes),
         **backend,
     }
     written = tables.of_run(workload, outcome, result, price.currency)
-    return manifest.store_run(spec, store, identity, about, result.summary, written, began)
+    return manifest.store_run(spec, store, identity, about, result.summary, written, began, result.censored)
+
+
+def _refined_otherwise(spec: RunSpec, source: Source) -> dict[str, list[Replay]]:
+    """Return the trace refined with other random numbers (`seeds`), and with flat samples (`flat`)."""
+    scenario, machine = container_scenario(spec.scenario), machine_of(spec)
+    level = scenario.model_copy(update={"refine": scenario.refine.model_copy(update={"cv": 0.0})})
+    seeds = np.random.SeedSequence((spec.seed, 1)).spawn(scenario.refine.repeats)
+    return {
+        "seeds": [source.prepare(scenario, machine, seed) for seed in seeds],
+        "flat": [source.prepare(level, machine, streams(spec.seed)[0])],
+    }
+
+
+def policy_of(spec: RunSpec, replay: Replay) -> Allocator:
+    """Return a fresh allocator that has learnt from the profile, if there is one and it can."""
+    policy = spec.policy.make()
+    if replay.history is not None and isinstance(policy, Learner):
+        policy.learn(replay.history)
+    return policy
+
+
+def given(spec: RunSpec, replay: Replay) -> str:
+    """Return what the policy was given before the run, besides the global limits, in words."""
+    policy, history = spec.policy.make(), replay.history
+    parts = [] if isinstance(policy, Escra | Unlimited) else ["profiled peaks"]
+    if isinstance(policy, Learner):
+        length_s = 0.0 if history is None else len(history.usage_cores) * history.period_s
+        parts.append(f"a warm history of {length_s:g} s" if length_s else "a cold history")
+    elif isinstance(policy, SampledPolicy):
+        parts.append("a cold history")
+    if isinstance(policy, Autothrottle):
+        slo_s = policy.settings.slo_p99_s
+        parts.append(f"an untrained Tower, SLO {slo_s:g} s" if slo_s else "no Tower")
+    return ", ".join(parts) or "nothing"
 
 
 def _simulated(spec: RunSpec, replay: Replay, progress: Callable[[float], None] | None) -> Outcome:
     workload, policy, seed, machine = (
         replay.workload,
-        spec.policy.make(),
+        policy_of(spec, replay),
         streams(spec.seed)[1],
         machine_of(spec),
     )

@@ -45,7 +45,7 @@ def of_run(
     """Return all tables of a run by name; `requests` only if there were clients."""
     apps = tuple(workload.applications[index].name for index in workload.app)
     made = {
-        "summary": summary(METRICS, figures.summary, currency),
+        "summary": summary(METRICS, figures.summary, currency, figures.censored),
         "containers": containers(workload.names, apps, {**figures.per_container, **_visits(outcome)}),
         "events": events(outcome.events, workload.names),
         "periods": periods(recorded(outcome), workload.names),

@@ -15,7 +15,7 @@ from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.containers.real import backend
 from lab.containers.validate.disturbance import divided, undisturbed
 from lab.containers.validate.measures import measures
-from lab.containers.validate.rule import LEAST_REPEATS, QUANTITIES, Judgement, judge
+from lab.containers.validate.rule import LEAST_REPEATS, QUANTITIES, Judgement, Quantity, judge, own_agreement
 from lab.runs.runner import run_scenario
 from lab.runs.store import Run, RunStore
 
@@ -25,8 +25,8 @@ Progress = Callable[[str, float], None]
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One policy on one variant of a scenario. twin: a run per seed; testbed: a run per seed and repeat
-    that counts; judgements: one per quantity of rule.QUANTITIES; disturbed: the testbed's runs that do not
-    count."""
+    that counts; judgements: one per quantity of rule.QUANTITIES; own: the same of the testbed's repeats among
+    themselves, rule.own_agreement; disturbed: the testbed's runs that do not count."""
 
     scenario: str
     variant: str
@@ -34,6 +34,7 @@ class Cell:
     twin: tuple[Run, ...]
     testbed: tuple[Run, ...]
     judgements: tuple[Judgement, ...]
+    own: tuple[tuple[int, int], ...]
     disturbed: tuple[Run, ...] = ()
 
     @property
@@ -67,9 +68,11 @@ def validate(
     backend.check()
     twin = run_scenario(question, store, progress=_named("twin", progress), jobs=1, fresh=fresh)
     real: dict[int, list[Run]] = {index: [] for index in range(len(specs))}
-    # All runs of a repeat come before the next repeat, so that a machine that changes shows as spread.
+    # All runs of a repeat come before the next repeat, so that a machine that changes shows as spread. Each
+    # repeat begins with another policy, so that none always follows the same one.
     for repeat in range(2 * repeats):
-        for index, spec in enumerate(specs):
+        for index in ((place + repeat) % len(specs) for place in range(len(specs))):
+            spec = specs[index]
             if repeat >= repeats and len(undisturbed(real[index])) >= repeats:
                 continue
             made = backend.run(spec, store, repeat=repeat, progress=_named("testbed", progress), fresh=fresh)
@@ -99,7 +102,17 @@ def judged(scenario: str, variant: str, policy: str, twin: Sequence[Run], testbe
         )
         for quantity in QUANTITIES
     )
-    return Cell(scenario, variant, policy, tuple(twin), tuple(kept), judgements, tuple(disturbed))
+    own = tuple(_own(quantity, kept, theirs) for quantity in QUANTITIES)
+    return Cell(scenario, variant, policy, tuple(twin), tuple(kept), judgements, own, tuple(disturbed))
+
+
+def _own(quantity: Quantity, runs: Sequence[Run], values: Sequence[dict[str, float]]) -> tuple[int, int]:
+    """Return how many repeats agree with the others of their seed, and of how many."""
+    by_seed: dict[int, list[float]] = {}
+    for run, of_run in zip(runs, values, strict=True):
+        by_seed.setdefault(run.seed, []).append(of_run[quantity.key])
+    counts = [own_agreement(quantity, of_seed) for of_seed in by_seed.values()]
+    return sum(agree for agree, _ in counts), sum(total for _, total in counts)
 
 
 def _by_cell(specs: Sequence[RunSpec]) -> Iterator[list[int]]:

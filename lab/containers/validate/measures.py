@@ -20,7 +20,9 @@ def measures(run: Run) -> dict[str, float]:
     """Return every key of rule.QUANTITIES → value, NaN where the run has no such quantity.
 
     Means of slack are over container-periods: one value per container and period in which it is up and has
-    a limit. work_cores is the CPU time used per second where there are no clients.
+    a limit. work_cores is the CPU time used per second where there are no clients. A latency percentile that
+    falls among requests without an answer is the time that they had waited at the run's end, on both
+    backends (lab.containers.run.latency).
     """
     metrics, periods = run.metrics, run.table("periods", _SERIES)
     columns = {name: periods.column(name).to_numpy() for name in _SERIES}

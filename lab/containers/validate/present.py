@@ -5,6 +5,8 @@ For: `twinbed validate` and the results page. Not for: judging (rule.py).
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from lab.containers.validate.both import Cell
@@ -54,7 +56,7 @@ def result(cells: Sequence[Cell]) -> Result:
         rows,
         facts(cells),
         "Error: twin − testbed. Least and most: the testbed's own repeats.",
-        (*shares(cells), *disturbed(cells), *company(cells), RULE),
+        (*shares(cells), *own(cells), *disturbed(cells), *company(cells), *fit(cells), RULE),
     )
 
 
@@ -99,6 +101,29 @@ def shares(cells: Sequence[Cell]) -> Iterator[str]:
     )
 
 
+def own_share(cells: Sequence[Cell], key: str | None = None) -> float:
+    """Return the share of the testbed's repeats that agree with the others of their cell; NaN where there is
+    one repeat only. key: of one quantity, None = of all."""
+    counts = [
+        count
+        for cell in cells
+        for quantity, count in zip(QUANTITIES, cell.own, strict=True)
+        if key in (None, quantity.key)
+    ]
+    total = sum(compared for _, compared in counts)
+    return sum(agree for agree, _ in counts) / total if total else math.nan
+
+
+def own(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield a sentence on how well the machine agrees with itself, of all quantities and of each."""
+    whole = own_share(cells)
+    if math.isnan(whole):
+        return
+    parts = ((quantity.title, own_share(cells, quantity.key)) for quantity, _, _ in by_quantity(cells))
+    each = "; ".join(f"{title} {part:.0%}" for title, part in parts if not math.isnan(part))
+    yield f"The machine itself: one repeat agrees with the others in {whole:.0%} ({each})."
+
+
 def disturbed(cells: Sequence[Cell]) -> Iterator[str]:
     """Yield a sentence on runs that were left out because the processor had other work, and on their
     effect."""
@@ -138,6 +163,13 @@ def company(cells: Sequence[Cell]) -> Iterator[str]:
             f"it; "
             "repeat them on a quiet machine."
         )
+
+
+def fit(cells: Sequence[Cell]) -> Iterator[str]:
+    """Yield what the runs' probes said of the machine and its calibration, and of how many runs."""
+    said = Counter(run.manifest["testbed"]["probe"]["says"] for cell in cells for run in cell.testbed)
+    for sentence, count in said.most_common():
+        yield sentence if len(said) == 1 else f"{sentence} ({count} of {said.total()} runs)"
 
 
 def _company_cores(run: Run) -> float:

@@ -52,8 +52,11 @@ QUANTITIES = (
 )
 """The quantities of a validation. Where there are no clients, CPU work done takes the place of throughput."""
 
-TARGET = 0.80
+TARGET = 0.95
 """Share of the comparisons of each quantity that should be inside a limit or the spread."""
+
+NEAR_OWN = 0.05
+"""How far a share may be below the machine's own: that with which its repeats agree with each other."""
 
 LEAST_REPEATS = 3
 """Least number of runs of each seed that count."""
@@ -138,6 +141,25 @@ def judge(quantity: Quantity, twin: Sequence[float], testbed: Sequence[float]) -
     else:
         verdict = Verdict.OUTSIDE
     return Judgement(quantity, middle, reference, low, high, verdict)
+
+
+def own_agreement(quantity: Quantity, testbed: Sequence[float]) -> tuple[int, int]:
+    """Return (repeats that agree with the others, repeats that could be compared) of equal runs.
+
+    Each repeat in turn stands for the twin. The rule is the same, so this is what a perfect twin reaches.
+    """
+    verdicts = [
+        judge(quantity, [value], [*testbed[:place], *testbed[place + 1 :]]).verdict
+        for place, value in enumerate(testbed)
+        if len(testbed) > 1
+    ]
+    return sum(verdict.agrees for verdict in verdicts), sum(verdict.counts for verdict in verdicts)
+
+
+def reached(share: float, own: float) -> bool:
+    """Return whether a share of comparisons that agree is what is aimed at: TARGET, and NEAR_OWN the
+    machine's own. Where that is lower than TARGET, or not known (NaN), the other alone counts."""
+    return share >= (TARGET if math.isnan(own) else min(TARGET, own - NEAR_OWN))
 
 
 def share(judgements: Sequence[Judgement]) -> float:

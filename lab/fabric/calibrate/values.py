@@ -14,6 +14,7 @@ from pathlib import Path
 from control.fabric import BfdTimers
 from lab.ask import calibration
 from lab.ask.calibration import Calibration, Value
+from lab.fabric.calibrate.retries import RetryProfile, retry_profile
 from twin.fabric.model import (
     Bond,
     ControlPlane,
@@ -27,7 +28,7 @@ from twin.fabric.model import (
 )
 from twinbed import ScenarioError
 
-SCHEMA = 2
+SCHEMA = 3
 DEFAULT_PATH = Path(__file__).with_name("calibration_default.toml")
 _DELAYS = ("carrier_s", "message_s", "route_s", "rule_s", "session_up_s")
 _FAST = ("late_s", "told_s", "route_s")
@@ -41,9 +42,47 @@ UNITS: Mapping[str, Mapping[str, str]] = {
     "link": {"rate_bps": "bit/s", "delay_s": "s"},
     "software": {"rate_bps": "bit/s", "delay_s": "s"},
     "collective": {"alpha_s": "s"},
-    "queue_pair": {"timeout": "exponent", "retry_count": "retries", "mtu_bytes": "B", "window": "packets"},
+    "queue_pair": {
+        "timeout": "exponent",
+        "retry_count": "retries",
+        "timer_slack": "timeouts",
+        "mtu_bytes": "B",
+        "window": "packets",
+    },
+    "retry_cx6_20_43": {
+        "adaptive_s": "s",
+        "first_s": "s",
+        "least_timeout": "exponent",
+        "tolerance_s": "s",
+    },
+    "retry_cx6_20_40": {
+        "rungs_s": "s",
+        "error_s": "s",
+        "retry_count": "retries",
+        "most_timeout": "exponent",
+    },
+    "retry_floor_off": {"first": "timeouts"},
+    "retry_adp": {
+        "base_s": "s",
+        "granularity": "exponent",
+        "first_low": "units",
+        "first_range": "units",
+        "first_share": "1",
+        "low": "units",
+        "size": "units",
+        "tries": "tries",
+        "total": "exponent",
+        "slack": "timeouts",
+    },
 }
 """Section → its values and their units."""
+
+_SERIES = {
+    "retry_cx6_20_43": ("adaptive_s",),
+    "retry_cx6_20_40": ("rungs_s",),
+    "retry_adp": ("low", "size", "tries"),
+}
+"""Section → values that are series, which no single number replaces."""
 
 Replaced = Mapping[str, Mapping[str, float]]
 """Replaced values: section → value → number."""
@@ -106,14 +145,23 @@ def check(replaced: Replaced) -> Replaced:
                 close = difflib.get_close_matches(name, known, n=1)
                 hint = f"did you mean {close[0]!r}?" if close else f"sections are {', '.join(UNITS)}"
                 raise ScenarioError(f"{name}: no calibration has such a value; {hint}")
+            if key in _SERIES.get(section, ()):
+                raise ScenarioError(f"{name}: a series; change it in a calibration file of your own")
     return replaced
 
 
-def fabric(calibration: Calibration, replaced: Replaced, *, fast_path: bool = False) -> Fabric:
+def fabric(
+    calibration: Calibration,
+    replaced: Replaced,
+    *,
+    retries: RetryProfile = RetryProfile.CX6_20_43,
+    fast_path: bool = False,
+) -> Fabric:
     """Return the calibration's fabric with single values replaced. A replaced delay keeps its relative
     spread.
 
-    fast_path: hosts run the fast path.
+    retries: how queue pairs space their retransmissions. fast_path: hosts run the fast path. Raises
+    ScenarioError for queue pairs that no adapter has.
     """
     values = dict(calibration.values)
     numbers = {key: value.value for key, value in values.items()}
@@ -127,7 +175,7 @@ def fabric(calibration: Calibration, replaced: Replaced, *, fast_path: bool = Fa
     def of(section: str) -> dict[str, float]:
         return {key: numbers[f"{section}.{key}"] for key in UNITS[section]}
 
-    pair = {key: int(value) for key, value in of("queue_pair").items()}
+    pair = {key: int(value) for key, value in of("queue_pair").items() if key != "timer_slack"}
     return Fabric(
         control=ControlPlane(
             hold_s=numbers["control.hold_s"],
@@ -138,7 +186,7 @@ def fabric(calibration: Calibration, replaced: Replaced, *, fast_path: bool = Fa
         timers=BfdTimers(numbers["bfd.interval_s"], int(numbers["bfd.multiplier"])),
         bond=Bond(**of("bond")),
         reroute=Reroute(**of("reroute")),
-        queue_pair=QueuePair(**pair),
+        queue_pair=QueuePair(**pair, retry_profile=retry_profile(retries, values, replaced)),
         rate_bps=numbers["link.rate_bps"],
         delay_s=numbers["link.delay_s"],
         software_rate_bps=numbers["software.rate_bps"],

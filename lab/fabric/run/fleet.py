@@ -82,8 +82,7 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
     hosts = asked.gpus // _GPUS_PER_HOST
     # An adapter's loss takes all its uplinks, so no scheme saves a job from it.
     fatal_per_s = hosts * host * _GPUS_PER_HOST + asked.gpus * (nic + (link if uplinks == 1 else 0.0))
-    pair = world.fabric.queue_pair
-    noticed_s = (pair.retry_count + 1) * pair.ack_timeout_s
+    rdma = Rdma(world.fabric.queue_pair, Link(world.fabric.rate_bps))
     interval_s = asked.checkpoint_interval_s or daly_s(asked.save_s, 1 / fatal_per_s)
     rerouted = world.scheme is Scheme.REROUTE
     healthy_s, degraded_s = asked.iteration_s, asked.degraded_iteration_s
@@ -101,6 +100,6 @@ def _spec(world: World, asked: FleetInput) -> FleetSpec:
         gaps_s=gap_samples(
             world.fabric.handling(world.scheme), world.asked.faults.silent, _GAPS, world.network, spines=True
         ),
-        transport=Reconnecting() if rerouted else Rdma(pair, Link(world.fabric.rate_bps)),
-        checkpointing=Checkpointing(interval_s, asked.save_s, noticed_s, asked.init_s),
+        transport=Reconnecting() if rerouted else rdma,
+        checkpointing=Checkpointing(interval_s, asked.save_s, rdma.noticed_s, asked.init_s),
     )

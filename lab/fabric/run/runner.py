@@ -14,6 +14,7 @@ import numpy as np
 
 from lab.ask.kind import Progress
 from lab.ask.scenario import RunSpec
+from lab.fabric import nccl
 from lab.fabric.input import MEASURES, FabricInput, FaultsInput
 from lab.fabric.metrics import METRICS
 from lab.fabric.run.measured import Measured
@@ -41,9 +42,11 @@ def run_all(
             measured = _measured(world)
             values = dict.fromkeys((metric.key for metric in METRICS), np.nan)
             values |= _false_downs(world) | dict(measured.metrics)
-            about_run = {"backend": "twin", "inputs": [], "about": about(world.asked), "notes": []}
-            tables = {"summary": summary(METRICS, values), **measured.tables}
-            runs.append(store_run(spec, store, identity, about_run, values, tables, began))
+            said = nccl.notes(world.asked.nccl.variables) if world.asked.nccl else []
+            about_run = {"backend": "twin", "inputs": [], "about": about(world.asked), "notes": [*said]}
+            bounds = measured.censored
+            tables = {"summary": summary(METRICS, values, censored=bounds), **measured.tables}
+            runs.append(store_run(spec, store, identity, about_run, values, tables, began, bounds))
         if progress is not None:
             progress(spec.label, 1.0)
     return runs

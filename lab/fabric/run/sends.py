@@ -11,7 +11,7 @@ from twin.fabric import rdma
 from twin.fabric.model import Floats
 
 _LATE = 2.0
-"""A message is late if it takes more than this multiple of the median."""
+"""A message is late if it takes more than this multiple of the finished messages' median, or never ends."""
 
 _THERE, _BACK = (0, 1), (1, 0)
 
@@ -36,27 +36,35 @@ def measure(world: World, asked: SendsInput) -> Measured:
         return_outages=outages_on(outages, *_BACK, back),
     )
     done = series.latency_s[~np.isnan(series.latency_s)]
+    latencies, censored = _latencies(done, asked.messages, series.error_at_s)
     metrics = {
         "failed": float(not np.isnan(series.error_at_s)),
         "retransmitted_packets": float(series.retransmitted),
-        **_latencies(done),
+        **latencies,
     }
     at_s = np.concatenate(([0.0], np.cumsum(2 * done)[:-1])) if len(done) else done
-    return of_outages(outages, metrics, {"at_s": at_s, "duration_s": done})
+    return of_outages(outages, metrics, {"at_s": at_s, "duration_s": done}, censored=censored)
 
 
-def _latencies(done: Floats) -> dict[str, float]:
-    if not len(done):
-        return {}
-    ordered = np.sort(done)
-    ranks = {"p50": 0.5, "p99": 0.99, "p999": 0.999}
-    quantiles = {
-        f"latency_{key}_s": float(ordered[min(int(np.ceil(share * len(done))), len(done) - 1)])
-        for key, share in ranks.items()
+def _latencies(done: Floats, messages: int, error_at_s: float) -> tuple[dict[str, float], frozenset[str]]:
+    """Return (metric key → value, keys whose value is a lower bound) of `messages` messages.
+
+    done: float64[n], latencies of those that finished; error_at_s: when the queue pair broke, s, NaN if it
+    did not. A message that an error left unfinished is later than any that finished. The one that was under
+    way had waited since the message before it, and half of that time is a latency.
+    """
+    ordered, unfinished = np.sort(done), messages - len(done)
+    waited_s = (error_at_s - 2 * float(done.sum())) / 2 if unfinished else 0.0
+    longest_s = max(waited_s, float(done.max(initial=0.0)))
+    places = {
+        f"latency_{key}_s": min(int(np.ceil(share * messages)), messages - 1)
+        for key, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999), ("max", 1.0))
     }
-    late = done > _LATE * quantiles["latency_p50_s"]
-    return quantiles | {
-        "latency_mean_s": float(done.mean()),
-        "latency_max_s": float(ordered[-1]),
-        "late_messages": float(late.sum()),
+    censored = {key for key, place in places.items() if place >= len(done)}
+    values = {key: longest_s if key in censored else float(ordered[place]) for key, place in places.items()}
+    late = np.count_nonzero(done > _LATE * np.median(done)) if len(done) else 0
+    values |= {
+        "latency_mean_s": (float(done.sum()) + unfinished * longest_s) / messages,
+        "late_messages": float(late + unfinished),
     }
+    return values, frozenset(censored | {"latency_mean_s"} if unfinished else censored)

@@ -45,10 +45,12 @@ def measure(world: World, asked: TrainingInput) -> Measured:
     until_s = _WATCHED * asked.iterations * usual_s
     outages = world.outages(plan(world, until_s))
     lost = _lost(world, job, outages)
-    transport = _transport(world)
+    rdma = Rdma(world.fabric.queue_pair, Link(world.rate_bps, world.rtt_s(0, 1)))
+    transport: Transport = Reconnecting() if world.scheme is Scheme.REROUTE else rdma
     fatal = np.isinf(transport.stall_s(lost[:, 1] - lost[:, 0]))
     if fatal.any():
-        died, corners = _dying(world, asked, asked.iterations * usual_s, lost[fatal], until_s)
+        work_s = asked.iterations * usual_s
+        died, corners = _dying(asked, rdma.noticed_s, work_s, lost[fatal], until_s)
         learnt = _learnt(asked, usual_s, *corners) if corners is not None else _Learnt({}, {})
         return of_outages(
             outages,
@@ -128,22 +130,14 @@ def _lost(world: World, job: Job, outages: Outages) -> Floats:
     return in_order(np.concatenate(spans))
 
 
-def _transport(world: World) -> Transport:
-    if world.scheme is Scheme.REROUTE:
-        return Reconnecting()
-    return Rdma(world.fabric.queue_pair, Link(world.rate_bps, world.rtt_s(0, 1)))
-
-
 def _dying(
-    world: World, asked: TrainingInput, work_s: float, fatal: Floats, until_s: float
+    asked: TrainingInput, noticed_s: float, work_s: float, fatal: Floats, until_s: float
 ) -> tuple[dict[str, float], tuple[Floats, Floats] | None]:
-    """Return the metrics of a job that dies of each outage in `fatal` and returns with the path, and the
-    corners of its work over time if it saves."""
+    """Return the metrics of a job that dies of each outage in `fatal`, notices it after noticed_s and returns
+    with the path, and the corners of its work over time if it saves."""
     checkpoint = asked.checkpoint
     if checkpoint is None:
         return {"failed": 1.0, "deaths": 1.0, "kept_share": 0.0}, None
-    pair = world.fabric.queue_pair
-    noticed_s = (pair.retry_count + 1) * pair.ack_timeout_s
     saving = Checkpointing(checkpoint.interval_s, checkpoint.save_s, noticed_s, checkpoint.init_s)
     lives = checkpoints.run(saving, work_s, fatal[:, 0], fatal[:, 1], until_s=until_s)
     kept_s = float(lives.from_s[-1] + lives.kept_s[-1])

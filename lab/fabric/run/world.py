@@ -76,7 +76,9 @@ class World:
 def build_world(spec: RunSpec) -> World:
     """Return the run's world. Raises ScenarioError for a topology on which its scheme cannot work."""
     asked = fabric_of(spec.scenario)
-    fabric = calibration.fabric(spec.calibration, asked.values, fast_path=asked.fast_path)
+    fabric = calibration.fabric(
+        spec.calibration, asked.replaced, retries=asked.retry_profile, fast_path=asked.fast_path
+    )
     topology = dual_tor(
         asked.topology.hosts,
         tors=asked.topology.tors,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lab.ask.scenario import RunSpec, Scenario, expand
 from lab.fabric.calibrate import values as calibration
+from lab.fabric.calibrate.retries import RetryProfile
 from lab.fabric.calibrate.values import Fabric
 from lab.fabric.input import FabricInput, fabric_of
 from lab.fabric.real import campaign
@@ -40,7 +41,7 @@ def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compa
     asked: dict[tuple[str, str], RunSpec] = {}
     for spec in expand(scenario):
         asked.setdefault((spec.variant, spec.policy.text), spec)
-    cells = [(spec, *_setting(spec)) for spec in asked.values()]
+    cells = [(spec, *asked_of(spec)) for spec in asked.values()]
     comparisons: list[Compared] = []
     for spec, setting, fabric in cells:
         with tempfile.TemporaryDirectory(prefix="twinbed-") as folder:
@@ -54,14 +55,21 @@ def validate(scenario: Scenario, repeats: int, progress: Progress) -> list[Compa
     return comparisons
 
 
-def _setting(spec: RunSpec) -> tuple[Setting, Fabric]:
+def asked_of(spec: RunSpec) -> tuple[Setting, Fabric]:
+    """Returns what the testbed measures for this run, and the twin's fabric beside it.
+
+    Raises ScenarioError for what the testbed cannot have.
+    """
     asked = fabric_of(spec.scenario)
     scheme = Scheme(spec.policy.name)
     if scheme not in OVERLAYS:
         raise ScenarioError(
             f"policies: {scheme}: the testbed has the overlay alone; validate {' or '.join(OVERLAYS)}"
         )
-    fabric = calibration.fabric(spec.calibration, asked.values, fast_path=asked.fast_path)
+    # The testbed's only RDMA is soft RoCE, which has the plain timer whatever the scenario asks of the twin.
+    fabric = calibration.fabric(
+        spec.calibration, asked.replaced, retries=RetryProfile.PLAIN, fast_path=asked.fast_path
+    )
     interval_ms = round(fabric.timers.interval_s * _MS)
     road = Road.FAST if asked.fast_path else Road.REAL_TIME
     return Setting(road, fabric.timers.multiplier, interval_ms, _what(asked)), fabric

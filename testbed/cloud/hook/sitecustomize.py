@@ -4,7 +4,8 @@ trains.
 For: scripts that know nothing of twinbed and are not changed. Not for: reading the records
 (testbed.cloud.steps). It installs PyTorch's own hooks if the job imports PyTorch. A step ends when
 `Optimizer.step` of the first optimizer that steps returns. The model is the first module with parameters that
-is called in training mode. The batch is the first dimension of the first tensor that the model is given.
+is called in training mode. The batch is the first dimension of the first tensor that the model is given; what
+a sample takes and gives are the other dimensions of this tensor and of the first one that comes out.
 
 It writes to $TWINBED_STEPS: `<rank>.steps` holds int64 nanoseconds of CLOCK_MONOTONIC, `<rank>.json` the
 model. The site's own sitecustomize, which this one hides, runs after it.
@@ -21,6 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
+from math import prod
 from types import ModuleType
 from typing import Any
 
@@ -35,6 +37,7 @@ class _Job:
         self._path = os.path.join(folder, os.environ.get("RANK", "0"))
         self._file = -1
         self._optimizer: object = None
+        self._model: dict[str, Any] = {"optimiser": "", "output_size": 0}
 
     def stepped(self, optimizer: object, _args: Any, _kwargs: Any) -> None:
         """Record a step; called after each step of any optimizer."""
@@ -43,6 +46,7 @@ class _Job:
             self._file = os.open(
                 self._path + ".steps", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644
             )
+            self._tell(optimiser=type(optimizer).__name__)
         if optimizer is self._optimizer:
             os.write(self._file, time.monotonic_ns().to_bytes(8, "little"))
 
@@ -56,17 +60,34 @@ class _Job:
                 return
             handle.remove()
             leaves = [type(part).__name__ for part in module.modules() if not list(part.children())]
-            model = {
-                "batch": shapes[0][0],
-                "parameters": sum(tensor.numel() for tensor in parameters),
-                "parameter_bytes": sum(tensor.numel() * tensor.element_size() for tensor in parameters),
-                "layers": leaves,
-            }
-            with open(self._path + ".json.part", "w") as file:
-                json.dump(model, file)
-            os.replace(self._path + ".json.part", self._path + ".json")
+            fixed = [tensor for tensor in module.parameters() if not tensor.requires_grad]
+            fixed += [tensor for tensor in module.buffers() if tensor.is_floating_point()]
+            self._tell(
+                batch=shapes[0][0],
+                parameters=sum(tensor.numel() for tensor in parameters),
+                parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in parameters),
+                layers=leaves,
+                non_trainable=sum(tensor.numel() for tensor in fixed),
+                input_size=prod(shapes[0][1:]),
+            )
+            ended.append(module.register_forward_hook(given))
 
+        def given(_module: Any, _args: Any, output: Any) -> None:
+            ended.pop().remove()
+            first = output[0] if isinstance(output, (tuple, list)) else output
+            if hasattr(first, "shape"):
+                self._tell(output_size=prod(tuple(first.shape)[1:]))
+
+        ended: list[Any] = []
         handle = module_of_torch.register_module_forward_pre_hook(called)
+
+    def _tell(self, **facts: Any) -> None:
+        """Write what is known of the model by now."""
+        self._model |= facts
+        if "batch" in self._model:
+            with open(self._path + ".json.part", "w") as file:
+                json.dump(self._model, file)
+            os.replace(self._path + ".json.part", self._path + ".json")
 
     def watch_optimizers(self, module_of_torch: Any) -> None:
         """Record the steps of all optimizers from now on."""

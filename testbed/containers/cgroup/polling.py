@@ -51,13 +51,16 @@ Row = tuple[int, int, int, float, float, float, float, bool, bool]
 
 class Polling:
     """`ports.TelemetrySource` over cgroup files. period_s: the groups' CFS period, s; clock: nanoseconds,
-    monotonic. lost: periods that ended unread; the next record is the mean of them and its own."""
+    monotonic; interval_s: time between two records of a group, s, 0 = its period. lost: intervals that ended
+    unread; the next record is the mean of them and its own."""
 
     descriptor = -1
 
-    def __init__(self, period_s: float, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, period_s: float, clock: Callable[[], int] = time.monotonic_ns, *, interval_s: float = 0.0
+    ) -> None:
         self._period_ns = round(period_s * 1e9)
-        self._period_s = period_s
+        self._interval_ns = round((interval_s or period_s) * 1e9)
         self._clock = clock
         self.watched: dict[int, _Watched] = {}
         self._learners: list[_Watched] = []
@@ -206,15 +209,15 @@ class Polling:
         heapify(self._slots)
 
     def _next_ns(self, offset_ns: int, now_ns: int) -> int:
-        """Return the first moment after `now_ns` at this offset in a period."""
-        return now_ns + self._period_ns - (now_ns - offset_ns) % self._period_ns
+        """Return the first moment after `now_ns` at this offset in an interval."""
+        return now_ns + self._interval_ns - (now_ns - offset_ns) % self._interval_ns
 
     # --- records ---------------------------------------------------------------------------------
 
     def _poll(self, container: _Watched, now_ns: int, rows: list[Row]) -> None:
-        """Append the record of the periods that ended since the last one, if any did."""
-        end_ns = now_ns - (now_ns - (container.phase_ns or 0)) % self._period_ns
-        periods = (end_ns - container.end_ns + self._period_ns // 2) // self._period_ns
+        """Append the record of the intervals that ended since the last one, if any did."""
+        end_ns = now_ns - (now_ns - (container.phase_ns or 0)) % self._interval_ns
+        periods = (end_ns - container.end_ns + self._interval_ns // 2) // self._interval_ns
         if periods < 1:
             return
         try:
@@ -235,7 +238,7 @@ class Polling:
             return
         self.lost += periods - 1
         quota = container.group.quota_cores
-        usage = (cpu_ns - cpu_ns_before) / (periods * self._period_ns)
+        usage = (cpu_ns - cpu_ns_before) / (periods * self._interval_ns)
         throttled = nr_throttled > throttled_before
         rows.append(
             (

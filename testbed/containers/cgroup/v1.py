@@ -121,6 +121,11 @@ class V1:
             tree.weigh(self.base["cpu"] / MARK / run, "cpu.shares", _SHARES, _MOST_SHARES)
             return GroupV1(directories)
 
+    def limit_memory(self, run: str, limit_bytes: int) -> None:
+        """Limit the memory of all groups of a run together. Beyond it the kernel takes page cache back from
+        all of them, and then its OOM killer ends the largest process, whatever traps there are."""
+        write(self.base["memory"] / MARK / run / "memory.limit_in_bytes", str(limit_bytes))
+
     def mount_of(self, controller: str) -> Path:
         """Return where the hierarchy of a controller is mounted."""
         return next(mount for mount in self.mounts if self.base[controller].is_relative_to(mount))

@@ -82,6 +82,10 @@ class V2:
             tree.weigh(self.base / MARK / run, "cpu.weight", _WEIGHT, _MOST_WEIGHT)
             return GroupV2(directory)
 
+    def limit_memory(self, run: str, limit_bytes: int) -> None:
+        """See V1.limit_memory."""
+        write(self.base / MARK / run / "memory.max", str(limit_bytes))
+
     def finish(self, run: str) -> None:
         """See V1.finish."""
         tree.remove_run(self.base / MARK / run)

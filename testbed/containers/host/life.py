@@ -2,7 +2,7 @@
 
 For: the one table that the local control loop and agents follow. Not for: carrying anything out
 (executor.py). A pair that is not in the table is an error of ours: `Life.on` raises it and the state stays as
-it is. Source of the back-off: a kubelet's CrashLoopBackOff, with shorter waits.
+it is.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum, IntEnum, auto
 
+from control.allocator.backoff import RESET_S, wait_s
 from twinbed import InvariantError
 
 NS = 1_000_000_000
@@ -17,15 +18,6 @@ NS = 1_000_000_000
 
 NEVER_NS = 1 << 62
 """A time later than any other, ns."""
-
-BACKOFF_FIRST_S = 1.0
-"""Wait before the second restart, s; each further wait is twice as long."""
-
-BACKOFF_MOST_S = 30.0
-"""Longest wait before a restart, s. A kubelet waits 10 s to 300 s, which is too long for runs of minutes."""
-
-BACKOFF_RESET_S = 30.0
-"""A command that ran this long did not fail at its start, s. Its next restart happens at once."""
 
 
 class State(IntEnum):
@@ -110,11 +102,11 @@ class Life:
 
     def next_start_ns(self, now_ns: int) -> int:
         """Return when a command that has just ended starts again, and count its failure. The first failure
-        restarts at once. A deliberate end, or one after BACKOFF_RESET_S, forgets earlier failures; a
+        restarts at once. A deliberate end, or one after RESET_S, forgets earlier failures; a
         deliberate end is not counted as one itself."""
-        if self.deliberate or now_ns - self.started_ns >= BACKOFF_RESET_S * NS:
+        if self.deliberate or now_ns - self.started_ns >= RESET_S * NS:
             self._failures = 0
-        wait_s = min(BACKOFF_FIRST_S * 2.0 ** (self._failures - 1), BACKOFF_MOST_S) if self._failures else 0.0
+        wait_ns = round(wait_s(self._failures) * NS)
         self._failures += not self.deliberate
         self.deliberate = False
-        return now_ns + round(wait_s * NS)
+        return now_ns + wait_ns

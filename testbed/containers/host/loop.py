@@ -47,19 +47,25 @@ _PERIOD_S = QUOTA_PERIOD_US / 1e6
 class Settings:
     """How a run is made. period_s: CFS period and row of the record, s; duration_s: None = until the client
     or the commands end; telemetry: `auto` = the best that this machine has; logs: folder for the commands'
-    output, None = it passes through; host_cores: the largest useful quota, None = this machine's."""
+    output, None = it passes through; host_cores: the largest useful quota, None = this machine's;
+    host_memory_bytes: memory that all containers may hold together, inf = no limit; report_interval_s: time
+    between two reports of a container, s, 0 = one at each period's end, else telemetry is by polling."""
 
     period_s: float = _PERIOD_S
     duration_s: float | None = None
     telemetry: Literal["auto", "polling", "hooks"] = "auto"
     logs: Path | None = None
     host_cores: float | None = None
+    host_memory_bytes: float = math.inf
+    report_interval_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.period_s != _PERIOD_S:
             raise ScenarioError(
                 f"period of {self.period_s:g} s: containers have CFS periods of {_PERIOD_S:g} s here"
             )
+        if self.report_interval_s and self.telemetry == "hooks":
+            raise ScenarioError("hooks report when periods end; a report interval needs telemetry by polling")
         if self.duration_s is not None and not self.duration_s > 0:
             raise ScenarioError(f"duration of {self.duration_s:g} s: expected more than 0")
 
@@ -89,10 +95,10 @@ def control(
     driver = driver or detect()
     leftovers.sweep(driver)
     with Interrupts() as interrupts, ExitStack() as undo:
-        groups = _prepare(containers, driver, undo)
+        groups = _prepare(containers, driver, settings.host_memory_bytes, undo)
         fleet = Fleet(containers, groups, settings.host_cores or float(os.cpu_count() or 1))
         undo.callback(_detach, fleet)
-        record = RunRecord(fleet, settings.period_s)
+        record = RunRecord(fleet, settings.period_s, settings.report_interval_s)
         source, telemetry = _telemetry(settings)
         undo.callback(source.close)
         undo.callback(lambda: _end(fleet, lambda: interrupts.hurry))
@@ -195,8 +201,11 @@ def _check(containers: Sequence[Managed], applications: Sequence[Application]) -
             raise ScenarioError(f"container {managed.spec.name}: there is no application {managed.app}")
 
 
-def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> list[Group | None]:
-    """Make a cgroup for each container that is ours; `undo` removes them."""
+def _prepare(
+    containers: Sequence[Managed], driver: Driver, memory_bytes: float, undo: ExitStack
+) -> list[Group | None]:
+    """Make a cgroup for each container that is ours, with a limit of memory_bytes on all together; `undo`
+    removes them."""
     run = new_run()
     undo.callback(driver.finish, run)
     groups: list[Group | None] = []
@@ -206,19 +215,21 @@ def _prepare(containers: Sequence[Managed], driver: Driver, undo: ExitStack) -> 
             group = driver.create(run, managed.spec.name)
             undo.callback(group.remove)
         groups.append(group)
+    if math.isfinite(memory_bytes):
+        driver.limit_memory(run, int(memory_bytes))
     return groups
 
 
 def _telemetry(settings: Settings) -> tuple[TelemetrySource, str]:
     """Return the hooks where this kernel allows them, else polling. Hooks asked for by name must be
     allowed."""
-    if settings.telemetry != "polling":
+    if settings.telemetry != "polling" and not settings.report_interval_s:
         try:
             return HookTelemetry(settings.period_s), "hooks"
         except BackendError:
             if settings.telemetry == "hooks":
                 raise
-    return Polling(settings.period_s), "polling"
+    return Polling(settings.period_s, interval_s=settings.report_interval_s), "polling"
 
 
 def _detach(fleet: Fleet) -> None:

@@ -35,13 +35,19 @@ _REPORTED = ("usage_cores", "quota_cores", "throttled", "throttled_s", "memory_b
 
 
 class RunRecord:
-    """The record of one run of `fleet`. period_s: length of a row, s. begin() starts the time line; before it
-    nothing is kept but events, whose time is then 0 s. lateness_ns, write_ns, grant_ns: as in LoopTimes, in
-    ns; reports: how many records were taken."""
+    """The record of one run of `fleet`. begin() starts the time line; before it nothing is kept but events,
+    whose time is then 0 s.
 
-    def __init__(self, fleet: Fleet, period_s: float) -> None:
+    period_s: length of a row, s. interval_s: time that a record is about, s, 0 = a row. lateness_ns,
+    write_ns, grant_ns: as in LoopTimes, in ns. reports: how many records were taken.
+    """
+
+    def __init__(self, fleet: Fleet, period_s: float, interval_s: float = 0.0) -> None:
         self._fleet = fleet
         self.period_ns = round(period_s * NS)
+        self.interval_s = interval_s or period_s
+        # What a record shorter than a row adds to the row's mean.
+        self._share = min(self.interval_s / period_s, 1.0)
         self.start_ns: int | None = None
         self.events = ObservedEvents([], [], [], [])
         self.lateness_ns, self.write_ns, self.grant_ns = array("q"), array("q"), array("q")
@@ -129,8 +135,13 @@ class RunRecord:
         end_ns = _joined([records.end_ns for records, _ in taken])
         last = (end_ns - (self.start_ns + 1)) // self.period_ns
         self._fit(int(last.max()) + 1)
-        for name in _REPORTED:
-            self._arrays[name][last, columns] = _joined([getattr(records, name) for records, _ in taken])
+        found = {name: _joined([getattr(records, name) for records, _ in taken]) for name in _REPORTED}
+        if self._share < 1.0:
+            found["usage_cores"] = found["usage_cores"] * self._share
+            for name in ("usage_cores", "throttled", "throttled_s"):
+                found[name] = found[name] + self._arrays[name][last, columns]
+        for name, values in found.items():
+            self._arrays[name][last, columns] = values
         self._arrays["reported"][last, columns] = True
         self._fill(last, columns)
         self._memory_bytes[columns] = self._arrays["memory_bytes"][last, columns]

@@ -178,7 +178,7 @@ class ControlLoop:
             records.throttled,
             records.usage_cores,
             records.memory_bytes,
-            self._record.period_ns / NS,
+            self._record.interval_s,
             (last_ns - began_ns) / NS,
         )
         began = time.perf_counter()

@@ -10,7 +10,7 @@ from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.autopilot_ml import Ensemble, EnsembleRecommender
 from control.allocator.autopilot_window import Average, Peak, Percentile, SlidingMax, WindowRecommender
 from control.allocator.histogram import Buckets, exponential
-from control.allocator.model import Application, Join, Reason
+from control.allocator.model import Application, History, Join, Reason
 from control.allocator.roster import Roster
 from tests.control.allocator.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, bucket_end
@@ -309,3 +309,27 @@ def test_a_reused_slot_starts_without_its_predecessors_history(recommender):
 def test_a_wrong_setting_is_named(parameters, message):
     with pytest.raises(ScenarioError, match=message):
         make("autopilot", parameters)
+
+
+# --- a warm history
+
+
+@BOTH
+def test_with_a_history_the_first_limits_are_what_it_recommends(recommender):
+    policy = make("autopilot", {"recommender": recommender})
+    usage = np.tile([0.5, 2.0], (600, 1))
+    policy.learn(History(usage, np.tile([100 * MIB, 200 * MIB], (600, 1)), 0.1))
+    peaks = Join(np.zeros(2, np.int64), np.full(2, 8.0), np.full(2, 0.1), np.full(2, MIB))
+    first = policy.start([SHOP], peaks)
+    assert (first.cpu.quota_cores >= usage[0]).all()
+    assert (first.cpu.quota_cores <= 1.3 * usage[0]).all()
+    assert (first.memory.limit_bytes >= np.array([100, 200]) * MIB).all()
+
+
+def test_a_history_shorter_than_an_update_interval_counts():
+    policy = make("autopilot", {})
+    policy.learn(History(np.full((15, 1), 3.0), np.full((15, 1), 64 * MIB), 0.1))
+    first = policy.start(
+        [SHOP], Join(np.zeros(1, np.int64), np.array([8.0]), np.array([0.1]), np.array([MIB]))
+    )
+    assert first.cpu.quota_cores[0] >= 3.0

@@ -96,3 +96,9 @@ def test_an_unlimited_newcomer_in_a_departed_ones_place_has_an_id_of_its_own():
     assert joined.cpu.quota_cores.tolist() == [np.inf]
     assert joined.memory.limit_bytes.tolist() == [NO_LIMIT_BYTES]
     assert joined.cpu.reason.tolist() == [Reason.JOINED]
+
+
+def test_with_overcommit_limits_may_add_up_to_more_than_omega():
+    policy = Static(StaticSettings(factor=1.5, overcommit=True))
+    first = policy.start([application(4.0)], profiled([2.0, 4.0], [MIB, MIB], host_cores=20.0))
+    assert list(first.cpu.quota_cores) == [3.0, 6.0]

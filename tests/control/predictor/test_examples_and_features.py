@@ -1,9 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from control.jobs import Configuration, InstanceType, Job, Objective, candidates
 from control.predictor.examples import best, folds_of_jobs, folds_of_rows, of_one_job
-from control.predictor.features import POINTS, SCALING, Encoder
+from control.predictor.features import POINTS, SCALING, SERIES, SERIES_COLUMNS, Encoder
 from tests.made_up_jobs import PRICES, TYPES, examples
 from twinbed import ScenarioError
 
@@ -32,12 +34,84 @@ def test_columns_are_standardised_by_the_rows_that_were_learned_from():
     encoder = Encoder.fit(rows)
     encoded = encoder.encode(rows)
     assert encoded.static.shape == (len(rows), len(encoder.columns))
-    assert encoded.series.shape == (5, POINTS, 4)
+    assert encoded.series.shape == (5, POINTS, SERIES_COLUMNS)
     assert np.abs(encoded.static.mean(axis=0)).max() < 1e-9
     spread = encoded.static.std(axis=0)
     assert set(np.round(spread, 9)) <= {0.0, 1.0}
     alone = encoder.encode(rows.take(np.array([3])))
     np.testing.assert_array_equal(alone.static[0], encoded.static[3])
+
+
+def with_runs(rows, **fields):
+    """The same rows, whose jobs' local runs have other fields: one value for each job."""
+    jobs = [
+        replace(
+            job, local_run=replace(job.local_run, **{name: values[place] for name, values in fields.items()})
+        )
+        for place, job in enumerate(rows.jobs)
+    ]
+    return replace(rows, jobs=tuple(jobs))
+
+
+def column(rows, name):
+    """A column as it was before it was standardised, by row."""
+    encoder = Encoder.fit(rows)
+    place = encoder.columns.index(name)
+    return encoder.encode(rows).static[:, place] * encoder.scale[place] + encoder.mean[place]
+
+
+def test_optimiser_sizes_and_disk_are_columns():
+    rows = with_runs(
+        examples(2),
+        optimiser=("Adam", "SGD"),
+        non_trainable=(0.0, 9.0),
+        input_size=(9.0, 99.0),
+        output_size=(0.0, 9.0),
+    )
+    assert column(rows, "optimiser is SGD") == pytest.approx(rows.job)
+    assert column(rows, "log non-trainable") == pytest.approx(np.log(10) * rows.job)
+    assert column(rows, "log input size") == pytest.approx(np.log(10) * (1 + rows.job))
+    assert column(rows, "log output size") == pytest.approx(np.log(10) * rows.job)
+    disk_gib = np.where(rows.candidates.vcpus > 4, 100.0, 10.0)
+    on_disks = replace(rows, candidates=replace(rows.candidates, disk_gib=disk_gib))
+    assert np.exp(column(on_disks, "log disk")) == pytest.approx(disk_gib)
+
+
+def test_master_and_workers_are_told_apart():
+    rows = examples(2)
+    cores = [np.tile([3.0 + place, 1.0, 2.0], (90, 1)) for place in range(2)]
+    rows = with_runs(rows, cpu_cores=cores)
+    assert column(rows, "master: CPU") == pytest.approx(3.0 + rows.job)
+    assert column(rows, "workers: CPU") == pytest.approx(1.5)
+    encoder = Encoder.fit(rows)
+    series = encoder.encode(rows).series * encoder.series_scale + encoder.series_mean
+    assert series[:, :, SERIES["master's CPU"][0]] == pytest.approx(np.repeat([[3.0], [4.0]], POINTS, axis=1))
+    assert series[:, :, SERIES["workers' CPU"][0]] == pytest.approx(1.5)
+
+
+def test_a_run_of_one_process_has_no_workers():
+    rows = with_runs(
+        examples(1),
+        **{
+            name: [np.ones((90, 1))]
+            for name in ("cpu_cores", "memory_bytes", "net_in_bytes", "net_out_bytes")
+        },
+    )
+    encoder = Encoder.fit(rows)
+    encoded = encoder.encode(rows)
+    assert np.isfinite(encoded.static).all()
+    assert np.isfinite(encoded.series).all()
+
+
+def test_the_order_of_the_layers_counts():
+    forth = ("Conv2d",) * 10 + ("Linear",) * 10
+    rows = with_runs(examples(2), layers=(forth, forth[::-1]))
+    encoder = Encoder.fit(rows)
+    series = encoder.encode(rows).series * encoder.series_scale + encoder.series_mean
+    kinds = series[:, :, list(SERIES["order of layers"])]
+    assert kinds[0, :10, 0] == pytest.approx(1.0)
+    assert kinds[0, 10:, 0] == pytest.approx(0.0)
+    assert kinds[1] == pytest.approx(kinds[0, ::-1])
 
 
 def test_a_job_and_a_type_that_were_never_seen_can_be_asked_about():

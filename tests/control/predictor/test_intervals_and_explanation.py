@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -6,9 +8,11 @@ from hypothesis import strategies as st
 from control.jobs import Configuration, Job, Objective, candidates
 from control.predictor.examples import of_one_job
 from control.predictor.explanation import contributions, importance
-from control.predictor.features import Encoder
+from control.predictor.features import SERIES, Encoder
 from control.predictor.intervals import Domain, factor
+from control.predictor.networks import Kind
 from control.predictor.physical import train_physical
+from control.predictor.training import Schedule, train
 from tests.made_up_jobs import PRICES, TYPES, examples
 from twinbed import ScenarioError
 
@@ -55,7 +59,30 @@ def test_what_matters_is_what_the_law_was_made_of():
     result = importance(model, Objective.TIME, rows, np.random.default_rng(0))
     assert result.group[0] == "analytic model"
     assert (np.diff(result.loss) <= 0).all()
-    assert abs(result.loss[result.group.index("local run's series")]) < 1e-12  # not used by it
+    assert abs(result.loss[result.group.index("workers' CPU")]) < 1e-12  # not used by it
+
+
+@pytest.mark.slow
+def test_a_network_s_importance_tells_series_of_roles_apart():
+    rows = examples(4)
+    model = train(Kind.TIME, rows, 0, schedule=Schedule(epochs=30, patience=30))
+    result = importance(model, Objective.TIME, rows, np.random.default_rng(0))
+    losses = dict(zip(result.group, result.loss, strict=True))
+    assert set(SERIES) <= set(losses)
+    assert losses["workers"] > 0.01
+    assert max(losses[name] for name in SERIES) > 0.0
+    assert losses["order of layers"] == 0.0  # the same for all jobs
+
+
+@pytest.mark.slow
+def test_an_application_that_is_not_known_is_a_contribution_of_its_own():
+    rows = examples(5)
+    model = train_physical(Objective.TIME, rows, 0)
+    one = rows.take(np.array([17]))
+    stranger = replace(one, jobs=tuple(replace(job, name="new") for job in one.jobs))
+    result = contributions(model, stranger, rows, np.random.default_rng(0))
+    assert "known application" in result.group
+    assert result.base + result.log_factor.sum() == pytest.approx(float(np.log(model.predict(stranger)[0])))
 
 
 @pytest.mark.slow

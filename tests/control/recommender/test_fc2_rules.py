@@ -17,10 +17,12 @@ WORKERS = (
 
 
 def test_the_server_is_the_one_with_most_bandwidth_within_the_budget() -> None:
-    assert choose_server(SERVERS).name == "m4.10xlarge"
-    assert choose_server(SERVERS, 2.0).name == "m4.2xlarge"
-    with pytest.raises(ScenarioError, match=r"0\.1 \$/h pays for no parameter server"):
-        choose_server(SERVERS, 0.1)
+    assert choose_server(SERVERS, 0.25).name == "m4.10xlarge"
+    assert choose_server(SERVERS, 0.25, 2.0).name == "m4.2xlarge"
+    assert choose_server(SERVERS, 0.25, 2.6).name == "m4.2xlarge"  # the largest would leave no worker
+    assert choose_server(SERVERS, 0.25, 0.375).name == "m4.large"
+    with pytest.raises(ScenarioError, match=r"0\.3 \$/h pays for no parameter server"):
+        choose_server(SERVERS, 0.25, 0.3)
 
 
 def test_cost_opt_fills_the_budget_with_the_cheapest_and_time_opt_with_the_dearest() -> None:
@@ -78,6 +80,18 @@ def test_no_rule_spends_more_than_the_budget(budget: float, use: list[float], ru
     chosen = plan(rule, workers, SERVERS[0], budget_usd_h=max(budget, 0.625 + 0.125))
     assert chosen.count >= 1
     assert chosen.price_usd_h <= max(budget, 0.75) + 1e-6
+
+
+def test_scala_opt_as_a_recommender_counts_each_type_s_own_use() -> None:
+    types = {name: InstanceType(name, "aws", 4, 16) for name in ("m4.large", "c4.xlarge", "m4.xlarge")}
+    prices = {"m4.large": 0.125, "c4.xlarge": 0.231, "m4.xlarge": 0.25}
+    rows = [Configuration(n, k, None, 1, "m4.large") for n in ("c4.xlarge", "m4.xlarge") for k in range(1, 7)]
+    request = Request(Job("cifar"), candidates(types, prices, rows))
+    # 427.5 Mbit/s serve 3 × m4.xlarge (140) and 2 × c4.xlarge (160), the cheaper type.
+    rule = Fc2(Rule.SCALE, SERVERS[0], {"m4.xlarge": 140e6, "c4.xlarge": 160e6})
+    assert str(rule.recommend(request)[0].configuration) == "2 × c4.xlarge + 1 × m4.large"
+    with pytest.raises(ScenarioError, match=r"one c4\.xlarge uses is not known"):
+        Fc2(Rule.SCALE, SERVERS[0], {"m4.xlarge": 140e6}).recommend(request)
 
 
 def test_as_a_recommender_it_names_its_choice_once_and_knows_no_time() -> None:

@@ -59,8 +59,11 @@ def test_latency_counts_when_a_request_came_and_throughput_when_it_was_answered(
     assert list(frame["dropped"]) == [1, 0, 0, 0]
     assert list(frame["pending"]) == [0, 0, 1, 0]
     assert list(frame["not_answered_rps"]) == [1, 0, 1, 0]
-    assert frame["p50"].tolist() == pytest.approx([1.1, math.nan, math.nan, 0.05], nan_ok=True)
-    assert frame["p99"][0] == pytest.approx(0.2 + 0.99 * 1.8)
+    # The dropped request is later than both answers, and the pending one waited at least 1.5 s.
+    assert frame["p50"].tolist() == pytest.approx([2.0, math.nan, 1.5, 0.05], nan_ok=True)
+    assert frame["p50_at_least"].tolist() == [False, False, True, False]
+    assert frame["p99"][0] == pytest.approx(2.0 + 0.98 * 1.4)
+    assert frame["p99_at_least"].tolist() == [True, False, True, False]
 
 
 _REQUESTS = st.lists(
@@ -110,11 +113,12 @@ def test_the_latency_distribution_has_the_metrics_quantiles(asked):
     assert frame.is_monotonic_increasing
 
 
-def test_without_an_answer_there_is_no_latency(bare):
+def test_without_an_answer_latency_is_a_bound_and_has_no_distribution(bare):
     run = with_clients(bare, [(0.5, "a", math.nan, "pending")])
     assert services.latency_distribution(run).empty
-    assert services.over_time(run, 10)["p99"].isna().all()
-    assert services.by_kind(run)["p50_s"].isna().all()
+    assert services.over_time(run, 10)["p99"][0] == pytest.approx(3.5)
+    (kind,) = services.by_kind(run).to_dict("records")
+    assert (kind["p50"], kind["p50_at_least"]) == (pytest.approx(3.5), True)
 
 
 def test_figures_of_containers_agree_with_the_tables(asked):

@@ -9,6 +9,7 @@ from lab.containers.calibrate import measure
 from lab.containers.calibrate.values import load_calibration
 from lab.containers.real import backend
 from testbed.containers.host import loop
+from tests.lab.sample_cells import fitting
 from tests.lab.sample_observed import observed
 from twinbed import BackendError
 
@@ -37,6 +38,7 @@ def imitated(monkeypatch):
 
     monkeypatch.setattr(loop, "control", control)
     monkeypatch.setattr(backend, "check", lambda: None)
+    monkeypatch.setattr(backend, "probe", fitting)
 
 
 def test_every_quantity_has_a_verdict_and_too_many_misses_are_exit_code_1(twinbed, scenario, imitated):
@@ -46,7 +48,7 @@ def test_every_quantity_has_a_verdict_and_too_many_misses_are_exit_code_1(twinbe
     verdicts = {row["quantity"]: row["verdict"] for row in document["rows"]}
     assert verdicts["CPU work done"] == "inside limit"
     assert verdicts["Throttled periods"] == "outside"
-    assert any("the aim is 80%" in note for note in document["notes"])
+    assert any("the aim is 95%" in note for note in document["notes"])
 
 
 def test_where_no_containers_can_be_run_it_is_said_in_one_line(twinbed, scenario, monkeypatch):

@@ -34,7 +34,7 @@ def records(text: str) -> list[dict[str, str]]:
 def test_four_policies_stand_beside_each_other_with_every_metric_notes_price_and_ids(twinbed, csv_path):
     ended = twinbed("whatif", csv_path)
     assert (ended.code, ended.err) == (0, "")
-    header = next(line for line in ended.out.splitlines() if "escra" in line)
+    header = next(line for line in ended.out.splitlines() if line.split()[:1] == ["escra"])
     assert header.split() == ["escra", "autopilot", "vpa", "static"]
     for metric in METRICS:
         assert (metric.title in ended.out) != (metric.key in OF_REQUESTS)

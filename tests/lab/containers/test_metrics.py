@@ -11,8 +11,9 @@ from control.services import RequestStatus as Status
 from lab.ask.scenario import build
 from lab.containers.input.sections import Price
 from lab.containers.input.workload import prepare
-from lab.containers.metrics import METRICS, OF_REQUESTS, UNLIMITED_BYTES
-from lab.containers.run.figures import figures, quantiles
+from lab.containers.metrics import LATENCY_QUANTILES, METRICS, OF_REQUESTS, UNLIMITED_BYTES
+from lab.containers.run.figures import figures
+from lab.containers.run.latency import latencies, quantiles
 from tests.lab.sample_traces import usage_trace
 from twin.containers.model import Events, Outcome, Series
 from twin.containers.requests.model import RequestLog
@@ -145,7 +146,7 @@ def log(status, end_s, dropped=(0, 0)):
     )
 
 
-def test_clients_are_judged_by_the_answers_they_got():
+def test_clients_are_judged_by_the_answers_they_got_and_did_not_get():
     replay, outcome = made()
     ok, given_up, turned_away, pending = Status.OK, Status.TIMED_OUT, Status.DROPPED, Status.PENDING
     asked = log([ok, ok, given_up, turned_away, pending], [0.2, 0.5, 9.0, 0.3, np.nan], dropped=(0, 7))
@@ -153,22 +154,53 @@ def test_clients_are_judged_by_the_answers_they_got():
     summary = result.summary
     assert summary["throughput_rps"] == pytest.approx(2.0)  # 2 answers in 10 periods of 100 ms
     assert summary["failed_share"] == pytest.approx(3 / 5)
-    # Latencies 0.2 - 0.0 and 0.5 - 0.1; p90 = 0.2 + 0.9 · 0.2.
-    assert summary["latency_mean_s"] == pytest.approx(0.3)
-    assert summary["latency_p50_s"] == pytest.approx(0.3)
-    assert summary["latency_p90_s"] == pytest.approx(0.38)
-    assert summary["latency_p999_s"] == pytest.approx(0.3998)
+    # Answered after 0.2 and 0.4 s; the other three waited at least 0.8, 0.7 and 0.6 s until the run's end, 1
+    # s.
+    assert summary["latency_mean_s"] == pytest.approx((0.2 + 0.4 + 0.8 + 0.7 + 0.6) / 5)
+    assert summary["latency_p50_s"] == pytest.approx(0.6)
+    assert summary["latency_p90_s"] == pytest.approx(0.7 + 0.6 * 0.1)
+    assert result.censored == {
+        "latency_mean_s",
+        "latency_p50_s",
+        "latency_p90_s",
+        "latency_p99_s",
+        "latency_p999_s",
+    }
     assert summary["turned_away"] == 7
     assert result.per_container["turned_away"].tolist() == [0, 7]
 
 
-def test_without_any_answer_there_is_no_latency():
+def test_a_quantile_among_the_answered_is_exact_though_others_were_not_answered():
     replay, outcome = made()
-    summary = figures(replay, replace(outcome, requests=log([Status.FAILED], [0.1])), PRICE).summary
-    assert summary["failed_share"] == 1
-    assert summary["throughput_rps"] == 0
-    assert math.isnan(summary["latency_p99_s"])
-    assert math.isnan(summary["latency_mean_s"])
+    asked = log([Status.OK] * 3 + [Status.PENDING], [0.1, 0.2, 0.3, np.nan])
+    result = figures(replay, replace(outcome, requests=asked), PRICE)
+    assert result.summary["latency_p50_s"] == pytest.approx(0.1)
+    assert result.censored == {"latency_mean_s", "latency_p90_s", "latency_p99_s", "latency_p999_s"}
+
+
+def test_without_any_answer_latency_is_at_least_the_time_to_the_runs_end():
+    replay, outcome = made()
+    result = figures(replay, replace(outcome, requests=log([Status.FAILED], [0.1])), PRICE)
+    assert result.summary["failed_share"] == 1
+    assert result.summary["throughput_rps"] == 0
+    assert result.summary["latency_p99_s"] == result.summary["latency_mean_s"] == pytest.approx(1.0)
+    assert {"latency_p99_s", "latency_mean_s"} <= result.censored
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 9.9), st.floats(0, 5), st.booleans()), min_size=1, max_size=30),
+    st.lists(st.floats(0, 100), min_size=30, max_size=30),
+)
+def test_a_bound_is_true_whenever_the_answers_would_have_come(rows, beyond):
+    at_s, latency_s, answered = (np.array(column) for column in zip(*rows, strict=True))
+    values, censored = latencies(latency_s, at_s, answered, 10.0)
+    later = 10.0 - at_s + np.array(beyond)[: len(rows)]
+    true = np.where(answered, latency_s, later)
+    least = np.quantile(true, list(LATENCY_QUANTILES.values()))
+    for key, value in zip(LATENCY_QUANTILES, least, strict=True):
+        assert key not in censored or values[key] <= value + 1e-9
+    assert values["latency_mean_s"] <= true.mean() + 1e-9
+    assert ("latency_mean_s" in censored) == (not answered.all())
 
 
 def test_without_clients_nothing_is_said_of_requests():
@@ -199,4 +231,4 @@ def test_quantiles_are_numpys(values, wanted):
 
 
 def test_quantiles_of_nothing_are_not_a_number():
-    assert all(math.isnan(value) for value in quantiles(np.empty(0, np.float32)))
+    assert all(math.isnan(value) for value in quantiles(np.empty(0, np.float32), (0.5, 0.99)))

@@ -3,8 +3,17 @@
 import math
 from dataclasses import replace
 
+import pytest
+
 from lab.charts.palette import Shown, shown, title
 from lab.explorer import html
+from lab.runs.store import RunStore
+from tests.lab.sample_runs import publish
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RunStore(tmp_path / "runs")
 
 
 def test_a_policy_looks_the_same_whatever_stands_beside_it(stored):
@@ -54,6 +63,16 @@ def test_what_reads_the_same_is_not_marked_as_better(stored):
         Shown(replace(run, manifest={**run.manifest, "id": "x"}), "B", "#000", (1, 0)),
     ]
     assert 'class="tb-best"' not in html.table(twins)
+
+
+def test_a_lower_bound_is_shown_as_one_and_never_marked_as_the_best(store):
+    metrics = {"latency_p50_s": 0.001, "latency_p99_s": 40.0}
+    bound = publish(store, "vpa", metrics=metrics, censored=tuple(metrics), statuses=("ok", "pending"))
+    looks = shown([publish(store, metrics={"latency_p99_s": 0.02}, statuses=("ok",)), bound])
+    assert "&gt; 40 s" in html.service_cards(looks)
+    line = next(line for line in html.table(looks).split("<tr") if "Latency p50" in line)
+    assert "&gt; 0.0010" in line
+    assert 'class="tb-best"' not in line
 
 
 def test_the_cards_compare_with_static(stored):

@@ -7,7 +7,10 @@ import pytest
 from control.fabric import Direction
 from lab.ask.scenario import build, expand, with_overrides
 from lab.fabric.calibrate import values as calibration
+from lab.fabric.calibrate.retries import RetryProfile, retry_profile
 from lab.fabric.run import world
+from lab.fabric.validate import both
+from twin.fabric.retransmission import PLAIN
 from twinbed import ScenarioError
 
 MINIMAL = {"name": "edge", "fabric": {"sends": {"messages": 10, "message_bytes": 100_000}}}
@@ -34,6 +37,8 @@ def test_its_policies_are_schemes_and_all_of_them_by_default():
         (asked(topology={"hosts": 1}), "fabric.topology.hosts"),
         (asked(values={"control": {"hold": 0.0}}), "did you mean 'control.hold_s'"),
         (asked(values={"bfd": {"interval_s": -1.0}}), "greater than or equal to 0"),
+        (asked(values={"retry_adp": {"low": 3.0}}), "retry_adp.low: a series"),
+        (asked(retry_profile="cx7"), "fabric.retry_profile"),
         (asked(faults={"kind": "sometimes"}), "fabric.faults.kind"),
         (asked(faults={"kind": "random"}), "per_day is for random faults, and they need it"),
         (asked(faults={"kind": "single", "per_day": {"port": 1.0}}), "per_day is for random faults"),
@@ -82,7 +87,8 @@ def test_a_replaced_delay_keeps_its_relative_spread():
     [
         ("[bond.lacp_s]", "[bond.lacp]", r"bond\.lacp_s: missing"),
         ('unit = "exponent"', 'unit = "s"', "unit: 's' is not 'exponent'"),
-        ("schema = 2", "schema = 9", "schema: 9 is not 2"),
+        ("schema = 3", "schema = 9", "schema: 9 is not 3"),
+        ("series = [0.0209,", "series = [0.0125,", "not the first of the series"),
     ],
 )
 def test_a_wrong_calibration_is_refused_with_file_and_key(tmp_path, old, new, said):
@@ -96,9 +102,26 @@ def test_a_wrong_calibration_is_refused_with_file_and_key(tmp_path, old, new, sa
 def test_writing_a_calibration_keeps_the_comments_inside_the_file_and_replaces_the_one_at_its_top():
     shipped = calibration.load_calibration()
     text = calibration.write(replace(shipped, name="mine"), "Made by a test.")
-    assert text.startswith('# Made by a test.\nschema = 2\nname = "mine"\n')
+    assert text.startswith('# Made by a test.\nschema = 3\nname = "mine"\n')
     original = calibration.DEFAULT_PATH.read_text(encoding="utf-8")
     assert text.split("\n")[4:] == original[original.index("kernel = ") :].split("\n")
+
+
+def test_a_scenario_names_its_adapter_and_the_real_fabric_has_the_plain_timer_whatever_it_names():
+    for name in RetryProfile:
+        (spec,) = expand(build(asked(retry_profile=str(name)) | {"policies": ["thorn"]}))
+        wanted = retry_profile(name, spec.calibration.values)
+        assert world.build_world(spec).fabric.queue_pair.retry_profile == wanted
+        assert both.asked_of(spec)[1].queue_pair.retry_profile == PLAIN
+    assert build(asked()).fabric.retry_profile == "cx6-20.43"
+
+
+def test_ranges_that_do_not_belong_together_are_refused(tmp_path):
+    text = calibration.DEFAULT_PATH.read_text(encoding="utf-8")
+    path = tmp_path / "mine.toml"
+    path.write_text(text.replace("series = [1, 1]", "series = [1, 1, 1]", 1), encoding="utf-8")
+    with pytest.raises(ScenarioError, match="low, size and tries need a number for each range"):
+        retry_profile("adp", calibration.load_calibration(path).values)
 
 
 def planned(lasts_s=100.0, **faults):

@@ -1,6 +1,7 @@
 """Runs beside each other, without simulating any."""
 
 import math
+from json import loads
 
 import pytest
 
@@ -23,7 +24,27 @@ def test_a_comparison_has_one_row_per_run_in_the_order_given_and_every_metric(st
     runs = [publish(store, text) for text in ("vpa", "escra")]
     frame = comparison(runs)
     assert list(frame["run"]) == [run.id for run in runs]
-    assert [metric.key for metric in METRICS] == list(frame.columns[-len(METRICS) :])
+    flags = [f"{metric.key}_censored" for metric in METRICS if metric.may_be_bound]
+    assert list(frame.columns[-len(METRICS) - len(flags) :]) == [*(metric.key for metric in METRICS), *flags]
+
+
+def test_a_lower_bound_reads_so_for_people_and_has_a_flag_for_machines(store):
+    bound = publish(store, "vpa", metrics={"latency_p50_s": 27.3}, censored=("latency_p50_s",))
+    shown = as_result([publish(store), bound])
+    assert "> 27.3000" in table(shown)
+    assert "never answered" in table(shown)
+    assert [row["latency_p50_s_censored"] for row in loads(json(shown))["rows"]] == [False, True]
+
+
+def test_the_mean_of_seeds_with_a_bound_is_a_bound_without_an_interval(store):
+    runs = [
+        publish(store, seed=seed, metrics={"latency_p50_s": value}, censored=keys)
+        for seed, value, keys in ((0, 2.0, ()), (1, 4.0, ("latency_p50_s",)))
+    ]
+    row = over_seeds(comparison(runs)).iloc[0]
+    assert (row["latency_p50_s"], row["latency_p50_s_censored"]) == (3.0, True)
+    assert math.isnan(row["latency_p50_s_ci95"])
+    assert "> 3.0" in table(as_result(runs))
 
 
 def test_an_undefined_metric_is_nan_in_the_frame_and_a_dash_for_people(store):
@@ -218,3 +239,10 @@ def test_what_no_run_has_is_left_out_for_people_and_kept_for_scripts(store):
     assert '"latency_p50_s": null' in json(result)
     one_has_it = as_result([runs[0], publish(store, "static")])
     assert "Latency p50" in table(one_has_it)
+
+
+def test_a_policy_that_answers_little_where_another_serves_has_collapsed(store):
+    served = publish(store, metrics={"failed_share": 0.01}, statuses=("ok",))
+    fallen = publish(store, "vpa", metrics={"failed_share": 0.5}, statuses=("ok", "failed"))
+    assert any(text.startswith("vpa collapsed") for text in remarks([served, fallen]))
+    assert not any("collapsed" in text for text in remarks([fallen]))

@@ -2,7 +2,7 @@
 
 from copy import deepcopy
 
-from studies.experiments.microservices import at_most, demand, memory
+from studies.experiments.assumptions import at_most, demand, memory
 
 SHARED = {"base_mib": 8, "request_kib": 16}
 APP = {

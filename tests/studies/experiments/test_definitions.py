@@ -25,8 +25,8 @@ RUN = pytest.mark.parametrize(
 
 
 def test_every_figure_of_the_source_is_computed():
-    ours = {(item.name, figure.key) for item in EXPERIMENTS.values() for figure in item.figures}
-    missing = [(figure.experiment, figure.key) for figure in reference_figures()]
+    ours = {(item.name, figure.quantity) for item in EXPERIMENTS.values() for figure in item.figures}
+    missing = [(figure.experiment, figure.key) for figure in reference_figures() if figure.compared]
     assert [key for key in missing if key not in ours] == []
 
 
@@ -34,7 +34,7 @@ def test_ours_have_the_unit_of_the_source():
     units = {(figure.experiment, figure.key): figure.unit for figure in reference_figures()}
     for item in EXPERIMENTS.values():
         for figure in item.figures:
-            assert units.get((item.name, figure.key), figure.unit) == figure.unit, figure.key
+            assert units.get((item.name, figure.quantity), figure.unit) == figure.unit, figure.key
 
 
 @ALL
@@ -44,8 +44,8 @@ def test_keys_are_used_once(item):
 
 
 @RUN
-def test_the_scenario_is_there_with_five_seeds(item):
-    assert len(scenario_of(item).seeds) >= 5
+def test_the_scenario_is_there_with_enough_seeds(item):
+    assert len(scenario_of(item).seeds) >= (3 if item.references else 5)
 
 
 @RUN
@@ -53,7 +53,8 @@ def test_every_figure_is_of_runs_that_the_scenario_has(item):
     scenario = scenario_of(item, [0])
     metrics = dict.fromkeys((metric.key for metric in (*METRICS, *FABRIC_METRICS)), 2.0)
     runs = [
-        SimpleNamespace(policy=spec.policy.text, seed=spec.seed, metrics=metrics) for spec in expand(scenario)
+        SimpleNamespace(censored=(), policy=spec.policy.text, seed=spec.seed, metrics=metrics)
+        for spec in expand(scenario)
     ]
     cases = cases_of(scenario, runs)
     for figure in item.figures:

@@ -4,7 +4,19 @@ import math
 
 import pytest
 
-from studies.experiments.measures import Pick, change, difference, mean, median_change, most, scaled, total
+from studies.experiments.measures import (
+    Pick,
+    change,
+    difference,
+    largest,
+    least_change,
+    mean,
+    median_change,
+    most,
+    scaled,
+    total,
+)
+from studies.experiments.model import high_end
 from tests.studies.experiments.sample_cases import case
 
 BASE = Pick("static:factor=1.5")
@@ -68,3 +80,46 @@ def test_means_totals_and_extremes_are_over_the_picked_runs():
 @pytest.mark.parametrize("measure", [mean, total, most])
 def test_without_any_run_there_is_no_figure(measure):
     assert math.isnan(measure("kills", Pick("vpa"))([case(kills=1.0)]))
+
+
+def bounded(ours, theirs, censored):
+    """Escra's and the baseline's latency on one application; censored: whose is a lower bound."""
+    keys = {policy: ("latency",) if policy in censored else () for policy in ("escra", BASE.policy)}
+    return [
+        case("escra", latency=ours, censored=keys["escra"]),
+        case(BASE.policy, latency=theirs, censored=keys[BASE.policy]),
+    ]
+
+
+def test_a_change_against_a_bound_is_at_most_what_the_bound_gives():
+    # 1 s against more than 2 s: at least 50 % less, at most 100 %.
+    value = change("latency", ESCRA, BASE)(bounded(1.0, 2.0, (BASE.policy,)))
+    assert (value, high_end(value)) == (pytest.approx(-100.0), pytest.approx(-50.0))
+
+
+def test_a_change_of_a_bound_is_at_least_what_the_bound_gives():
+    value = change("latency", ESCRA, BASE)(bounded(3.0, 2.0, ("escra",)))
+    assert (value, high_end(value)) == (pytest.approx(50.0), math.inf)
+
+
+def test_a_mean_with_a_bound_is_a_bound_and_scales_as_one():
+    cases = [
+        case(settings={"app": 1}, latency=1.0),
+        case(settings={"app": 2}, latency=3.0, censored=("latency",)),
+    ]
+    value = scaled(1000, mean("latency", ESCRA))(cases)
+    assert (value, high_end(value)) == (2000.0, math.inf)
+
+
+def test_the_largest_factor_is_of_one_pair_and_leaves_bounds_out():
+    cases = fleet((1.0, 2.0), (30.0, 10.0))
+    ratio = largest("latency", ESCRA, [BASE], lambda ours, theirs: ours / theirs)
+    assert ratio(cases) == pytest.approx(3.0)
+    assert math.isnan(ratio(bounded(3.0, 2.0, ("escra",))))
+
+
+def test_the_least_change_may_be_an_interval():
+    # -50 % for sure in one pair, at most -60 % in the other: the least is between -100 and -60 %.
+    cases = [*fleet((1.0, 2.0)), *bounded(2.0, 5.0, (BASE.policy,))]
+    value = least_change("latency", ESCRA, [BASE])(cases)
+    assert (value, high_end(value)) == (pytest.approx(-100.0), pytest.approx(-60.0))

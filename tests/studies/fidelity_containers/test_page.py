@@ -59,7 +59,7 @@ def test_the_worst_come_first_and_what_agrees_is_not_among_them(cells):
 
 def test_the_page_shows_every_cell_the_bad_ones_too(cells):
     text = document(cells, LOOP, 1200.0)
-    assert "| Latency p50 | 15 % | 1 of 2 | 50% | missed |" in text
+    assert "| Latency p50 | 15 % | 1 of 2 | 50% | 100% | missed |" in text
     assert "0.0200 / 0.0100 (0.0100–0.0100) ✗" in text
     assert "made in 20 minutes" in text
     assert "Linux 6, cgroup v1" in text

@@ -14,6 +14,8 @@ SCRIPT = """
 import torch
 from torch import nn
 model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+model.register_buffer("mean", torch.zeros(3))
+model[0].bias.requires_grad = False
 model.eval()
 model(torch.ones(99, 4))  # an evaluation before the training is no batch
 model.train()
@@ -40,8 +42,10 @@ def test_steps_batch_parameters_and_layers_are_noted_without_a_change_to_the_scr
     assert len(ends_ns) == 7
     assert (np.diff(ends_ns) > 0).all()
     model = steps.model(tmp_path)
-    assert (model.batch, model.parameters, model.parameter_bytes) == (5, 58, 232)
+    assert (model.batch, model.parameters, model.parameter_bytes) == (5, 50, 200)
     assert model.layers == ("Linear", "ReLU", "Linear")
+    assert (model.non_trainable, model.input_size, model.output_size) == (8 + 3, 4, 2)
+    assert model.optimiser == "SGD"
 
 
 def test_a_script_without_torch_runs_as_it_would_and_leaves_nothing(tmp_path):

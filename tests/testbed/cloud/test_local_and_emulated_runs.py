@@ -31,6 +31,7 @@ def test_a_local_run_has_series_of_all_processes_and_the_steps_of_the_job(tmp_pa
     assert run.cpu_cores.shape[1] == 2
     assert len(run.step_s) == 60 - 1 - 5
     assert (run.batch, run.layers[0]) == (64, "EmbeddingBag")
+    assert (run.optimiser, run.non_trainable, run.input_size, run.output_size) == ("Adam", 0, 60, 4)
     # Both send their gradients, 4 bytes per parameter, at each step.
     assert run.net_out_bytes.sum() > 50 * 4 * run.parameters
     assert detect().sweep() == network.sweep() == []
@@ -39,7 +40,10 @@ def test_a_local_run_has_series_of_all_processes_and_the_steps_of_the_job(tmp_pa
 def test_a_job_of_another_user_is_measured_and_its_links_lead_nowhere(tmp_path):
     """A shell in the place of Python and its hook, which this user may not be able to execute."""
     secret = tmp_path / "secret"
-    model = '{"batch": 8, "parameters": 1, "parameter_bytes": 4, "layers": []}'
+    model = (
+        '{"batch": 8, "parameters": 1, "parameter_bytes": 4, "layers": [], "non_trainable": 0, '
+        '"input_size": 1, "output_size": 1, "optimiser": "SGD"}'
+    )
     secret.write_text(model)
     secret.chmod(0o600)
     take_steps = "head -c 80 /dev/zero >$TWINBED_STEPS/0.steps; sleep 1; "

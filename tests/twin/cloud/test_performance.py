@@ -80,3 +80,9 @@ def test_a_job_starts_up_and_then_steps():
 def test_work_that_is_no_number_is_refused():
     with pytest.raises(ScenarioError, match="per_sample_s is nan"):
         Work(0.0, float("nan"), 1)
+
+
+def test_a_pipeline_works_while_it_is_full():
+    assert performance.pipelined(4, 12) == pytest.approx(12 / 15)
+    assert performance.pipelined(4, 12, 2) == pytest.approx(24 / 27)
+    assert performance.pipelined(1, 5) == 1

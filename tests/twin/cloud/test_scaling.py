@@ -96,10 +96,37 @@ def test_shape_is_chosen_on_the_other_jobs():
         )
     )
     plans = [lambda steps: alone_and(steps, 2, 8), lambda steps: alone_and(steps, 2, 2)]
-    position, shape, error = scaling.choose(others, others.job, plans)
-    assert shape.overlap == 3.0
-    assert position in (0, 1)
-    assert error < 0.02
+    choice = scaling.choose(others, others.job, plans)
+    assert choice.shape.overlap == 3.0
+    assert sorted(choice.ranking) == [0, 1]
+    assert choice.error < 0.02
+    assert choice.width < 0.1
+
+
+def test_a_job_gets_the_best_plan_that_suits_it():
+    """No placement is common to all jobs, so every job has a plan of its own."""
+    jobs = [job("a", 0.03, 0.5), job("bb", 0.01, 0.4), job("ccc", 0.02, 0.6)]
+    others = together(*(own.take(own.nodes != gone) for own, gone in zip(jobs, (4, 2, 4), strict=True)))
+
+    def at(nodes: int):
+        def known(steps: Steps) -> np.ndarray:
+            mask = alone_and(steps, nodes, 4 * nodes)
+            return mask if (mask & ~steps.alone).any() else np.zeros_like(mask)
+
+        return known
+
+    plans = [at(2), at(4)]
+    choice = scaling.choose(others, others.job, plans, [Shape(2.0, 0.1)])
+    for name, probed in (("a", 2), ("bb", 4), ("ccc", 2)):
+        steps = others.take(others.job == name)
+        mask = choice.known(plans, steps)
+        assert set(steps.nodes[mask & ~steps.alone]) == {probed}
+    assert not choice.known(plans, others.take(others.nodes == 1)).any()
+
+
+def test_plans_that_suit_no_job_are_refused():
+    with pytest.raises(ScenarioError, match="no plan suits any other job"):
+        scaling.choose(OTHERS, OTHERS.job, [lambda steps: ~steps.alone], [Shape(2.0, 0.1)])
 
 
 @pytest.mark.parametrize(
@@ -124,6 +151,34 @@ def test_an_accelerator_nobody_used_is_named():
     alone = OTHERS.take(OTHERS.alone)
     with pytest.raises(ScenarioError, match="no other job ran on several GPUs"):
         Scaling(alone, Shape(2.0, 0.1)).predict(known, mine.hidden())
+
+
+def test_an_accelerator_is_reached_over_a_third_one():
+    def on(own: Steps, name: str) -> Steps:
+        rows = own.take((own.accelerator == "new") & own.alone)
+        return Steps(
+            *(
+                np.full(len(rows), name, dtype=np.object_)
+                if column == "accelerator"
+                else getattr(rows, column)
+                for column in own.__slots__
+            )
+        )
+
+    newest = on(job("bb", 0.002, 0.3), "newest")
+    newest = Steps(
+        *(newest.step_s / 2 if column == "step_s" else getattr(newest, column) for column in newest.__slots__)
+    )
+    bb = job("bb", 0.002, 0.3)
+    others = together(job("a", 0.01, 0.2), bb.take(bb.accelerator == "new"), newest)
+    mine = job("mine", 0.02, 0.5)
+    known = mine.take(mine.alone & (mine.accelerator == "old"))
+    asked = on(mine, "newest")
+    model = Scaling(others, Shape(2.0, 0.1))
+    assert model.tells(known, asked).all()
+    # Six times the old one's speed: three times to the new one, twice to the newest.
+    assert model.predict(known, asked) == pytest.approx(known.step_s / 6)
+    assert not model.tells(known, on(mine, "unknown")).any()
 
 
 def test_nothing_to_learn_from_is_refused():

@@ -85,7 +85,10 @@ class Scripted:
         return self.reclaimed(shrunk) or NOTHING
 
 
-def workload(demand, memory=0, present=True, threads=1.0, host=4.0, applications=1) -> Workload:
+def workload(
+    demand, memory=0, present=True, threads=1.0, host=4.0, applications=1, on=None, weight=1.0
+) -> Workload:
+    """host: cores of each container's host. on: the hosts they stand on; without it each has its own."""
     demand = np.array(demand, np.float64)
     if demand.ndim == 1:
         demand = demand[:, None]
@@ -103,7 +106,9 @@ def workload(demand, memory=0, present=True, threads=1.0, host=4.0, applications
         memory_bytes=np.broadcast_to(memory, demand.shape).copy(),
         present=np.broadcast_to(present, demand.shape).copy(),
         threads=np.broadcast_to(np.array(threads, np.float64), count).copy(),
+        host=np.arange(count) if on is None else np.array(on, np.int64),
         host_cores=np.broadcast_to(np.array(host, np.float64), count).copy(),
+        weight=np.broadcast_to(np.array(weight, np.float64), count).copy(),
         peak_cores=demand.max(axis=0),
         peak_bytes=np.full(count, 1 << 20),
     )

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.twin.containers.scripted import workload
-from twin.containers import cfs
+from twin.containers import cfs, sharing
 from twin.containers.cfs import NANOSECOND, serve
 
 PERIOD_S = 0.1
@@ -105,18 +105,35 @@ def busy_thread(quota_cores):
     return load, fleet
 
 
+def hosts(load, fleet):
+    return sharing.crowded_hosts(load.host, load.host_cores, fleet.cap, load.weight)
+
+
 def write(load, fleet, quota_cores, offset, burst_s=0.0):
     first = np.zeros(1, np.int64)
     quotas, reasons = np.array([quota_cores]), np.ones(1, np.uint8)
     return cfs.write_quotas(
-        fleet, first, first, first, quotas, reasons, 1, offset, load.demand_cores, 0, PERIOD_S, burst_s
+        fleet,
+        hosts(load, fleet),
+        first,
+        first,
+        first,
+        quotas,
+        reasons,
+        1,
+        offset,
+        load.demand_cores,
+        0,
+        PERIOD_S,
+        burst_s,
     )
 
 
 def finish(load, fleet, burst_s=0.0):
     report = cfs.new_report(len(load.names))
     over = np.empty(len(load.names), np.int64)
-    cfs.end_period(fleet, load.demand_cores, load.memory_bytes, 0, PERIOD_S, burst_s, report, over)
+    crowded = hosts(load, fleet)
+    cfs.end_period(fleet, crowded, load.demand_cores, load.memory_bytes, 0, PERIOD_S, burst_s, report, over)
     return report
 
 

@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from control.allocator.model import Decision
 from control.allocator.ports import ReclaimRule
-from tests.twin.containers.scripted import Scripted, machine, ram, run, workload
+from tests.twin.containers.scripted import NO_LIMIT, Scripted, machine, ram, run, workload
 from twin.containers import cfs, memory
 from twinbed import InvariantError
 
@@ -18,7 +22,7 @@ def kinds(outcome):
 
 
 def fleet_of(limits, wanted, status):
-    fleet = cfs.new_fleet(len(limits), np.ones(len(limits)), np.ones(len(limits)))
+    fleet = cfs.new_fleet(len(wanted), np.ones(len(wanted)), np.ones(len(wanted)))
     fleet.limit_bytes[:] = limits
     fleet.wanted_bytes[:] = wanted
     fleet.status[:] = status
@@ -147,10 +151,11 @@ def test_without_a_trap_it_is_killed_at_once_and_reported_afterwards():
 
 
 def test_a_container_that_never_fits_is_killed_once_per_start():
-    load = workload([0.2] * 10, memory=[20 * MIB] * 10)
+    load = workload([0.2] * 40, memory=[20 * MIB] * 40)
     outcome = run(load, Scripted(limit=10 * MIB, traps_oom=False), machine(restart_s=0.0))
-    # Even with no start-up time at all: once per period, at its end.
-    assert sum(kind == "kill" for _, kind, _ in kinds(outcome)) == 10
+    # No start-up time at all: at the end of the period in which it starts, at once, after 1 s and after 2 s.
+    assert [at for at, kind, _ in kinds(outcome) if kind == "kill"] == [100, 200, 1200, 3300]
+    assert [at for at, kind, _ in kinds(outcome) if kind == "restart"] == [100, 1200, 3200]
 
 
 def test_a_limit_lowered_below_what_is_held_is_an_overshoot():
@@ -188,3 +193,44 @@ def test_a_held_container_that_leaves_is_forgotten():
     outcome = run(load, policy, machine(oom_grant_delay_s=0.15))
     # The grant comes at 250 ms, when it is gone; the new c0 is trapped again at 500.
     assert kinds(outcome) == [(100, "oom", 10), (200, "leave", 0), (500, "oom", 10)]
+
+
+def holding(held):
+    return fleet_of(NO_LIMIT, held, cfs.UP)
+
+
+def test_a_full_host_loses_its_largest_until_the_rest_fits_and_other_hosts_nothing():
+    # Host 0 holds 10 + 50 + 30 of 45; without 50 it is 40. Host 1 holds 45.
+    fleet, host = holding([10, 50, 30, 45]), np.array([0, 0, 0, 1])
+    assert memory.too_much(fleet, host, 45.0).tolist() == [1]
+    assert memory.too_much(fleet, host, 30.0).tolist() == [1, 2, 3]
+    fleet.status[1] = cfs.DOWN
+    assert memory.too_much(fleet, host, 45.0).tolist() == []
+
+
+@given(
+    held=st.lists(st.integers(0, 1000), min_size=1, max_size=12),
+    hosts=st.integers(1, 3),
+    most=st.integers(0, 3000),
+)
+def test_what_is_left_on_every_host_fits_and_no_smaller_one_goes_before_a_larger(held, hosts, most):
+    host = np.arange(len(held)) % hosts
+    ended = set(memory.too_much(holding(held), host, float(most)).tolist())
+    for each in range(hosts):
+        left = [size for i, size in enumerate(held) if host[i] == each and i not in ended]
+        gone = [size for i, size in enumerate(held) if host[i] == each and i in ended]
+        assert sum(left) <= most
+        assert not gone or (sum(left) + min(gone) > most and min(gone) >= max(left, default=0))
+
+
+def test_a_kill_for_the_host_is_told_to_those_without_a_trap_only():
+    load = replace(workload([[0.1, 0.1]] * 6, memory=[[MIB, 9 * MIB]] * 6), host_memory_bytes=5.0 * MIB)
+    for traps, told in ((False, 1), (True, 0)):
+        policy = Scripted(traps_oom=traps)
+        outcome = run(load, policy, machine(restart_s=9.0))
+        assert kinds(outcome) == [
+            (100, "oom", NO_LIMIT >> 20),
+            (100, "kill", NO_LIMIT >> 20),
+            (100, "restart", NO_LIMIT >> 20),
+        ]
+        assert len(policy.ooms) == told

@@ -69,7 +69,7 @@ def test_deaths_nearer_than_a_start_and_a_segment_let_nothing_progress() -> None
     deaths=st.lists(st.floats(0.0, 400.0), max_size=12),
     repair_s=st.floats(0.0, 30.0),
     work_s=st.floats(0.5, 300.0),
-    interval_s=st.floats(0.5, 40.0),
+    interval_s=st.one_of(st.floats(0.5, 40.0), st.floats(1e3, 1e18)),
     save_s=st.floats(0.0, 5.0),
 )
 def test_time_is_kept_work_lost_work_saves_or_standing_still(
@@ -109,6 +109,21 @@ def test_daly_s_interval_is_the_best_and_young_s_is_near_it() -> None:
         assert daly_s(save_s, mtbf_s) == pytest.approx(best_s, rel=0.02)
         assert wasted(young_s(save_s, mtbf_s)) == pytest.approx(wasted(best_s), rel=0.02)
     assert daly_s(200.0, 100.0) == 100.0
+
+
+@pytest.mark.parametrize("interval_s", [1e12, 1e300, np.inf])
+def test_an_interval_beyond_the_work_never_saves(interval_s: float) -> None:
+    how = plan(interval_s)
+    lives = run(how, 30.0, np.array([16.0]), np.array([16.0]))
+    assert lives.saves.tolist() == [0, 0]
+    assert (lives.kept_s.tolist(), lives.lost_s.tolist()) == ([0.0, 30.0], [16.0, 0.0])
+    assert lives.end_of_job_s == 16.0 + 5.0 + 30.0
+    at_s, done_s = progress(how, lives)
+    assert at_s[-1] == 51.0
+    assert done_s[-1] == 30.0
+    endless = run(how, np.inf, np.array([16.0]), np.array([16.0]), until_s=100.0)
+    assert (endless.saves.tolist(), endless.kept_s.tolist()) == ([0, 0], [0.0, 0.0])
+    assert expected_ratio(how, 3600.0) == 0.0
 
 
 @pytest.mark.parametrize("wrong", [{"interval_s": 0.0}, {"save_s": -1.0}, {"init_s": np.inf}])

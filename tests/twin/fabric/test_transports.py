@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from twin.fabric import rdma
 from twin.fabric.model import QueuePair
+from twin.fabric.retransmission import Manual
 from twin.fabric.transports import Rdma, Reconnecting, Tcp, Transport
 
 EACH: tuple[Transport, ...] = (Rdma(), Tcp(), Reconnecting())
@@ -22,6 +24,19 @@ def test_a_stall_is_never_shorter_than_the_gap_and_longer_gaps_stall_no_less(
         assert short_s >= gap_s
         assert long_s >= short_s
     assert all(transport.stall_s(np.zeros(2)).tolist() == [0.0, 0.0] for transport in EACH)
+
+
+@pytest.mark.parametrize(
+    ("queue_pair", "noticed_s"),
+    [
+        (QueuePair(timeout=14), 8 * 4.096e-6 * 2**14),
+        (QueuePair(timeout=18, retry_profile=Manual()), 7 * 4.096e-6 * 2**18),
+        (QueuePair(timeout=31), 600.0),
+        (QueuePair(timeout=0), 600.0),
+    ],
+)
+def test_a_dead_path_is_noticed_when_the_queue_pair_or_the_framework_gives_up(queue_pair, noticed_s) -> None:
+    assert Rdma(queue_pair).noticed_s == noticed_s
 
 
 def test_tcp_waits_for_its_doubling_timeouts() -> None:

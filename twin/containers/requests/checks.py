@@ -98,6 +98,8 @@ def check_graph(graph: ServiceGraph) -> None:
         raise InvariantError("service graph: probabilities are in (0, 1], timeouts above 0")
     if not (0 <= graph.wake_s < np.inf and graph.wake_tau_s > 0):
         raise InvariantError(f"service graph: wake_s {graph.wake_s}, wake_tau_s {graph.wake_tau_s}")
+    if not 0 <= graph.keep_s < np.inf:
+        raise InvariantError(f"service graph: keep_s {graph.keep_s}")
     _check_acyclic(graph)
 
 

@@ -57,6 +57,10 @@ class ServiceGraph:
     something to do. It needs all of wake_s where nothing has run yet. So does an answer that comes there
     before the last of its stage; the container's next part burns what answers need. wake_s ≥ 0, wake_tau_s >
     0.
+
+    keep_s: how long a container keeps the memory of ended visits for later ones, as allocators do. From the
+    first visit that ends, and every keep_s while any is kept, it gives back at its period's end what its most
+    visits at once in that time did not need. 0: at once, at a visit's end.
     """
 
     services: tuple[str, ...]
@@ -86,6 +90,7 @@ class ServiceGraph:
     request_handler: Index
     wake_s: float = 0.0
     wake_tau_s: float = 1.0
+    keep_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +129,8 @@ class RequestWorkload:
     runnable threads. stolen: share in [0, 1) of a CPU's time in which its owner does not run. imbalance: in
     [0, 1], how much of a host's CPUs is idle though it is wanted. Of c CPUs for w > 1 threads, 0 means that
     none is idle that could run; 1 means that as many are busy as if each thread stood at one of them by
-    chance and stayed there, c·(1 − (1 − 1/c)^w).
+    chance and stayed there, c·(1 − (1 − 1/c)^w). host_memory_bytes: memory that each host has for these
+    containers, inf = enough for all. report_interval_s: as in Population.
     """
 
     names: tuple[str, ...]
@@ -144,6 +150,8 @@ class RequestWorkload:
     client: Client
     stolen: float = 0.0
     imbalance: float = 0.0
+    host_memory_bytes: float = np.inf
+    report_interval_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class Requests:
         check(workload)
         self.population = workload
         self.periods = workload.periods
+        self.host = workload.host
         self.signalled = False
         self._machine = machine
         self._rng = np.random.default_rng(seed)
@@ -89,6 +90,10 @@ class Requests:
                 f"container {name!r}, period {row}: more done than its CPUs or its quota can do"
             )
         return over[:count].copy()
+
+    def account(self, columns: Columns) -> None:
+        """See `Physics`."""
+        engine.account(self.engine, columns)
 
     def record(self, rows: Rows, row: int, group: int, report: Report) -> None:
         """Write the row of the group's containers into the series."""

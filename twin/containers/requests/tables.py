@@ -54,6 +54,7 @@ def new_engine(workload: RequestWorkload, tables: dict[str, records.Records], wa
     state["connections"], state["queue"] = client.connections, client.queue
     state["timeout_s"], state["watch"] = client.timeout_s, watch
     state["wake_s"], state["wake_tau_s"] = workload.graph.wake_s, workload.graph.wake_tau_s
+    state["keep_s"] = workload.graph.keep_s
     return state
 
 
@@ -151,6 +152,7 @@ def _containers(
     containers["cap"] = np.minimum(workload.threads, workload.host_cores)
     containers["host"] = workload.host
     containers["least_v"], containers["idle_since_s"] = np.inf, -np.inf
+    containers["trim_s"] = np.inf
     # With powers of two, the first visits of all containers would compete for a few cache lines.
     containers["first"][1:] = np.cumsum((graph.workers + 3) // 4 * 4 + 4)[:-1]
     for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):

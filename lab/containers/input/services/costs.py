@@ -15,6 +15,7 @@ import numpy as np
 from control.services import Draw
 from lab.containers.calibrate.values import Program
 from lab.containers.input.services.graph import CompiledApp
+from testbed.containers.services.footprint import TRIM_S
 from twin.containers.model import Floats
 from twin.containers.requests.model import Index, RequestWorkload, ServiceGraph
 
@@ -37,10 +38,11 @@ def with_program(compiled: CompiledApp, costs: Program) -> CompiledApp:
             mean_s=mean_s,
             draw=np.where(varies, np.uint8(Draw.LOGNORMAL), graph.draw),
             cv=np.where(varies, cv, graph.cv),
-            base_bytes=np.maximum(graph.base_bytes, round(costs.base_bytes)),
+            base_bytes=np.maximum(graph.base_bytes + round(costs.kernel_bytes), round(costs.base_bytes)),
             network_s=np.full(len(graph.network_s), costs.network_s),
             wake_s=costs.wake_s,
             wake_tau_s=costs.wake_tau_s,
+            keep_s=TRIM_S,
         ),
     )
 

@@ -75,6 +75,9 @@ def load_source(scenario: ContainerScenario) -> ServerlessSource:
     asked = scenario.serverless
     if asked is None:
         raise ScenarioError(f"{scenario.name}: no serverless")
+    for key in ("host_memory_bytes", "report_interval_s"):
+        if getattr(scenario, key) is not None:
+            raise ScenarioError(f"{scenario.name}: {key}: not for pods of a function; leave it out")
     text = asked.model_dump_json(exclude={"function": _PROSE})
     sha256 = hashlib.sha256(text.encode()).hexdigest()
     return ServerlessSource(

@@ -49,10 +49,14 @@ class ServicesSource:
     sha256: str
     inputs: tuple[dict[str, Any], ...]
 
-    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002 - the port's signature
+    def settle(self, scenario: ContainerScenario, resolved: dict[str, Any]) -> dict[str, Any]:
         """Replace the application's path by its name, and the arrivals by their shortest form."""
         services = resolved["services"] | {"app": self.app.name, "arrivals": _shortly(self.asked.arrivals)}
-        return {key: value for key, value in resolved.items() if key != "refine"} | {"services": services}
+        profile = resolved["profile"]
+        if scenario.profile.arrivals is not None:
+            profile |= {"arrivals": _shortly(scenario.profile.arrivals)}
+        plain = {key: value for key, value in resolved.items() if key != "refine"}
+        return plain | {"services": services, "profile": profile}
 
     def prepare(self, scenario: ContainerScenario, machine: Machine, seed: np.random.SeedSequence) -> Replay:
         """Return the containers on their hosts, with their load and their profiled peaks.
@@ -66,9 +70,9 @@ class ServicesSource:
         costs = load_calibration(scenario.calibration).costs() if asked.program == "twinbed" else None
         if costs is not None:
             compiled = with_program(compiled, costs)
-        arrivals, others = (
-            generate(asked.arrivals, asked.duration_s, compiled.weights, stream)
-            for stream in (load, other_load)
+        arrivals = generate(asked.arrivals, asked.duration_s, compiled.weights, load)
+        others = generate(
+            scenario.profile.arrivals or asked.arrivals, asked.duration_s, compiled.weights, other_load
         )
         if arrivals.at_s.size == 0 or others.at_s.size == 0:
             raise ScenarioError(
@@ -78,14 +82,22 @@ class ServicesSource:
         unlimited = _workload(scenario, asked, compiled, others, phases)
         if costs is not None:
             unlimited = beside(unlimited, costs, len(others.at_s) / asked.duration_s)
-        profile = profiled(
-            unlimited,
-            machine,
-            other_run,
-            scenario.profile.interval_s,
+        profile, history = profiled(unlimited, machine, other_run, scenario.profile)
+        ceilings = applications(
+            scenario,
+            (app.name,),
+            profile.app,
+            profile.peak_cores,
+            profile.peak_bytes,
+            float(unlimited.cores_of_host.sum()),
         )
-        ceilings = applications(scenario, (app.name,), profile.app, profile.peak_cores, profile.peak_bytes)
-        workload = replace(profile, arrivals=arrivals, applications=ceilings)
+        workload = replace(
+            profile,
+            arrivals=arrivals,
+            applications=ceilings,
+            host_memory_bytes=scenario.most_bytes,
+            report_interval_s=scenario.report_interval_s or 0.0,
+        )
         needed = mean_cores(compiled, len(arrivals.at_s) / asked.duration_s)
         about = {
             "start_s": 0.0,
@@ -95,7 +107,13 @@ class ServicesSource:
             "hosts": asked.hosts,
         }
         notes = [*_notes(scenario, asked, app), *_saturation(workload, needed)]
-        return Replay(workload, np.ones(len(workload.names), np.bool_), tuple(notes), about)
+        return Replay(
+            workload,
+            np.ones(len(workload.names), np.bool_),
+            tuple(notes),
+            about,
+            history if scenario.profile.history else None,
+        )
 
 
 def load_source(scenario: ContainerScenario) -> ServicesSource:
@@ -106,15 +124,22 @@ def load_source(scenario: ContainerScenario) -> ServicesSource:
     app = load_app(asked.app)
     # The hashes are of the content that counts, not of where files lie or of the words in them.
     shape = _sha256(app.model_dump_json(exclude=_PROSE).encode())
-    pattern = asked.arrivals.model_dump(mode="json")
-    plain = json.dumps(pattern | ({"file": _file_sha256(pattern["file"])} if "file" in pattern else {}))
-    inputs = (
+    inputs: tuple[dict[str, Any], ...] = (
         {"role": "application", "sha256": shape, "source": asked.app},
-        {"role": "arrivals", "sha256": _sha256(plain.encode()), "source": "scenario", **pattern},
+        _arrivals("arrivals", asked.arrivals),
     )
+    if scenario.profile.arrivals is not None:
+        inputs += (_arrivals("profile arrivals", scenario.profile.arrivals),)
     return ServicesSource(
         app, asked, _sha256("".join(source["sha256"] for source in inputs).encode()), inputs
     )
+
+
+def _arrivals(role: str, spec: ArrivalSpec) -> dict[str, Any]:
+    """Return arrivals as an input of the manifest."""
+    pattern = spec.model_dump(mode="json")
+    plain = json.dumps(pattern | ({"file": _file_sha256(pattern["file"])} if "file" in pattern else {}))
+    return {"role": role, "sha256": _sha256(plain.encode()), "source": "scenario", **pattern}
 
 
 def _workload(
@@ -152,9 +177,12 @@ def _workload(
 
 
 def _notes(scenario: ContainerScenario, asked: ServicesInput, app: AppSpec) -> Iterator[str]:
+    profile = scenario.profile
+    load = "the same load" if profile.arrivals is None else f"the load {_shortly(profile.arrivals)}"
+    start = ", which begins with the start of every container" if profile.cold_start else ""
     yield (
-        "Peaks are those of a profiling run without limits, under the same load with other random numbers: "
-        f"CPU is the largest mean over {scenario.profile.interval_s:g} s."
+        f"Peaks are those of a profiling run without limits, under {load} with other random numbers{start}: "
+        f"CPU is the largest mean over {profile.interval_s:g} s."
     )
     if asked.program == "twinbed":
         yield (

@@ -12,8 +12,9 @@ from twinbed import ScenarioError
 
 SERIES = np.arange(6.0).reshape(3, 2)
 RUN = LocalRun(
-    1.0, SERIES, SERIES * 1e6, SERIES * 10, SERIES * 20, np.array([0.1, 0.2]), 32, 1000, ("Linear",)
-)
+    1.0, SERIES, SERIES * 1e6, SERIES * 10, SERIES * 20, np.array([0.1, 0.2]), 32, 1000, ("Linear",), "Adam",
+    7.0, 3072.0, 10.0,
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -35,6 +36,13 @@ def changed(path, **values):
     stated = {key: value for key, value in stated.items() if value is not None}
     pq.write_table(table.replace_schema_metadata({b"twinbed.local_run": json.dumps(stated)}), path)
     return path
+
+
+def test_what_an_older_file_does_not_say_is_not_known(path):
+    older = dict.fromkeys(("optimiser", "non_trainable", "input_size", "output_size"))
+    read = local_run_file.read(changed(path, **older))
+    assert read.optimiser == ""
+    assert np.isnan([read.non_trainable, read.input_size, read.output_size]).all()
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,20 @@
+from dataclasses import replace
 from pathlib import Path
 
+import duckdb
 import numpy as np
 import pytest
 
 from control.jobs import Configuration, InstanceType, candidates
-from lab.cloud.input.store import Measurements, Run, as_history, default_path, read_csv, trials_of
+from lab.cloud.input.store import (
+    Measurements,
+    Run,
+    as_history,
+    default_path,
+    network_use,
+    read_csv,
+    trials_of,
+)
 from twinbed import StoreError, TraceError
 
 HEADER = "job,instance,workers,time_s,price_usd_h,vcpus,memory_gib,ok,parameter.lr\n"
@@ -94,3 +104,30 @@ def test_the_place_of_the_database_can_be_chosen(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("TWINBED_MEASUREMENTS")
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
     assert default_path() == Path("/data/twinbed/measurements.duckdb")
+
+
+def test_a_file_from_before_use_bps_is_read_and_added_to(tmp_path: Path) -> None:
+    database = Measurements(tmp_path / "m.duckdb")
+    alone = run("a", "m4", 1, 60.0, servers=1, server_instance="m4.large")
+    database.add([alone])
+    with duckdb.connect(str(database.path)) as file:
+        file.execute("ALTER TABLE runs DROP COLUMN use_bps")
+    assert database.runs() == [alone]
+    database.add([replace(alone, use_bps=1e8)])
+    assert [row.use_bps for row in database.runs()] == [None, 1e8]
+
+
+def test_the_network_use_of_a_type_is_the_median_of_its_runs_with_one_worker_and_one_server() -> None:
+    alone = run("a", "m4", 1, 60.0, servers=1, server_instance="m4.large", use_bps=1e8)
+    runs = [alone, replace(alone, use_bps=3e8), replace(alone, use_bps=2e8), replace(alone, instance="t2")]
+    others = [
+        replace(alone, workers=2),
+        replace(alone, servers=2),
+        replace(alone, job="b"),
+        replace(alone, ok=False),
+    ]
+    assert network_use("a", 32, [*runs, *others, replace(alone, batch=64)]) == {
+        "m4": 2e8,
+        "t2": 1e8,
+    }
+    assert network_use("a", 64, [replace(alone, batch=64)]) == {"m4": 1e8}

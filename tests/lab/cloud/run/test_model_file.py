@@ -16,6 +16,8 @@ from safetensors.numpy import save
 
 from control.jobs import Objective
 from control.predictor.physical import Corrector, train_physical
+from control.predictor.training import Schedule
+from control.predictor.tried_network import train_network
 from lab.cloud.run import model_file
 from tests.made_up_jobs import examples
 from twinbed import ScenarioError
@@ -45,6 +47,24 @@ def test_what_is_written_predicts_as_before(trained, tmp_path):
         assert (again.by, card) == (by, {"note": "ours"})
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("by", list(Objective))
+def test_a_network_that_is_written_predicts_as_before(by, tmp_path):
+    rows = examples(3)
+    model = train_network(by, rows, 1, schedule=Schedule(epochs=3))
+    assert (model.by, model.jobs) == (by, ("job-0", "job-1", "job-2"))
+    assert len(model.row_errors) == len(model.job_errors) == len(rows)
+    file = tmp_path / "network.twinbed"
+    model_file.write(model, {"note": "ours"}, file)
+    again, card = model_file.read(file)
+    np.testing.assert_allclose(again.predict(rows), model.predict(rows), rtol=1e-6)
+    np.testing.assert_array_equal(again.row_errors, model.row_errors)
+    assert (again.by, again.jobs, card) == (by, model.jobs, {"note": "ours"})
+    wrong = rewritten(file, arrays={"network.static.0.weight": np.ones((2, 2))})
+    with pytest.raises(ScenarioError, match="another shape"):
+        model_file.read(wrong)
+
+
 def rewritten(path, manifest=None, arrays=None, *, checksum=True):
     """Write the file again with changes to manifest and arrays, with a new checksum or with the old one."""
     with safe_open(path, framework="numpy") as file:
@@ -61,8 +81,10 @@ def rewritten(path, manifest=None, arrays=None, *, checksum=True):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"manifest": {"version": 1}}, "version 1, and this twinbed reads 3"),
+        ({"manifest": {"version": 1}}, "version 1, and this twinbed reads 4"),
+        ({"manifest": {"version": 3}}, "version 3, and this twinbed reads 4; train it again"),
         ({"manifest": {"by": "power"}}, "incomplete or damaged"),
+        ({"arrays": {"series_mean": np.ones(4)}}, "train it again"),
         ({"manifest": {"encoder": {}}}, "incomplete or damaged"),
         ({"manifest": {"level": 1.0}, "checksum": False}, "checksum does not match"),
         ({"arrays": {"level": np.ones(3)}, "checksum": False}, "checksum does not match"),

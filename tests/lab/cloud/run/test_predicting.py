@@ -2,6 +2,7 @@
 
 import csv
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,9 +11,12 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'twinbe
 pytest.importorskip("xgboost", reason="xgboost is not installed: pip install 'twinbed[cloud]'")
 
 from control.jobs import Configuration, LocalRun
+from control.predictor.training import Schedule
+from control.predictor.tried_network import train_network
 from lab.cli.main import call
 from lab.cloud.input import data_set, local_run_file
 from lab.cloud.input.data_set import COLUMNS
+from lab.cloud.run import predicting
 from traces.catalogue.catalogue import load
 from twinbed import ScenarioError, TraceError
 
@@ -131,6 +135,35 @@ def test_evaluate_judges_by_both_protocols(folder, capsys):
     assert ours["good"] <= len(JOBS)
 
 
+@pytest.mark.slow
+def test_a_network_is_trained_and_explained(folder, capsys, monkeypatch):
+    short = partial(train_network, schedule=Schedule(epochs=3))
+    monkeypatch.setattr(predicting, "train_network", short)
+    where = ["--runs", str(folder / "runs.csv"), "--jobs", str(folder), "--format", "json"]
+    assert call(["predict", "train", "--model", "network", "--out", str(folder), *where]) == 0
+    trained = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["model"] for row in trained] == ["network", "network"]
+    asked = [str(folder / "b.yaml"), "--type", "n1-standard-8", "--workers", "2"]
+    assert call(["predict", "explain", str(folder / "time.twinbed-predictor"), *asked, *where]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["facts"]["from"] < shown["facts"]["time (h)"] < shown["facts"]["to"]
+    product = np.prod([row["factor"] for row in shown["rows"]])
+    assert product == pytest.approx(shown["facts"]["time (h)"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_importance_names_groups_by_what_their_loss_costs(folder, capsys):
+    where = ["--runs", str(folder / "runs.csv"), "--jobs", str(folder), "--format", "json"]
+    assert call(["predict", "importance", *where]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert rows[0]["group"] == "analytic model"
+    assert {"disk", "workers' CPU", "order of layers"} <= {row["group"] for row in rows}
+
+
 def test_a_model_that_there_is_not(capsys):
     assert call(["predict", "evaluate", "--models", "oracle"]) == 2
     assert "no model 'oracle'; there are physical" in capsys.readouterr().err
+    assert call(["predict", "train", "--model", "forest"]) == 2
+    assert "no model 'forest' can be stored; there are physical, network" in capsys.readouterr().err
+    assert call(["predict", "importance", "--model", "logistic"]) == 2
+    assert "logistic predicts no value" in capsys.readouterr().err

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -74,14 +75,51 @@ def test_a_trial_that_is_in_the_database_sharpens_the_answer(database: Measureme
     assert "measured in trial 1: 3000 s" in {row.reason for row in answered.ranking}
 
 
-def test_scala_opt_takes_the_network_use_from_the_local_run(database: Measurements) -> None:
+def alone(job: str, instance: str, use_bps: float, **other: object) -> Run:
+    return Run(
+        job, instance, 1, 600.0, 0.36, 4, 16, servers=1, server_instance="m4.large", use_bps=use_bps, **other
+    )
+
+
+def test_scala_opt_takes_each_type_s_network_use_from_runs_with_one_server_and_one_worker(
+    database: Measurements,
+) -> None:
+    database.add([alone("new", "m4.xlarge", 140e6), alone("new", "c4.xlarge", 150e6)])
+    database.add([alone("new", "c4.xlarge", 160e6), alone("new", "c4.xlarge", 170e6)])
+    database.add([alone("other", "m4.xlarge", 9e9), alone("new", "m4.xlarge", 9e9, batch=512)])
+    answered = answer(Question(Job("new"), AWS, method="scala-opt"), load(), database)
+    # 0.95 · 450 Mbit/s serve 3 × m4.xlarge and, at the median of 160 Mbit/s, 2 × c4.xlarge.
+    assert str(answered.ranking[0].configuration) == "2 × c4.xlarge + 1 × m4.large"
+    assert any("measured on c4.xlarge, m4.xlarge" in note for note in answered.notes)
+    fixed = Market("ap-southeast-1", types=("m4.xlarge",), workers=(1, 2, 3, 4), server="m4.large")
+    only = answer(Question(Job("new"), fixed, method="scala-opt-m"), load(), database)
+    assert str(only.ranking[0].configuration) == "3 × m4.xlarge + 1 × m4.large"
+    with pytest.raises(ScenarioError, match="takes the one type that you fix; 2 are given"):
+        answer(Question(Job("new"), AWS, method="scala-opt-m"), load(), database)
+
+
+def test_of_several_servers_the_budget_s_widest_is_taken(database: Measurements) -> None:
+    several = Market(
+        "ap-southeast-1",
+        types=("c4.xlarge",),
+        workers=(1, 2),
+        server="m4.large,m4.2xlarge,m4.10xlarge",
+    )
+    for budget_usd_h, server in ((1.0, "m4.2xlarge"), (10.0, "m4.10xlarge")):
+        question = Question(Job("new"), several, method="cost-opt", budget_usd_h=budget_usd_h)
+        assert answer(question, load(), database).ranking[0].configuration.server_instance == server
+    anything = replace(several, server="auto")
+    question = Question(Job("new"), anything, method="cost-opt", budget_usd_h=1.0)
+    assert answer(question, load(), database).ranking[0].configuration.servers == 1
+    with pytest.raises(ScenarioError, match="budget-per-hour"):
+        answer(Question(Job("new"), anything, method="cost-opt"), load(), database)
+
+
+def test_scala_opt_without_measured_runs_takes_the_local_run_s_model_by_type(database: Measurements) -> None:
     series = np.full((5, 3), 1.0)
-    moved = np.full((5, 3), 20e6)  # bytes per second: 160 Mbit/s
-    run = LocalRun(1.0, series, series, moved, moved, np.full(20, 0.1), 32, 1000)
-    question = Question(Job("new", local_run=run), AWS, method="scala-opt")
-    answered = answer(question, load(), database)
-    # 0.95 · 450 Mbit/s / 160 Mbit/s = 2.7
-    assert answered.ranking[0].configuration.workers == 2
+    run = LocalRun(1.0, series, series, series, series, np.full(20, 0.1), 32, 1_000_000)
+    answered = answer(Question(Job("new", local_run=run), AWS, method="scala-opt"), load(), database)
+    assert any("measured on no type" in note for note in answered.notes)
     with pytest.raises(ScenarioError, match=r"how much network one m4\.xlarge uses is not known"):
         answer(Question(Job("new"), AWS, method="scala-opt"), load(), database)
     with pytest.raises(ScenarioError, match="parameter server; name its type"):

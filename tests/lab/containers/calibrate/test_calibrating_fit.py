@@ -19,6 +19,7 @@ TRUE = Program(
     wake_tau_s=0.02,
     network_s=2e-4,
     base_bytes=0.0,
+    kernel_bytes=0.0,
     loop_cores=0.0,
     client_request_s=0.0,
     client_s=0.0,

@@ -72,6 +72,48 @@ def test_host_cores_come_from_the_request_then_the_trace_then_an_assumption_that
     assert any("4 cores each are assumed" in note for note in assumed.notes)
 
 
+def test_containers_share_the_hosts_that_are_known_or_given():
+    trace = usage_trace()
+    alone = prepare(scenario(host_cores=3.0), trace, SEED)
+    assert alone.workload.host.tolist() == [0, 1, 2]
+    assert any("a host of its own" in note for note in alone.notes)
+    recorded = prepare(scenario(), replace(trace, metadata={"cpus": "16"}), SEED)
+    assert recorded.workload.host.tolist() == [0, 0, 0]
+    assert recorded.about["hosts"] == 1
+    assert prepare(scenario(hosts=2), trace, SEED).workload.host.tolist() == [0, 1, 0]
+
+
+def test_containers_written_down_share_a_host_of_known_size():
+    def containers(**keys):
+        steps = [{"duration_s": 1, "cpu_cores": 1}]
+        written = [{"name": name, "steps": steps} for name in ("a", "b")]
+        asked = build({"name": "w", "workload": {"containers": written}} | keys)
+        return prepare(asked, input_trace(asked), SEED).workload.host.tolist()
+
+    assert containers(host_cores=2) == [0, 0]
+    assert containers() == [0, 1]
+
+
+def test_weights_are_the_kernel_s_unless_given():
+    trace = usage_trace()
+    assert prepare(scenario(), trace, SEED).workload.weight.tolist() == [100.0] * 3
+    assert prepare(scenario(cpu_weight=7), trace, SEED).workload.weight.tolist() == [7.0] * 3
+    assert prepare(scenario(cpu_weight={"c1": 1}), trace, SEED).workload.weight.tolist() == [
+        100.0,
+        1.0,
+        100.0,
+    ]
+    with pytest.raises(ScenarioError, match=r"cpu_weight\.c9: no such container"):
+        prepare(scenario(cpu_weight={"c9": 1}), trace, SEED)
+
+
+@pytest.mark.parametrize("key", ["hosts", "cpu_weight"])
+def test_hosts_and_weights_of_a_replay_are_refused_with_services(key):
+    services = {"app": "teastore", "arrivals": "burst"}
+    with pytest.raises(ScenarioError, match=f"{key}: only for a trace"):
+        build({"name": "w", "services": services, key: 2})
+
+
 def test_threads_cover_the_peak_unless_given():
     trace = usage_trace()
     trace.cpu_cores[0, 1] = 2.5

@@ -8,6 +8,7 @@ from lab.ask.scenario import build, expand
 from lab.containers.real import backend
 from lab.runs.store import RunStore
 from testbed.containers.host import loop
+from tests.lab.sample_cells import fitting
 from tests.lab.sample_observed import observed
 from tests.lab.sample_services import question, write_app
 from twinbed import BackendError
@@ -41,6 +42,7 @@ def imitated(monkeypatch):
 
     monkeypatch.setattr(loop, "control", control)
     monkeypatch.setattr(backend, "check", lambda: None)
+    monkeypatch.setattr(backend, "probe", fitting)
     return calls
 
 
@@ -50,6 +52,7 @@ def test_a_run_is_stored_with_the_twins_tables_and_says_who_made_it(tmp_path, im
     assert run.manifest["repeat"] == 0
     assert run.manifest["testbed"]["machine"]["cgroup_version"] == "1"
     assert run.manifest["testbed"]["machine"]["kernel"].startswith("Linux")
+    assert run.manifest["testbed"]["probe"]["fits"]
     loop_times = run.manifest["testbed"]["loop"]
     assert loop_times["on_time_share"] == 0.5
     assert loop_times["grant_p99_s"] is None

@@ -5,6 +5,7 @@ from lab.containers.real import backend
 from lab.containers.validate import both
 from lab.runs.store import RunStore
 from testbed.containers.host import loop
+from tests.lab.sample_cells import fitting
 from tests.lab.sample_observed import observed
 from twinbed import BackendError
 
@@ -29,6 +30,7 @@ def imitated(monkeypatch):
 
     monkeypatch.setattr(loop, "control", control)
     monkeypatch.setattr(backend, "check", lambda: None)
+    monkeypatch.setattr(backend, "probe", fitting)
     return asked
 
 
@@ -38,15 +40,15 @@ def test_every_policy_is_a_cell_with_a_twin_and_its_repeats(tmp_path, question, 
     for each in cells:
         assert [run.manifest["backend"] for run in each.twin] == ["twin"]
         assert [run.manifest["repeat"] for run in each.testbed] == [0, 1, 2]
-    # All policies before the next repeat, so that a machine that changes shows as spread.
-    assert imitated == ["static", "escra"] * 3
+    # All policies before the next repeat, so that a machine that changes shows as spread, and in turns.
+    assert imitated == ["static", "escra", "escra", "static", "static", "escra"]
 
 
 def test_what_is_stored_is_not_run_again_unless_asked(tmp_path, question, imitated):
     store = RunStore(tmp_path)
     both.validate(question, store, repeats=1)
     both.validate(question, store, repeats=2, fresh=False)
-    assert imitated == ["static", "escra", "static", "escra"]
+    assert imitated == ["static", "escra", "escra", "static"]
     both.validate(question, store, repeats=1)
     assert len(imitated) == 6
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lab.containers.validate.rule import QUANTITIES, RULE, Verdict, judge, share
+from lab.containers.validate.rule import QUANTITIES, RULE, Verdict, judge, own_agreement, reached, share
 
 BY_KEY = {each.key: each for each in QUANTITIES}
 VALUES = st.lists(st.floats(0.001, 1e6), min_size=1, max_size=5)
@@ -74,3 +74,28 @@ def test_the_rule_names_every_limit():
         assert f"{each.limit} ({each.title})" in RULE
     assert BY_KEY["throttled_share"].limit == "5 points"
     assert BY_KEY["cpu_slack_mean_cores"].limit == "10 % or 0.02 cores"
+
+
+def test_a_machine_agrees_with_itself_as_far_as_one_repeat_agrees_with_the_others():
+    # Limit 15 % of the others' median: 1.0 and 1.1 are near each other; 2.0 is near nobody.
+    assert own_agreement(BY_KEY["latency_p50_s"], [1.0, 1.1, 2.0]) == (1, 3)
+    assert own_agreement(BY_KEY["latency_p50_s"], [1.0, 1.0, 1.05, 1.1, 2.0]) == (4, 5)
+    assert own_agreement(BY_KEY["latency_p50_s"], [1.0]) == (0, 0)
+    assert own_agreement(BY_KEY["latency_p50_s"], [math.nan, math.nan]) == (0, 0)
+
+
+@given(st.lists(st.floats(0.1, 10.0), min_size=2, max_size=8))
+def test_equal_repeats_always_agree_and_their_order_does_not_count(values):
+    quantity = BY_KEY["throughput_rps"]
+    agree, total = own_agreement(quantity, values)
+    assert 0 <= agree <= total == len(values)
+    assert own_agreement(quantity, values[::-1]) == (agree, total)
+    assert own_agreement(quantity, [values[0]] * len(values)) == (total, total)
+
+
+@pytest.mark.parametrize(
+    ("twins", "own", "enough"),
+    [(0.95, 1.0, True), (0.94, 1.0, False), (0.72, 0.76, True), (0.7, 0.76, False), (0.95, math.nan, True)],
+)
+def test_a_twin_need_not_be_nearer_than_the_machine_is_to_itself(twins, own, enough):
+    assert reached(twins, own) is enough

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from lab.ask.scenario import build, with_overrides
 from lab.cli.main import app
+from lab.fabric import nccl
 from lab.runs.compare import as_result
 from lab.runs.report import document
 from lab.runs.runner import run_scenario
@@ -31,8 +32,13 @@ def test_a_fault_in_the_middle_delays_one_message_and_breaks_who_has_no_other_pa
         assert run.metrics["latency_max_s"] > 0.1 > run.metrics["latency_p50_s"]
         assert len(run.frame("series")) == 40
         assert run.frame("outages")["end_s"].max() < 1
+        assert not run.censored
     for run in of(runs, "none", "single"):
         assert run.metrics["failed"] == 1
+        unfinished = 40 - len(run.frame("series"))
+        assert run.metrics["late_messages"] == unfinished > 0
+        assert "latency_max_s" in run.censored
+        assert run.metrics["latency_max_s"] > 0.1
     for run in of(runs, "none", "none"):
         assert run.metrics["failed"] == run.metrics["outages"] == 0
         assert math.isnan(run.metrics["gap_p50_s"])
@@ -89,7 +95,7 @@ def test_the_store_lists_shows_and_queries_them(sends):
         ("fabric.topology.uplinks=1", "needs two"),
         ("fabric.values.bfd.interval_s=0.0", "interval_s"),
         ("fabric.topology.tors=3", "give a multiple of uplinks"),
-        ("fabric.values.queue_pair.timeout=40.0", "is not one of 1 … 31"),
+        ("fabric.values.queue_pair.timeout=40.0", "is not one of 0 … 31"),
     ],
 )
 def test_what_the_twin_refuses_is_said_in_a_line(tmp_path, change, said):
@@ -103,7 +109,8 @@ def test_a_collective_loses_bandwidth_to_faults_and_only_where_they_are(tmp_path
     collective = {"operation": "all_reduce", "message_bytes": 500_000_000, "repeats": 700}
     raw = {
         "name": "ring",
-        "fabric": {"topology": {"hosts": 3}, "collective": collective},
+        # Its queue pairs give up before a port is back after 20 s.
+        "fabric": {"topology": {"hosts": 3}, "nccl": {"version": "2.18.1"}, "collective": collective},
         "vary": {"fabric.faults.kind": ["none", "round_robin"]},
         "policies": ["thorn", "none"],
     }
@@ -122,6 +129,7 @@ def test_a_job_goes_on_through_faults_or_falls_back_to_its_last_save(tmp_path):
         "fabric": {
             "topology": {"hosts": 2},
             "faults": {"kind": "single", "at_s": 95.0},
+            "nccl": {"version": "2.18.1"},
             "training": {
                 "parameters": 1e6,
                 "micro_batch_s": 1.0,
@@ -169,6 +177,30 @@ def test_two_uplinks_spare_a_fleet_the_deaths_by_cables(tmp_path):
     lost_h = (1 - thorn.metrics["effective_share"]) * 1024 * 200 * 24
     assert thorn.metrics["lost_gpu_h"] == pytest.approx(lost_h)
     assert set(thorn.frame("series")["cause"]) <= {"cable", "adapter", "host"}
+
+
+@pytest.mark.slow
+def test_todays_queue_pairs_outlive_20_s_and_those_of_2022_do_not(tmp_path):
+    training = {"parameters": 1e6, "micro_batch_s": 1.0, "data": 2, "iterations": 100}
+    fabric = {"topology": {"hosts": 2}, "faults": {"kind": "single", "at_s": 50.0}, "training": training}
+    fabric["nccl"] = {"version": "2.14.3"}
+    raw = {"name": "job", "fabric": fabric, "policies": ["none"]}
+    raw["vary"] = {
+        "fabric.nccl.version": ["2.14.3", "2.30.7"],
+        "fabric.retry_profile": ["plain", "cx6-20.43"],
+    }
+    runs = run_scenario(build(raw), RunStore(tmp_path), jobs=1)
+    assert [run.metrics["failed"] for run in runs] == [1, 1, 0, 0]
+    # The rungs that 20 s meet: the fifth of the plain timer, and the second regular one of the other.
+    added_s = [run.metrics["job_s"] - 100.0 for run in runs[2:]]
+    assert added_s == pytest.approx([21.475, 25.405], abs=0.1)
+
+
+@pytest.mark.slow
+def test_a_variable_that_changes_nothing_is_told_of(tmp_path):
+    changes = [f"fabric.nccl={{variables: {{{nccl.UNUSED}: 7}}}}", "seeds=[0]", "policies=[thorn]"]
+    run, *_ = run_scenario(with_overrides(build(SENDS), changes), RunStore(tmp_path), jobs=1)
+    assert run.manifest["notes"] == list(nccl.notes({nccl.UNUSED: 7}))
 
 
 @pytest.mark.slow

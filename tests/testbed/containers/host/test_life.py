@@ -6,11 +6,10 @@ import itertools
 
 import pytest
 
+from control.allocator.backoff import MOST_S, RESET_S
 from testbed.containers.host.life import (
     ASLEEP,
     AWAKE,
-    BACKOFF_MOST_S,
-    BACKOFF_RESET_S,
     NEXT,
     NS,
     Event,
@@ -52,9 +51,9 @@ def test_restarts_wait_longer_and_longer_until_one_has_held() -> None:
         now += NS
         life.started_ns = now
     # At once, then 1 s × 2^(failures − 2), at most 30 s.
-    assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, BACKOFF_MOST_S, BACKOFF_MOST_S]
+    assert waits == [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, MOST_S, MOST_S]
 
-    later = now + round(BACKOFF_RESET_S * NS)
+    later = now + round(RESET_S * NS)
     assert life.next_start_ns(later) == later
 
 

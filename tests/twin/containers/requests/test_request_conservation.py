@@ -91,7 +91,8 @@ def worlds(draw: st.DrawFn) -> RequestWorkload:
         cores=cores,
     )
     wake_s = draw(st.sampled_from([0.0, 0.0, 0.002]))
-    return replace(load, graph=replace(load.graph, wake_s=wake_s, wake_tau_s=0.01))
+    keep_s = draw(st.sampled_from([0.0, 0.0, 0.25]))
+    return replace(load, graph=replace(load.graph, wake_s=wake_s, wake_tau_s=0.01, keep_s=keep_s))
 
 
 @dataclass(frozen=True)
@@ -169,7 +170,10 @@ def test_every_request_ends_once_and_all_that_it_took_is_given_back(load, troubl
     assert not tables["pools"]["busy"].any()
     assert not tables["containers"]["runnable"].any()
     assert not tables["lines"]["head"].any()
-    assert (fleet.wanted_bytes == 10 + tables["containers"]["cached_bytes"]).all()
+    containers = tables["containers"]
+    kept_bytes = containers["kept"] * containers["request_bytes"]
+    assert (fleet.wanted_bytes == 10 + containers["cached_bytes"] + kept_bytes).all()
+    assert load.graph.keep_s > 0.0 or not containers["kept"].any()
     assert log.hops == log.visits.sum()
 
 

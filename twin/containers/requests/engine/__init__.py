@@ -27,6 +27,7 @@ bandwidth as in cfs.py.
 """
 
 from twin.containers.requests.engine.control import (
+    account,
     end_period,
     in_flight,
     inject,
@@ -40,6 +41,7 @@ from twin.containers.requests.engine.events import advance
 from twin.containers.requests.engine.waiting import keep_exceeding
 
 __all__ = [
+    "account",
     "advance",
     "end_period",
     "in_flight",

@@ -97,6 +97,19 @@ def write_quotas(
 
 
 @package_kernel
+def trim(e: Any, i: int) -> None:
+    """Give back the memory that container i keeps, beyond its most visits at once, if that is due."""
+    container = container_at(e, i)
+    if container.trim_s > e.now or container.status != UP:
+        return
+    spare = min(container.busy + container.kept - container.most_busy, container.kept)
+    container.kept -= spare
+    charge_memory(e, i, -spare * container.request_bytes)
+    container.most_busy = container.busy
+    container.trim_s = e.now + e.keep_s if container.kept > 0 else inf
+
+
+@package_kernel
 def end_period(
     engine: Records, columns: Whole, period_s: float, burst_s: float, report: Report, over: Whole
 ) -> int:
@@ -111,6 +124,7 @@ def end_period(
         container = container_at(e, i)
         sync(e, container)
         settle_throttling(e, i)
+        trim(e, i)
         used, pool = container.used, container.pool
         if not (used <= container.cap * period_s * (1.0 + 1e-9) + NANOSECOND and pool >= -2.0 * OVERDRAFT_S):
             return int(-1 - i)
@@ -137,6 +151,15 @@ def end_period(
             over_count += 1
         refill(e, i, period_s, burst_s)
     return over_count
+
+
+@package_kernel
+def account(engine: Records, columns: Whole) -> None:
+    """Bring what `columns` used, and for how long they were throttled, up to now."""
+    e = engine[0]
+    for i in columns:
+        sync(e, container_at(e, i))
+        settle_throttling(e, i)
 
 
 @package_kernel
@@ -211,6 +234,9 @@ def kill(engine: Records, columns: Whole, status: int) -> None:
         container.tail = NOBODY
         container.cached_bytes = 0
         container.wanted_bytes = 0
+        container.kept = 0
+        container.most_busy = 0
+        container.trim_s = inf
         pace(e, i, container)
     for n in range(1, e.node_count):
         node = node_at(e, n)

@@ -87,6 +87,7 @@ ENGINE = _record(
     timeout_s="f8",
     wake_s="f8",  # as in ServiceGraph; 0 = waking up costs nothing
     wake_tau_s="f8",
+    keep_s="f8",  # as in ServiceGraph; 0 = memory of visits is given back at once
     watch="?",
 )
 # Fields stand in the order in which they are used together. A node is one cache line. The first cache line of
@@ -170,7 +171,10 @@ CONTAINER = _record(
     reason="u1",
     base_bytes="i8",
     woken_s="f8",  # CPU of answers that woke it while other calls were open; its next part burns it
-    **dict.fromkeys(("unused0", "unused1", "unused2", "unused3"), "i8"),
+    trim_s="f8",  # when memory that no visit needs is given back next; inf: none is kept
+    kept="i8",  # memories of ended visits that it keeps for later ones
+    most_busy="i8",  # most visits at once since memory was given back last
+    unused="i8",
 )
 HOST = _record(
     u="f8",

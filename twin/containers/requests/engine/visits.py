@@ -135,6 +135,17 @@ def connect(e: Any, n: int) -> bool:
 
 
 @inlined
+def take_memory(e: Any, i: int) -> None:
+    """Give a visit that just took a worker of container i its memory: what an earlier one left, or more."""
+    container = container_at(e, i)
+    if container.kept > 0:
+        container.kept -= 1
+    else:
+        charge_memory(e, i, container.request_bytes)
+    container.most_busy = max(container.most_busy, container.busy)
+
+
+@inlined
 def enter(e: Any, n: int, i: int) -> bool:
     """Give visit n a worker of container i. Returns False if it waits for one or is turned away."""
     container, node = container_at(e, i), node_at(e, n)
@@ -142,7 +153,7 @@ def enter(e: Any, n: int, i: int) -> bool:
     # While the container is up, no visit waits as long as a worker is free.
     if container.status == UP and container.busy < container.workers:
         container.busy += 1
-        charge_memory(e, i, container.request_bytes)
+        take_memory(e, i)
         return True
     if container.status >= DOWN:
         container.refused += 1
@@ -232,7 +243,7 @@ def admit_queued(e: Any, i: int) -> None:
         unlink(e, container, n)
         container.waiting -= 1
         container.busy += 1
-        charge_memory(e, i, container.request_bytes)
+        take_memory(e, i)
         schedule(e, n, SERVE)
 
 
@@ -245,7 +256,12 @@ def leave(e: Any, n: int) -> None:
     container.visits += 1
     grown = min(container.cache_bytes - container.cached_bytes, container.cache_request_bytes)
     container.cached_bytes += grown
-    charge_memory(e, i, grown - container.request_bytes)
+    if e.keep_s > 0.0:
+        container.kept += 1
+        container.trim_s = min(container.trim_s, e.now + e.keep_s)
+        charge_memory(e, i, grown)
+    else:
+        charge_memory(e, i, grown - container.request_bytes)
     if container.waiting > 0:
         admit_queued(e, i)
 

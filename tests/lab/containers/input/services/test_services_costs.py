@@ -11,6 +11,7 @@ from lab.containers.input.services.application import AppSpec
 from lab.containers.input.services.costs import beside, with_program
 from lab.containers.input.services.graph import compile_graph
 from lab.containers.input.services.prepare import load_source
+from testbed.containers.services.footprint import TRIM_S
 from tests.lab.sample_services import question, write_app
 
 COSTS = Program(
@@ -22,13 +23,14 @@ COSTS = Program(
     wake_tau_s=0.02,
     network_s=1e-4,
     base_bytes=float(100 << 20),
+    kernel_bytes=float(1 << 20),
     loop_cores=0.1,
     client_request_s=1e-3,
     client_s=2e-4,
     stolen=0.1,
     imbalance=0.5,
 )
-NOTHING = Program(0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0002, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+NOTHING = Program(0.0, 0.0, 0.0, 1.0, 0.0, 1.0, 0.0002, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
 APP = AppSpec.model_validate(
     {
         "name": "a",
@@ -61,7 +63,9 @@ def test_visits_and_calls_cost_what_the_program_takes():
     assert graph.mean_s == pytest.approx([8.35e-3, 4e-3, 4e-3])
     assert (graph.wake_s, graph.wake_tau_s) == (3e-4, 0.02)
     assert set(graph.network_s) == {1e-4}
-    assert graph.base_bytes.tolist() == [100 << 20, 300 << 20]
+    # The idle program is larger than what `web` declares; `db` declares more, and the kernel adds its own.
+    assert graph.base_bytes.tolist() == [100 << 20, 301 << 20]
+    assert graph.keep_s == TRIM_S
 
 
 def test_the_overhead_varies_nothing():

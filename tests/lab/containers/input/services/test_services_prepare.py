@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from lab.ask.scenario import expand
+from lab.ask.scenario import build, expand
 from lab.containers.input.ceilings import profile_peaks
 from lab.containers.input.sections import machine_of
 from lab.containers.input.services.prepare import load_source
@@ -138,3 +138,42 @@ def test_a_container_that_can_never_keep_up_is_named_beforehand(app):
 def test_nobody_asking_for_anything_is_refused(app):
     with pytest.raises(ScenarioError, match=r"services\.arrivals: no request arrives in 2 s"):
         prepared(question(app, within={"arrivals": {"kind": "fixed", "rate_rps": 0.0}}))
+
+
+def test_one_profile_serves_all_workloads(app):
+    def at(rate_rps, **asked):
+        arrivals = {"kind": "fixed", "rate_rps": rate_rps}
+        return prepared(question(app, within={"arrivals": arrivals}, **asked)).workload
+
+    profile = {"arrivals": {"kind": "fixed", "rate_rps": 50.0}}
+    low, high = at(10.0, profile=profile), at(90.0, profile=profile)
+    assert low.peak_cores.tolist() == high.peak_cores.tolist()
+    assert at(10.0).peak_cores[0] < at(90.0).peak_cores[0]
+
+
+def test_a_cold_start_is_in_the_peaks_and_in_the_history(app):
+    asked = {"profile": {"cold_start": True}, "machine": {"restart_cpu_s": 2.0}}
+    warm, cold = prepared(question(app)), prepared(question(app, **asked))
+    most = np.minimum(cold.workload.threads, cold.workload.host_cores)
+    # 2 s of CPU on all threads: in the first second as many cores as there are threads, at most 2.
+    assert (cold.workload.peak_cores >= np.minimum(most, 2.0) - 1e-9).all()
+    assert len(cold.history.usage_cores) > len(warm.history.usage_cores)
+    assert cold.history.usage_cores[0] == pytest.approx(np.minimum(most, 20.0))
+
+
+def test_omega_may_be_the_clusters_cores_and_m_stays_a_factor(app):
+    asked = question(app, within={"hosts": 2}, host_cores=6.0, budget={"cpu_cores": "cluster"})
+    (application,) = prepared(asked).workload.applications
+    (usual,) = prepared(question(app, within={"hosts": 2}, host_cores=6.0)).workload.applications
+    assert application.cpu_limit_cores == 12.0
+    assert application.memory_limit_bytes == usual.memory_limit_bytes
+
+
+def test_histories_may_begin_cold(app):
+    assert prepared(question(app, profile={"history": False})).history is None
+    assert prepared(question(app)).history is not None
+
+
+def test_a_trace_has_no_profile_run():
+    with pytest.raises(ScenarioError, match=r"profile\.arrivals: only a scenario with services"):
+        build({"name": "t", "trace": {"source": "x"}, "profile": {"arrivals": "fixed"}}, "t")

@@ -1,0 +1,101 @@
+"""A network of time or cost that knows how wrong it is on rows and applications that it has not seen.
+
+For: storing a network and giving its predictions intervals, as the physical predictor has them. Not for: the
+networks (networks.py) nor their training (training.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.jobs import Objective, Real, Whole
+from control.predictor.evaluation import cross_validated
+from control.predictor.examples import Examples, folds_of_jobs, folds_of_rows
+from control.predictor.features import Encoded, Encoder
+from control.predictor.networks import Kind
+from control.predictor.training import Schedule, Trained, train
+from twinbed import InvariantError
+
+_FOLDS = 5
+_LEAST = 1e-9
+"""Least prediction, s or US$: a softplus may round to 0, which has no logarithm."""
+
+_SCHEDULE = Schedule()
+OnPart = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TriedNetwork:
+    """A trained network of a value.
+
+    trained: the network.
+    job_errors: absolute log errors of rows whose job was left out, float64[k], ascending.
+    row_errors: absolute log errors of rows that were left out themselves, float64[k], ascending.
+    jobs: names of the applications that it knows.
+
+    Raises InvariantError for a network that classifies.
+    """
+
+    trained: Trained
+    job_errors: Real
+    row_errors: Real
+    jobs: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.trained.kind.classifies:
+            raise InvariantError(f"{self.trained.kind} predicts no value")
+
+    @property
+    def by(self) -> Objective:
+        """The quantity that it predicts."""
+        return self.trained.kind.by
+
+    @property
+    def encoder(self) -> Encoder:
+        """See Predictor."""
+        return self.trained.encoder
+
+    def predict(self, examples: Examples) -> Real:
+        """See Predictor."""
+        return self.predict_encoded(self.encoder.encode(examples))
+
+    def predict_encoded(self, encoded: Encoded) -> Real:
+        """See Predictor."""
+        return np.maximum(self.trained.predict_encoded(encoded), _LEAST)
+
+
+def train_network(
+    by: Objective,
+    examples: Examples,
+    seed: int,
+    *,
+    schedule: Schedule = _SCHEDULE,
+    on_part: OnPart = lambda _done, _of: None,
+) -> TriedNetwork:
+    """Return a network trained on all rows, with its errors on rows that were left out.
+
+    If there is only one application, rows are left out in its place. on_part: called with the number of
+    trainings done and of all; one takes about ten seconds for 350 rows. Raises ScenarioError as `train`.
+    """
+    kind = Kind.COST if by is Objective.COST else Kind.TIME
+    rows = folds_of_rows(len(examples), min(_FOLDS, len(examples)), np.random.default_rng(seed))
+    jobs = folds_of_jobs(examples.job) if len(np.unique(examples.job)) > 1 else rows
+    of, done = 1 + len(rows) + len(jobs), 0
+
+    def made(learned: Examples) -> Trained:
+        nonlocal done
+        trained = train(kind, learned, seed, schedule=schedule)
+        done += 1
+        on_part(done, of)
+        return trained
+
+    def left_out(folds: list[Whole]) -> Real:
+        predicted = np.maximum(cross_validated(made, examples, folds), _LEAST)
+        return np.sort(np.abs(np.log(predicted / examples.objective(by))))
+
+    job_errors, row_errors = left_out(jobs), left_out(rows)
+    present = tuple(examples.jobs[index].name for index in np.unique(examples.job).tolist())
+    return TriedNetwork(made(examples), job_errors, row_errors, present)

@@ -1,0 +1,122 @@
+"""How much less CPU a policy reserves than static limits, with and without what refinement invented.
+
+For: the tables, cards and reports that compare runs of a trace. Not for: refining (traces.refine). A trace
+that is coarser than a period is refined by a random model, and limits from the refined peaks grow with it. So
+each such run is repeated with other random numbers and with flat samples (lab.containers.run.runner), and the
+smaller saving is the one that counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lab.runs.formats import Column, Value
+from lab.runs.store import Run
+
+_BASELINE = "static"
+
+COLUMNS = (
+    Column(
+        "against_static_share",
+        "Reserved CPU against static, smaller saving",
+        decimals=2,
+        percent=True,
+        section="reserved",
+    ),
+    Column(
+        "against_static_refined_share",
+        "… with refined samples",
+        decimals=2,
+        percent=True,
+        section="reserved",
+        upto="against_static_refined_high_share",
+    ),
+    Column(
+        "against_static_flat_share",
+        "… without refinement",
+        decimals=2,
+        percent=True,
+        section="reserved",
+    ),
+)
+"""Changes of mean_reserved_cores against the first static run; −0.5 is half as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """A policy's reserved CPU against the static run's, as a relative change.
+
+    counted: the change that counts, which is the smaller saving. low, high: over refinement seeds; equal
+    where nothing was refined. flat: with flat samples, NaN where nothing was refined.
+    """
+
+    counted: float
+    low: float
+    high: float
+    flat: float
+
+    @property
+    def record(self) -> dict[str, Value]:
+        """The values of COLUMNS."""
+        return {
+            "against_static_share": self.counted,
+            "against_static_refined_share": math.nan if math.isnan(self.flat) else self.low,
+            "against_static_refined_high_share": math.nan if math.isnan(self.flat) else self.high,
+            "against_static_flat_share": self.flat,
+        }
+
+
+def savings(runs: Sequence[Run], names: Sequence[str]) -> dict[str, Saving]:
+    """Return the saving of each name (one per run, such as its label) that has a static run to compare with.
+
+    Runs of equal name are seeds: the interval is over all of them. Static runs themselves have none.
+    """
+    bases: dict[str, Run] = {}
+    for run in runs:
+        if _policy(run) == _BASELINE:
+            bases.setdefault(_load(run), run)
+    changes: dict[str, list[tuple[list[float], float]]] = {}
+    for run, name in zip(runs, names, strict=True):
+        base = bases.get(_load(run))
+        if base is not None and _policy(run) != _BASELINE:
+            changes.setdefault(name, []).append(_changes(run, base))
+    return {name: _over(rows) for name, rows in changes.items()}
+
+
+def _changes(run: Run, base: Run) -> tuple[list[float], float]:
+    """Return the changes with each refinement seed, and with flat samples (NaN where nothing was refined)."""
+    ours, theirs = _refinement(run), _refinement(base)
+    mine, static = run.metrics["mean_reserved_cores"], base.metrics["mean_reserved_cores"]
+    if not (ours and theirs):
+        return [_change(mine, static)], math.nan
+    pairs = [(mine, static), *zip(ours["seeds"], theirs["seeds"], strict=False)]
+    return [_change(*pair) for pair in pairs], _change(ours["flat"][0], theirs["flat"][0])
+
+
+def _change(ours: float, theirs: float) -> float:
+    return ours / theirs - 1 if theirs else math.nan
+
+
+def _over(rows: Sequence[tuple[list[float], float]]) -> Saving:
+    refined = [change for changes, _ in rows for change in changes]
+    flats = [flat for _, flat in rows if not math.isnan(flat)]
+    flat = max(flats, default=math.nan)
+    return Saving(max([*refined, *flats]), min(refined), max(refined), flat)
+
+
+def _refinement(run: Run) -> Mapping[str, Sequence[float]]:
+    """Return the reserved cores with other refinement seeds (`seeds`) and with flat samples (`flat`), if
+    any."""
+    cores: Mapping[str, Sequence[float]] = run.manifest.get("refinement") or {}
+    return cores
+
+
+def _policy(run: Run) -> str:
+    return run.policy.split(":", 1)[0]
+
+
+def _load(run: Run) -> str:
+    """Return what two runs must share to be compared: their inputs and their seed."""
+    return " ".join([str(run.seed), *(str(source["sha256"]) for source in run.manifest["inputs"])])

@@ -1,0 +1,125 @@
+"""NCCL's defaults by version: what it sets on its queue pairs, and what a scenario changes of it.
+
+For: `defaults` of a version, and `settings` with a scenario's own variables. Not for: what queue pairs do
+with them (twin.fabric). nccl_defaults.csv ships: variable, first version with this default, default, unit.
+The names without a prefix are no variables: NCCL sets these values itself. −1 and −2 mean that NCCL chooses.
+Source: NCCL's tagged sources, 2.3.5 to 2.30.7 (NCCL_PARAM in transport/net_ib and misc/ibvwrap).
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from twinbed import ScenarioError
+
+PATH = Path(__file__).with_name("nccl_defaults.csv")
+FIRST, LAST = "2.3.5", "2.30.7"
+"""The first and the last version that was read."""
+
+UNUSED = "NCCL_IB_RESILIENCY_PORT_RECOVERY_ALIVE_MSG_BATCH_SIZE"
+"""A variable that NCCL up to 2.30.7 declares and never reads."""
+
+_PREFIX = "NCCL_"
+_TEXT = "text"
+_LATEST = 1 << 30
+"""Patch of a version that names none: the latest of its line."""
+
+Setting = int | str
+Settings = Mapping[str, Setting]
+Version = tuple[int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """A row of the table: from version `first` on the variable has this default, in `unit`."""
+
+    variable: str
+    first: Version
+    default: Setting
+    unit: str
+
+
+@cache
+def table() -> tuple[Default, ...]:
+    """Return the rows in the order of the file."""
+    with PATH.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return tuple(
+        Default(
+            row["variable"],
+            _parsed(row["first_version"]),
+            row["default"] if row["unit"] == _TEXT else int(row["default"]),
+            row["unit"],
+        )
+        for row in rows
+    )
+
+
+def defaults(version: str) -> Settings:
+    """Return each variable of a version with its default. `2.18` is the last release of that line.
+
+    Raises ScenarioError for what is no version, and for versions before FIRST and after LAST.
+    """
+    wanted = _known(version)
+    return {row.variable: row.default for row in sorted(table(), key=_first) if row.first <= wanted}
+
+
+def settings(version: str, variables: Settings) -> Settings:
+    """Return a version's defaults with the given variables in their place.
+
+    Raises ScenarioError as `defaults` does, for a variable that this version has not, or that NCCL sets
+    itself, and for a value of another type.
+    """
+    folded = defaults(version)
+    for name, value in variables.items():
+        if name not in folded:
+            raise ScenarioError(f"nccl.variables.{name}: {_unknown(name, version, folded)}")
+        if not name.startswith(_PREFIX):
+            raise ScenarioError(
+                f"nccl.variables.{name}: NCCL sets it to {folded[name]}, and no variable does"
+            )
+        if isinstance(value, str) != isinstance(folded[name], str):
+            expected = "text" if isinstance(folded[name], str) else "a whole number"
+            raise ScenarioError(f"nccl.variables.{name}: {value!r} is not {expected}")
+    return {**folded, **variables}
+
+
+def notes(variables: Settings) -> Sequence[str]:
+    """Return what a user should know of these variables, a sentence each."""
+    return [f"{name} changes nothing: NCCL never reads it." for name in variables if name == UNUSED]
+
+
+def _unknown(name: str, version: str, folded: Settings) -> str:
+    later = [row.first for row in table() if row.variable == name]
+    if later:
+        return f"NCCL has it from {'.'.join(map(str, min(later)))} on, not in {version}"
+    settable = [known for known in folded if known.startswith(_PREFIX)]
+    close = difflib.get_close_matches(name, settable, n=1)
+    return f"NCCL {version} has no such variable; did you mean {(close or settable)[0]!r}?"
+
+
+def _known(version: str) -> Version:
+    parsed = _parsed(version)
+    least, most = _parsed(FIRST), _parsed(LAST)
+    newer = parsed[:2] > most[:2] or most < parsed < (*most[:2], _LATEST)
+    if parsed < least or newer:
+        raise ScenarioError(f"nccl.version: {version}: versions {FIRST} to {LAST} are known")
+    return parsed
+
+
+def _parsed(version: str) -> Version:
+    match = re.fullmatch(r"([0-9]{1,4})\.([0-9]{1,4})(?:\.([0-9]{1,4}))?", version)
+    if match is None:
+        raise ScenarioError(f"nccl.version: {version!r} is no version: write it as '2.18.1'")
+    major, minor, patch = match.groups()
+    return int(major), int(minor), _LATEST if patch is None else int(patch)
+
+
+def _first(row: Default) -> Version:
+    return row.first

@@ -1,0 +1,88 @@
+"""A question about a step is a file, and what is wrong in it is named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from lab.cli.main import call
+from lab.cloud.input import step_file
+from twinbed import ScenarioError
+
+QUESTION = """
+model: 7b
+parameters: 6.65e9
+sequence: 2048
+gpu: h100_80gb
+gpus: [16, 64]
+tokens_per_gpu: 65536
+"""
+PROBES = "probes: [{gpus: 8, step_s: 6.0, micro_batch: 4}, {gpus: 16, step_s: 5.5}]\n"
+HEAD = (
+    "model,gpu,precision,sharding_strategy,activation_checkpointing,numparams,seqlen_tokens,num_gpus,"
+    "microbatchsize,globalbatchsize_tokens,throughput_tok_per_s\n"
+)
+
+
+def write(folder: Path, text: str, name: str = "step.yaml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_what_is_not_given_is_usual_and_a_probe_has_its_own(tmp_path: Path):
+    asked, probes = step_file.load(write(tmp_path, QUESTION + PROBES))
+    assert asked.gpus.tolist() == [16, 64]
+    assert asked.predicted.all()
+    assert np.isnan(asked.step_s).all()
+    assert (set(asked.precision), set(asked.sharding)) == ({"mixed"}, {"full"})
+    assert probes.step_s.tolist() == [6.0, 5.5]
+    assert probes.predicted.tolist() == [False, True]
+    assert probes.micro_batch[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (QUESTION.replace("h100_80gb", "h1000"), r"step\.yaml: gpus: no GPU 'h1000' is known"),
+        (QUESTION + "precison: bf16", "did you mean 'precision'"),
+        (
+            QUESTION + "probes: [{gpus: 8, step_s: 0.1}]",
+            "probes: row 1: this step is faster than the GPU's peak",
+        ),
+        (QUESTION.replace("[16, 64]", "[]"), "gpus: "),
+        ("sequence: 3", "parameters: missing"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, message: str):
+    with pytest.raises(ScenarioError, match=message):
+        step_file.load(write(tmp_path, text))
+
+
+def test_a_row_that_cannot_be_is_named(tmp_path: Path):
+    row = "3b,h100_80gb,amp_bf16,FULL_SHARD,True,3e9,2048,8,8,131072,1e12\n"
+    with pytest.raises(ScenarioError, match=r"runs\.csv: row 1: this step is faster"):
+        step_file.measured(write(tmp_path, HEAD + row, "runs.csv"))
+
+
+def test_the_command_line_answers_with_intervals_and_flags(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    rows = "".join(
+        f"{name},h100_80gb,amp_bf16,FULL_SHARD,False,{size},2048,{gpus},4,{gpus * 32768},{gpus * rate}\n"
+        for name, size, rate in (("3b", 2.65e9, 22e3), ("13b", 13e9, 4.5e3))
+        for gpus in (8, 16, 64)
+    )
+    others = write(tmp_path, HEAD + rows, "runs.csv")
+    question = write(tmp_path, QUESTION + "micro_batch: 4\n" + PROBES)
+    assert call(["predict", "step", str(question), "--others", str(others), "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)["rows"]
+    assert [row["gpus"] for row in told] == [16, 64]
+    assert told[0]["step_s"] == pytest.approx(5.5)
+    assert all(row["low_s"] < row["step_s"] < row["high_s"] for row in told)
+    assert [row["regime"] for row in told] == ["constant", "constant"]
+    assert call(["predict", "step", str(question), "--format", "csv"]) == 0
+    assert "extrapolated" in capsys.readouterr().out

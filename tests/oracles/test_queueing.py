@@ -1,0 +1,128 @@
+"""The request engine against closed forms of single queues, and against Ciw's tests of processor sharing.
+
+A figure of a closed form must lie in the 99.9 % confidence interval of independent replications (Student's
+t), whose half width is bounded so that the agreement means something: by a share of the figure, or by as many
+points where the figure is a share itself. Sequences are exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from control.services import Draw
+from control.services import RequestStatus as Status
+from tests.oracles.vectors import vectors
+from tests.twin.containers.requests.request_world import Driver, Handler, Service, world
+
+EVERYBODY = 1 << 14
+"""More workers than there are ever requests: all share the CPUs."""
+
+REPLICATIONS, TAIL_REPLICATIONS = 20, 60
+"""Replications; more where a tail is compared under high load."""
+
+REQUESTS = {0.3: 100_000, 0.5: 100_000, 0.7: 650_000, 0.85: 1_100_000, 0.95: 1_100_000}
+"""Requests of a replication by load: enough for the width of the interval."""
+
+WARM_UP = 0.1
+"""Share of a replication's requests that are left out at its beginning, when the queue is still empty."""
+
+
+def mean_s(at_s: np.ndarray, end_s: np.ndarray) -> float:
+    return float((end_s - at_s).mean())
+
+
+def sd_s(at_s: np.ndarray, end_s: np.ndarray) -> float:
+    return float((end_s - at_s).std(ddof=1))
+
+
+def quantile_s(level: float) -> Callable[[np.ndarray, np.ndarray], float]:
+    return lambda at_s, end_s: float(np.quantile(end_s - at_s, level))
+
+
+def found(at_s: np.ndarray, end_s: np.ndarray) -> np.ndarray:
+    """How many requests each request finds when it comes."""
+    return np.arange(len(at_s)) - np.searchsorted(np.sort(end_s), at_s)
+
+
+FIGURES = {
+    "mean_s": mean_s,
+    "sd_s": sd_s,
+    "p50_s": quantile_s(0.5),
+    "p90_s": quantile_s(0.9),
+    "p99_s": quantile_s(0.99),
+}
+
+
+def simulated(service: Service, rate_rps: float, requests: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """(when due, when ended) of all requests of a replication, which are all answered."""
+    at_s = np.cumsum(np.random.default_rng([17, seed]).exponential(1 / rate_rps, requests))
+    log = Driver(world([service], at_s, periods=int(at_s[-1] / 10) + 3, period_s=10.0), seed=seed).run()
+    answered = log.status == Status.OK
+    assert answered[: int(requests * 0.99)].all()
+    return at_s[answered], log.end_s[answered]
+
+
+def assert_agrees(values: list[float], theory: float, width: float) -> None:
+    """`theory` is in the 99.9 % confidence interval of `values`, at most ± width of it."""
+    half = stats.t.ppf(0.9995, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    assert abs(np.mean(values) - theory) <= half
+    assert half <= width * theory
+
+
+@pytest.mark.slow
+@vectors("queueing/closed_forms")
+def test_sojourn_times_are_those_of_the_closed_form(vector: dict[str, Any]) -> None:
+    servers, load, model = vector["servers"], vector["load"], vector["model"]
+    draw = Draw.EXPONENTIAL if vector["cv"] == 1.0 else Draw.LOGNORMAL
+    handler = Handler(vector["service_s"], draw=draw, cv=vector["cv"])
+    workers = EVERYBODY if "PS" in model else servers
+    service = Service({"a": handler}, threads=float(servers), workers=workers)
+    width = 0.04 if load > 0.85 else 0.015
+    runs: dict[str, list[float]] = {name: [] for name in vector["expected"]}
+    for seed in range(TAIL_REPLICATIONS if load > 0.7 and "p99_s" in runs else REPLICATIONS):
+        at_s, end_s = simulated(service, vector["rate_rps"], REQUESTS[load], seed)
+        steady = slice(int(WARM_UP * len(at_s)), None)
+        for name, values in runs.items():
+            if name == "waits":
+                values.append(float((found(at_s, end_s)[steady] >= servers).mean()))
+            else:
+                values.append(FIGURES[name](at_s[steady], end_s[steady]))
+    for name, values in runs.items():
+        theory = vector["expected"][name]
+        assert_agrees(values, theory, width / theory if name == "waits" else width)
+
+
+@vectors("queueing/processor_sharing", ["*/three_at_full_speed"])
+def test_requests_that_share_a_cpu_end_when_ciw_says(vector: dict[str, Any]) -> None:
+    handlers = {f"h{k}": Handler(seconds) for k, seconds in enumerate(vector["service_s"])}
+    service = Service(handlers, workers=vector["at_once"] or EVERYBODY)
+    kinds = np.arange(len(handlers))
+    load = world([service], vector["at_s"], list(handlers), kinds, periods=200)
+    log = Driver(load).run()
+    for end_s, expected_s in zip(log.end_s, vector["ends_s"], strict=True):
+        assert expected_s is None or end_s == pytest.approx(expected_s, abs=1e-9)
+    if "first_ends_s" in vector:
+        first = np.sort(log.end_s)[: vector["first_count"]]
+        assert first == pytest.approx(vector["first_ends_s"], abs=1e-9)
+
+
+@pytest.mark.slow
+@vectors("queueing/processor_sharing", ["*/three_together", "*/fourth_*", "*/four_*"])
+def test_states_of_a_shared_queue_are_ciw_s(vector: dict[str, Any]) -> None:
+    full, rate = vector["full_speed_up_to"], vector["arrival_rate_per_s"]
+    handler = Handler(1 / vector["service_rate_per_s"], draw=Draw.EXPONENTIAL)
+    service = Service({"a": handler}, threads=float(full), workers=EVERYBODY)
+    shares = []
+    for seed in range(REPLICATIONS):
+        at_s, end_s = simulated(service, rate, 100_000, seed)
+        # Poisson arrivals see time averages.
+        counts = np.bincount(found(at_s, end_s), minlength=len(vector["state_probabilities"]))
+        shares.append(counts / len(at_s))
+    for state, theory in enumerate(vector["state_probabilities"]):
+        if theory > 1e-3:
+            assert_agrees([share[state] for share in shares], theory, 0.1)

@@ -1,0 +1,76 @@
+"""What is not given has its usual value, and what cannot be is refused by its row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from twin.cloud import configurations
+from twin.cloud.configurations import runs
+from twinbed import InvariantError, ScenarioError
+
+
+def one(**changed):
+    """A run of GPT-3's smallest relative on a node of A100s."""
+    given = {
+        "parameters": 1.3e9,
+        "sequence": 2048,
+        "gpu_name": ["a100_80gb"],
+        "gpus": 8,
+        "tokens_per_gpu": 65536,
+    }
+    return runs(**(given | changed))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "layers", "width"),
+    [(125e6, 12, 768), (1.316e9, 24, 2048), (6.65e9, 32, 4096), (30e9, 48, 7168), (175e9, 96, 12288)],
+)
+def test_published_models_have_their_layers_and_width(parameters: float, layers: float, width: float):
+    deep, wide = configurations.usual_shape(np.array([parameters]), np.array([2048.0]))
+    assert deep == pytest.approx([layers], rel=0.05)
+    assert wide == pytest.approx([width], rel=0.05)
+
+
+def test_memory_decides_the_micro_batch_that_is_not_given_and_says_so():
+    asked = one()
+    # 1.3e9 × 16 bytes / 8 GPUs + two layers; 34 × 24 × 2048 + 8 × 50257 bytes a token; 90 % of 80 GB.
+    assert asked.micro_batch == [16]
+    assert asked.predicted.all()
+    assert asked.accumulation == [2]
+    assert not one(micro_batch=4).predicted.any()
+    assert one(gpu_name=["a100_40gb"]).micro_batch < 10
+    assert one(recompute=True, tokens_per_gpu=1e7).micro_batch > 50
+
+
+def test_more_gpus_leave_more_memory_under_full_sharding_only():
+    wide = [one(parameters=13e9, recompute=True, tokens_per_gpu=1e7, gpus=n).micro_batch[0] for n in (8, 64)]
+    assert wide[1] > wide[0]
+    kept = [one(sharding="none", tokens_per_gpu=1e7, gpus=n).micro_batch[0] for n in (8, 64)]
+    assert kept[0] == kept[1]
+
+
+def test_a_micro_batch_is_no_larger_than_the_step():
+    assert one(tokens_per_gpu=4096).micro_batch == [2]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"gpu_name": ["x"]}, "no GPU 'x' is known; there are v100_16gb"),
+        ({"sharding": "half"}, "'half' is none of full, gradients, none"),
+        ({"precision": "fp8"}, "row 1: this GPU has no fp8"),
+        ({"gpus": 0}, "row 1: gpus must be above zero"),
+        ({"micro_batch": -1}, "row 1: micro_batch must be above zero"),
+        ({"parameters": 70e9}, "row 1: one sequence does not fit the memory"),
+    ],
+)
+def test_what_cannot_be_is_refused(changed, message: str):
+    with pytest.raises(ScenarioError, match=message):
+        one(**changed)
+
+
+def test_columns_of_different_lengths_are_our_bug():
+    made = one()
+    with pytest.raises(InvariantError, match="different lengths"):
+        type(made)(*(made.step_s[:0] if name == "gpus" else getattr(made, name) for name in made.__slots__))

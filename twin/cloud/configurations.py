@@ -1,0 +1,273 @@
+"""Configurations in which a language model is trained: what decides the time of a step besides the GPU.
+
+For: the questions and measurements of steptime.py, with defaults for what is not given. Not for: times. A
+micro-batch that is not given is the largest that fits the memory; `Runs.predicted` says so. Sources: Brown et
+al. 2020 (GPT-3) table 2.1 for usual numbers of layers and widths; Rajbhandari et al. 2020 (ZeRO) §3 for bytes
+per parameter; Korthikanti et al. 2022 §4 for activations, without the scores that fused attention never
+stores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from control.jobs import Flags, Real, Whole
+from twin.cloud.gpus import gpu
+from twinbed import InvariantError, ScenarioError
+
+Names = NDArray[np.object_]
+
+SHARDINGS = ("full", "gradients", "none")
+"""What the workers share: parameters, gradients and optimiser; the last two; nothing (ZeRO 3, 2, 0)."""
+PRECISIONS = ("bf16", "mixed", "fp8")
+"""All in 16 bits; 16 bits with 32-bit master parameters; matrix products in 8 bits, the rest as mixed."""
+PER_NODE = 8
+"""GPUs on a usual host."""
+VOCABULARY = 50257
+"""Tokens of GPT-2's vocabulary, which most open models kept."""
+_SHAPES = np.array(
+    [
+        *[(12, 768), (24, 1024), (24, 1536), (24, 2048), (32, 2560)],
+        *[(32, 4096), (40, 5140), (48, 7168), (64, 9216), (96, 12288)],
+    ],
+    dtype=np.float64,
+)
+"""Layers and width of usual models; GPT-3's, and two between 13 and 175 billion parameters (MPT, OPT)."""
+_STATE_BYTES = 16
+"""Bytes per parameter: 16-bit parameter and gradient, 32-bit master and two moments (ZeRO §3.1)."""
+_ACTIVATION_BYTES, _RECOMPUTED_BYTES, _LOGIT_BYTES = 34, 2, 8
+"""Bytes per token, layer and width; the same if they are recomputed; bytes per token and word of the output:
+a 16-bit logit, its gradient and a 32-bit copy."""
+_USABLE = 0.9
+"""Share of the memory that the allocator can fill before it stalls."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """n runs that were measured or are asked for, one array of length n per quantity.
+
+    model: name of the model.
+    parameters, layers: number of parameters and of layers.
+    width: width of a layer.
+    sequence: tokens of a sequence.
+    micro_batch: sequences that a GPU takes at once.
+    accumulation: micro-batches of a step.
+    recompute: whether activations are computed again in the backward pass.
+    sharding, precision: words of SHARDINGS and PRECISIONS.
+    gpu: name of the GPU.
+    gpus, per_node: GPUs of the job, and of one node.
+    flops, flops_16: peak of the precision, and of 16 bits, FLOP/s.
+    memory_bytes_s: bandwidth of a GPU's memory, bytes/s.
+    link_bytes_s, network_bytes_s: bandwidth inside a node, and of a node to others, bytes/s.
+    predicted: whether the micro-batch is a prediction of what fits the memory.
+    step_s: time of a step, s; NaN if it is asked for.
+    """
+
+    model: Names
+    parameters: Real
+    layers: Real
+    width: Real
+    sequence: Real
+    micro_batch: Real
+    accumulation: Real
+    recompute: Flags
+    sharding: Names
+    precision: Names
+    gpu: Names
+    gpus: Real
+    per_node: Real
+    flops: Real
+    flops_16: Real
+    memory_bytes_s: Real
+    link_bytes_s: Real
+    network_bytes_s: Real
+    predicted: Flags
+    step_s: Real
+
+    def __post_init__(self) -> None:
+        if len({column.shape for column in self._columns()}) > 1:
+            raise InvariantError("runs have columns of different lengths")
+
+    def __len__(self) -> int:
+        return int(self.model.size)
+
+    def _columns(self) -> list[Any]:
+        return [getattr(self, column.name) for column in fields(self)]
+
+    def take(self, rows: Flags | Whole | Sequence[int]) -> Runs:
+        """Return the runs at `rows` (a mask or positions)."""
+        at = np.asarray(rows, None if len(rows) else np.int64)
+        return Runs(*(column[at] for column in self._columns()))
+
+    def hidden(self) -> Runs:
+        """Return the same runs without their times, as a question."""
+        return replace(self, step_s=np.full(len(self), np.nan))
+
+    @property
+    def nodes(self) -> Real:
+        """Nodes of each run, float64[n]."""
+        return np.asarray(np.ceil(self.gpus / self.per_node))
+
+    @property
+    def micro_tokens(self) -> Real:
+        """Tokens of a micro-batch on a GPU, float64[n]."""
+        return self.micro_batch * self.sequence
+
+    @property
+    def tokens(self) -> Real:
+        """Tokens of a step on all GPUs, float64[n]."""
+        return self.micro_tokens * self.accumulation * self.gpus
+
+    def groups(self, *names: str) -> Names:
+        """Return one word for each run that joins its values of these quantities, [n]."""
+        columns = [getattr(self, name) for name in names]
+        return np.array(["|".join(map(str, row)) for row in zip(*columns, strict=True)], dtype=np.object_)
+
+    def least_s(self) -> Real:
+        """Return the time of a step at the GPU's peak, s, float64[n]."""
+        dense, scores = self.operations(np.full(len(self), 6.0))
+        return self.accumulation * (dense / self.flops + scores / self.flops_16)
+
+    def operations(self, passes: Real) -> tuple[Real, Real]:
+        """Return the FLOP of a micro-batch in matrix products and in attention scores, two float64[n].
+
+        passes: operations per parameter and token: 6, or 8 with recomputing.
+        """
+        dense = passes * self.parameters * self.micro_tokens
+        return dense, passes * 2 * self.layers * self.width * self.sequence * self.micro_tokens
+
+
+def joined(*parts: Runs) -> Runs:
+    """Return the runs of all parts, one part after the other."""
+    return Runs(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Runs)))
+
+
+def runs(
+    *,
+    parameters: ArrayLike,
+    sequence: ArrayLike,
+    gpu_name: Sequence[str],
+    gpus: ArrayLike,
+    tokens_per_gpu: ArrayLike,
+    model: Sequence[str] | None = None,
+    micro_batch: ArrayLike = np.nan,
+    recompute: ArrayLike = False,
+    sharding: Sequence[str] | str = "full",
+    precision: Sequence[str] | str = "mixed",
+    layers: ArrayLike = np.nan,
+    width: ArrayLike = np.nan,
+    per_node: ArrayLike = PER_NODE,
+    network_bytes_s: ArrayLike = np.nan,
+    step_s: ArrayLike = np.nan,
+) -> Runs:
+    """Return n runs; what is NaN or not given has the usual value.
+
+    gpu_name: names in gpus.GPUS, [n]; tokens_per_gpu: tokens of a step on one GPU. The other names are those
+    of Runs. Everything else broadcasts to length n. Raises ScenarioError, which names the row, for what
+    cannot be: words that are not known, a size that is not above zero, 8 bits where the GPU has none, a model
+    that does not fit the memory, and a measured step that is faster than the GPU's peak.
+    """
+    kinds = [gpu(name) for name in gpu_name]
+    count = len(kinds)
+    real = {
+        name: np.broadcast_to(np.asarray(value, np.float64), count).copy()
+        for name, value in {
+            "parameters": parameters, "sequence": sequence, "gpus": gpus, "tokens_per_gpu": tokens_per_gpu,
+            "micro_batch": micro_batch, "layers": layers, "width": width, "per_node": per_node,
+            "network_bytes_s": network_bytes_s, "step_s": step_s,
+        }.items()
+    }  # fmt: skip
+    words = {
+        "sharding": _words(sharding, count, SHARDINGS),
+        "precision": _words(precision, count, PRECISIONS),
+    }
+    for name, values in real.items():
+        optional = name in ("micro_batch", "layers", "width", "network_bytes_s", "step_s")
+        _refuse(~(values > 0) & ~(np.isnan(values) & optional), f"{name} must be above zero")
+    usual = usual_shape(real["parameters"], real["sequence"])
+    shape = [
+        np.where(np.isnan(real[name]), usual[at], real[name]) for at, name in enumerate(("layers", "width"))
+    ]
+    eight = words["precision"] == "fp8"
+    flops_8, flops_16 = (np.array([getattr(kind, name) for kind in kinds]) for name in ("flops_8", "flops"))
+    _refuse(eight & (flops_8 == 0), "this GPU has no fp8; take mixed")
+    network = np.array([kind.network_bytes_s for kind in kinds])
+    again = np.broadcast_to(np.asarray(recompute, np.bool_), count).copy()
+    largest = _largest(real, shape, again, words["sharding"], np.array([kind.memory_bytes for kind in kinds]))
+    asked = np.isnan(real["micro_batch"])
+    _refuse(asked & (largest < 1), "one sequence does not fit the memory; use recompute, or more GPUs")
+    most = np.maximum(np.floor(real["tokens_per_gpu"] / real["sequence"]), 1)
+    taken = np.where(asked, np.minimum(largest, most), real["micro_batch"])
+    names = [f"{size:.3g}" for size in real["parameters"]] if model is None else list(model)
+    made = Runs(
+        model=np.array(names, dtype=np.object_),
+        parameters=real["parameters"],
+        layers=shape[0],
+        width=shape[1],
+        sequence=real["sequence"],
+        micro_batch=taken,
+        accumulation=np.maximum(real["tokens_per_gpu"] / (taken * real["sequence"]), 1.0),
+        recompute=again,
+        sharding=words["sharding"],
+        precision=words["precision"],
+        gpu=np.array(list(gpu_name), dtype=np.object_),
+        gpus=real["gpus"],
+        per_node=real["per_node"],
+        flops=np.where(eight, flops_8, flops_16),
+        flops_16=flops_16,
+        memory_bytes_s=np.array([kind.memory_bytes_s for kind in kinds]),
+        link_bytes_s=np.array([kind.link_bytes_s for kind in kinds]),
+        network_bytes_s=np.where(np.isnan(real["network_bytes_s"]), network, real["network_bytes_s"]),
+        predicted=asked,
+        step_s=real["step_s"],
+    )
+    _refuse(made.step_s < made.least_s(), "this step is faster than the GPU's peak; check GPU and precision")
+    return made
+
+
+def usual_shape(parameters: Real, sequence: Real) -> tuple[Real, Real]:
+    """Return the usual layers and width of models with so many parameters, two float64[n].
+
+    Sizes between two usual models are interpolated; embeddings of words and positions count.
+    """
+    layers, width = _SHAPES.T
+    sizes = 12 * layers * width**2 + (VOCABULARY + sequence[:, None]) * width
+    logs = [
+        [
+            np.interp(np.log(own), np.log(row), np.log(column))
+            for own, row in zip(parameters, sizes, strict=True)
+        ]
+        for column in (layers, width)
+    ]
+    return np.exp(np.array(logs[0])), np.exp(np.array(logs[1]))
+
+
+def _largest(real: dict[str, Real], shape: list[Real], again: Flags, sharding: Names, memory: Real) -> Real:
+    """Return the largest micro-batch that fits the memory, whole sequences, float64[n]; 0 if none does."""
+    layers, width = shape
+    sharded = np.where(sharding == "full", _STATE_BYTES, _STATE_BYTES - 2.0)
+    sharded = np.where(sharding == "none", 0.0, sharded)
+    state = real["parameters"] * (sharded / real["gpus"] + _STATE_BYTES - sharded)
+    # Full sharding gathers two layers at a time: the one that computes and the next one.
+    state += np.where(sharding == "full", 4 * real["parameters"] / layers, 0.0)
+    kept = np.where(again, _RECOMPUTED_BYTES * layers + _ACTIVATION_BYTES, _ACTIVATION_BYTES * layers)
+    per_token = kept * width + _LOGIT_BYTES * VOCABULARY
+    return np.maximum(np.floor((_USABLE * memory - state) / (per_token * real["sequence"])), 0.0)
+
+
+def _words(given: Sequence[str] | str, count: int, known: tuple[str, ...]) -> Names:
+    words = np.array([given] * count if isinstance(given, str) else list(given), dtype=np.object_)
+    bad = [word for word in words if word not in known]
+    if bad:
+        raise ScenarioError(f"{bad[0]!r} is none of {', '.join(known)}")
+    return words
+
+
+def _refuse(bad: Flags, problem: str) -> None:
+    if bad.any():
+        raise ScenarioError(f"row {int(np.argmax(bad)) + 1}: {problem}")

@@ -1,0 +1,49 @@
+"""GPUs by name: peak speed, memory and the links of their usual hosts.
+
+For: defaults of step-time questions (configurations.py); a question may give any of these itself. Not for:
+measured speeds, which steptime.py learns. Source: NVIDIA's data sheets of V100, A100, H100 and H200 (dense
+tensor-core rates, no sparsity); the network is that of the usual cloud host, one adapter per GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from twinbed import ScenarioError
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A kind of GPU in its usual host.
+
+    flops: peak of 16-bit tensor cores, FLOP/s.
+    flops_8: peak of 8-bit tensor cores, FLOP/s; 0 if it has none.
+    memory_bytes: memory, bytes.
+    memory_bytes_s: bandwidth of the memory, bytes/s.
+    link_bytes_s: bandwidth of a GPU to the others of its host, one direction, bytes/s.
+    network_bytes_s: bandwidth of a whole host to the network, one direction, bytes/s.
+    """
+
+    flops: float
+    flops_8: float
+    memory_bytes: float
+    memory_bytes_s: float
+    link_bytes_s: float
+    network_bytes_s: float
+
+
+GPUS = {
+    "v100_16gb": Gpu(125e12, 0, 16e9, 0.9e12, 150e9, 12.5e9),
+    "v100_32gb": Gpu(125e12, 0, 32e9, 0.9e12, 150e9, 12.5e9),
+    "a100_40gb": Gpu(312e12, 0, 40e9, 1.555e12, 300e9, 200e9),
+    "a100_80gb": Gpu(312e12, 0, 80e9, 2.039e12, 300e9, 200e9),
+    "h100_80gb": Gpu(989e12, 1979e12, 80e9, 3.35e12, 450e9, 400e9),
+    "h200_141gb": Gpu(989e12, 1979e12, 141e9, 4.8e12, 450e9, 400e9),
+}
+
+
+def gpu(name: str) -> Gpu:
+    """Return the GPU of that name. Raises ScenarioError for a name that is not in the table."""
+    if name not in GPUS:
+        raise ScenarioError(f"no GPU {name!r} is known; there are {', '.join(GPUS)}")
+    return GPUS[name]

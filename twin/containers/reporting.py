@@ -1,0 +1,70 @@
+"""Reports at an interval of their own: what containers did since the last one, whenever their periods end.
+
+For: a report interval that is not the CFS period. Not for: reports at every period's end (simulation.py). A
+report is what somebody sees who reads the counters of cpu.stat and cpuacct at that moment: CPU used,
+and whether the container was throttled, since the last look. What of the quota was not used is the quota
+less the use, and nothing where it was throttled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+import simpy
+
+from twin.containers.cfs import Report, new_report
+from twin.containers.members import Columns, Members
+from twin.containers.model import Floats
+from twin.containers.physics import Physics
+
+Send = Callable[[Report, int, int, float], None]
+
+
+class Counters:
+    """The counters of the containers of `physics`, as of each container's last report."""
+
+    def __init__(self, physics: Physics, interval_s: float) -> None:
+        self._physics, self._fleet, self._interval_s = physics, physics.fleet, interval_s
+        count = len(physics.group)
+        self._used_s: Floats = np.zeros(count)
+        self._throttled = np.zeros(count, np.int64)
+
+    def first_s(self, group: int) -> float:
+        """Return when the group reports first: an interval after its period before the start began."""
+        begun_s = float(self._physics.ends_s[group]) - self._physics.population.period_s
+        return begun_s + self._interval_s * (1 + int(-begun_s // self._interval_s))
+
+    def begin(self, env: simpy.Environment, members: Members, spare: list[Report], send: Send) -> None:
+        """Let all groups report from now on. spare: reports that nobody needs any more; send: what is called
+        with a report, its row and group, and the time."""
+        for group in range(len(self._physics.ends_s)):
+            env.process(self._looks(env, members, spare, send, group))
+
+    def _looks(
+        self, env: simpy.Environment, members: Members, spare: list[Report], send: Send, group: int
+    ) -> Generator[simpy.Event, Any, None]:
+        period_s, last = self._physics.population.period_s, self._physics.periods - 1
+        yield env.timeout(self.first_s(group))
+        while True:
+            report = spare.pop() if spare else new_report(len(self._used_s))
+            self.read(members.by_group[group][0], report)
+            send(report, min(int(env.now / period_s), last), group, env.now)
+            yield env.timeout(self._interval_s)
+
+    def read(self, columns: Columns, report: Report) -> None:
+        """Fill the columns of `report` with what they did since they were last read."""
+        self._physics.account(columns)
+        fleet = self._fleet
+        used_s = fleet.done_s[columns] + fleet.used[columns]
+        times = fleet.nr_throttled[columns] + fleet.throttled[columns]
+        usage = (used_s - self._used_s[columns]) / self._interval_s
+        throttled = times > self._throttled[columns]
+        self._used_s[columns], self._throttled[columns] = used_s, times
+        quota = fleet.quota[columns]
+        report.quota_cores[columns] = quota
+        report.usage_cores[columns] = usage
+        report.throttled[columns] = throttled
+        report.unused_cores[columns] = np.where(throttled, 0.0, np.maximum(quota - usage, 0.0))
+        report.memory_bytes[columns] = np.minimum(fleet.wanted_bytes[columns], fleet.limit_bytes[columns])

@@ -1,0 +1,44 @@
+"""Runs a workload in virtual time: the containers that it needs, under the control loop.
+
+For: `simulate`. Not for: the loop itself (simulation.py), nor what happens inside the containers (fluid.py,
+job.py, requests/physics.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from control.allocator.ports import Allocator
+from twin.containers.job import replayed
+from twin.containers.model import Machine, Outcome, Workload
+from twin.containers.physics import Physics
+from twin.containers.requests.model import RequestWorkload
+from twin.containers.simulation import ControlLoop, Progress
+
+
+def simulate(
+    workload: Workload | RequestWorkload,
+    allocator: Allocator,
+    machine: Machine,
+    *,
+    seed: np.random.SeedSequence,
+    record: bool = True,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Run `workload` under `allocator` on `machine`, one period after the other.
+
+    record: keep the series (58 bytes per container-period). progress: called with the finished fraction (0…1]
+    at most 20 times per second of real time; what it raises ends the simulation and passes through. The same
+    arguments and seed give the same outcome to the bit (except decide_s). Raises InvariantError naming
+    container and period for a workload that is not finite or negative, and for an allocator that breaks its
+    port's promises. The allocator raises ScenarioError when the containers do not fit.
+    """
+    physics: Physics
+    if isinstance(workload, RequestWorkload):
+        from twin.containers.requests.physics import Requests
+
+        # The loop keeps the random stream that it has with a trace.
+        physics = Requests(workload, machine, seed.spawn(1)[0])
+    else:
+        physics, machine = replayed(workload, machine)
+    return ControlLoop(physics, allocator, machine, seed, record).run(progress)
