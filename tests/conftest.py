@@ -7,11 +7,16 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from testbed.containers.cgroup import hooks
 from testbed.vm import StoppedError, Vm, available
 from tests import ci
+
+# Timings decide no test: a busy machine may take any time for an example.
+hypothesis.settings.register_profile("any time", deadline=None)
+hypothesis.settings.load_profile("any time")
 
 # Tests start processes with preexec_fn beside gRPC's threads, whose handlers of fork() may abort the child.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
