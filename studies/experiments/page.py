@@ -60,8 +60,9 @@ PAGES = {
         (
             "The twin agrees that Escra's limits follow a load within a second, that Escra cuts the 99th "
             "percentile of CPU slack, and that a serverless batch needs less CPU and memory under it.",
-            "It does not show lower latency or higher throughput than with static limits, because a profile "
-            "of the same workload leaves Escra nothing to gain there.",
+            "It does not show lower latency or higher throughput than with static limits, neither with a "
+            "profile of the same workload nor with the source's set-up: limits that fit every peak leave "
+            "Escra nothing to gain there.",
         ),
         "Every figure of ours comes from the request-level twin with its declared defaults. Nothing was "
         "tuned to the source's figures. The applications' CPU demands are our assumption "
