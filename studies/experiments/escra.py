@@ -176,10 +176,10 @@ E6 = Experiment(
         for interval_s in (0.05, 0.15, 0.2)
     ),
     discussion=(
-        "Reports less often than every 100 ms are slower, as in the source. Reports every 50 ms are faster, "
-        "which the source denies. A report in the middle of a period raises a quota at once, and writing a "
-        "quota refills the container's runtime, in the twin as in the kernel, so it can use two quotas in a "
-        "period. The twin charges nothing for reporting and deciding twice as often.",
+        "Reports less often than every 100 ms are slower, as in the source. Reports every 50 ms make no "
+        "difference that the seeds agree on. A report in the middle of a period raises a quota at once, and "
+        "writing a quota refills the container's runtime, in the twin as in the kernel, so it can use two "
+        "quotas in a period. The twin charges nothing for reporting and deciding twice as often.",
     ),
     sensitivity=changes(
         {

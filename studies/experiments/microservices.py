@@ -156,7 +156,8 @@ E2 = Experiment(
         "them. The profile is of the same workload, so 1.5 times its peaks hardly throttle any container and "
         "leave nothing to gain. Escra keeps limits just above the use and learns of a need from a throttled "
         "period. It pays for its smaller reservation with two to three times the p99.9 in the applications "
-        "whose requests are all answered. The source says the same of an ideal profile. It explains its gain by "
+        "whose requests are all answered. The source says the same of an ideal profile. It explains its "
+        "gain by "
         "profiles that miss the load and by tools that average spikes away. E2-profiling shows the effect of "
         "averaging alone; but Ω is made of the same peaks, so Escra suffers with the baseline.",
         "Throughput: arrivals are an open loop and clients wait. A policy that keeps up answers everything, "
@@ -169,7 +170,8 @@ E2 = Experiment(
         "unused beyond γ. So no container gives anything back, the pool stays empty, and the busy containers "
         "stay at their share (docs/decisions/0008). With γ = 0.05 core, or with four times our CPU demands, "
         "no container starves, and Escra's p99.9 is about a third below Autopilot's. With the cluster's "
-        "cores as Ω none starves either (E2-source). The source prints γ without a unit. Its containers must have used far more CPU than ours: its static limits leave 2.5 "
+        "cores as Ω none starves either (E2-source). The source prints γ without a unit. Its containers "
+        "must have used far more CPU than ours: its static limits leave 2.5 "
         "cores unused in the median.",
         "The same small containers decide the median of CPU slack. Ours use some hundredths of a core, and "
         "1.5 times that is less than Escra leaves to every container (up to γ). The 99th percentile, which "
@@ -177,7 +179,8 @@ E2 = Experiment(
         "sign, because our Autopilot keeps memory tighter than Escra's δ = 50 MiB, and its containers are "
         "killed for it.",
         "Against Autopilot, the means depend most on what a kill costs (a restart of 10 s instead of 2 s) "
-        "and on the weights that the source does not give. The median over all cells is lower under Escra. In "
+        "and on the weights that the source does not give. The median over all cells is lower under "
+        "Escra. In "
         "the one workload of the table below, unanswered requests leave its sign open under most changes.",
     ),
     sensitivity=(*MICROSERVICES, *ESCRA, *ESCRA_MEMORY, *AUTOPILOT, *TO_SOURCE),
