@@ -174,14 +174,14 @@ def _counts(reported: Sequence[Reported]) -> str:
     """Return in a sentence how many of the source's figures are reproduced."""
     conditions = _verdicts(reported)
     parts = [
-        f"{f'with `{condition}` ' if condition else ''}the twin reproduces {verdicts.count(Verdict.SIZE)} in "
+        f"{f'with `{condition}` ' if condition else ''}it reproduces {verdicts.count(Verdict.SIZE)} in "
         f"size and {verdicts.count(Verdict.DIRECTION)} in direction only, and does not reproduce "
         f"{verdicts.count(Verdict.NOT)}"
         + (f" ({verdicts.count(Verdict.OPEN)} cannot be judged)" if Verdict.OPEN in verdicts else "")
         for condition, verdicts in conditions.items()
     ]
     number = max(map(len, conditions.values()), default=0)
-    return f"The source gives {number} figures for these experiments: {'; '.join(parts)}."
+    return f"The twin is compared with the source {number} times: {'; '.join(parts)}."
 
 
 def _conditions(page: Page) -> Iterator[str]:

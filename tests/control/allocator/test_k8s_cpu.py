@@ -34,11 +34,12 @@ def test_the_largest_of_a_window_holds_until_the_window_has_passed(name, window_
     assert list(fleet.cores.values()) == pytest.approx([0.2])
 
 
-def test_memory_keeps_half_as_much_again_as_its_peak_whatever_happens():
+def test_all_of_the_applications_memory_is_given_out_and_stays_whatever_happens():
     fleet = driven("k8s-cpu-fast")
+    given = list(fleet.bytes.values())
     fleet.run(5, lambda _: (0.4, 140 * MIB))
     assert fleet.oom(fleet.ids).empty
-    assert list(fleet.bytes.values()) == [150 * MIB]
+    assert list(fleet.bytes.values()) == given == [SHOP.memory_limit_bytes]
     assert fleet.restarts == []
 
 
