@@ -47,8 +47,8 @@ class Hosts(NamedTuple):
 def crowded_hosts(host: Whole, host_cores: Floats, cap: Floats, weight: Floats) -> Hosts:
     """Return the hosts that may be short of CPUs.
 
-    By column, N each: host: int64, which host it stands on. host_cores: float64, that host's CPUs. cap:
-    float64, CPUs that it can keep busy. weight: float64 > 0, its cpu.weight.
+    host: int64[N], the host of each container. host_cores: float64[N], CPUs of that host. cap: float64[N],
+    CPUs that the container can keep busy. weight: float64[N] > 0, the container's cpu.weight.
     """
     _, example, index = np.unique(host, return_index=True, return_inverse=True)
     cores = host_cores[example]
