@@ -15,7 +15,9 @@ from control.allocator.autopilot import Autopilot, AutopilotSettings
 from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.k8s_cpu import K8sCpu, K8sCpuFast, K8sCpuFastSettings, K8sCpuSettings
+from control.allocator.krr import Krr, KrrSettings
 from control.allocator.ports import Allocator
+from control.allocator.requests_only import RequestsOnly, RequestsOnlySettings
 from control.allocator.static import Static, StaticSettings, Unlimited, UnlimitedSettings
 from control.allocator.vpa import Vpa
 from control.allocator.vpa_settings import VpaSettings
@@ -29,6 +31,8 @@ POLICIES: dict[str, tuple[type[Any], Callable[[Any], Allocator]]] = {
     "autothrottle": (AutothrottleSettings, Autothrottle),
     "k8s-cpu": (K8sCpuSettings, K8sCpu),
     "k8s-cpu-fast": (K8sCpuFastSettings, K8sCpuFast),
+    "requests-only": (RequestsOnlySettings, RequestsOnly),
+    "krr": (KrrSettings, Krr),
     "unlimited": (UnlimitedSettings, Unlimited),
 }
 """Each policy's name, its settings (a frozen dataclass of `settings.parameter`s) and its allocator."""

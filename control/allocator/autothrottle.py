@@ -37,7 +37,7 @@ from control.allocator.model import (
     Reason,
     ServiceStats,
 )
-from control.allocator.ports import WithoutReclaim
+from control.allocator.ports import Given, WithoutReclaim
 from control.allocator.roster import Index
 from control.allocator.usage import Interval
 from control.settings import check, parameter
@@ -135,12 +135,17 @@ def captain_rule(s: AutothrottleSettings) -> CaptainRule:
 
 
 class Autothrottle(WithoutReclaim):
-    """Implement `ports.Allocator` and `ports.ServiceAware`. The methods' contract is stated there."""
+    """Throttle targets that follow the latency, and quotas that follow the targets.
+
+    Implement `ports.Allocator` and `ports.ServiceAware`. The methods' contract is stated there.
+    """
 
     name = "autothrottle"
 
     def __init__(self, settings: AutothrottleSettings) -> None:
         self.settings = settings
+        slo_s = settings.slo_p99_s
+        self.given = Given(more=f"an untrained Tower, SLO {slo_s:g} s" if slo_s else "no Tower")
 
     @property
     def service_interval_s(self) -> float:

@@ -6,13 +6,14 @@ escra_memory.py. Not for: carrying anything out. Source: Escra (ICDCS 2022).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from control.allocator.escra_cpu import CpuRule
 from control.allocator.escra_memory import MemoryRule
 from control.allocator.escra_settings import EscraSettings
+from control.allocator.escra_settle import settle
 from control.allocator.model import (
     NOTHING,
     Application,
@@ -28,24 +29,28 @@ from control.allocator.model import (
     reasons,
     slot,
 )
-from control.allocator.ports import ReclaimRule
+from control.allocator.ports import Compiler, Given, ReclaimRule
 from control.allocator.roster import Roster
 
 __all__ = ["Escra", "EscraSettings"]
 
 
 class Escra:
-    """Implement `ports.Allocator`; the methods' contract is stated there.
+    """The CPU of every container each period by what it left unused, and memory on demand, from one pool.
+
+    Implement `ports.Allocator` and `ports.Compilable`; the methods' contract is stated there.
 
     A container that was left to the OOM killer stays a member with the limits it had. The backend either
     restarts it in place or reports that it left.
     """
 
     name = "escra"
+    given = Given(peaks=False)
     traps_oom = True
 
     def __init__(self, settings: EscraSettings) -> None:
         self.settings = settings
+        self._settle: Callable[..., int] | None = None
         self._set_up(())
 
     @property
@@ -72,6 +77,10 @@ class Escra:
         """Give Ω/k and M·σ/k to each of an application's k containers. Any earlier fleet is forgotten."""
         self._set_up(applications)
         return self._admit(containers, Reason.INITIAL)
+
+    def compile(self, compiler: Compiler) -> None:
+        """Run the CPU rule compiled from now on."""
+        self._settle = self._cpu.settle = compiler(settle)
 
     def on_join(self, containers: Join) -> Decision:
         """Give newcomers up to a fair share. Older containers above theirs make room.
@@ -104,6 +113,7 @@ class Escra:
     def _set_up(self, applications: Sequence[Application]) -> None:
         self._roster = Roster(applications)
         self._cpu = CpuRule(self._roster, self.settings)
+        self._cpu.settle = self._settle
         self._memory = MemoryRule(self._roster, self.settings)
 
     def _admit(self, containers: Join, reason: Reason) -> Decision:

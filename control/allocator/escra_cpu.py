@@ -15,6 +15,7 @@ shows a more recent use than that decision knew.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import floor, isfinite
 
@@ -22,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from control.allocator.escra_settings import EscraSettings
+from control.allocator.escra_settle import Books, Rule
 from control.allocator.model import (
     KERNEL_MIN_QUOTA_S,
     NO_CPU,
@@ -95,6 +97,8 @@ class CpuRule:
         self._used: Floats = np.zeros(len(self._limit))
         self._period_s = _DEFAULT_PERIOD_S
         self._least = _least(_DEFAULT_PERIOD_S)
+        self.settle: Callable[..., int] | None = None
+        """`escra_settle.settle`, compiled; None: the rule runs in NumPy."""
 
     @property
     def allocated_cores(self) -> Floats:
@@ -148,7 +152,9 @@ class CpuRule:
             unused, throttled = stats.unused_cores[rows], stats.throttled[rows]
         if isinstance(slots, slice):
             self._windows.advance()
-        elif len(slots) <= FEW:
+        if self.settle is not None:
+            return self._step_compiled(self.settle, ids, slots, quota, unused, throttled)
+        if not isinstance(slots, slice) and len(slots) <= FEW:
             return self._step_few(ids, slots, quota, unused, throttled)
         pool = self._limit - self._used
         asked = np.zeros(len(pool))
@@ -165,6 +171,45 @@ class CpuRule:
         if not isfinite(asked.sum()):
             raise InvariantError(_NOT_A_NUMBER)
         return self._settle(blocks, pool, asked, ids)
+
+    def _step_compiled(
+        self,
+        settle: Callable[..., int],
+        ids: NDArray[np.int64],
+        slots: Index,
+        quota: Floats,
+        unused: Floats,
+        throttled: Flags,
+    ) -> CpuLimits:
+        """Do the rest of `step` in one compiled pass."""
+        settings, roster, windows = self._settings, self._roster, self._windows
+        raised, lowered = settings.upsilon / 100.0, settings.kappa * MICRO
+        guard, change = settings.stale_mean_guard, settings.min_change
+        everyone = isinstance(slots, slice)
+        rows, cores = np.empty(len(ids), np.int64), np.empty(len(ids))
+        reason = np.empty(len(ids), np.uint8)
+        changed = settle(
+            Rule(raised, lowered, settings.gamma, guard, self._least, change, BLOCK),
+            Books(
+                *windows.arrays, roster.app, self._cap.values, self._allocated.values, self._limit, self._used
+            ),
+            windows.position,
+            rows if isinstance(slots, slice) else slots,
+            everyone,
+            quota,
+            unused,
+            throttled,
+            rows,
+            cores,
+            reason,
+        )
+        if not everyone:
+            windows.fall_out_of_line()
+        if changed < 0:
+            raise InvariantError(_NOT_A_NUMBER)
+        if changed == 0:
+            return NO_CPU
+        return CpuLimits(ids.take(rows[:changed]), cores[:changed], reason[:changed])
 
     def _wanted(
         self, columns: Index, start: int, quota: Floats, unused: Floats, throttled: Flags, pool: Floats

@@ -1,7 +1,7 @@
 """KRR's strategies `simple` and `simple_limit`: requests and limits from recorded usage of a workload's pods.
 
-For: one recommendation from histories. Not for: changing limits while a workload runs, so it is not in the
-table of policies; it answers from recordings alone.
+For: one recommendation from histories, and `krr`, the policy that puts it in force at the start. Not for:
+changing limits while a workload runs: it answers from recordings alone.
 
 Source: robusta-dev/krr, robusta_krr/strategies/simple.py and simple_limit.py, and the rounding of
 robusta_krr/core/runner.py. As there, NaN means that there is no opinion, and None means no limit.
@@ -15,8 +15,12 @@ from math import ceil, isnan, nan
 
 import numpy as np
 
-from control.allocator.model import Floats
+from control.allocator.model import PAGE_BYTES, Floats, Join
+from control.allocator.ports import Given
+from control.allocator.profiled import cpu_samples, memory_samples, profile_of
+from control.allocator.static import NO_QUOTA_CORES, FixedLimits, Plan
 from control.settings import check, parameter
+from twinbed import ScenarioError
 
 _MIB = 1 << 20
 _LEAST_CORES = 0.01
@@ -41,6 +45,12 @@ class KrrSettings:
     )
     oom_memory_buffer: float = parameter(
         25.0, unit="percent", low=0.0, why="oom-memory-buffer-percentage, on a limit that was too small"
+    )
+    cpu_limits: bool = parameter(
+        False, unit="true | false", why="off: strategy simple, which is krr's default; on: simple_limit"
+    )
+    sample_interval_s: float = parameter(
+        75.0, unit="s", low=0.01, why="timeframe-duration: 1.25 min between two points of Prometheus"
     )
     points_required: int = parameter(
         100, unit="samples", low=1, why="points-required, over all pods: fewer allow no recommendation"
@@ -123,3 +133,35 @@ def _memory(pods: Sequence[Floats], settings: KrrSettings, oom_limit_bytes: floa
 
 def _up(value: float, steps_per_unit: float, least: float) -> float:
     return value if isnan(value) else max(ceil(value * steps_per_unit) / steps_per_unit, least)
+
+
+class Krr(FixedLimits):
+    """The strategy's advice from the profile, put in force once. Every container is a workload of its own."""
+
+    name = "krr"
+    given = Given(profile=True)
+
+    def __init__(self, settings: KrrSettings) -> None:
+        self._settings = settings
+
+    def _plan(self, containers: Join) -> Plan:
+        """Raises ScenarioError where the strategy has no opinion: its users would change nothing."""
+        s = self._settings
+        profile = profile_of(self.name, containers)
+        strategy = simple_limit if s.cpu_limits else simple
+        cores, memory = (of(profile, s.sample_interval_s) for of in (cpu_samples, memory_samples))
+        points = min(map(len, cores), default=s.points_required)
+        if points < s.points_required:
+            raise ScenarioError(
+                f"krr: has no opinion from {points} samples of {s.sample_interval_s:g} s, below "
+                f"points_required={s.points_required}; give a longer profile, or a smaller sample_interval_s "
+                "or points_required"
+            )
+        advice = [shown(strategy([pod], [used], s)) for pod, used in zip(cores, memory, strict=True)]
+        limits = [pod.cpu_limit_cores for pod in advice]
+        pages = np.ceil(np.array([pod.memory_limit_bytes for pod in advice]) / PAGE_BYTES)
+        return Plan(
+            np.array([NO_QUOTA_CORES if cores is None else cores for cores in limits], np.float64),
+            pages.astype(np.int64) * PAGE_BYTES,
+            np.array([pod.cpu_request_cores for pod in advice], np.float64),
+        )

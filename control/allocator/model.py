@@ -14,7 +14,7 @@ telemetry and the limits of a Distributed Container.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
 
@@ -104,29 +104,11 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
-    """Containers that appear: their application, their host's size and, if profiled, their peaks.
-
-    app: int64[k], index into the applications given to `start`. host_cores: float64[k], the largest useful
-    quota. peak_cores, peak_bytes: profiled maxima (float64[k] cores, int64[k] bytes), or None when nobody
-    profiled the containers (policies that need them say so).
-    """
-
-    app: NDArray[np.int64]
-    host_cores: Floats
-    peak_cores: Floats | None = None
-    peak_bytes: Bytes | None = None
-
-    def __post_init__(self) -> None:
-        _same_length("Join", self.app, self.host_cores, self.peak_cores, self.peak_bytes)
-
-
-@dataclass(frozen=True, slots=True)
 class History:
-    """What containers used in the periods of a profile, for policies that learn from it (`ports.Learner`).
+    """What containers used in the periods of a profile.
 
-    usage_cores: float64[T, k], CPU use of each period. memory_bytes: int64[T, k], usage at its end. period_s:
-    length, s. The columns are the containers in the order given to `start`.
+    usage_cores: float64[T, k], CPU use of each period, NaN where the container was not there. memory_bytes:
+    int64[T, k], usage at its end. period_s: length, s.
     """
 
     usage_cores: Floats
@@ -135,6 +117,33 @@ class History:
 
     def __post_init__(self) -> None:
         _same_length("History", self.usage_cores, self.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Containers that appear: their application, their host's size and, if profiled, their peaks.
+
+    app: int64[k], index into the applications given to `start`. host_cores: float64[k], the largest useful
+    quota. peak_cores, peak_bytes: profiled maxima (float64[k] cores, int64[k] bytes), or None when nobody
+    profiled the containers (policies that need them say so). profile: what they used in the profile that the
+    peaks are of, one column per container; None unless the policy asks for it (`ports.Given`). host:
+    int64[k], which host each is on; None: not known. workload: int64[k], replicas of one workload have the
+    same number; None: each is a workload of its own.
+    """
+
+    app: NDArray[np.int64]
+    host_cores: Floats
+    peak_cores: Floats | None = None
+    peak_bytes: Bytes | None = None
+    profile: History | None = None
+    host: NDArray[np.int64] | None = None
+    workload: NDArray[np.int64] | None = None
+
+    def __post_init__(self) -> None:
+        usage = None if self.profile is None else self.profile.usage_cores
+        first = None if usage is None or not len(usage) else usage[0]
+        known = (self.host_cores, self.peak_cores, self.peak_bytes, first, self.host, self.workload)
+        _same_length("Join", self.app, *known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +247,21 @@ class MemoryLimits:
         _same_length("MemoryLimits", self.ids, self.limit_bytes, self.reason)
 
 
+@dataclass(frozen=True, slots=True)
+class CpuRequests:
+    """CPU requests (cores, ≥ 0) of the containers `ids`.
+
+    A request is what a container gets at least, and its weight while its host is short of CPUs (`shares.py`).
+    It bounds nobody from above.
+    """
+
+    ids: Ids
+    cores: Floats
+
+    def __post_init__(self) -> None:
+        _same_length("CpuRequests", self.ids, self.cores)
+
+
 def _frozen(dtype: type) -> NDArray[Any]:
     array: NDArray[Any] = np.empty(0, dtype)
     array.setflags(write=False)
@@ -247,6 +271,7 @@ def _frozen(dtype: type) -> NDArray[Any]:
 NO_IDS: Ids = _frozen(np.int64)
 NO_CPU = CpuLimits(NO_IDS, _frozen(np.float64), _frozen(np.uint8))
 NO_MEMORY = MemoryLimits(NO_IDS, NO_IDS, _frozen(np.uint8))
+NO_REQUESTS = CpuRequests(NO_IDS, _frozen(np.float64))
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +280,8 @@ class Decision:
 
     Decreases are carried out before increases. restart: containers whose new limits take effect only by a
     restart (VPA). kill: containers left to the OOM killer. reclaim: int64[m], applications whose containers
-    the agents are asked to shrink now, answered by `on_reclaimed`.
+    the agents are asked to shrink now, answered by `on_reclaimed`. requests: new CPU requests; a container
+    that never got one keeps the weight that its backend gives to all.
     """
 
     cpu: CpuLimits = field(default=NO_CPU)
@@ -263,12 +289,34 @@ class Decision:
     restart: Ids = field(default_factory=lambda: NO_IDS)
     kill: Ids = field(default_factory=lambda: NO_IDS)
     reclaim: NDArray[np.int64] = field(default_factory=lambda: NO_IDS)
+    requests: CpuRequests = field(default=NO_REQUESTS)
 
     @property
     def empty(self) -> bool:
         """True when there is nothing to carry out."""
-        parts = (self.cpu.ids, self.memory.ids, self.restart, self.kill, self.reclaim)
+        parts = (self.cpu.ids, self.memory.ids, self.requests.ids, self.restart, self.kill, self.reclaim)
         return all(part.size == 0 for part in parts)
 
 
 NOTHING = Decision()
+
+
+def together(*decisions: Decision) -> Decision:
+    """Return decisions about different containers as one."""
+    told = [decision for decision in decisions if not decision.empty]
+    if len(told) < 2:
+        return told[0] if told else NOTHING
+
+    def joined(part: str, kind: type[Any]) -> Any:
+        arrays = [[getattr(getattr(decision, part), spec.name) for decision in told] for spec in fields(kind)]
+        return kind(*map(np.concatenate, arrays))
+
+    return Decision(
+        cpu=joined("cpu", CpuLimits),
+        memory=joined("memory", MemoryLimits),
+        requests=joined("requests", CpuRequests),
+        **{
+            part: np.concatenate([getattr(decision, part) for decision in told])
+            for part in ("restart", "kill", "reclaim")
+        },
+    )

@@ -10,9 +10,9 @@ that is marked not writeable is one that its owner will not change either.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from control.allocator.model import (
     ServiceStats,
     Shrunk,
 )
+
+Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Returns a function that does the same, to the bit, in less time. Division by zero gives inf or NaN."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +59,34 @@ def shrink(ids: Ids, limit_bytes: Bytes, usage_bytes: Bytes, margin_bytes: int) 
     return ids[lower], wanted[lower]
 
 
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a policy is given before a run, besides the applications' limits, where there is a profile.
+
+    peaks: the containers' profiled peaks (`Join.peak_cores`, `Join.peak_bytes`). profile: all that they used
+    then (`Join.profile`). history: whether it decides from a history of its own, which is empty at first
+    unless it is a `Learner`. more: what else, in words.
+    """
+
+    peaks: bool = True
+    profile: bool = False
+    history: bool = False
+    more: str = ""
+
+
 class Allocator(Protocol):
     """Decide CPU and memory limits for all containers of all applications.
 
-    name: the policy's name in tables. traps_oom: containers at their memory limit are held and reported
-    through `on_oom` before anything is killed; if False, the kernel kills at once and `on_oom` reports it
-    afterwards. reclaim: the agents' periodic sweep, or None.
+    name: the policy's name in tables. given: what it is given before a run. traps_oom: containers at their
+    memory limit are held and reported through `on_oom` before anything is killed; if False, the kernel kills
+    at once and `on_oom` reports it afterwards. reclaim: the agents' periodic sweep, or None.
     """
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def given(self) -> Given: ...
 
     @property
     def traps_oom(self) -> bool: ...
@@ -122,6 +143,7 @@ class Allocator(Protocol):
 class WithoutReclaim:
     """The part of `Allocator` that is the same in all policies that neither trap OOMs nor reclaim memory."""
 
+    given = Given()
     traps_oom = False
     reclaim: ReclaimRule | None = None
 
@@ -142,7 +164,8 @@ class Learner(Protocol):
     """
 
     def learn(self, history: History) -> None:
-        """Take what the containers of the next `start` used before, so that the histories begin warm."""
+        """Take what the containers of the next `start` used before, in their order, so that the histories
+        begin warm."""
         ...
 
 
@@ -160,4 +183,17 @@ class ServiceAware(Protocol):
 
     def on_service(self, stats: ServiceStats) -> Decision:
         """Take one interval's service level of all applications, in the order given to `start`."""
+        ...
+
+
+@runtime_checkable
+class Compilable(Protocol):
+    """What an allocator offers besides `Allocator` if its rules over arrays can be compiled.
+
+    A backend that has a compiler, and time to wait for it, calls `compile` before `start`. What is decided is
+    the same to the bit. Not every allocator has it: ask with `isinstance`.
+    """
+
+    def compile(self, compiler: Compiler) -> None:
+        """Let `compiler` compile the rules."""
         ...

@@ -13,13 +13,15 @@ import numpy as np
 
 from control.allocator.cap import CappedFleet
 from control.allocator.model import NOTHING, Application, Decision, Ids, Join, PeriodStats, Reason
-from control.allocator.ports import WithoutReclaim
+from control.allocator.ports import Given, WithoutReclaim
 from control.allocator.roster import Roster
 from control.allocator.usage import Interval, UsageSamples
 
 
 class SampledPolicy(WithoutReclaim, ABC):
     """`ports.Allocator` without its name. A container at its memory limit is killed by the kernel."""
+
+    given = Given(history=True)
 
     def __init__(
         self,

@@ -18,11 +18,13 @@ import numpy as np
 
 from control.allocator.model import (
     KERNEL_MIN_QUOTA_S,
+    NO_REQUESTS,
     NOTHING,
     PAGE_BYTES,
     Application,
     Bytes,
     CpuLimits,
+    CpuRequests,
     Decision,
     Floats,
     Ids,
@@ -33,7 +35,7 @@ from control.allocator.model import (
     reasons,
     slot,
 )
-from control.allocator.ports import WithoutReclaim
+from control.allocator.ports import Given, WithoutReclaim
 from control.allocator.roster import Roster
 from control.settings import check, parameter
 from twinbed import ScenarioError
@@ -76,8 +78,21 @@ class UnlimitedSettings:
     """The policy has no parameters."""
 
 
-class _FixedLimits(WithoutReclaim, ABC):
-    """The methods of `ports.Allocator` for containers that keep their first limits."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What k containers get for the rest of a run.
+
+    quota_cores: float64[k], inf = none. limit_bytes: int64[k], NO_LIMIT_BYTES = none. request_cores:
+    float64[k], CPU requests, or None for no requests.
+    """
+
+    quota_cores: Floats
+    limit_bytes: Bytes
+    request_cores: Floats | None = None
+
+
+class FixedLimits(WithoutReclaim, ABC):
+    """The methods of `ports.Allocator` for containers that keep their first limits and requests."""
 
     def start(self, applications: Sequence[Application], containers: Join) -> Decision:
         """Set the limits of the whole run. Any earlier fleet is forgotten."""
@@ -105,19 +120,24 @@ class _FixedLimits(WithoutReclaim, ABC):
         return NOTHING
 
     def _admit(self, containers: Join, reason: Reason) -> Decision:
-        quota, limit = self._plan(containers)
+        plan = self._plan(containers)
         ids = self._roster.join(containers)
-        self._quota.values[slot(ids)] = quota
-        self._limit.values[slot(ids)] = limit
+        self._quota.values[slot(ids)] = plan.quota_cores
+        self._limit.values[slot(ids)] = plan.limit_bytes
         why = reasons(len(ids), reason)
-        return Decision(cpu=CpuLimits(ids, quota, why), memory=MemoryLimits(ids, limit, why))
+        requests = NO_REQUESTS if plan.request_cores is None else CpuRequests(ids, plan.request_cores)
+        return Decision(
+            cpu=CpuLimits(ids, plan.quota_cores, why),
+            memory=MemoryLimits(ids, plan.limit_bytes, why),
+            requests=requests,
+        )
 
     @abstractmethod
-    def _plan(self, containers: Join) -> tuple[Floats, Bytes]:
-        """Return the containers' quotas (cores) and memory limits (bytes)."""
+    def _plan(self, containers: Join) -> Plan:
+        """Return what the containers get."""
 
 
-class Static(_FixedLimits):
+class Static(FixedLimits):
     """The profiled peak times a factor (`Join.peak_cores` and `Join.peak_bytes` are needed).
 
     A plan that does not fit an application's global limits is refused with a ScenarioError and not scaled.
@@ -130,7 +150,7 @@ class Static(_FixedLimits):
     def __init__(self, settings: StaticSettings) -> None:
         self._settings = settings
 
-    def _plan(self, containers: Join) -> tuple[Floats, Bytes]:
+    def _plan(self, containers: Join) -> Plan:
         """Return quotas between the kernel's minimum and the host, and limits in whole pages."""
         if containers.peak_cores is None or containers.peak_bytes is None:
             missing = "CPU" if containers.peak_cores is None else "memory"
@@ -142,7 +162,7 @@ class Static(_FixedLimits):
         limit = np.maximum(pages, 1).astype(np.int64) * PAGE_BYTES
         if not self._settings.overcommit:
             self._check_fits(containers, quota, limit)
-        return quota, limit
+        return Plan(quota, limit)
 
     def _check_fits(self, containers: Join, quota: Floats, limit: Bytes) -> None:
         roster = self._roster
@@ -166,7 +186,7 @@ class Static(_FixedLimits):
                 )
 
 
-class Unlimited(_FixedLimits):
+class Unlimited(FixedLimits):
     """No CPU quota and no memory limit: what is slow here is slow for want of cores, not for want of quota.
 
     The applications' global limits (Ω, M) are ignored. The sum of the limits is infinite, so this is no
@@ -174,10 +194,11 @@ class Unlimited(_FixedLimits):
     """
 
     name = "unlimited"
+    given = Given(peaks=False)
 
     def __init__(self, settings: UnlimitedSettings) -> None:
         pass
 
-    def _plan(self, containers: Join) -> tuple[Floats, Bytes]:
+    def _plan(self, containers: Join) -> Plan:
         count = len(containers.app)
-        return np.full(count, NO_QUOTA_CORES), np.full(count, NO_LIMIT_BYTES, np.int64)
+        return Plan(np.full(count, NO_QUOTA_CORES), np.full(count, NO_LIMIT_BYTES, np.int64))

@@ -27,19 +27,23 @@ Ours differs from Kubernetes in what docs/decisions/0033-vpa-as-kubernetes.md li
 container is a pod of its own, and a request that a limit cuts is worth a restart only if it still moves by
 `update_threshold`.
 
-`in_place` is the VPA's updateMode InPlaceOrRecreate (AEP-4016) on in-place pod resize, stable in Kubernetes
-1.35 (KEP-1287). It changes limits under the same conditions as a restart would, and a change starts the
-twelve hours anew as well (AEP-4016), but nothing restarts. The kubelet refuses a resize that lowers the
-memory limit to the usage or below, because the kernel would refuse it (cgroup v1) or kill (v2). CPU then
-waits, too, and the next update asks again. "Usage" is what the telemetry last said, up to a period and its
-delay old. The kubelet reads it at the node.
+**Update modes.** Off changes nothing. Initial sets requests when a container joins, from the history of its
+workload's replicas. Recreate does so, too, and evicts. InPlaceOrRecreate (AEP-4016) and InPlace (AEP-8818)
+resize running containers (KEP-1287, stable in Kubernetes 1.35) under the same conditions as an eviction; as
+the container does not start anew, its age goes on. What becomes of a resize, and when it is an eviction after
+all, is in vpa_resize.py. An evicted container stays on its host, as no scheduler moves it: where the node is
+too small, it then requests all of the node, as with a maxAllowed of that size. The kubelet refuses a resize
+that lowers the memory limit to the usage or below, because the kernel would refuse it (cgroup v1) or kill
+(v2). CPU then waits, too, and the next update asks again. "Usage" is what the telemetry last said, up to a
+period and its delay old. The kubelet reads it at the node.
 
-Memory: 1.6 kB per container, of which the recommender takes 1.5.
+Memory: 1.7 kB per container, of which the recommender takes 1.5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +52,7 @@ from control.allocator.model import (
     NO_IDS,
     NOTHING,
     Application,
+    CpuRequests,
     Decision,
     Flags,
     Floats,
@@ -55,10 +60,12 @@ from control.allocator.model import (
     OomEvents,
     Reason,
     slot,
+    together,
 )
 from control.allocator.roster import Roster
 from control.allocator.sampled import SampledPolicy
 from control.allocator.vpa_recommender import Estimate, Recommender
+from control.allocator.vpa_resize import Step, fitting, next_step, worth_another_try
 from control.allocator.vpa_settings import VpaSettings
 
 Slots = NDArray[np.int64]
@@ -86,6 +93,14 @@ def worth_updating(
     due = (age_s >= settings.min_age_s) & (drift >= settings.update_threshold)
     quick_oom = oom_ran_s < settings.quick_oom_s
     return np.asarray((outside | quick_oom | due) & ~(quick_oom & (drift == 0.0)), np.bool_)
+
+
+def admitted(requests: Floats, targets: Floats, evict_when: str) -> Flags:
+    """Return which updates the eviction requirement lets through, bool[n]; both: float64[2, n]."""
+    if evict_when not in ("higher", "lower"):
+        return np.ones(requests.shape[1], np.bool_)
+    moves = targets > requests if evict_when == "higher" else targets < requests
+    return np.asarray(moves.any(axis=0), np.bool_)
 
 
 def refused(limit: Floats, new_limit: Floats, usage: Floats) -> Flags:
@@ -128,6 +143,11 @@ class Vpa(SampledPolicy):
         self._running_since_s = roster.column(np.nan, np.float64)
         self._oom_ran_s = roster.column(np.inf, np.float64)
         self._restarted_s = roster.column(-np.inf, np.float64)
+        self._host, self._workload = roster.column(-1, np.int64), roster.column(-1, np.int64)
+        # A resize that waits for room: when it was asked for, and the requests that were asked for.
+        self._asked_s = roster.column(np.nan, np.float64)
+        self._asked = roster.column(np.nan, np.float64, 2)
+        self._infeasible = roster.column(np.nan, np.float64, 2)
 
     def _with_requests(self, decision: Decision, containers: Join) -> Decision:
         """Note the first requests of the newcomers that the decision starts."""
@@ -141,7 +161,27 @@ class Vpa(SampledPolicy):
             # A limit that Ω, M or the host cuts lets the request be what its owner asks for.
             asked = limit / s.limit_ratio if peaks is None else peaks * s.initial_factor
             column.values[new] = np.minimum(np.maximum(asked, limit / s.limit_ratio), limit)
-        return decision
+        for column, numbers in ((self._host, containers.host), (self._workload, containers.workload)):
+            column.values[new] = -1 if numbers is None else numbers
+        self._follow_replicas(new)
+        decision.cpu.quota_cores[-len(new) :] = fleet.cpu.values[new]
+        decision.memory.limit_bytes[-len(new) :] = fleet.memory.values[new]
+        return replace(decision, requests=self._cpu_requests(new))
+
+    def _follow_replicas(self, new: Slots) -> None:
+        """Give newcomers their workload's history and, unless the mode is off, its recommendation."""
+        numbers = self._workload.values
+        others = np.setdiff1d(np.flatnonzero(self._fleet.roster.alive), new)
+        others = others[np.argsort(self.recommender.samples(others), kind="stable")]
+        eldest = {int(numbers[slot_]): int(slot_) for slot_ in others if numbers[slot_] >= 0}
+        heirs = np.array([slot_ for slot_ in new.tolist() if int(numbers[slot_]) in eldest], np.int64)
+        self.recommender.inherit(heirs, np.array([eldest[int(numbers[heir])] for heir in heirs], np.int64))
+        heirs = heirs[self.recommender.known(heirs)]
+        if heirs.size and self.settings.update_mode != "off":
+            self._put(heirs, self._wanted(heirs, self.recommender.recommend(heirs)))
+
+    def _cpu_requests(self, slots: Slots) -> CpuRequests:
+        return CpuRequests(self._fleet.roster.ids[slots], self._requests(slots)[0])
 
     def _sample(self, at_s: float) -> None:
         slots, cores, peak = self._usage.take()
@@ -153,14 +193,14 @@ class Vpa(SampledPolicy):
 
     def _update(self, at_s: float, period_s: float) -> Decision:
         s, fleet = self.settings, self._fleet
+        if s.update_mode in ("off", "initial"):
+            return NOTHING
         slots = np.flatnonzero(fleet.roster.alive)
         since = at_s - self._restarted_s.values[slots]
         may_restart = since + period_s / 2 >= s.min_restart_interval_s
         slots = slots[self.recommender.known(slots) & may_restart]
         recommended = self.recommender.recommend(slots)
-        cores, size = recommended.target
-        wanted = np.stack([np.minimum(cores, fleet.roster.host_cores[slots]), size])
-        requests = self._requests(slots)
+        wanted, requests = self._wanted(slots, recommended), self._requests(slots)
         asks = worth_updating(
             outside(requests, recommended),
             drift(requests, wanted),
@@ -168,9 +208,60 @@ class Vpa(SampledPolicy):
             self._oom_ran_s.values[slots],
             s,
         )
-        slots, wanted = slots[asks], wanted[:, asks]
-        acts = self._attainable(slots, wanted, requests[:, asks])
-        return self._set(slots[acts], wanted[:, acts], at_s)
+        asks &= admitted(requests, wanted, s.evict_when)
+        asks &= self._attainable(slots, wanted, requests)
+        slots, wanted, target = slots[asks], wanted[:, asks], recommended.target[:, asks]
+        if not s.in_place:
+            evicted = self._may_evict(slots)
+            return self._set(slots[evicted], wanted[:, evicted], at_s, restarts=True)
+        return self._resize(slots, wanted, target, at_s)
+
+    def _wanted(self, slots: Slots, recommended: Estimate) -> Floats:
+        """Return the requests to set, float64[2, n]: the targets, at most all of the host's cores."""
+        cores, size = recommended.target
+        return np.stack([np.minimum(cores, self._fleet.roster.host_cores[slots]), size])
+
+    def _may_evict(self, slots: Slots) -> Flags:
+        quick_oom = self._oom_ran_s.values[slots] < self.settings.quick_oom_s
+        return np.asarray(quick_oom | (self.settings.evict_when != "oom"), np.bool_)
+
+    def _resize(self, slots: Slots, wanted: Floats, target: Floats, at_s: float) -> Decision:
+        """Resize containers in place where their nodes have room; evict those that cannot wait any longer.
+
+        wanted: requests to set, target: what is recommended whatever the node's size, float64[2, n].
+        """
+        s, roster = self.settings, self._fleet.roster
+        waiting = np.flatnonzero(roster.alive & ~np.isnan(self._asked_s.values[: roster.size]))
+        # The kubelet tries again by itself what it deferred.
+        made = waiting[self._fits(waiting, self._asked.values[waiting].T)]
+        retried = self._set(made, self._asked.values[made].T, at_s, restarts=False)
+        asked_s = self._asked_s.values[slots]
+        infeasible = target[0] > roster.host_cores[slots]
+        steps = next_step(s.update_mode, ~np.isnan(asked_s), infeasible, at_s - asked_s, s.resize_patience_s)
+        new = (steps == Step.APPROVED) & ~np.isin(slots, made)
+        new &= np.isnan(self._infeasible.values[slots, 0]) | worth_another_try(
+            self._infeasible.values[slots].T, target
+        )
+        never = steps == Step.INFEASIBLE
+        self._infeasible.values[slots[never]] = target[:, never].T
+        evicted = (steps == Step.EVICT) & self._may_evict(slots) & ~np.isin(slots, made)
+        evictions = self._set(slots[evicted], wanted[:, evicted], at_s, restarts=True)
+        slots, wanted = slots[new], wanted[:, new]
+        fits = self._fits(slots, wanted)
+        self._asked_s.values[slots[~fits]] = at_s
+        self._asked.values[slots[~fits]] = wanted[:, ~fits].T
+        resized = self._set(slots[fits], wanted[:, fits], at_s, restarts=False)
+        return together(retried, evictions, resized)
+
+    def _fits(self, slots: Slots, wanted: Floats) -> Flags:
+        """Return which requests (float64[2, n]) their nodes have room for, bool[n]."""
+        roster = self._fleet.roster
+        host = self._host.values[: roster.size]
+        placed = roster.alive & (host >= 0)
+        taken = np.bincount(host[placed], self._requests(np.flatnonzero(placed))[0], host.max(initial=0) + 1)
+        own = host[slots]
+        room = np.where(own >= 0, roster.host_cores[slots] - taken[own], np.inf)
+        return fitting(own, room, wanted[0] - self._requests(slots)[0])
 
     def _requests(self, slots: Slots) -> Floats:
         """Return requests, float64[2, n]. A limit that was lowered for a newcomer takes its request along."""
@@ -200,28 +291,41 @@ class Vpa(SampledPolicy):
             acts &= ~refused(fleet.memory.values[slots], size, self._usage.memory_bytes[slots])
         return np.asarray(acts, np.bool_)
 
-    def _set(self, slots: Slots, wanted: Floats, at_s: float) -> Decision:
-        """Put requests (float64[2, n]) and their limits in force, as far as Ω and M allow."""
-        fleet, before = self._fleet, self._requests(slots)
+    def _put(self, slots: Slots, wanted: Floats) -> tuple[Flags, Flags]:
+        """Put requests (float64[2, n]) and their limits in force, as far as Ω and M allow.
+
+        Returns which CPU and which memory limits changed, bool[n] each.
+        """
+        fleet = self._fleet
         cores, size = self._limits(slots, wanted)
-        cpu_changed, memory_changed = fleet.cpu.change(slots, cores), fleet.memory.change(slots, size)
+        changed = fleet.cpu.change(slots, cores), fleet.memory.change(slots, size)
         self._cores_requested.values[slots], self._bytes_requested.values[slots] = wanted
-        changed = (self._requests(slots) != before).any(axis=0) | cpu_changed | memory_changed
+        return changed
+
+    def _set(self, slots: Slots, wanted: Floats, at_s: float, *, restarts: bool) -> Decision:
+        """Return the decision that puts requests (float64[2, n]) in force, with restarts or in place."""
+        if not slots.size:
+            return NOTHING
+        fleet, before = self._fleet, self._requests(slots)
+        cpu_changed, memory_changed = self._put(slots, wanted)
+        self._asked_s.values[slots] = np.nan
+        self._infeasible.values[slots] = np.nan
+        requested = (self._requests(slots) != before).any(axis=0)
+        changed = requested | cpu_changed | memory_changed
         quick_oom = self._oom_ran_s.values[slots] < self.settings.quick_oom_s
         reason = np.where(quick_oom, Reason.OOM_BUMP, Reason.RECOMMENDED).astype(np.uint8)
-        restart = self._note_update(slots[changed], at_s)
+        self._note_update(slots[changed], at_s, restarts=restarts)
         return Decision(
             cpu=fleet.cpu_limits(slots[cpu_changed], Reason.RECOMMENDED),
             memory=fleet.memory_limits(slots[memory_changed], reason[memory_changed]),
-            restart=restart,
+            restart=fleet.roster.ids[slots[changed]] if restarts else NO_IDS,
+            requests=self._cpu_requests(slots[requested]),
         )
 
-    def _note_update(self, slots: Slots, at_s: float) -> NDArray[np.int64]:
-        """Note updates of now. Returns the ids of the containers that restart for them."""
+    def _note_update(self, slots: Slots, at_s: float, *, restarts: bool) -> None:
+        """Note updates of now. A container that is resized in place does not start anew."""
         self._restarted_s.values[slots] = at_s
-        self._started_s.values[slots] = at_s
-        if self.settings.in_place:
-            return NO_IDS
-        self._running_since_s.values[slots] = at_s
-        self._oom_ran_s.values[slots] = np.inf
-        return self._fleet.roster.ids[slots]
+        if restarts:
+            self._started_s.values[slots] = at_s
+            self._running_since_s.values[slots] = at_s
+            self._oom_ran_s.values[slots] = np.inf

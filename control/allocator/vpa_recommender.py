@@ -92,16 +92,33 @@ class Recommender:
     def __init__(self, roster: Roster, settings: VpaSettings) -> None:
         self._settings = s = settings
         cpu, memory = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
-        self.cpu = DecayingHistograms(cpu, s.cpu_half_life_s, roster.column(0.0, np.float32, cpu.count))
-        self.memory = DecayingHistograms(
-            memory, s.memory_half_life_s, roster.column(0.0, np.float32, memory.count)
-        )
+        weights = [roster.column(0.0, np.float32, kind.count) for kind in (cpu, memory)]
+        self.cpu = DecayingHistograms(cpu, s.cpu_half_life_s, weights[0])
+        self.memory = DecayingHistograms(memory, s.memory_half_life_s, weights[1])
         self._first_s = roster.column(np.nan, np.float64)
         self._last_s = roster.column(np.nan, np.float64)
         self._samples = roster.column(0.0, np.float64)
         self._window_end_s = roster.column(-np.inf, np.float64)
         self._used_peak = roster.column(0.0, np.float64)
         self._oom_peak = roster.column(0.0, np.float64)
+        state = (
+            self._first_s,
+            self._last_s,
+            self._samples,
+            self._window_end_s,
+            self._used_peak,
+            self._oom_peak,
+        )
+        self._columns = (*weights, *state)
+
+    def inherit(self, heirs: Slots, from_: Slots) -> None:
+        """Give newcomers (int64[k]) the histories of replicas of their workloads (int64[k])."""
+        for column in self._columns:
+            column.values[heirs] = column.values[from_]
+
+    def samples(self, slots: Slots) -> Floats:
+        """Return how many CPU samples each container's history has, float64[n]."""
+        return np.asarray(self._samples.values[slots], np.float64)
 
     def observe_cpu(self, slots: Slots, cores: Floats, at_s: float) -> None:
         """Take one sample of each container's mean CPU use (distinct slots int64[n], cores float64[n])."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from control.allocator.vpa_resize import IN_PLACE_MODES, MODES
 from control.settings import check, parameter
 from twinbed import ScenarioError
 
 _DAY_S = 86_400.0
 _MIB = 1 << 20
+EVICT_WHEN = ("any", "higher", "lower", "oom")
 _CONTROLLED_VALUES = ("requests_and_limits", "requests_only")
 
 
@@ -83,11 +85,24 @@ class VpaSettings:
         low=0.0,
         why="oom-min-bump-up-bytes: without it small containers would be killed again and again",
     )
-    in_place: bool = parameter(
-        False,
-        unit="on/off",
-        why="off: updateMode Recreate, which Escra's paper compares with; on: InPlaceOrRecreate, a resize "
-        "without a restart",
+    update_mode: str = parameter(
+        "recreate",
+        unit=" | ".join(MODES),
+        why="updateMode; the VPA's default, which Escra's paper compares with",
+    )
+    resize_patience_s: float = parameter(
+        300.0,
+        unit="s",
+        low=0.0,
+        why="DeferredResizeUpdateTimeout: then a resize for which its node has no room becomes an eviction",
+    )
+    evict_when: str = parameter(
+        "any",
+        unit=" | ".join(EVICT_WHEN),
+        why="evictionRequirements. any: none; higher, lower: TargetHigherThanRequests or "
+        "TargetLowerThanRequests of CPU or memory, which the updater of 1.7 asks of resizes in place, too "
+        "(autoscaler#10181); oom: evict only what was killed for memory soon after its start, which no "
+        "release has yet (autoscaler#10174)",
     )
     limit_ratio: float = parameter(
         2.0,
@@ -111,8 +126,16 @@ class VpaSettings:
 
     def __post_init__(self) -> None:
         check("vpa", self)
-        if self.controlled_values not in _CONTROLLED_VALUES:
-            raise ScenarioError(
-                f"vpa.controlled_values: {self.controlled_values!r} is not one of "
-                f"{', '.join(_CONTROLLED_VALUES)}"
-            )
+        for key, choices in (
+            ("controlled_values", _CONTROLLED_VALUES),
+            ("update_mode", MODES),
+            ("evict_when", EVICT_WHEN),
+        ):
+            value = getattr(self, key)
+            if value not in choices:
+                raise ScenarioError(f"vpa.{key}: {value!r} is not one of {', '.join(choices)}")
+
+    @property
+    def in_place(self) -> bool:
+        """Whether running containers are resized."""
+        return self.update_mode in IN_PLACE_MODES

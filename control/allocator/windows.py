@@ -3,7 +3,7 @@
 For: the two means of Escra's CPU rule. Not for: deciding. A window starts empty when its container joins.
 Means are over what has been reported since, at most n periods.
 
-Layout: one contiguous array per window position, so that a period in which everyone reports writes one array
+Layout: one contiguous column per window position, so that a period in which everyone reports writes one array
 at one shared position. Containers that report on their own are counted as `ahead` of the shared position. The
 next period in which everyone reports brings them back in line. Throttled flags are the bits of one word per
 container, newest lowest.
@@ -33,21 +33,31 @@ class Windows:
         self._ones = (1 << length) - 1
         self._mask = np.uint32(self._ones)
         self._flags = roster.column(0, np.uint32)
-        self._unused = [roster.column(0.0, np.float64) for _ in range(length)]
+        self._unused = roster.column(0.0, np.float64, length, order="F")
         self._reported = roster.column(0, np.uint8)
         self._ahead = roster.column(0, np.uint8)
-        self._position = 0
+        self.position = 0
         self._in_line = True
+
+    @property
+    def arrays(self) -> tuple[Floats, NDArray[np.uint32], NDArray[np.uint8], NDArray[np.uint8]]:
+        """The windows themselves, for `escra_settle.Books`: unused by position, flags, reported, ahead."""
+        unused: Floats = self._unused.values.T
+        return unused, self._flags.values, self._reported.values, self._ahead.values
+
+    def fall_out_of_line(self) -> None:
+        """Say that containers reported on their own."""
+        self._in_line = False
 
     def advance(self) -> None:
         """Begin a period in which every member reports. One `write` per slice of slots follows."""
         if not self._in_line:
             self._align()
-        self._position = (self._position + 1) % self._length
+        self.position = (self.position + 1) % self._length
 
     def write(self, slots: slice, unused_cores: Floats, throttled: Flags) -> None:
         """Write this period's report of a slice of slots (float64[m], bool[m]), after `advance`."""
-        self._unused[self._position].values[slots] = unused_cores
+        self._unused.values[slots, self.position] = unused_cores
         flags = self._flags.values[slots]
         np.left_shift(flags, 1, out=flags)
         np.bitwise_or(flags, throttled, out=flags)
@@ -67,7 +77,7 @@ class Windows:
         steps = set(ahead.tolist())
         for step in steps:
             rows = slice(None) if len(steps) == 1 else np.flatnonzero(ahead == step)
-            self._unused[(self._position + step) % self._length].values[slots[rows]] = unused_cores[rows]
+            self._unused.values[slots[rows], (self.position + step) % self._length] = unused_cores[rows]
         flags = self._flags.values.take(slots)
         flags <<= np.uint32(1)
         flags |= throttled
@@ -82,7 +92,7 @@ class Windows:
         self._in_line = False
         ahead = (self._ahead.cells[slot] + 1) % self._length
         self._ahead.cells[slot] = ahead
-        self._unused[(self._position + ahead) % self._length].cells[slot] = unused_cores
+        self._unused.cells[slot, (self.position + ahead) % self._length] = unused_cores
         self._flags.cells[slot] = (self._flags.cells[slot] << 1 | throttled) & _WORD
         self._reported.cells[slot] = min(self._reported.cells[slot] + 1, self._length)
 
@@ -95,8 +105,8 @@ class Windows:
     def mean_unused_of(self, slot: int) -> float:
         """Return `mean_unused` of one slot, summed in the same order."""
         total = 0.0
-        for column in self._unused:
-            total += column.cells[slot]
+        for position in range(self._length):
+            total += self._unused.cells[slot, position]
         reported: int = self._reported.cells[slot]
         return total / reported
 
@@ -112,18 +122,17 @@ class Windows:
         The sum is made anew from the window. A running sum would drift and cost every container, not only
         those that are asked about.
         """
-        total: Floats = self._unused[0].values.take(slots)
-        for column in self._unused[1:]:
-            total += column.values.take(slots)
+        positions = self._unused.values.T
+        total: Floats = positions[0].take(slots)
+        for unused in positions[1:]:
+            total += unused.take(slots)
         total /= self._reported.values.take(slots)
         return total
 
     def _align(self) -> None:
         slots = np.flatnonzero(self._ahead.values)
         ahead = self._ahead.values[slots]
-        old = np.stack([column.values[slots] for column in self._unused])
-        source = (np.arange(self._length)[:, None] + ahead) % self._length
-        for column, values in zip(self._unused, np.take_along_axis(old, source, axis=0), strict=True):
-            column.values[slots] = values
+        source = (np.arange(self._length) + ahead[:, None]) % self._length
+        self._unused.values[slots] = np.take_along_axis(self._unused.values[slots], source, axis=1)
         self._ahead.values[slots] = 0
         self._in_line = True

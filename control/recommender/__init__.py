@@ -144,11 +144,11 @@ def choose(
 ) -> Recommender:
     """Return the recommender of this name that suits what the request knows. Errors are those of `make`.
 
-    Transfer has nothing to learn from without past jobs and trials. If the analytic model knows a time for
-    every candidate, then its ranking is the better one, and `analytic` is returned in place of `transfer`.
+    Transfer has nothing to learn from without past jobs and trials. If the analytic model knows the time on
+    any candidate, `analytic` answers for all that it knows, in place of `transfer`.
     """
     known = request.expected_s
     untaught = not len(request.observed) and not (request.history and request.history.jobs)
-    if name == "transfer" and untaught and known is not None and bool((known < float("inf")).all()):
+    if name == "transfer" and untaught and known is not None and bool((known < float("inf")).any()):
         name = "analytic"
     return make(name, server=server, use_bps=use_bps)

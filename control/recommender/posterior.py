@@ -101,7 +101,9 @@ class Posterior:
         mean = weight @ means
         shares = np.bincount(self.prior.group[chosen], weights=weight, minlength=len(self.prior.groups))
         variance = shares @ self.variance + weight @ (means - mean) ** 2
-        return mean, np.sqrt(variance + shares @ self.prior.noise())
+        # Without a trial the level of all times is what is uncertain, of which past jobs say nothing.
+        width = self.prior.width if self.shift.shape[1] else 1.0
+        return mean, width * np.sqrt(variance + shares @ self.prior.noise())
 
     def draw(self, rows: Whole, count: int, generator: np.random.Generator) -> Real:
         """Return joint draws of the log seconds at some candidates, without noise, float64[count, n']."""

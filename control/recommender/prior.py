@@ -95,6 +95,7 @@ class Prior:
     level: mean of the log seconds over candidates.
     level_variance: its variance.
     past_jobs: names of the past jobs that were learned from.
+    width: factor on the standard deviations that follow from trials (trust.py).
     """
 
     candidates: Candidates
@@ -110,6 +111,7 @@ class Prior:
     level: float
     level_variance: float
     past_jobs: tuple[str, ...]
+    width: float = 1.0
 
     @property
     def follows(self) -> Flags:
@@ -287,7 +289,7 @@ def _fit(past: _Past, x: Features, shape: Real, points: Real, start: Kernel) -> 
             residual[job, rows] = rest - rest.mean()
         draws = [(np.flatnonzero(past.ended[job]), residual[job, past.ended[job]]) for job in range(jobs)]
         kernel = fit(x, draws, start, level_variance=_LEVEL_VARIANCE)
-        prior = _law_prior(points, weights, np.ones(jobs))
+        prior = _law_prior(_near(points, weights), np.ones(jobs))
     return kernel, weights, residual
 
 
@@ -302,11 +304,14 @@ def _law_weights(values: Real, shape: Real, x: Features, kernel: Kernel, prior: 
     return weights
 
 
-def _law_prior(points: Real, weights: Real, kin: Real) -> Real:
-    """Return a new job's prior over k laws, float64[k]: near past jobs' laws, weighed by kin, or any law."""
-    total = np.full(len(points), ANY_LAW / len(points))
-    for job, kin_weight in zip(weights, kin, strict=True):
-        total += kin_weight * smoothed(points, job)
+def _near(points: Real, weights: Real) -> Real:
+    """Return each past job's weights over k laws, spread to the laws near them, float64[m, k]."""
+    return np.array([smoothed(points, job) for job in weights])
+
+
+def _law_prior(near: Real, kin: Real) -> Real:
+    """Return a new job's prior over k laws, float64[k]: laws near past jobs', weighed by kin, or any law."""
+    total = ANY_LAW / near.shape[1] + kin @ near
     prior: Real = total / total.sum()
     return prior
 
@@ -401,9 +406,9 @@ def _like_past(points: Real, weights: Real, kernel: Kernel, factor: Real, kin: R
     weights: each past job's weights over laws, float64[m, k]; kin: weight of each past job, float64[m].
     """
     like_one = kin.sum() / (kin.sum() + UNLIKE_ALL)
-    for part in _unlike_any(_law_prior(points, weights, kin), kernel, factor, follows=True):
+    near = _near(points, weights)
+    for part in _unlike_any(_law_prior(near, kin), kernel, factor, follows=True):
         yield replace(part, weight=(1 - like_one) * part.weight)
-    near = np.array([smoothed(points, job) for job in weights])
     top = np.argsort(-near, axis=1, kind="stable")[:, :_LAWS_PER_JOB]
     weight = np.take_along_axis(near, top, axis=1)
     weight *= like_one * (kin / kin.sum())[:, None] / weight.sum(axis=1, keepdims=True)

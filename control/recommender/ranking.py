@@ -38,35 +38,44 @@ class Prediction:
 
 def keeps_bounds(request: Request, predicted: Prediction) -> Real:
     """Return the probability that each candidate keeps deadline and budget, float64[n]."""
+    probability: Real = ndtr(-over_bounds(request, predicted) / np.maximum(predicted.deviation, 1e-12))
+    return probability
+
+
+def over_bounds(request: Request, predicted: Prediction) -> Real:
+    """Return the log of each median over the tighter of deadline and budget, float64[n]."""
     with np.errstate(divide="ignore"):
         limit_s = np.minimum(
             request.deadline_s, request.budget_usd / np.maximum(request.candidates.price_usd_h, 1e-300) * 3600
         )
-    probability: Real = ndtr((np.log(limit_s) - predicted.log_time) / np.maximum(predicted.deviation, 1e-12))
-    return probability
+    over: Real = predicted.log_time - np.log(limit_s)
+    return over
 
 
 def ranked(request: Request, predicted: Prediction, most: int | None = None) -> list[Recommendation]:
     """Return the first `most` affordable candidates, best first; times and costs are medians.
 
     Candidates that keep the bounds with a probability of at least SURE_ENOUGH come first, ordered by the
-    objective. The others follow, the likeliest first.
+    objective. The others follow, the one whose median is closest to its bound first.
     """
     price = request.candidates.price_usd_h
     time_s = np.exp(predicted.log_time)
     value = time_s * price if request.objective is Objective.COST else time_s
     probability = keeps_bounds(request, predicted)
     late = probability < SURE_ENOUGH
-    order = np.lexsort((value, np.where(late, -probability, 0.0), late))
+    over = over_bounds(request, predicted)
+    order = np.lexsort((value, np.where(late, over, 0.0), late))
     order = order[affordable(request)[order]][:most]
     factor = np.exp(float(ndtri(0.5 + COVERAGE / 2)) * predicted.deviation)
     bounded = np.isfinite(request.deadline_s) or np.isfinite(request.budget_usd)
     columns = (
-        values[order].tolist() for values in (time_s, time_s / 3600 * price, price, factor, probability)
+        values[order].tolist() for values in (time_s, time_s / 3600 * price, price, factor, probability, over)
     )
     ranking = []
-    for row, seconds, dollars, hourly, wide, sure in zip(order.tolist(), *columns, strict=True):
+    for row, seconds, dollars, hourly, wide, sure, far in zip(order.tolist(), *columns, strict=True):
         bounds = f"; keeps deadline and budget with {sure:.0%}" if bounded else ""
+        if sure < SURE_ENOUGH:
+            bounds += f", {np.expm1(far):.0%} over in the median"
         ranking.append(
             Recommendation(
                 configuration=request.candidates.configuration(row),

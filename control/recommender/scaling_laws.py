@@ -136,10 +136,11 @@ def smoothed(points: Real, weights: Real, least: float = 1e-3) -> Real:
     rows = np.flatnonzero(weights > least)
     if not rows.size:
         return np.full(len(points), 1 / len(points))
-    scaled = points / _BANDWIDTH
+    # Single precision suffices for weights and takes a third of the time, which is most of learning's.
+    scaled = (points / _BANDWIDTH).astype(np.float32)
     squared = (scaled**2).sum(axis=1)
     distance = squared[rows][:, None] + squared[None, :] - 2 * scaled[rows] @ scaled.T
     kernel = np.exp(-0.5 * np.maximum(distance, 0.0))
-    spread = weights[rows] @ (kernel / kernel.sum(axis=1, keepdims=True))
-    normalised: Real = spread / spread.sum()
+    spread = (weights[rows] / kernel.sum(axis=1)).astype(np.float32) @ kernel
+    normalised: Real = spread.astype(np.float64) / float(spread.sum())
     return normalised

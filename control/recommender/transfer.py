@@ -10,11 +10,12 @@ draws of the posterior under the more probable of two hypotheses: that the job f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from control.jobs import TOP, TOP_FACTOR, History, Objective, Real, Whole
+from control.recommender import physics
 from control.recommender.analytic import level
 from control.recommender.ports import (
     Observations,
@@ -30,7 +31,7 @@ from control.recommender.ports import (
 from control.recommender.posterior import Posterior, condition
 from control.recommender.prior import Prior, fit_prior
 from control.recommender.ranking import Prediction, ranked
-from control.recommender.trust import trust
+from control.recommender.trust import belief
 
 DRAWS = 800
 """Joint draws of the job's times; a probability is then known to within 2 %."""
@@ -73,23 +74,25 @@ class Transfer:
 
 def _prior(request: Request) -> Prior:
     known_level = level(request.job, request.candidates)
-    return fit_prior(
-        request.history, request.candidates, known_level, trust(request.history), request.job.name
-    )
+    past = belief(request.history)
+    prior = fit_prior(request.history, request.candidates, known_level, past.trust, request.job.name)
+    return replace(prior, width=past.width)
 
 
 def rank(request: Request, posterior: Posterior, most: int | None = None) -> list[Recommendation]:
     """Return the first `most` rows of the ranking by a posterior."""
     mean, deviation = posterior.summary()
     trials, jobs = len(request.observed), len(posterior.prior.past_jobs)
-    basis = f"{jobs} past job{'s' * (jobs != 1)} and {trials} trial{'s' * (trials != 1)}"
+    taught = f"{jobs} past job{'s' * (jobs != 1)}" if jobs else "laws of scaling"
+    basis = f"{taught} and {trials} trial{'s' * (trials != 1)}" if trials else taught
     reasons = [f"predicted from {basis}"] * len(request.candidates)
     for trial, row in enumerate(request.observed.candidate):
         if request.observed.ok[trial]:
             reasons[row] = f"measured in trial {trial + 1}: {request.observed.time_s[trial]:.4g} s"
         else:
             reasons[row] = f"failed in trial {trial + 1}; predicted from {basis}"
-    return ranked(request, Prediction(mean, deviation, reasons), most)
+    predicted = physics.bounded(Prediction(mean, deviation, reasons), request.candidates, request.observed)
+    return ranked(request, predicted, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +189,8 @@ class TransferSearch:
         """
         limit_s = min(self.request.deadline_s, time_limit(self.request.history, observed))
         log_price = np.log(self.prior.candidates.price_usd_h[rows] / 3600)
-        drawn = posterior.draw(rows, DRAWS, generator)
+        least = physics.least_log_time(self.prior.candidates, observed, self.request.history)[rows]
+        drawn = np.maximum(posterior.draw(rows, DRAWS, generator), least)
         most = np.minimum(np.log(limit_s), np.log(self.request.budget_usd) - log_price)
         return np.where(drawn <= most, drawn + self._log_price_s()[rows], np.inf)
 

@@ -5,15 +5,17 @@ there (posterior.py). Not for: which past job a new one resembles. Each past job
 that is learned from the others and the prior without a history say how likely its first trials are, several
 times in random order. The share of jobs that follow the others has Jeffreys' prior and these likelihoods. m
 jobs make m − 1 comparisons (two jobs are one pair), so that a single past job says nothing about itself and
-is believed by half. Sources: Dawid, 1984 (prequential likelihood); Bernardo and Smith 1994 §6.1 (model
-weights by cross-validation).
+is believed by half. The same left-out jobs say how wide intervals must be (`Belief.width`). Sources: Dawid,
+1984 (prequential likelihood); Bernardo and Smith 1994 §6.1 (model weights by cross-validation).
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from control.jobs import History, Real
+from control.jobs import History, Real, Whole
 from control.recommender.ports import Observations
 from control.recommender.posterior import condition
 from control.recommender.prior import DEFAULT_TRUST, fit_prior, usable_jobs
@@ -26,41 +28,75 @@ ORDERS = 8
 FOLDS = 5
 """Number of parts in which past jobs are left out, because fitting a prior is slow; one by one if they are
 fewer."""
+WIDTH_TRIALS, WIDTH_ORDERS, WIDTH_JOBS = 3, 2, 4
+"""Trials after which intervals are held against the left-out jobs' other runs, random orders of each job, and
+the least number of jobs that can say how wide intervals must be."""
+WIDTHS = (0.5, 2.0)
+"""Range of the factor on a standard deviation."""
+_NORMAL_90 = 1.6449
+"""A normal variable's size is below so many standard deviations with 90 %."""
 _GRID = 400
 """Points of the grid over the share."""
 _LEAST = 1e-12
 
 
-def trust(history: History | None) -> float:
-    """Return the probability that a new job follows the jobs of the history."""
-    return DEFAULT_TRUST if history is None else share(log_odds(history))
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """What past jobs say about themselves.
+
+    trust: probability that a new job follows them.
+    width: factor on a prediction's standard deviation with which 90 % intervals would have held for them.
+    """
+
+    trust: float = DEFAULT_TRUST
+    width: float = 1.0
 
 
-def log_odds(history: History) -> Real:
-    """Return for each of m usable past jobs the log likelihood ratio of its trials, float64[m].
+def belief(history: History | None) -> Belief:
+    """Return how far the jobs of the history may be believed, and how wide their intervals must be."""
+    if history is None:
+        return Belief()
+    odds, scores = left_out(history)
+    width = 1.0
+    if odds.size >= WIDTH_JOBS and scores.size:
+        width = float(np.clip(np.quantile(scores, 0.9) / _NORMAL_90, *WIDTHS))
+    return Belief(share(odds), width)
+
+
+def left_out(history: History) -> tuple[Real, Real]:
+    """Return the log likelihood ratio of the trials of each of m usable past jobs, float64[m], and how many
+    standard deviations their other runs were off, float64[k].
 
     The ratio compares the prior from the other past jobs with the prior without any. A prior is fitted per
     fold.
     """
     jobs = usable_jobs(history)
-    odds = np.zeros(jobs.size)
+    odds, scores = np.zeros(jobs.size), [np.empty(0)]
     if jobs.size < 2:
-        return odds
+        return odds, scores[0]
     folds = min(FOLDS, jobs.size)
     for fold in range(folds):
-        left_out = np.arange(jobs.size) % folds == fold
-        prior = fit_prior(history.take(jobs[~left_out]), history.candidates, trust=DEFAULT_TRUST)
-        for place in np.flatnonzero(left_out):
+        left = np.arange(jobs.size) % folds == fold
+        prior = fit_prior(history.take(jobs[~left]), history.candidates, trust=DEFAULT_TRUST)
+        for place in np.flatnonzero(left):
             job = int(jobs[place])
             ran = np.flatnonzero(np.isfinite(history.time_s[job]))
             total = 0.0
             for order in range(ORDERS):
-                rows = np.random.default_rng([job, order]).permutation(ran)[:TRIALS].astype(np.int64)
-                runs = (history.time_s[job, rows], history.cost_usd[job, rows], history.ok[job, rows])
-                follows = condition(prior, Observations(rows, *runs)).follows_history
+                rows = np.random.default_rng([job, order]).permutation(ran).astype(np.int64)
+                follows = condition(prior, _trials(history, job, rows[:TRIALS])).follows_history
                 total += float(np.log(max(follows, _LEAST)) - np.log(max(1 - follows, _LEAST)))
+                if order < WIDTH_ORDERS:
+                    others = rows[WIDTH_TRIALS:][history.ok[job, rows[WIDTH_TRIALS:]]]
+                    mean, deviation = condition(prior, _trials(history, job, rows[:WIDTH_TRIALS])).summary()
+                    apart = np.log(history.time_s[job, others]) - mean[others]
+                    scores.append(np.abs(apart) / deviation[others])
             odds[place] = total / ORDERS
-    return odds
+    return odds, np.concatenate(scores)
+
+
+def _trials(history: History, job: int, rows: Whole) -> Observations:
+    return Observations(rows, history.time_s[job, rows], history.cost_usd[job, rows], history.ok[job, rows])
 
 
 def share(odds: Real) -> float:

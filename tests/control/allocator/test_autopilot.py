@@ -12,7 +12,7 @@ from control.allocator.autopilot_window import Average, Peak, Percentile, Slidin
 from control.allocator.histogram import Buckets, exponential
 from control.allocator.model import Application, History, Join, Reason
 from control.allocator.roster import Roster
-from tests.control.allocator.driven_fleet import DrivenFleet
+from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, bucket_end
 from twinbed import ScenarioError
 

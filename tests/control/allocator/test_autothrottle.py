@@ -7,7 +7,7 @@ from control.allocator import make
 from control.allocator.autothrottle import Autothrottle, AutothrottleSettings
 from control.allocator.model import Application, PeriodStats, Reason
 from control.allocator.ports import ServiceAware
-from tests.control.allocator.driven_fleet import DrivenFleet
+from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, application, join, oom, served, shrunk
 from twinbed import ScenarioError
 

@@ -12,6 +12,7 @@ from control.allocator import escra_cpu
 from control.allocator.escra import Escra, EscraSettings
 from control.allocator.model import PAGE_BYTES, Reason
 from tests.control.allocator.fleets import LEAST_CORES, MIB, application, join, oom, period, shrunk
+from twin.containers.compiled import compiled
 from twinbed import InvariantError, ScenarioError
 
 APPS = (
@@ -329,14 +330,57 @@ def test_decisions_do_not_depend_on_how_many_are_worked_through_one_at_a_time(se
     assert both[0].cpu.pool_cores.tolist() == both[1].cpu.pool_cores.tolist()
 
 
-@pytest.mark.parametrize("few", [0, 8])
+@pytest.mark.parametrize("few", [0, 8, None])
 @pytest.mark.parametrize("wrong", [{"quota": np.nan}, {"unused": np.nan}])
 def test_telemetry_that_is_no_number_is_refused_however_many_report(monkeypatch, few, wrong):
-    monkeypatch.setattr(escra_cpu, "FEW", few)
+    """few: None stands for the compiled rule."""
     escra = Escra(EscraSettings())
+    if few is None:
+        escra.compile(compiled)
+    else:
+        monkeypatch.setattr(escra_cpu, "FEW", few)
     ids = escra.start([application()], join([0] * 4)).cpu.ids
     ones, nobody = np.ones(2), np.zeros(2, np.bool_)
     escra.on_period(period(ids[:2], ones, ones * wrong.get("unused", 0.0), nobody))
     # An unused runtime that is none shows in the next period's mean.
     with pytest.raises(InvariantError, match="not a number"):
         escra.on_period(period(ids[:2], ones * wrong.get("quota", 1.0), ones * 0.9, nobody))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    apps=st.integers(1, 3),
+    window=st.sampled_from([1, 5, 32]),
+    guard=st.booleans(),
+    block=st.sampled_from([3, 10**6]),
+)
+@pytest.mark.parametrize("compiler", [lambda function: function, compiled])
+def test_compiled_rules_decide_the_same_in_the_same_order(compiler, seed, apps, window, guard, block):
+    """With the plain function, too, so that what is compiled can be followed line by line."""
+    rng = np.random.default_rng(seed)
+    count = 24
+    fleet = join(rng.integers(0, apps, count).tolist(), rng.choice(HOSTS, count).tolist())
+    specs = [application(cores=count * rng.choice([0.02, 0.3, 2.0]), name=f"a{i}") for i in range(apps)]
+    parameters = EscraSettings(
+        window=window, stale_mean_guard=guard, min_change=rng.choice([0.0, 0.05]), gamma=0.02
+    )
+    both = [Escra(parameters), Escra(parameters)]
+    both[1].compile(compiler)
+    ids, _ = (escra.start(specs, fleet).cpu.ids for escra in both)
+    for number in range(30):
+        some = np.arange(count) if number % 10 > 6 else rng.permutation(count)[: rng.integers(0, count)]
+        quota = both[0].cpu.allocated_cores[some] * rng.choice([1.0, 1.0, 0.7], len(some))
+        unused = quota * rng.random(len(some)) * (rng.random(len(some)) < 0.5)
+        period_s = 0.2 if number > 20 else 0.1
+        report = period(ids[some], quota, unused, rng.random(len(some)) < 0.4, period_s)
+        decided = []
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(escra_cpu, "BLOCK", block)
+            patch.setattr(escra_cpu, "FEW", 0)
+            for escra in both:
+                cpu = escra.on_period(report).cpu
+                decided.append([cpu.ids.tolist(), cpu.quota_cores.tolist(), cpu.reason.tolist()])
+        assert decided[0] == decided[1]
+        assert both[0].cpu.allocated_cores.tolist() == both[1].cpu.allocated_cores.tolist()
+        assert both[0].cpu.pool_cores.tolist() == both[1].cpu.pool_cores.tolist()

@@ -4,7 +4,7 @@ import pytest
 
 from control.allocator import make
 from control.allocator.model import Application
-from tests.control.allocator.driven_fleet import DrivenFleet
+from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB
 from twinbed import ScenarioError
 

@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 from control.allocator import make
 from control.allocator.model import Application
 from control.allocator.ports import ServiceAware
-from tests.control.allocator.driven_fleet import DrivenFleet
-from tests.control.allocator.fleets import MIB, served
+from lab.check.driven_fleet import DrivenFleet
+from lab.check.histories import APPLICATIONS, STEPS, take
+from tests.control.allocator.fleets import served
 
 _SAMPLED = {"sample_interval_s": 0.2, "update_interval_s": 0.4}
 _VPA = _SAMPLED | {"min_restart_interval_s": 1.0, "min_age_s": 0.5}
 EAGER = {
     "vpa": ("vpa", _VPA),
-    "vpa in place": ("vpa", _VPA | {"in_place": True}),
+    "vpa in place": ("vpa", _VPA | {"update_mode": "in_place"}),
     "vpa requests only": ("vpa", _VPA | {"controlled_values": "requests_only"}),
     "autopilot ml": ("autopilot", _SAMPLED | {"recommender": "ml"}),
     "autopilot window": ("autopilot", _SAMPLED | {"recommender": "moving_window"}),
@@ -24,7 +25,6 @@ EAGER = {
 }
 RESTARTING = {"vpa", "vpa requests only"}
 ALL = pytest.mark.parametrize("policy", EAGER)
-STEPS = ["run", "run", "groups", "serve", "oom", "join", "leave"]
 
 
 @ALL
@@ -32,28 +32,12 @@ STEPS = ["run", "run", "groups", "serve", "oom", "join", "leave"]
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_promises_hold_whatever_comes_and_goes(policy, data, seed):
     random = np.random.default_rng(seed)
-    applications = [Application("a", 3.0, 2 << 30), Application("b", 40.0, 300 * MIB)]
     allocator = make(*EAGER[policy])
     period_s = data.draw(st.sampled_from([0.05, 0.1, 0.2]))
-    fleet = DrivenFleet(allocator, applications, random.integers(0, 2, 5).tolist(), period_s=period_s)
+    fleet = DrivenFleet(allocator, APPLICATIONS, random.integers(0, 2, 5).tolist(), period_s=period_s)
     ghosts: list[int] = []
     for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=18)):
-        some = [container for container in fleet.ids if random.random() < 0.6]
-        seen = some + ghosts
-        if step == "run":
-            for _ in range(5):
-                fleet.period({id_: (random.gamma(0.5, 3.0), int(random.gamma(0.5, 2e8))) for id_ in seen})
-        elif step == "groups":
-            fleet.staggered({id_: (random.gamma(0.5, 3.0), MIB) for id_ in seen}, 3)
-        elif step == "serve" and isinstance(allocator, ServiceAware):
-            fleet.carry_out(allocator.on_service(served(random.gamma(1, 50, 2), random.gamma(1, 0.1, 2))))
-        elif step == "oom":
-            fleet.oom(seen)
-        elif step == "join":
-            fleet.join(random.integers(0, 2, 2).tolist())
-        elif step == "leave":
-            ghosts += some[:2]
-            fleet.leave(some[:2])
+        take(fleet, step, random, ghosts)
     assert policy in RESTARTING or not fleet.restarts
     times: dict[int, float] = {}
     for at_s, container in fleet.restarts:

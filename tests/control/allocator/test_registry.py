@@ -21,7 +21,7 @@ def test_every_parameter_states_its_unit_and_the_reason_for_its_default(name):
 
 def test_the_policies_of_the_comparison_are_there():
     recommenders = {"vpa", "autopilot", "autothrottle", "k8s-cpu", "k8s-cpu-fast"}
-    assert set(POLICIES) == {"escra", "static", "unlimited"} | recommenders
+    assert set(POLICIES) == {"escra", "static", "requests-only", "krr", "unlimited"} | recommenders
 
 
 @pytest.mark.parametrize(

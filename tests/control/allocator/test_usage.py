@@ -10,7 +10,7 @@ from control.allocator.roster import Roster
 from control.allocator.usage import Interval, UsageSamples
 from control.allocator.vpa import Vpa
 from control.allocator.vpa_settings import VpaSettings
-from tests.control.allocator.driven_fleet import DrivenFleet
+from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, application, join
 
 PERIOD_S = 0.1

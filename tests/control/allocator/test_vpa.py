@@ -15,7 +15,7 @@ from control.allocator.vpa_recommender import (
     with_margin,
 )
 from control.allocator.vpa_settings import VpaSettings
-from tests.control.allocator.driven_fleet import DrivenFleet
+from lab.check.driven_fleet import DrivenFleet
 from tests.control.allocator.fleets import MIB, bucket_end
 from twinbed import ScenarioError
 
@@ -287,7 +287,7 @@ def test_a_reused_slot_starts_without_its_predecessors_history():
 
 def test_in_place_the_limits_are_those_of_a_restart_without_one():
     usage = (3.9, 299 * MIB)
-    fleets = [vpa_fleet(peaks=([4.0], [400 * MIB]), in_place=in_place) for in_place in (False, True)]
+    fleets = [vpa_fleet(peaks=([4.0], [400 * MIB]), update_mode=mode) for mode in ("recreate", "in_place")]
     for fleet in fleets:
         fleet.run(1800, lambda _: usage)
     restarted, resized = fleets
@@ -298,7 +298,7 @@ def test_in_place_the_limits_are_those_of_a_restart_without_one():
 
 
 def test_in_place_a_quick_oom_kill_resizes_without_a_further_restart():
-    fleet = vpa_fleet(peaks=([1.0], [1000 * MIB]), in_place=True)
+    fleet = vpa_fleet(peaks=([1.0], [1000 * MIB]), update_mode="in_place")
     fleet.run(130, lambda _: (0.9, 900 * MIB))
     fleet.oom(fleet.ids)
     fleet.run(50, lambda _: (0.9, 900 * MIB))
@@ -316,7 +316,7 @@ def test_in_place_a_memory_limit_is_not_lowered_to_the_usage(limit, new, usage, 
 
 def test_in_place_an_update_waits_until_the_usage_is_below_the_memory_target():
     fleet = vpa_fleet(
-        peaks=([4.0], [2 << 30]), in_place=True, min_age_s=1199.0, memory_aggregation_interval_s=60.0
+        peaks=([4.0], [2 << 30]), update_mode="in_place", min_age_s=1199.0, memory_aggregation_interval_s=60.0
     )
     (container,) = fleet.ids
     # At 1200 s all peaks but the last are of 300 MiB: the target is theirs, while the usage is 1 GiB.

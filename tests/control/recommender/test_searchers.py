@@ -146,8 +146,10 @@ def test_an_unknown_recommender_is_named() -> None:
 def test_the_analytic_model_answers_for_transfer_only_while_nothing_else_is_known() -> None:
     among = clusters()
     request = Request(Job("new"), among, expected_s=np.full(len(among), 60.0))
-    assert isinstance(choose("transfer", request), Analytic)
     partly = replace(request, expected_s=np.append(np.full(len(among) - 1, 60.0), np.nan))
+    for one in (request, partly):
+        assert isinstance(choose("transfer", one), Analytic)
+    nothing = replace(request, expected_s=np.full(len(among), np.nan))
     taught = replace(request, history=HISTORY), request.seen(observed_of(HISTORY, 0, [3]))
-    for other in (partly, replace(request, expected_s=None), *taught):
+    for other in (nothing, replace(request, expected_s=None), *taught):
         assert isinstance(choose("transfer", other), Transfer)

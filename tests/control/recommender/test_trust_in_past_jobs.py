@@ -4,14 +4,14 @@ import pytest
 from control.recommender.ports import no_observations
 from control.recommender.posterior import condition
 from control.recommender.prior import DEFAULT_TRUST, fit_prior
-from control.recommender.trust import log_odds, share, trust
+from control.recommender.trust import WIDTHS, belief, left_out, share
 from tests.control.recommender.made_jobs import clusters, history_of, made_history, time_of
 
 
 def test_one_past_job_or_none_leaves_trust_at_a_half() -> None:
-    assert trust(None) == DEFAULT_TRUST
+    assert belief(None).trust == DEFAULT_TRUST
     assert share(np.array([])) == share(np.array([9.0])) == DEFAULT_TRUST
-    assert trust(made_history(1)) == DEFAULT_TRUST
+    assert belief(made_history(1)).trust == DEFAULT_TRUST
 
 
 @pytest.mark.parametrize("jobs", [2, 5, 11])
@@ -35,10 +35,10 @@ def test_past_jobs_are_trusted_if_they_predict_each_other() -> None:
     lawful = [time_of(among, 0.003, 600.0, 4.0, size) for size in (900.0, 2000.0)]
     kin = history_of(["a", "b"], np.array([lawful[0] * noise[0], lawful[1] * noise[1]]))
     strangers = history_of(["a", "b"], np.array([lawful[0] * noise[0], lawful[1] * noise[2] * by_type]))
-    assert (log_odds(kin) > 0).all()
-    assert trust(kin) > 0.6
-    assert log_odds(strangers)[1] < 0
-    assert trust(strangers) < 0.5
+    assert (left_out(kin)[0] > 0).all()
+    assert belief(kin).trust > 0.6
+    assert left_out(strangers)[0][1] < 0
+    assert belief(strangers).trust < 0.5
 
 
 def test_whether_past_jobs_are_followed_is_learned_from_trials() -> None:
@@ -57,3 +57,14 @@ def test_a_history_without_trust_changes_only_how_long_jobs_take() -> None:
     alone = condition(fit_prior(None, history.candidates), seen).summary()
     beside = condition(fit_prior(history, history.candidates, trust=0.0), seen).summary()
     assert np.allclose(alone[0], beside[0], atol=0.15)
+
+
+@pytest.mark.slow
+def test_intervals_are_as_wide_as_the_left_out_jobs_needed_them() -> None:
+    history = made_history(5)
+    _, scores = left_out(history)
+    width = belief(history).width
+    assert WIDTHS[0] <= width <= WIDTHS[1]
+    if WIDTHS[0] < width < WIDTHS[1]:
+        assert np.mean(scores < 1.6449 * width) == pytest.approx(0.9, abs=0.02)
+    assert belief(made_history(3)).width == 1.0

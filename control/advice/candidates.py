@@ -1,0 +1,117 @@
+"""The candidates: what well-known recommenders and twinbed's own would set, from the same history.
+
+For: krr, the VPA, what is set now, and the two of twinbed's own in terms of cpu.py and memory.py. Not for:
+choosing one (choose.py). Sources: control/allocator/krr.py and control/allocator/vpa_recommender.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.advice.model import Sizes, Usage
+from control.allocator.histogram import Buckets, exponential
+from control.allocator.krr import KrrSettings, shown, simple
+from control.allocator.model import Floats
+from control.allocator.vpa_recommender import estimate
+from control.allocator.vpa_settings import VpaSettings
+
+KRR, VPA, REQUESTS_ONLY, LIMITS, CURRENT = "krr", "vpa", "requests-only", "limits", "current"
+CANDIDATES = (REQUESTS_ONLY, LIMITS, KRR, VPA, CURRENT)
+"""All candidates; of two that are equal in all that counts the first is advised."""
+
+_CPU_BUCKETS, _MEMORY_BUCKETS = exponential(0.01, 1.05, 1000.0), exponential(1e7, 1.05, 1e12)
+"""The VPA's, in cores and bytes."""
+
+
+def krr(usage: Usage) -> Sizes:
+    """Return what krr's strategy `simple` shows: a percentile as request, no CPU limit, peak plus 15 %."""
+    settings = KrrSettings()
+    first = np.searchsorted(usage.row, np.arange(usage.rows + 1))
+    columns = np.full((4, usage.rows), np.nan)
+    for row in range(usage.rows):
+        members = [m for m in range(first[row], first[row + 1]) if usage.present[m].any()]
+        cores = [usage.cores[m][usage.present[m]] for m in members]
+        memory = [usage.memory_bytes[m][usage.present[m]] for m in members]
+        advice = shown(simple(cores, memory, settings, float(usage.oom_limit_bytes[row])))
+        limit = np.inf if advice.cpu_limit_cores is None else advice.cpu_limit_cores
+        columns[:, row] = (
+            advice.cpu_request_cores, limit, advice.memory_request_bytes, advice.memory_limit_bytes,
+        )  # fmt: skip
+    columns[2:, ~usage.memory_known] = np.nan
+    return Sizes(*columns)
+
+
+def vpa(usage: Usage) -> Sizes:
+    """Return the VPA's targets as requests, and limits in the proportion that is set now, or none.
+
+    The members' samples go into one histogram of the row, as the VPA aggregates a workload's containers.
+    """
+    settings = VpaSettings()
+    length_s = usage.cores.shape[1] * usage.interval_s
+    at_s = np.arange(1, usage.cores.shape[1] + 1) * usage.interval_s
+    weight = np.exp2((at_s - length_s) / settings.cpu_half_life_s)
+    member, interval = np.nonzero(usage.present)
+    cpu = _histogram(usage, member, _CPU_BUCKETS, usage.cores[member, interval], weight[interval])
+    peaks = _peaks(usage, settings)
+    fractions = settings.target_percentile, settings.lower_percentile, settings.upper_percentile
+    percentiles = np.stack(
+        [_percentiles(cpu, _CPU_BUCKETS, fractions), _percentiles(peaks, _MEMORY_BUCKETS, fractions)], axis=1
+    )
+    days = np.full(usage.rows, length_s / 86_400.0)
+    least = np.array([settings.min_cores, settings.min_bytes])
+    target = estimate(percentiles, days, settings.margin, least).target
+    cores = np.where(usage.samples() > 0, target[0], np.nan)
+    size = np.where(usage.memory_known, target[1], np.nan)
+    return Sizes(
+        cores,
+        _in_proportion(cores, usage.current.cpu_request, usage.current.cpu_limit),
+        size,
+        _in_proportion(size, usage.current.memory_request, usage.current.memory_limit),
+    )
+
+
+def _peaks(usage: Usage, settings: VpaSettings) -> Floats:
+    """Return the histogram of members' peaks by day, and of what killed members would have needed."""
+    length = usage.cores.shape[1]
+    day = max(1, round(settings.memory_aggregation_interval_s / usage.interval_s))
+    weights = np.zeros((usage.rows, _MEMORY_BUCKETS.count))
+    for begin in range(0, length, day):
+        seen = np.flatnonzero(usage.present[:, begin : begin + day].any(axis=1))
+        peak = usage.memory_bytes[seen, begin : begin + day].max(axis=1)
+        age_s = (length - min(begin + day, length)) * usage.interval_s
+        weight = np.full(len(seen), 2.0 ** (-age_s / settings.memory_half_life_s))
+        weights += _histogram(usage, seen, _MEMORY_BUCKETS, peak, weight)
+    killed = np.flatnonzero(usage.oom_limit_bytes > 0)
+    limit = usage.oom_limit_bytes[killed]
+    needed = np.maximum(limit * settings.oom_bump_ratio, limit + settings.oom_min_bump_bytes)
+    weights[killed, _MEMORY_BUCKETS.find(needed)] += 1.0
+    return weights
+
+
+def _histogram(
+    usage: Usage,
+    member: NDArray[np.int64],
+    buckets: Buckets,
+    values: Floats,
+    weights: Floats,
+) -> Floats:
+    cell = usage.row[member] * buckets.count + buckets.find(values)
+    total = np.bincount(cell, weights, usage.rows * buckets.count)
+    return np.asarray(total.reshape(usage.rows, buckets.count), np.float64)
+
+
+def _percentiles(weights: Floats, buckets: Buckets, fractions: tuple[float, ...]) -> Floats:
+    """Return bucket ends at which the cumulated weight reaches each fraction, float64[len(fractions), R]."""
+    mass = np.cumsum(weights, axis=1)
+    enough = np.array(fractions)[:, None] * mass[:, -1]
+    reached = ((mass[None] < enough[:, :, None]) | (mass[None] <= 0)).sum(axis=2)
+    return np.asarray(buckets.ends[np.minimum(reached, buckets.count - 1)], np.float64)
+
+
+def _in_proportion(request: Floats, set_request: Floats, set_limit: Floats) -> Floats:
+    """Return limits in the proportion that is set now; without both of them no limit."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = set_limit / set_request
+    limit = np.where(np.isfinite(ratio) & (ratio >= 1), request * ratio, np.inf)
+    return np.where(np.isnan(request), np.nan, limit)

@@ -1,0 +1,172 @@
+"""Chooses: which candidate is advised, and whether one should apply it.
+
+For: `ranked`, `chosen` and `verdict`. Not for: making candidates (candidates.py) nor rehearsing them. A
+candidate is trusted for what it did when it was made of the first half of the history and replayed on the
+second. Of those that went wrong least often the cheapest is advised, for the whole fleet, because a mixture
+of policies by row would keep the best luck of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from control.advice.model import Sizes
+from control.allocator.model import Flags, Floats
+
+Verdict = Literal["apply", "care", "leave"]
+
+FEWEST_SAMPLES = 100
+"""Samples below which nothing is advised: krr's points-required."""
+
+_SHORTEST_DAYS = 1.0
+"""Length of a history below which no daily season was seen, days."""
+
+_LEAK = 0.2
+"""Growth of a peak over half of the history, as a share of the peak, that is called growth."""
+
+_SAME = 0.1
+"""Relative change that is not worth a restart: the VPA's pod-update-threshold."""
+
+_MOST_LATE = 0.5
+"""Share of work that waits on a full host above which an advice needs care: it hardly keeps up with less."""
+
+_CHEAPER = 0.98
+"""Part of the present price that an advice must stay below to be worth a change by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a candidate did in a replay, float64[R]; NaN: undefined.
+
+    throttled, oom: of the worst seed, share of periods and events. late: mean share of work that waits on a
+    full host. money: per day. held: bool[R], whether it sets all it should and no limit below the peak.
+    """
+
+    throttled: Floats
+    oom: Floats
+    late: Floats
+    money: Floats
+    held: Flags
+
+    def inside(self, risk: float) -> Flags:
+        """Return which rows stayed inside the risk, bool[R]."""
+        return self.held & ~(self.oom > 0) & ~(self.throttled > risk)
+
+
+def holds(sizes: Sizes, peak_bytes: Floats, memory_known: Flags) -> Flags:
+    """Return where settings say something of all that is known, and keep memory above the peak, bool[R]."""
+    memory = (sizes.memory_limit >= peak_bytes) & (sizes.memory_request >= peak_bytes)
+    return (sizes.cpu_request > 0) & (memory | ~memory_known)
+
+
+def ranked(figures: Mapping[str, Figures], risk: float) -> list[str]:
+    """Return the candidates from the best to the worst, equal ones in the order given.
+
+    They compare by how many rows went wrong, by the price of rows for which all have one, by work that waits,
+    and by throttling.
+    """
+    priced = np.all([~np.isnan(own.money) for own in figures.values()], axis=0)
+
+    def key(name: str) -> tuple[float, ...]:
+        own = figures[name]
+        wrong = float((~own.inside(risk)).sum())
+        sums = [np.nansum(values[priced]) for values in (own.money, own.late, own.throttled)]
+        return (wrong, *(round(float(value), 9) for value in sums))
+
+    return sorted(figures, key=key)
+
+
+def chosen(order: list[str], figures: Mapping[str, Figures], risk: float) -> tuple[list[str], Flags]:
+    """Return each row's candidate, and whether it stays inside the risk on the whole history.
+
+    It is the first of the order that does, or the first of all.
+    """
+    inside = np.stack([figures[name].inside(risk) for name in order])
+    first = np.argmax(inside, axis=0)
+    return [order[index] for index in first], np.asarray(inside.any(axis=0))
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a verdict on one row is made from.
+
+    samples: intervals of all members. days: length of the history. memory_known, set_known: whether memory
+    and what is set now are known. oom_events: in the history. grown: growth of the peak, share of the peak.
+    inside: whether the advice stays inside the risk. changes: relative change of each setting, None: unknown.
+    before, after: (throttled, oom, late, money), NaN: undefined.
+    """
+
+    samples: float
+    days: float
+    memory_known: bool
+    set_known: bool
+    oom_events: float
+    grown: float
+    inside: bool
+    changes: tuple[float | None, ...]
+    before: tuple[float, float, float, float] | None
+    after: tuple[float, float, float, float]
+
+
+def verdict(case: Case, risk: float) -> tuple[Verdict, str]:
+    """Return (apply | care | leave, the reason in one sentence)."""
+    if case.samples < FEWEST_SAMPLES:
+        return "leave", (
+            f"Only {case.samples:.0f} samples of it are known; {FEWEST_SAMPLES} are needed to size it."
+        )
+    if not case.inside:
+        return "leave", "No candidate stayed inside the risk when it was replayed."
+    needed = _need(case, risk)
+    if not needed:
+        known = [change for change in case.changes if change is not None]
+        if case.set_known and len(known) == len(case.changes) and max(map(abs, known)) < _SAME:
+            return "leave", "What is set now differs by less than 10 % from the advice."
+        if case.before is not None and case.after[3] > case.before[3] * _CHEAPER:
+            return "leave", "What is set now was enough, and the advice is not cheaper."
+    doubt = _doubt(case, needed=bool(needed))
+    return ("care", doubt) if doubt else ("apply", needed or _gain(case))
+
+
+def _need(case: Case, risk: float) -> str:
+    """Return why what is set now must change, "" if it need not."""
+    if case.before is None:
+        return ""
+    throttled, oom, *_ = case.before
+    if oom > 0:
+        return f"What is set now meets its memory limit {oom:.0f} times in the replay; the advice does not."
+    if throttled > risk:
+        return f"What is set now throttles it in {100 * throttled:.3g} % of its periods; the advice does not."
+    return ""
+
+
+def _doubt(case: Case, *, needed: bool) -> str:
+    """Return the first reason for care, "" if there is none. needed: what is set now is not enough."""
+    if case.oom_events > 0:
+        times = f"{case.oom_events:.0f} times"
+        return f"It met its memory limit {times} in the history, so its peak is not known."
+    if case.grown > _LEAK:
+        grown = f"{100 * case.grown:.0f} %"
+        return f"Its memory peak grew by {grown} over half of the history; a leak outgrows every limit."
+    if not case.memory_known:
+        return "Its memory is not in the history, so only CPU is advised."
+    if case.days < _SHORTEST_DAYS:
+        hours = 24 * case.days
+        length = f"{hours:.3g} h" if hours >= 1 else f"{60 * hours:.3g} min"
+        return f"The history of {length} holds no whole day."
+    if not case.set_known:
+        return "What is set now is not known, so nothing says that the advice is better."
+    late = case.after[2]
+    if not needed and late > _MOST_LATE and not (case.before is not None and case.before[2] >= late):
+        return f"{100 * late:.0f} % of its work would wait if its host had no CPU to spare."
+    return ""
+
+
+def _gain(case: Case) -> str:
+    if case.before is None or not case.before[3] > 0:
+        return "Its replay stayed inside the risk."
+    saved = 100 * (1 - case.after[3] / case.before[3])
+    return f"It reserves {saved:.0f} % less money than now, and its replay stayed inside the risk."

@@ -1,0 +1,91 @@
+"""Memory requests and limits: the recorded peak, and a margin that the history itself teaches.
+
+For: `sizes`. Not for: CPU. A kill for memory loses work, and some MiB cost little. So the limit's margin
+covers what peaks did before: by how much a stretch of the history exceeded all before it. One split of the
+history would see few leaps, which are rare, so halves, thirds, quarters, sixths and eighths are compared, and
+each container counts with its largest leap. What covers most containers of the fleet is the fleet's margin.
+A container whose own peak has grown gets twice that growth. The request, which is what is reserved, is the
+peak and its growth once more. The margin above it is not reserved, because containers rarely use it together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from control.advice.model import MIB, Usage
+from control.allocator.model import Floats
+from control.settings import check, parameter
+
+_PARTS = (2, 3, 4, 6, 8)
+"""Numbers of equal stretches into which a history is cut to look for leaps of its peak."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """Parameters of the margin."""
+
+    covered: float = parameter(
+        0.98, unit="share", low=0.5, high=1.0, why="share of the fleet's growths that the margin covers"
+    )
+    least_margin: float = parameter(
+        0.5, unit="share of the peak", low=0.0, why="a history that was quiet so far says little of leaps"
+    )
+    most_margin: float = parameter(
+        1.0, unit="share of the peak", low=0.0, why="a limit of twice the peak still ends a runaway"
+    )
+    least_bytes: float = parameter(
+        16.0 * MIB, unit="byte", low=0.0, why="what a shell or a probe needs beside a small container"
+    )
+    oom_factor: float = parameter(
+        1.5, unit="times the limit", low=1.0, why="a container that was killed for memory wanted more"
+    )
+
+    def __post_init__(self) -> None:
+        check("advice.memory", self)
+
+
+DEFAULT = MemorySettings()
+
+
+def sizes(usage: Usage, settings: MemorySettings = DEFAULT) -> tuple[Floats, Floats]:
+    """Return (requests, limits), float64[R] bytes; NaN where memory is unknown. Neither is below the peak."""
+    peak = usage.peak_bytes()
+    grown = growth(usage)
+    margin = fleet_margin(usage, settings)
+    request = peak + grown
+    limit = np.maximum(peak * (1 + margin), peak + 2 * grown)
+    limit = np.maximum(limit, peak + settings.least_bytes)
+    killed = usage.oom_limit_bytes * settings.oom_factor
+    request, limit = np.maximum(request, killed / settings.oom_factor), np.maximum(limit, killed)
+    unknown = ~usage.memory_known
+    request[unknown] = limit[unknown] = np.nan
+    return request, np.maximum(limit, request)
+
+
+def growth(usage: Usage) -> Floats:
+    """Return by how much the peak of the second half exceeds the first half's, bytes, float64[R], ≥ 0.
+
+    A row without members in the first half has a growth of zero: nothing is known of it.
+    """
+    half = usage.cores.shape[1] // 2
+    before = usage.peak_bytes(0, half)
+    return np.where(before > 0, np.maximum(usage.peak_bytes(half) - before, 0.0), 0.0)
+
+
+def fleet_margin(usage: Usage, settings: MemorySettings = DEFAULT) -> float:
+    """Return the margin, as a share of the peak, that would have covered most rows' growth in the history."""
+    length, leap = usage.cores.shape[1], np.full(usage.rows, np.nan)
+    for parts in _PARTS:
+        edges = np.linspace(0, length, parts + 1).astype(np.int64)
+        peaks = [usage.peak_bytes(begin, end) for begin, end in pairwise(edges.tolist())]
+        so_far = peaks[0]
+        for peak in peaks[1:]:
+            there = so_far > 0
+            leap[there] = np.fmax(leap[there], peak[there] / so_far[there] - 1)
+            so_far = np.maximum(so_far, peak)
+    leap = leap[~np.isnan(leap)]
+    share = float(np.quantile(leap, settings.covered)) if leap.size else 0.0
+    return min(max(share, settings.least_margin), settings.most_margin)

@@ -1,0 +1,111 @@
+"""What advice is made from, and what it consists of, as structures of arrays.
+
+For: the data between candidates, the choice and whoever rehearses. Not for: deciding. A row is a container of
+a workload; its members are the containers of the trace that are its replicas and share its settings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Flags, Floats
+from twinbed import InvariantError
+
+MIB = 1 << 20
+LEAST_CORES = 0.01
+"""Least CPU request and limit, cores: a quota of 1 ms in 100 ms, the least that the kernel takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Requests and limits of R rows, float64[R] each. NaN: no opinion, or unknown. inf: no limit.
+
+    cpu_request, cpu_limit: cores. memory_request, memory_limit: bytes.
+    """
+
+    cpu_request: Floats
+    cpu_limit: Floats
+    memory_request: Floats
+    memory_limit: Floats
+
+    @property
+    def reserved_cores(self) -> Floats:
+        """CPU that is reserved: the request, or as in Kubernetes the limit if only that is set; NaN: none."""
+        return _reserved(self.cpu_request, self.cpu_limit)
+
+    @property
+    def reserved_bytes(self) -> Floats:
+        """Memory that is reserved, as reserved_cores."""
+        return _reserved(self.memory_request, self.memory_limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The history of N members over T intervals.
+
+    cores, memory_bytes: float64[N, T], mean CPU use and memory at an interval's end. present: bool[N, T].
+    interval_s: length of an interval, s. row: int64[N], ascending, the row of each member. current: what is
+    set now. memory_known: bool[R]. oom_events: float64[R], in the history. oom_limit_bytes: float64[R],
+    memory limit under which a member was killed, 0 without one.
+    """
+
+    cores: Floats
+    memory_bytes: Floats
+    present: Flags
+    interval_s: float
+    row: NDArray[np.int64]
+    current: Sizes
+    memory_known: Flags
+    oom_events: Floats
+    oom_limit_bytes: Floats
+
+    def __post_init__(self) -> None:
+        if not (self.cores.shape == self.memory_bytes.shape == self.present.shape):
+            raise InvariantError("a usage of arrays of different shapes")
+        if len(self.row) != len(self.cores) or (np.diff(self.row) < 0).any():
+            raise InvariantError("the rows of a usage do not ascend")
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, R."""
+        return len(self.memory_known)
+
+    def by_row(self, values: NDArray[np.generic], how: np.ufunc = np.add) -> Floats:
+        """Return values of members (float64[N]) combined to rows, float64[R]. Every row has a member."""
+        first = np.searchsorted(self.row, np.arange(self.rows))
+        return np.asarray(how.reduceat(np.asarray(values, np.float64), first), np.float64)
+
+    def peak_bytes(self, begin: int = 0, end: int | None = None) -> Floats:
+        """Return the largest memory of each row in the intervals [begin, end), float64[R]; 0: not there."""
+        part = self.memory_bytes[:, begin:end]
+        return self.by_row(part.max(axis=1, initial=0.0), np.maximum)
+
+    def peak_cores(self) -> Floats:
+        """Return the largest CPU use of an interval of each row, float64[R]."""
+        return self.by_row(self.cores.max(axis=1, initial=0.0), np.maximum)
+
+    def samples(self) -> Floats:
+        """Return the number of intervals of all members of each row, float64[R]."""
+        return self.by_row(self.present.sum(axis=1))
+
+    def part(self, begin: int, end: int) -> Usage:
+        """Return the intervals [begin, end)."""
+        window = slice(begin, end)
+        return Usage(
+            self.cores[:, window],
+            self.memory_bytes[:, window],
+            self.present[:, window],
+            self.interval_s,
+            self.row,
+            self.current,
+            self.memory_known,
+            self.oom_events,
+            self.oom_limit_bytes,
+        )
+
+
+def _reserved(request: Floats, limit: Floats) -> Floats:
+    return np.where(~(request > 0) & np.isfinite(limit), limit, request)

@@ -1,0 +1,175 @@
+"""Escra's CPU rule as one loop over arrays, in a form that a backend may compile.
+
+For: `settle`, the same rule as `CpuRule.step` in escra_cpu.py, with the same results to the bit. Not for: a
+compiler. `settle` is plain Python over NumPy arrays and scalars, so that it runs as it stands, though slowly.
+It calls nothing of ours, because a compiled function is kept as long as its own file stays the same.
+
+Sums stay exact: amounts are whole microcores, as escra_cpu.py says. The other operations are those of
+`CpuRule.step` in the same order.
+"""
+
+from __future__ import annotations
+
+from math import isfinite
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Flags, Floats, Reason, Reasons
+
+Slots = NDArray[np.int64]
+
+_UNUSED, _THROTTLED = int(Reason.UNUSED), int(Reason.THROTTLED)
+
+
+class Rule(NamedTuple):
+    """Numbers that the rule needs, from EscraSettings.
+
+    raised: Υ as a share of the pool. lowered: κ in microcores per core. gamma: cores. guard: the setting
+    stale_mean_guard. least: the kernel's minimum quota, microcores. min_change: share of the quota. block:
+    containers whose changes are listed together, raises before cuts.
+    """
+
+    raised: float
+    lowered: float
+    gamma: float
+    guard: bool
+    least: float
+    min_change: float
+    block: int
+
+
+class Books(NamedTuple):
+    """State by slot, and by application. `settle` changes all but app, cap and limit.
+
+    unused: float64[n, slots], the window's positions. flags: uint32[slots], newest lowest. reported, ahead:
+    uint8[slots], as in Windows. app: int64[slots]. cap, allocated: float64[slots], microcores. limit, used:
+    float64[apps], microcores.
+    """
+
+    unused: NDArray[np.float64]
+    flags: NDArray[np.uint32]
+    reported: NDArray[np.uint8]
+    ahead: NDArray[np.uint8]
+    app: Slots
+    cap: Floats
+    allocated: Floats
+    limit: Floats
+    used: Floats
+
+
+def settle(
+    rule: Rule,
+    books: Books,
+    position: int,
+    slots: Slots,
+    everyone: bool,
+    quota: Floats,
+    unused: Floats,
+    throttled: Flags,
+    decided_rows: Slots,
+    decided_cores: Floats,
+    decided_reasons: Reasons,
+) -> int:
+    """Apply the rule to one report and book it.
+
+    position: the position of the windows that everyone's report is written to. slots: int64[k], not used if
+    everyone reports: row i is then slot i. quota, unused, throttled: the report, [k] arrays in cores.
+    decided_rows, decided_cores, decided_reasons: [k] arrays that receive the rows whose quotas change, the
+    new quotas in cores, and why. Returns how many change, or −1 with no quota changed if a quota or an unused
+    runtime is not a number.
+    """
+    count, length = len(quota), len(books.unused)
+    ones = (1 << length) - 1
+    ups, downs = np.empty(count, np.int64), np.empty(count, np.int64)
+    up_count, down_count = np.int64(0), np.int64(0)
+    for row in range(count):
+        slot = row if everyone else slots[row]
+        at = np.int64(position)
+        if not everyone:
+            ahead = (np.int64(books.ahead[slot]) + 1) % length
+            books.ahead[slot] = ahead
+            at = (position + ahead) % length
+        books.unused[at, slot] = unused[row]
+        held = np.int64(throttled[row])
+        books.flags[slot] = ((np.int64(books.flags[slot]) << 1) | held) & 0xFFFFFFFF
+        reports = np.int64(books.reported[slot])
+        books.reported[slot] = reports + (reports < length)
+        # Without branches, which would be mispredicted: the next row overwrites what is not counted.
+        ups[up_count] = row
+        up_count += held
+        downs[down_count] = row
+        down_count += (unused[row] > rule.gamma) & (held == 0)
+    pool = books.limit - books.used
+    asked = np.zeros(len(pool))
+    deltas = np.empty(up_count + down_count)
+    for number in range(up_count + down_count):
+        raising = number < up_count
+        row = ups[number] if raising else downs[number - up_count]
+        slot = row if everyone else slots[row]
+        app = books.app[slot]
+        target = quota[row] * 1e6
+        reports = np.int64(books.reported[slot])
+        if raising:
+            bits = np.int64(books.flags[slot]) & ones
+            bits -= (bits >> 1) & 0x55555555
+            bits = (bits & 0x33333333) + ((bits >> 2) & 0x33333333)
+            bits = (((bits + (bits >> 4)) & 0x0F0F0F0F) * 0x01010101 >> 24) & 0xFF
+            target += bits / reports * rule.raised * pool[app]
+        else:
+            mean = 0.0
+            for k in range(length):
+                mean += books.unused[k, slot]
+            mean /= reports
+            if rule.guard and mean > unused[row]:
+                mean = unused[row]
+            target -= mean * rule.lowered
+        # Comparisons let a NaN through.
+        if target > books.cap[slot]:
+            target = books.cap[slot]
+        if target < rule.least:
+            target = rule.least
+        if not isfinite(target):
+            return -1
+        delta = np.floor(target) - books.allocated[slot]
+        if raising and delta < 0.0:
+            delta = 0.0
+        deltas[number] = delta
+        asked[app] += max(delta, 0.0)
+    share = np.ones(len(pool))
+    for app in range(len(pool)):
+        if asked[app] > pool[app]:
+            share[app] = pool[app] / asked[app]
+    changed, up, down = 0, 0, 0
+    while up < up_count or down < down_count:
+        # The next block with a change: its raises, then its cuts.
+        first = count
+        if up < up_count:
+            first = ups[up]
+        if down < down_count:
+            first = min(first, downs[down])
+        end = (first // rule.block + 1) * rule.block
+        while True:
+            if up < up_count and ups[up] < end:
+                row, delta, reason = ups[up], deltas[up], _THROTTLED
+                up += 1
+            elif down < down_count and downs[down] < end:
+                row, delta, reason = downs[down], deltas[up_count + down], _UNUSED
+                down += 1
+            else:
+                break
+            slot = row if everyone else slots[row]
+            app = books.app[slot]
+            if delta > 0.0 and asked[app] > pool[app]:
+                delta = np.floor(delta * share[app])
+            allocated = books.allocated[slot]
+            if abs(delta) < max(allocated * rule.min_change, 1.0):
+                continue
+            books.allocated[slot] = allocated + delta
+            books.used[app] += delta
+            decided_rows[changed] = row
+            decided_cores[changed] = (allocated + delta) / 1e6
+            decided_reasons[changed] = reason
+            changed += 1
+    return changed

@@ -1,0 +1,120 @@
+"""The Kubernetes Horizontal Pod Autoscaler: how many replicas a workload should have, by CPU over requests.
+
+For: one workload's number of replicas, at every sync. Not for: starting and ending replicas, nor what they
+request (that is an allocator's). The behaviour is the default of autoscaling/v2: no `behavior` is given.
+
+Source: kubernetes/kubernetes, pkg/controller/podautoscaler/replica_calculator.go (GetResourceReplicas),
+metrics/utilization.go (GetResourceUtilizationRatio) and horizontal.go (stabilizeRecommendation,
+calculateScaleUpLimit); flags of kube-controller-manager.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from math import ceil
+
+import numpy as np
+
+from control.allocator.model import Flags, Floats
+from control.settings import check, parameter
+from twinbed import ScenarioError
+
+
+@dataclass(frozen=True, slots=True)
+class HpaSettings:
+    """Parameters of the HPA, with Kubernetes' defaults. Raises ScenarioError for values out of range."""
+
+    target_utilisation: float = parameter(
+        0.8,
+        unit="share of the request",
+        low=0.01,
+        why="averageUtilization of an HPA that names no metric: 80",
+    )
+    min_replicas: int = parameter(1, unit="replicas", low=1, why="minReplicas")
+    max_replicas: int = parameter(10, unit="replicas", low=1, why="maxReplicas has no default; our choice")
+    sync_interval_s: float = parameter(15.0, unit="s", low=0.1, why="horizontal-pod-autoscaler-sync-period")
+    tolerance: float = parameter(
+        0.1, unit="fraction", low=0.0, why="horizontal-pod-autoscaler-tolerance: smaller changes are not made"
+    )
+    downscale_window_s: float = parameter(
+        300.0,
+        unit="s",
+        low=0.0,
+        why="horizontal-pod-autoscaler-downscale-stabilization; there is none upwards",
+    )
+    readiness_s: float = parameter(
+        30.0,
+        unit="s",
+        low=0.0,
+        why="horizontal-pod-autoscaler-initial-readiness-delay: then its CPU use counts",
+    )
+
+    def __post_init__(self) -> None:
+        check("hpa", self)
+        if self.max_replicas < self.min_replicas:
+            raise ScenarioError(
+                f"hpa.max_replicas: {self.max_replicas} is below min_replicas, {self.min_replicas}"
+            )
+
+
+def replicas_wanted(
+    current: int, usage: Floats, requests: Floats, ready: Flags, target: float, tolerance: float
+) -> int:
+    """Return the number of replicas by the replicas' CPU use, before it is stabilised and bounded.
+
+    usage, requests: float64[n], cores; usage NaN: there is no metric of this replica. ready: bool[n].
+    Replicas without a metric count as idle where more are wanted, and as using their whole request where
+    fewer are; those that are not ready count as idle where more are wanted. Without any metric or any request
+    nothing is changed.
+    """
+    known = ready & ~np.isnan(usage)
+    missing, unready = ready & np.isnan(usage), ~ready
+    if not known.any() or np.isnan(requests).any() or not requests.sum() > 0:
+        return current
+    ratio = _ratio(usage[known], requests[known], target)
+    idle_too = unready.any() and ratio > 1.0
+    if not idle_too and not missing.any():
+        return current if abs(1.0 - ratio) <= tolerance else ceil(ratio * np.count_nonzero(known))
+    counted = known | missing | (unready & idle_too)
+    assumed = np.where(missing & (ratio < 1.0), requests, np.where(known, usage, 0.0))
+    again = _ratio(assumed[counted], requests[counted], target)
+    wanted = ceil(again * np.count_nonzero(counted))
+    turned = (ratio - 1.0) * (again - 1.0) < 0.0 or (again - 1.0) * (wanted - current) < 0.0
+    return current if turned or abs(1.0 - again) <= tolerance else wanted
+
+
+def _ratio(usage: Floats, requests: Floats, target: float) -> float:
+    """Return utilisation over its target; the utilisation counts in whole percent, as in the source."""
+    percent = float(np.floor(100.0 * usage.sum() / requests.sum() + _ROUNDING))
+    return percent / (100.0 * target)
+
+
+_ROUNDING = 1e-9
+"""Percent by which a float may miss the whole percent that was meant."""
+_GROWTH, _ALWAYS = 2.0, 4
+"""At one sync a workload at most doubles, but may always reach four (scaleUpLimitFactor, -Minimum)."""
+
+
+class Hpa:
+    """One workload's replicas. It remembers what was recommended within the downscale window."""
+
+    def __init__(self, settings: HpaSettings) -> None:
+        self.settings = settings
+        self._recommended: deque[tuple[float, int]] = deque()
+
+    def sync(self, at_s: float, current: int, usage: Floats, requests: Floats, ready: Flags) -> int:
+        """Return how many replicas there should be from now on.
+
+        current: replicas asked for so far, those that are still starting included; the arrays are of them.
+        """
+        s, recommended = self.settings, self._recommended
+        if not recommended:
+            recommended.append((at_s, current))
+        wanted = replicas_wanted(current, usage, requests, ready, s.target_utilisation, s.tolerance)
+        recommended.append((at_s, wanted))
+        while recommended[0][0] < at_s - s.downscale_window_s:
+            recommended.popleft()
+        stable = max(count for _, count in recommended)
+        most = min(s.max_replicas, max(int(_GROWTH * current), _ALWAYS))
+        return max(min(stable, most), s.min_replicas)

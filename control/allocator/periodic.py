@@ -1,0 +1,98 @@
+"""The base of policies of one's own: every so often, say what each container should get.
+
+For: a class that implements `limits` and is an `Allocator`. Membership, sampling, the applications' global
+limits and the kernel's minima are here. Not for: policies that answer within a period, trap OOMs or restart
+containers, which implement `ports.Allocator` themselves.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Decision, Floats, PeriodStats, Reason
+from control.allocator.roster import Column, Roster
+from control.allocator.sampled import SampledPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What n containers did in the last interval.
+
+    slots: int64[n], each container's place in the policy's columns.
+    cores: float64[n], mean CPU use. memory_bytes: float64[n], largest memory use.
+    throttled: float64[n], share of the periods in which the quota was used up, 0 to 1.
+    quota_cores, limit_bytes: float64[n], the limits in force. at_s: end of the interval, s.
+    """
+
+    slots: NDArray[np.int64]
+    cores: Floats
+    memory_bytes: Floats
+    throttled: Floats
+    quota_cores: Floats
+    limit_bytes: Floats
+    at_s: float
+
+
+class PeriodicPolicy(SampledPolicy):
+    """`ports.Allocator`, but for `limits`.
+
+    interval_s: time between decisions, s. initial_factor: a container begins at this times its profiled peak.
+    """
+
+    def __init__(self, interval_s: float = 1.0, initial_factor: float = 1.0) -> None:
+        super().__init__(initial_factor, interval_s, interval_s)
+
+    @property
+    def name(self) -> str:
+        """The class's name."""
+        return type(self).__name__
+
+    @abstractmethod
+    def limits(self, sample: Sample) -> tuple[Floats, Floats]:
+        """Return the CPU quotas (cores) and memory limits (bytes) wanted, float64[n] each.
+
+        They are raised as far as the global limits allow, and memory is not lowered below its use.
+        """
+
+    def begin(self) -> None:
+        """Make the policy's own columns with `column`. It is called at `start`."""
+
+    def column(self, fill: float = 0.0, *shape: int) -> Column:
+        """Return a column: `values[slots]` is a number, or an array of this shape, for each container.
+
+        It is reset to `fill` for a container that joins.
+        """
+        return self._fleet.roster.column(fill, np.float64, *shape)
+
+    def on_period(self, stats: PeriodStats) -> Decision:
+        """Count throttled periods besides what `SampledPolicy` counts."""
+        rows, slots = self._fleet.roster.find(stats.ids)
+        self._throttled.values[slots] += stats.throttled[rows]
+        self._periods.values[slots] += 1
+        return super().on_period(stats)
+
+    def _set_up(self, roster: Roster) -> None:
+        self._throttled, self._periods = roster.column(0.0, np.float64), roster.column(0.0, np.float64)
+        self._slots: NDArray[np.int64] = np.empty(0, np.int64)
+        self.begin()
+
+    def _sample(self, at_s: float) -> None:  # noqa: ARG002 - as in SampledPolicy
+        self._slots, self._cores, self._peaks = self._usage.take()
+
+    def _update(self, at_s: float, period_s: float) -> Decision:  # noqa: ARG002 - as in SampledPolicy
+        fleet, slots = self._fleet, self._slots
+        throttled = self._throttled.values[slots] / np.maximum(self._periods.values[slots], 1.0)
+        self._throttled.values[:] = self._periods.values[:] = 0.0
+        now = fleet.cpu.values[slots].copy(), fleet.memory.values[slots].copy()
+        cores, size = self.limits(Sample(slots, self._cores, self._peaks, throttled, *now, at_s))
+        size = np.maximum(size, self._usage.memory_bytes[slots])
+        cpu = slots[fleet.cpu.change(slots, np.minimum(cores, fleet.roster.host_cores[slots]))]
+        memory = slots[fleet.memory.change(slots, size)]
+        return Decision(
+            cpu=fleet.cpu_limits(cpu, Reason.RECOMMENDED),
+            memory=fleet.memory_limits(memory, Reason.RECOMMENDED),
+        )

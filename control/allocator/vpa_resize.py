@@ -1,0 +1,81 @@
+"""What becomes of an in-place resize: the node takes it, has no room for now, or is too small for ever.
+
+For: the updater's next step with a container, and which resizes fit their nodes. Not for: which containers
+are worth an update, nor limits (vpa.py).
+
+Source: kubernetes/autoscaler, vertical-pod-autoscaler/pkg/updater/restriction/pods_inplace_restriction.go
+(CanInPlaceUpdate, CanEvictInPlacingPod) and pkg/updater/priority/update_priority_calculator.go
+(hasLowerResourceRecommendation); KEP-1287 for what the kubelet says: Deferred while a node has no room,
+Infeasible where it never will. A node's room is its cores less the CPU requests on it.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import Flags, Floats
+
+Slots = NDArray[np.int64]
+
+IN_PLACE_MODES = ("in_place_or_recreate", "in_place")
+MODES = ("off", "initial", "recreate", *IN_PLACE_MODES)
+"""updateMode. InPlaceOrRecreate is alpha in VPA 1.4, beta in 1.5 and stable in 1.6
+(pkg/features/features.go);
+InPlace is alpha. Auto means Recreate and is deprecated."""
+
+
+class Step(IntEnum):
+    """What the updater does with a container that it would resize in place."""
+
+    APPROVED = 0
+    DEFERRED = 1
+    EVICT = 2
+    INFEASIBLE = 3
+
+
+def next_step(
+    mode: str, deferred: Flags, infeasible: Flags, waited_s: Floats, patience_s: float
+) -> NDArray[np.uint8]:
+    """Return a `Step` for each container, uint8[n].
+
+    deferred, infeasible: what the kubelet says of its last resize (neither: it was made). waited_s: time
+    since that resize was asked for, s. patience_s: how long a deferred one is waited for where it may be
+    evicted.
+    """
+    may_evict = mode == "in_place_or_recreate"
+    late = deferred & (waited_s > patience_s)
+    steps = np.where(deferred, Step.DEFERRED, Step.APPROVED)
+    steps = np.where(late & may_evict, Step.EVICT, steps)
+    steps = np.where(infeasible, Step.EVICT if may_evict else Step.INFEASIBLE, steps)
+    return np.asarray(steps, np.uint8)
+
+
+def worth_another_try(infeasible: Floats, target: Floats) -> Flags:
+    """Return whether some resource is now recommended lower than when it was infeasible, bool[n].
+
+    infeasible, target: float64[2, n]; NaN: it never was, or nothing is known.
+    """
+    return np.asarray((target < infeasible).any(axis=0), np.bool_)
+
+
+def fitting(host: Slots, room: Floats, more: Floats) -> Flags:
+    """Return which CPU requests may grow, in the order given, bool[n].
+
+    host: int64[n], the node of each. room: float64[n], cores that this node has left before any of them
+    grows. more: float64[n], cores by which the request would grow; one that shrinks (≤ 0) always may.
+    """
+    grown = np.maximum(more, 0.0)
+    order = np.argsort(host, kind="stable")
+    sums = np.cumsum(grown[order])
+    first = np.searchsorted(host[order], host[order], side="left")
+    so_far = sums - (sums[first] - grown[order][first])
+    fits = np.empty(len(host), np.bool_)
+    fits[order] = so_far <= room[order] * (1 + _ROUNDING) + _ROUNDING
+    return np.asarray(fits | (more <= 0), np.bool_)
+
+
+_ROUNDING = 1e-9
+"""Share by which sums of requests may exceed a node's cores: another order of adding differs by as much."""

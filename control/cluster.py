@@ -1,0 +1,137 @@
+"""What carries out a scheduler's decisions is given this and gives this back: the words of both backends.
+
+For: twin.cluster, testbed.cluster and their callers. Not for: what a scheduler sees and answers
+(control.scheduler.model), nor the bookkeeping (control.scheduler.books)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.scheduler.model import Flags, Real, Whole
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """n jobs in the order of their submission; a job's id is its place.
+
+    submit_s: when each is submitted, s, not falling, float64[n].
+    gpus: GPUs of the gang, int64[n].
+    steps: work, steps, float64[n].
+    throughput: steps per second of the gang by type, together and spread, float64[n, r, 2]; 0: cannot run.
+    queue: its queue, int64[n].
+    weight: its weight in fair shares, float64[n].
+    deadline_s: when it should have finished, s, inf without a deadline, float64[n].
+    together: whether it may only run on as few servers as possible, bool[n].
+    """
+
+    submit_s: Real
+    gpus: Whole
+    steps: Real
+    throughput: Real
+    queue: Whole
+    weight: Real
+    deadline_s: Real
+    together: Flags
+
+    def __len__(self) -> int:
+        return int(self.submit_s.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Downtime:
+    """m times in which a server is down. server: int64[m]; begin_s, end_s: s, float64[m]."""
+
+    server: Whole
+    begin_s: Real
+    end_s: Real
+
+    def changes(self) -> list[tuple[float, int, int]]:
+        """Return (when, +1 fails or −1 returns, server) in the order of time."""
+        fails = [(float(at), 1, int(server)) for at, server in zip(self.begin_s, self.server, strict=True)]
+        backs = [(float(at), -1, int(server)) for at, server in zip(self.end_s, self.server, strict=True)]
+        return sorted(fails + backs)
+
+
+NEVER_DOWN = Downtime(np.empty(0, np.int64), np.empty(0), np.empty(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How time passes.
+
+    round_s: length of a round, s.
+    at_events: schedulers that can are asked at arrivals, ends and faults, too; False: in rounds only.
+    restart_s: time without progress after a job's servers changed, s.
+    checkpoint_s: work between two saves, s. A fault loses the work since the last one; a preemption saves.
+    start_s: time without progress after a job's first start, s.
+    """
+
+    round_s: float = 360.0
+    at_events: bool = True
+    restart_s: float = 30.0
+    checkpoint_s: float = 600.0
+    start_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The queue at k moments.
+
+    at_s: the moment, s, float64[k].
+    waiting, running: number of jobs, int64[k].
+    busy_gpus: GPUs that are held, int64[k].
+    """
+
+    at_s: Real
+    waiting: Whole
+    running: Whole
+    busy_gpus: Whole
+
+
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """Who held which GPUs when. job, server, gpus: int64[k]; begin_s, end_s: s, float64[k]."""
+
+    job: Whole
+    server: Whole
+    gpus: Whole
+    begin_s: Real
+    end_s: Real
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of n jobs on r types.
+
+    end_s: when the run ended, s.
+    first_start_s, finish_s: s, NaN where it never happened, float64[n].
+    held_s: time with GPUs, s, float64[n].
+    preemptions: how often a job lost its GPUs before its end, faults included, int64[n].
+    faulted: how often by a fault, int64[n].
+    restart_s: time with GPUs but without progress, s, float64[n].
+    undone_s: time of work that faults undid, s, float64[n].
+    left_steps: work that was not done, steps, float64[n].
+    busy_gpu_s, restart_gpu_s, capacity_gpu_s: GPU-seconds of jobs that had their GPUs (restarts included), of
+        restarts, and of servers that were up, by type, float64[r].
+    series: the queue over time.
+    spans: who ran where; None if there were too many jobs to keep it.
+    remarks: what the scheduler says of its decisions.
+    """
+
+    end_s: float
+    first_start_s: Real
+    finish_s: Real
+    held_s: Real
+    preemptions: Whole
+    faulted: Whole
+    restart_s: Real
+    undone_s: Real
+    left_steps: Real
+    busy_gpu_s: Real
+    restart_gpu_s: Real
+    capacity_gpu_s: Real
+    series: Series
+    spans: Spans | None
+    remarks: tuple[str, ...]

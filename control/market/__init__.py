@@ -1,0 +1,32 @@
+"""Where and when to run on a market: policies that finish a job by a deadline on machines that come and go.
+
+For: the table of policies and `make`, which builds one from its name. Not for: carrying decisions out
+(twin/cloud/deadline.py), nor prices and availability, which come with each step.
+"""
+
+from __future__ import annotations
+
+from pkgutil import resolve_name
+
+from control.market.ports import Policy, Terms
+from twinbed import ScenarioError
+
+POLICIES: dict[str, tuple[str, str]] = {
+    "planned": ("planned:Planned", "plans on how long spot machines and outages have lasted so far (ours)"),
+    "uniform-progress": (
+        "rules:UniformProgress",
+        "stays ahead of the straight line from nothing to done; leaves on-demand late (hysteresis)",
+    ),
+    "plain-progress": ("rules:PlainProgress", "the same without hysteresis"),
+    "greedy": ("rules:Greedy", "spot when there is some, else waits as long as it can"),
+    "on-demand": ("rules:OnDemand", "on demand from start to end"),
+}
+"""Every policy by the name that users give: `module:class` in this package, and how it decides."""
+
+
+def make(name: str, terms: Terms) -> Policy:
+    """Return a new policy for jobs on these terms. Raises ScenarioError for an unknown name."""
+    if name not in POLICIES:
+        raise ScenarioError(f"no policy {name!r}; there are {', '.join(POLICIES)}")
+    policy: Policy = resolve_name(f"{__name__}.{POLICIES[name][0]}")(terms)
+    return policy

@@ -1,0 +1,203 @@
+"""A policy of our own: the cheapest expected way from here, by what spells of spot and outages were seen so
+far.
+
+For: jobs on one zone or several. Not for: markets whose availability follows a clock. Measured spells have no
+typical length: one that has lasted x ends before 2x with much the same probability at every x. So the chance
+that a spell of age a ends is α/a, with one α for spot and one for outages. A job estimates both from the
+spells it has seen (Gamma prior). A dynamic programme over time left, slack, the age of the spell and the
+machine held gives the least expected cost for a grid of both; every tick looks up the entry that is nearest
+now. In several zones spells of spot are those of each zone, and an outage lasts until any of them has spot,
+which may be at once. Sources: "Can't Be Late" (NSDI 2024) for the game; Bellman's equation; the hazard α/a is
+the Pareto distribution's; the policy is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.market.ports import (
+    IDLE,
+    ON_DEMAND,
+    PLAN_ON_DEMAND,
+    PLAN_SPOT,
+    PLAN_WAIT,
+    Decision,
+    Flags,
+    Guard,
+    Real,
+    State,
+    Terms,
+    Whole,
+)
+
+ALPHAS = (0.25, 0.45, 0.8, 1.4)
+"""Grid of α: a spell that lasted x outlives 2x with 2^−α, from 84 % to 38 %."""
+PRIOR_ALPHA, PRIOR_SPELLS = 1.1, 16.0
+"""Mean of the prior of α and the number of spells that it is worth, chosen on windows that judge nobody."""
+FIRST_AGE = 4.0
+"""Age of the spell that a job begins in, steps: long spells are likelier to be met."""
+BUCKETS = 7
+"""Ages are kept in buckets [1, 2), [2, 4) … steps; the last one has no end, and α is at least OLD there."""
+OLD = 1.0
+STEPS = 450
+"""Most steps of a plan; longer jobs take several ticks together."""
+RATIO = 1.2
+"""Factor between the spot prices that have plans of their own."""
+_LATE = np.float32(1e4)
+"""Cost of a plan that ends late, in steps of on-demand."""
+_IDLE, _OD, _SPOT = range(3)
+
+Cost = NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do in every situation. action: _IDLE, _OD or _SPOT by steps left, α of spot and of outages,
+    slack in steps, age bucket (of spot, then of outages) and what is held, uint8[t, a, a, s, 2·BUCKETS, 3].
+    """
+
+    action: NDArray[np.uint8]
+
+
+@lru_cache(maxsize=4)
+def plan(steps: int, slack: int, restart: float, ratio: float) -> Plan:
+    """Return the plan of least expected cost. restart: in steps; ratio: price of spot over on-demand."""
+    alphas, size = np.array(ALPHAS), len(ALPHAS)
+    width = 2.0 ** np.arange(BUCKETS)
+    ends = 1 - 2.0 ** (-_aged(alphas) / width)  # [a, BUCKETS]
+    ages = np.append(1 / width[:-1], 0.0)
+    up, down = (ends[:, None, None, :].astype(np.float32), ends[None, :, None, :].astype(np.float32))
+    value: Cost = np.zeros((size, size, slack + 1, 2 * BUCKETS, 3), dtype=np.float32)
+    action = np.zeros((steps + 1, *value.shape), dtype=np.uint8)
+    places = np.arange(slack + 1)
+    for left in range(1, steps + 1):
+        wait = _then(value[..., _IDLE], value[..., _IDLE], up, down, ages)
+        held = _then(value[..., _OD], value[..., _OD], up, down, ages)
+        spot = _then(value[..., _SPOT], value[..., _IDLE], up, down, ages)
+        idle = _shifted(wait, 1.0)
+        costs = np.full((3, *value.shape), _LATE, dtype=np.float32)
+        costs[_IDLE] = idle[..., None]
+        costs[_OD] = (1 + _shifted(held, restart))[..., None]
+        costs[_OD, ..., _OD] = 1 + held
+        start, stay = ratio + _shifted(spot, restart), ratio + spot
+        costs[_SPOT, ..., :BUCKETS, :] = start[..., :BUCKETS, None]
+        costs[_SPOT, ..., :BUCKETS, _SPOT] = stay[..., :BUCKETS]
+        action[left] = costs.argmin(axis=0)
+        value = np.minimum(costs.min(axis=0), _LATE)
+        value[:, :, places >= left] = 0.0
+    return Plan(action)
+
+
+def _aged(alpha: Real) -> Real:
+    """Return α by bucket, float64[a, BUCKETS]."""
+    by_bucket = np.repeat(alpha[:, None], BUCKETS, axis=1)
+    by_bucket[:, -1] = np.maximum(by_bucket[:, -1], OLD)
+    return by_bucket
+
+
+def _then(value: Cost, lost: Cost, up: Cost, down: Cost, ages: Real) -> Cost:
+    """Return the expected value after a step, [a, a, s, 2·BUCKETS]. lost: value if spot goes away."""
+    older = ages.astype(np.float32)
+    result = np.empty_like(value)
+    for part, end, other in (
+        (slice(0, BUCKETS), up, lost[..., BUCKETS]),
+        (slice(BUCKETS, None), down, value[..., 0]),
+    ):
+        same = value[..., part]
+        aged = np.concatenate([same[..., 1:], same[..., -1:]], axis=-1)
+        result[..., part] = (1 - end) * (same + older * (aged - same)) + end * other[..., None]
+    return result
+
+
+def _shifted(value: Cost, steps: float) -> Cost:
+    """Return the values at a slack that is smaller by `steps`, linear between whole steps."""
+    whole = int(steps)
+    part = np.float32(steps - whole)
+    late = np.full_like(value, _LATE)
+    size = value.shape[2]
+    near, far = late.copy(), late
+    if whole < size:
+        near[:, :, whole:] = value[:, :, : size - whole]
+    if whole + 1 < size:
+        far[:, :, whole + 1 :] = value[:, :, : size - whole - 1]
+    return near if part == 0 else np.minimum((1 - part) * near + part * far, _LATE)
+
+
+class Planned:
+    """Looks its action up in the plan for the α that it has estimated."""
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms, self._guard = terms, Guard(terms)
+        self._ticks = -(-terms.ticks // STEPS)
+        self._step_s = self._ticks * terms.tick_s
+        self._plans: dict[int, Plan] = {}
+        self._level: Whole = np.empty(0, dtype=np.int64)
+        self._was: Flags = np.empty((0, 0), dtype=np.bool_)
+        self._age: Real = np.empty((0, 0))
+        self._out: Real = np.empty(0)
+        self._ended: Real = np.empty((0, 2))
+        self._lasted: Real = np.empty((0, 2))
+
+    def on_step(self, state: State) -> Decision:
+        """Return the action of the plan, with the zone that is cheapest when a restart is spread over it."""
+        self._see(state)
+        terms, there = self.terms, state.available.any(axis=1)
+        alpha = (self._ended + PRIOR_SPELLS) / (self._lasted + PRIOR_SPELLS / PRIOR_ALPHA)
+        zone = np.where(state.held >= 0, state.held, self._best(state, alpha[:, 0]))
+        age = np.where(there, self._age[np.arange(zone.size), zone], self._out)
+        left_s = terms.work_s - state.done_s
+        ticks_left = terms.ticks - state.tick
+        slack_s = ticks_left * terms.tick_s - left_s - state.restart_left_s
+        held = np.where(state.held >= 0, _SPOT, np.where(state.held == ON_DEMAND, _OD, _IDLE))
+        bucket = np.minimum(np.log2(age).astype(np.int64), BUCKETS - 1) + np.where(there, 0, BUCKETS)
+        nearest = np.abs(np.log(alpha)[:, :, None] - np.log(ALPHAS)).argmin(axis=2)
+        steps = min(ticks_left // self._ticks, STEPS)
+        action = np.zeros(held.size, dtype=np.int64)
+        for level in np.unique(self._level):
+            jobs = self._level == level
+            table = self._plan(int(level)).action
+            slack = np.clip(slack_s[jobs] / self._step_s, 0, table.shape[3] - 1).astype(np.int64)
+            action[jobs] = table[steps, nearest[jobs, 0], nearest[jobs, 1], slack, bucket[jobs], held[jobs]]
+        choice = np.select([action == _SPOT, action == _OD], [zone, np.full_like(zone, ON_DEMAND)], IDLE)
+        reason = np.select([action == _SPOT, action == _OD], [PLAN_SPOT, PLAN_ON_DEMAND], PLAN_WAIT)
+        return self._guard.keep(state, Decision(choice, reason))
+
+    def _plan(self, level: int) -> Plan:
+        if level not in self._plans:
+            terms = self.terms
+            slack = int((terms.deadline_s - terms.work_s) / self._step_s) + 2
+            steps = terms.ticks // self._ticks
+            self._plans[level] = plan(steps, slack, terms.restart_s / self._step_s, RATIO**level)
+        return self._plans[level]
+
+    def _best(self, state: State, alpha: Real) -> Whole:
+        """Return the zone whose price and expected restarts cost least, where any has spot, int64[n]."""
+        restarts = alpha[:, None] / self._age * self.terms.restart_s / self._step_s
+        best: Whole = np.where(state.available, state.spot_usd_h * (1 + restarts), np.inf).argmin(axis=1)
+        return best
+
+    def _see(self, state: State) -> None:
+        """Take note of this tick: ages in steps, and the spells that ended."""
+        there = state.available
+        n, none = len(there), ~there.any(axis=1)
+        if state.tick == 0:
+            ratio = state.spot_usd_h.min(axis=1) / self.terms.on_demand_usd_h
+            self._level = np.round(np.log(ratio) / np.log(RATIO)).astype(np.int64)
+            self._was, self._age, self._out = there, np.full(there.shape, FIRST_AGE), np.full(n, FIRST_AGE)
+            self._ended, self._lasted = np.zeros((n, 2)), np.zeros((n, 2))
+            return
+        was, was_none = self._was, ~self._was.any(axis=1)
+        older, longer = self._age + 1 / self._ticks, self._out + 1 / self._ticks
+        lost = (was & ~there).sum(axis=1)
+        self._ended[:, 0] += lost
+        self._lasted[:, 0] += np.where(was, np.log(older / self._age), 0.0).sum(axis=1)
+        # An outage that another zone ends at once is one, too.
+        self._ended[:, 1] += np.where(was_none, ~none, np.where(none, 0, lost))
+        self._lasted[:, 1] += np.where(was_none, np.log(longer / self._out), 0.0)
+        self._age = np.where(there & was, older, 1.0)
+        self._out = np.where(none & was_none, longer, 1.0)
+        self._was = there

@@ -1,0 +1,177 @@
+"""What a policy for a deadline on spot machines is told in every tick, and what it answers.
+
+For: the vocabulary of the policies and of whoever carries their decisions out. Not for: deciding. All arrays
+are over n jobs on the same terms, so that thousands of them take one step together; one job is n = 1.
+Sources: "Can't Be Late" (Wu et al., NSDI 2024) §3–4 for the setting; ticks are our reading of it.
+
+Rules of a tick. The policy first sees which zones have a spot machine for the whole tick. A spot machine
+whose zone has none is gone. Then it chooses for the whole tick: nothing, on demand, or spot in a zone. Every
+start spends `restart_s` without progress, which replaces what is left of an earlier start. A held tick is
+paid whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from twinbed import ScenarioError
+
+Real = NDArray[np.float64]
+Whole = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+IDLE, ON_DEMAND = -1, -2
+"""Choices beside a zone's number, which is 0 or more."""
+
+REASONS = (
+    "done",
+    "no whole tick to spare: on demand to the end",
+    "spot until it is taken away",
+    "spot is there",
+    "behind the line: on demand",
+    "on demand until two restarts ahead of the line",
+    "ahead of the line: wait",
+    "no spot: wait",
+    "planned: waiting costs least",
+    "planned: spot costs least",
+    "planned: on demand costs least",
+    "on demand throughout",
+)
+"""Reasons of decisions; a decision holds positions in this table."""
+(
+    DONE, GUARD, STAY, TAKE, BEHIND, HOLD, AHEAD, WAIT, PLAN_WAIT, PLAN_SPOT, PLAN_ON_DEMAND,
+    THROUGHOUT,
+) = range(len(REASONS))  # fmt: skip
+CLOSE = 1e-6
+"""Seconds by which two times may differ and still be equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a job asks and what a market offers.
+
+    work_s: work of the job on one machine, s.
+    deadline_s: time from the start until it must be done, s.
+    restart_s: time that every start of a machine takes, s.
+    tick_s: time between decisions, s.
+    on_demand_usd_h: price on demand, US$/h.
+
+    Raises ScenarioError for a value that is not positive, and for a deadline that even on-demand from the
+    start may miss.
+    """
+
+    work_s: float
+    deadline_s: float
+    restart_s: float
+    tick_s: float
+    on_demand_usd_h: float
+
+    def __post_init__(self) -> None:
+        for name in ("work_s", "deadline_s", "tick_s", "on_demand_usd_h"):
+            if not 0 < getattr(self, name) < np.inf:
+                raise ScenarioError(f"{name} is {getattr(self, name)}; it must be above 0")
+        if not 0 <= self.restart_s < np.inf:
+            raise ScenarioError(f"restart_s is {self.restart_s}; it must be 0 or more")
+        if float(self.needed(np.array(self.work_s))) > self.ticks:
+            raise ScenarioError(
+                f"{self.work_s / 3600:g} h of work and a restart of {self.restart_s / 60:g} min do not fit "
+                f"before {self.deadline_s / 3600:g} h in ticks of {self.tick_s:g} s; give more time"
+            )
+
+    @property
+    def ticks(self) -> int:
+        """Number of whole ticks before the deadline."""
+        return int((self.deadline_s + CLOSE) // self.tick_s)
+
+    def needed(self, left_s: Real) -> Real:
+        """Return the ticks that on-demand takes for this much work after a start."""
+        ticks: Real = np.ceil((left_s + self.restart_s - CLOSE) / self.tick_s)
+        return ticks
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What is known at the start of a tick.
+
+    tick: number of ticks since the start.
+    available: whether a zone has a spot machine for this tick, bool[n, zones].
+    spot_usd_h: price of spot in this tick, US$/h, float64[n, zones].
+    held: what each job held in the last tick and still has: IDLE, ON_DEMAND or a zone, int64[n].
+    zone: the zone of its last spot machine, 0 before the first, int64[n].
+    restart_left_s: what is left of the last start, s, float64[n].
+    done_s: work done, s, float64[n].
+    """
+
+    tick: int
+    available: Flags
+    spot_usd_h: Real
+    held: Whole
+    zone: Whole
+    restart_left_s: Real
+    done_s: Real
+
+    @property
+    def cheapest(self) -> Whole:
+        """The cheapest zone with spot; of several that of the last machine, else the first. 0 without any,
+        int64[n].
+        """
+        price = np.where(self.available, self.spot_usd_h, np.inf)
+        best = price.argmin(axis=1)
+        rows = np.arange(best.size)
+        same = self.available[rows, self.zone] & (price[rows, self.zone] <= price[rows, best])
+        return np.where(same, self.zone, best)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What each job takes for this tick. choice: IDLE, ON_DEMAND or a zone, int64[n]; reason: int64[n]."""
+
+    choice: Whole
+    reason: Whole
+
+
+class Policy(Protocol):
+    """Decides once per tick for n jobs; it remembers what it saw of them."""
+
+    def on_step(self, state: State) -> Decision:
+        """Return what to take for this tick."""
+        ...
+
+
+def progress(terms: Terms, state: State, choice: Whole) -> tuple[Real, Real]:
+    """Return work done and restart left after a tick of this choice, s, float64[n] each."""
+    start = (choice != state.held) & (choice != IDLE)
+    left = np.where(start, terms.restart_s, np.where(choice == IDLE, 0.0, state.restart_left_s))
+    worked = np.where(choice == IDLE, 0.0, np.maximum(terms.tick_s - left, 0.0))
+    return state.done_s + worked, np.maximum(left - terms.tick_s, 0.0)
+
+
+class Guard:
+    """Keeps any policy from being late: with no whole tick to spare a job runs on demand.
+
+    It never misses a deadline. Let g be the tick, d the restart, and before a tick k the ticks left, c the
+    work left and h what is left of the present restart. Claim: ⌈(c + d)/g⌉ ≤ k, or the job holds on-demand
+    and ⌈(c + h)/g⌉ ≤ k. Terms checks it for the first tick. If ⌈(c + d)/g⌉ < k, whatever is chosen leaves no
+    more than c, so it holds with k − 1. Otherwise the job is put on demand. If it held on-demand, c + h falls
+    by g. If not, then ⌈(c + d)/g⌉ = k, a start makes h = d, and c + h falls by g. On demand is never taken
+    away, so at k = 0 nothing is left.
+
+    spare: whole ticks that are kept beyond what is needed.
+    """
+
+    def __init__(self, terms: Terms, spare: int = 0) -> None:
+        self.terms, self.spare = terms, spare
+
+    def keep(self, state: State, wanted: Decision) -> Decision:
+        """Return the decision with on-demand where no tick is to spare, and nothing after the end."""
+        terms = self.terms
+        left_s = terms.work_s - state.done_s
+        over = left_s <= CLOSE
+        forced = terms.needed(left_s) >= terms.ticks - state.tick - self.spare
+        choice = np.where(over, IDLE, np.where(forced, ON_DEMAND, wanted.choice))
+        reason = np.where(over, DONE, np.where(forced, GUARD, wanted.reason))
+        return Decision(choice, reason)

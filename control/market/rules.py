@@ -1,0 +1,86 @@
+"""Policies by rule: greedy, Uniform Progress with and without hysteresis, and on demand throughout.
+
+For: baselines, and users who want a rule that they can follow by hand. Not for: planning (planned.py). In
+several zones all of them take the cheapest zone that has spot. Source: "Can't Be Late" (Wu et al., NSDI 2024)
+§4, with the guard of ports.py in place of its safety net.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from control.market.ports import (
+    AHEAD,
+    BEHIND,
+    CLOSE,
+    HOLD,
+    IDLE,
+    ON_DEMAND,
+    STAY,
+    TAKE,
+    THROUGHOUT,
+    WAIT,
+    Decision,
+    Guard,
+    State,
+    Terms,
+)
+
+
+class OnDemand:
+    """Holds one on-demand machine from start to end."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._guard = Guard(terms)
+
+    def on_step(self, state: State) -> Decision:
+        """Return on demand until the work is done."""
+        n = state.held.size
+        return self._guard.keep(state, Decision(np.full(n, ON_DEMAND), np.full(n, THROUGHOUT)))
+
+
+class Greedy:
+    """Takes spot when there is some, and waits otherwise, until a tick or less is to spare."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._guard = Guard(terms, spare=1)
+
+    def on_step(self, state: State) -> Decision:
+        """Return spot, or nothing."""
+        stays = state.held >= 0
+        there = state.available.any(axis=1)
+        choice = np.where(stays, state.held, np.where(there, state.cheapest, IDLE))
+        reason = np.where(stays, STAY, np.where(there, TAKE, WAIT))
+        return self._guard.keep(state, Decision(choice, reason))
+
+
+class UniformProgress:
+    """Spot whenever there is some. Without it, on demand from behind the line until two restarts ahead."""
+
+    hysteresis = 2.0
+    """Restarts by which on-demand must be ahead of the line before it is left."""
+
+    def __init__(self, terms: Terms) -> None:
+        self._guard, self.terms = Guard(terms), terms
+
+    def on_step(self, state: State) -> Decision:
+        """Return what the first rule that applies says."""
+        terms = self.terms
+        pace = terms.work_s / terms.deadline_s
+        line_s = state.tick * terms.tick_s * pace
+        ahead_s = line_s + self.hysteresis * terms.restart_s * pace + CLOSE
+        stays, on_demand = state.held >= 0, state.held == ON_DEMAND
+        there = state.available.any(axis=1)
+        holds = on_demand & (state.done_s < ahead_s)
+        behind = ~on_demand & (state.done_s < line_s - CLOSE)
+        rules = [stays, there, holds, behind]
+        od = np.full_like(state.held, ON_DEMAND)
+        choice = np.select(rules, [state.held, state.cheapest, od, od], IDLE)
+        reason = np.select(rules, [STAY, TAKE, HOLD, BEHIND], AHEAD)
+        return self._guard.keep(state, Decision(choice, reason))
+
+
+class PlainProgress(UniformProgress):
+    """Uniform Progress that leaves on-demand as soon as it is on the line."""
+
+    hysteresis = 0.0

@@ -1,0 +1,114 @@
+"""Schedulers: whose job runs on which GPUs, and when.
+
+For: the table of policies, and `make`, which builds one from its name and its settings. Not for: the policies
+themselves. All random draws come from the seed given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
+from functools import partial
+from typing import Any
+
+from control.scheduler.gavel import (
+    Cost,
+    FinishTimeFair,
+    GavelSettings,
+    Isolated,
+    Makespan,
+    MaxMin,
+    Rounds,
+)
+from control.scheduler.hadar import Hadar, HadarSettings
+from control.scheduler.model import Cluster
+from control.scheduler.ports import Scheduler
+from control.scheduler.queues import Fifo, Yarn
+from control.scheduler.tiresias import Tiresias, TiresiasSettings
+from twinbed import ScenarioError
+
+SETTINGS: dict[str, type[Any]] = {
+    "tiresias": TiresiasSettings,
+    "gavel": GavelSettings,
+    "hadar": HadarSettings,
+}
+"""Settings that policies have, by family: frozen dataclasses of `control.settings.parameter`s."""
+
+Settings = Mapping[str, Any]
+"""One of each of SETTINGS, by family."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A row of the table. about: what it does, in one line; make: cluster, seed and settings → the
+    scheduler."""
+
+    about: str
+    make: Callable[[Cluster, int, Settings], Scheduler]
+
+
+def _rounds(shares: Callable[[Cluster], Any]) -> Callable[[Cluster, int, Settings], Scheduler]:
+    return lambda cluster, seed, given: Rounds(cluster, seed, given["gavel"], shares)
+
+
+POLICIES: dict[str, Policy] = {
+    "fifo": Policy(
+        "first come, first served; the head of the queue blocks; a random type that has room",
+        lambda cluster, seed, _: Fifo(cluster, seed),
+    ),
+    "fifo-backfill": Policy(
+        "FIFO in which later jobs may pass one that does not fit",
+        lambda cluster, seed, _: Fifo(cluster, seed, backfill=True),
+    ),
+    "fifo-fastest": Policy(
+        "FIFO that takes the job's fastest type that has room",
+        lambda cluster, seed, _: Fifo(cluster, seed, fastest=True),
+    ),
+    "yarn": Policy(
+        "capacity queues: guaranteed shares, idle GPUs lent, FIFO inside a queue",
+        lambda cluster, seed, _: Yarn(cluster, seed),
+    ),
+    "tiresias": Policy(
+        "least attained service in discrete queues, preemptive",
+        lambda cluster, _, given: Tiresias(cluster, given["tiresias"]),
+    ),
+    "las": Policy("max-min fairness blind to types, in rounds", _rounds(partial(MaxMin, blind=True))),
+    "gavel": Policy("max-min fairness over speeds, water-filled, in rounds", _rounds(MaxMin)),
+    "gavel-ftf": Policy("finish-time fairness, in rounds", _rounds(FinishTimeFair)),
+    "gavel-makespan": Policy("the earliest end of the last job, in rounds", _rounds(Makespan)),
+    "gavel-cost": Policy("most work for the money, deadlines kept, in rounds", _rounds(Cost)),
+    "isolated": Policy("an equal part of every type for every job, in rounds", _rounds(Isolated)),
+    "hadar": Policy(
+        "prices that rise with use; mixes types; a reading of its abstract",
+        lambda cluster, _, given: Hadar(cluster, given["hadar"]),
+    ),
+}
+"""Each policy by its name."""
+
+
+def make(name: str, cluster: Cluster, seed: int, settings: Settings | None = None) -> Scheduler:
+    """Return a new scheduler. settings: by family; those not given keep their defaults.
+
+    Raises ScenarioError for an unknown policy.
+    """
+    if name not in POLICIES:
+        close = get_close_matches(name, POLICIES, n=3) or list(POLICIES)
+        raise ScenarioError(f"no scheduler {name!r}; close: {', '.join(close)}")
+    defaults = {family: kind() for family, kind in SETTINGS.items()}
+    return POLICIES[name].make(cluster, seed, {**defaults, **(settings or {})})
+
+
+def settings(family: str, values: Mapping[str, Any]) -> Any:
+    """Return the settings of a family. Raises ScenarioError naming an unknown family, key or wrong value."""
+    if family not in SETTINGS:
+        raise ScenarioError(f"{family}: has no settings; {', '.join(SETTINGS)} have")
+    known = {spec.name for spec in fields(SETTINGS[family])}
+    for key in values:
+        if key not in known:
+            raise ScenarioError(f"{family}.{key}: there is no such key; known: {', '.join(sorted(known))}")
+    plain = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    try:
+        return SETTINGS[family](**plain)
+    except TypeError as error:
+        raise ScenarioError(f"{family}: {error}") from None

@@ -1,0 +1,256 @@
+"""Keeps the books of a cluster: which jobs are there, who holds what, and what became of each job.
+
+For: both backends, whose times and figures then mean the same. Not for: letting time pass, which is a
+backend's work, nor deciding. All times come from the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from control.cluster import Outcome, Series, Spans, Workload
+from control.scheduler.model import Assignment, Cluster, Flags, Real, State, Whole
+from twinbed import ScenarioError
+
+MOST_WITH_SPANS = 2_000
+"""Most jobs of which it is kept who ran where when."""
+
+
+def refuse_impossible(cluster: Cluster, jobs: Workload) -> None:
+    """Raise ScenarioError for a job that can never run."""
+    able = jobs.throughput[:, :, 0] > 0
+    room = np.where(able, cluster.capacity(np.ones(cluster.server_gpus.size, np.bool_)), 0)
+    racks = int(cluster.rack.max(initial=0)) + 1
+    place = cluster.server_type * racks + cluster.rack
+    largest = np.bincount(place, cluster.server_gpus, len(cluster.types) * racks)
+    inside = np.where(able, largest.reshape(-1, racks).max(axis=1), 0)
+    most = np.where(jobs.together[:, None], inside, room).max(axis=1, initial=0)
+    most = np.minimum(most, np.floor(cluster.queue_most[jobs.queue] * cluster.server_gpus.sum() + 1e-9))
+    if (jobs.gpus > most).any():
+        job = int(np.argmax(jobs.gpus > most))
+        raise ScenarioError(
+            f"job {job} asks for {jobs.gpus[job]} GPUs and can have {int(most[job])} at most: "
+            "add servers, raise its queue's most, or leave it out"
+        )
+
+
+class Books:
+    """n jobs on h servers. A job's id is its place in the workload.
+
+    active: jobs that were submitted and have not finished; running: those that hold GPUs, int64[·], sorted.
+    line_job, line_server, line_gpus: who holds what, int64[k]. unfinished: how many of the first `until`
+    jobs have not finished. By job: left: steps to do; rate: steps per second where the job runs; held,
+    restart: time with GPUs, and without progress meanwhile, s; attained: GPU-seconds of progress; undone:
+    time of work that faults undid, s.
+    """
+
+    def __init__(self, cluster: Cluster, jobs: Workload, until: int) -> None:
+        n, kinds = len(jobs), len(cluster.types)
+        self.cluster, self.jobs = cluster, jobs
+        self.until, self.unfinished = until, until
+        self.left = jobs.steps.astype(float).copy()
+        self.first_start, self.finish = np.full(n, np.inf), np.full(n, np.nan)
+        self.held, self.restart, self.undone, self.attained, self.rate = (np.zeros(n) for _ in range(5))
+        self.idle_since = jobs.submit_s.copy()
+        self.preemptions, self.faulted = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self.active, self.arrived = np.empty(0, np.int64), 0
+        self.line_job, self.line_server, self.line_gpus = (np.empty(0, np.int64) for _ in range(3))
+        self.running = np.empty(0, np.int64)
+        self._row_of = np.zeros(n, np.int64)
+        self._busy, self._restarts, self._capacity = np.zeros(kinds), np.zeros(kinds), np.zeros(kinds)
+        self._down = np.zeros(cluster.server_gpus.size, np.int64)
+        self._samples: list[tuple[float, int, int, int]] = []
+        self._spans: list[tuple[int, int, int, float, float]] | None = [] if n <= MOST_WITH_SPANS else None
+        self._since: dict[tuple[int, int, int], float] = {}
+        self._largest = np.array(
+            [cluster.server_gpus[cluster.server_type == kind].max(initial=1) for kind in range(kinds)]
+        )
+
+    @property
+    def up(self) -> Flags:
+        """Whether each server works, bool[h]."""
+        return np.equal(self._down, 0)
+
+    def arrival_s(self) -> float:
+        """Return when the next job is submitted, s; inf: none is."""
+        return float(self.jobs.submit_s[self.arrived]) if self.arrived < len(self.jobs) else np.inf
+
+    def arrive(self, now_s: float) -> bool:
+        """Take in the jobs that were submitted by now; return whether there were any."""
+        last = int(np.searchsorted(self.jobs.submit_s, now_s, side="right"))
+        came = last > self.arrived
+        if came:
+            self.active = np.concatenate((self.active, np.arange(self.arrived, last)))
+            self.arrived = last
+        return came
+
+    def state(self, now_s: float) -> State:
+        """Return what a scheduler sees."""
+        here, jobs = self.active, self.jobs
+        self._row_of[here] = np.arange(here.size)
+        return State(
+            now_s=now_s,
+            up=self.up,
+            job=here,
+            submit_s=jobs.submit_s[here],
+            gpus=jobs.gpus[here],
+            queue=jobs.queue[here],
+            weight=jobs.weight[here],
+            deadline_s=jobs.deadline_s[here],
+            left_steps=self.left[here],
+            total_steps=jobs.steps[here],
+            throughput=jobs.throughput[here],
+            together=jobs.together[here],
+            attained_gpu_s=self.attained[here],
+            ran_s=self.held[here] - self.restart[here],
+            first_start_s=self.first_start[here],
+            idle_since_s=self.idle_since[here],
+            held=Assignment(self._row_of[self.line_job], self.line_server, self.line_gpus),
+        )
+
+    def give(self, state: State, given: Assignment) -> tuple[Whole, Whole, Flags]:
+        """Enter an answer to `state`, sorted by job and server.
+
+        Returns the jobs that lost their GPUs, the jobs that hold others than before, and which of these had
+        some earlier in their life.
+        """
+        job, now_s = state.job[given.row], state.now_s
+        stopped, moved = self._changed(job, given) if not self._same(job, given) else (_NONE, _NONE)
+        self.preemptions[stopped] += 1
+        self.idle_since[stopped] = now_s
+        again = np.isfinite(self.first_start[moved])
+        self.first_start[moved] = np.minimum(self.first_start[moved], now_s)
+        if stopped.size or moved.size:
+            self._log(now_s, job, given.server, given.gpus)
+            self.line_job, self.line_server, self.line_gpus = job, given.server, given.gpus
+            self._run(job, given)
+        held = int(self.line_gpus.sum())
+        self._samples.append((now_s, self.active.size - self.running.size, self.running.size, held))
+        return stopped, moved, again
+
+    def _same(self, job: Whole, given: Assignment) -> bool:
+        return (
+            np.array_equal(job, self.line_job)
+            and np.array_equal(given.server, self.line_server)
+            and np.array_equal(given.gpus, self.line_gpus)
+        )
+
+    def _changed(self, job: Whole, given: Assignment) -> tuple[Whole, Whole]:
+        servers, most = self.cluster.server_gpus.size, int(self.cluster.server_gpus.max()) + 1
+        old = (self.line_job * servers + self.line_server) * most + self.line_gpus
+        new = (job * servers + given.server) * most + given.gpus
+        # Both are sorted; sets would cost more than all else here.
+        place = np.minimum(np.searchsorted(old, new), max(old.size - 1, 0))
+        same = old[place] == new if old.size else np.zeros(new.size, np.bool_)
+        ended = np.ones(old.size, np.bool_)
+        ended[place[same]] = False
+        differs, after = (np.zeros(self.active.size, np.bool_) for _ in range(2))
+        after[given.row] = True
+        differs[self._row_of[self.line_job[ended]]] = True
+        differs[given.row[~same]] = True
+        return self.active[differs & ~after], self.active[differs & after]
+
+    def _run(self, job: Whole, given: Assignment) -> None:
+        """Note who runs, and how fast."""
+        first = np.flatnonzero(np.append(True, job[1:] != job[:-1])[: job.size])
+        self.running = job[first]
+        if not job.size:
+            return
+        kind = self.cluster.server_type[given.server]
+        lines = np.diff(np.append(first, job.size))
+        mixed = np.maximum.reduceat(kind, first) != np.minimum.reduceat(kind, first)
+        fewest = -(-self.jobs.gpus[self.running] // self._largest[kind[first]])
+        spread = np.repeat((mixed | (lines > fewest)).astype(np.int64), lines)
+        self.rate[self.running] = np.minimum.reduceat(self.jobs.throughput[job, kind, spread], first)
+
+    def spend(self, passed_s: float, busy_s: Real, restart_s: Real) -> None:
+        """Book a time in which nobody's GPUs changed.
+
+        passed_s: its length, s. busy_s: time for which each running job needed its GPUs; restart_s: of this
+        without progress, s, float64[running].
+        """
+        runs, kinds = self.running, len(self.cluster.types)
+        self._capacity += self.cluster.capacity(self.up) * passed_s
+        self.held[runs] += busy_s
+        self.restart[runs] += restart_s
+        self.attained[runs] += (busy_s - restart_s) * self.jobs.gpus[runs]
+        place = np.searchsorted(runs, self.line_job)
+        kind = self.cluster.server_type[self.line_server]
+        self._busy += np.bincount(kind, self.line_gpus * busy_s[place], kinds)
+        self._restarts += np.bincount(kind, self.line_gpus * restart_s[place], kinds)
+
+    def end(self, jobs: Whole, finish_s: Real, now_s: float) -> None:
+        """Enter running jobs that finished, and free their GPUs. finish_s: when, s, float64[jobs]."""
+        self.finish[jobs] = finish_s
+        self.unfinished -= int((jobs < self.until).sum())
+        self.active = self.active[np.isnan(self.finish[self.active])]
+        self._drop(jobs, now_s)
+
+    def fail(self, server: int, now_s: float) -> Whole:
+        """Take a server down; return the jobs that ran on it, which lose all their GPUs."""
+        self._down[server] += 1
+        hit = np.unique(self.line_job[self.line_server == server])
+        self.preemptions[hit] += 1
+        self.faulted[hit] += 1
+        self.idle_since[hit] = now_s
+        self._drop(hit, now_s)
+        return hit
+
+    def repair(self, server: int) -> Whole:
+        """Take a server back; return the jobs that this hits, which are none."""
+        self._down[server] -= 1
+        return _NONE
+
+    def _drop(self, jobs: Whole, now_s: float) -> None:
+        goes = np.zeros(self.left.size, np.bool_)
+        goes[jobs] = True
+        kept = ~goes[self.line_job]
+        lines = self.line_job[kept], self.line_server[kept], self.line_gpus[kept]
+        self._log(now_s, *lines)
+        self.line_job, self.line_server, self.line_gpus = lines
+        self.running = self.running[~goes[self.running]]
+
+    def _log(self, now_s: float, job: Whole, server: Whole, gpus: Whole) -> None:
+        """Note which lines end and which begin."""
+        if self._spans is None:
+            return
+        lines = set(zip(job.tolist(), server.tolist(), gpus.tolist(), strict=True))
+        for line in [line for line in self._since if line not in lines]:
+            begin_s = self._since.pop(line)
+            end_s = float(np.fmin(self.finish[line[0]], now_s))
+            self._spans.append((*line, begin_s, end_s))
+        for line in lines:
+            self._since.setdefault(line, now_s)
+
+    def outcome(self, end_s: float, remarks: Sequence[str]) -> Outcome:
+        """Return what became of the jobs."""
+        self._log(end_s, _NONE, _NONE, _NONE)
+        samples = np.array(self._samples, float).reshape(-1, 4)
+        counts = samples[:, 1:].astype(np.int64).T
+        spans: Spans | None = None
+        if self._spans is not None:
+            rows = np.array(sorted(self._spans), float).reshape(-1, 5)
+            whole = rows[:, :3].astype(np.int64)
+            spans = Spans(whole[:, 0], whole[:, 1], whole[:, 2], rows[:, 3], rows[:, 4])
+        return Outcome(
+            end_s=end_s,
+            first_start_s=np.where(np.isfinite(self.first_start), self.first_start, np.nan),
+            finish_s=self.finish,
+            held_s=self.held,
+            preemptions=self.preemptions,
+            faulted=self.faulted,
+            restart_s=self.restart,
+            undone_s=self.undone,
+            left_steps=self.left,
+            busy_gpu_s=self._busy,
+            restart_gpu_s=self._restarts,
+            capacity_gpu_s=self._capacity,
+            series=Series(samples[:, 0], counts[0], counts[1], counts[2]),
+            spans=spans,
+            remarks=tuple(remarks),
+        )
+
+
+_NONE: Whole = np.empty(0, np.int64)

@@ -1,0 +1,262 @@
+"""Gavel: shares of time on each GPU type by a linear programme, carried out in rounds by priorities.
+
+For: the policies that are programmes (max-min with water-filling, finish-time fairness, makespan, cost),
+their type-blind form, the division into equal parts that fairness is measured against, and the mechanism of
+rounds that all of them share. Not for: the programmes (control.scheduler.programmes). Source: Narayanan et
+al., OSDI 2020, and Gavel's code (MIT). The cost policy adds the speeds of different models in jobs per
+second, and not in steps; that and the guard against gangs larger than a type are readings.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.scheduler import programmes
+from control.scheduler.model import Assignment, Cluster, Flags, Real, State, Whole
+from control.scheduler.placement import fill, held_type, settle, together_throughput
+from control.scheduler.ports import Scheduler
+from control.scheduler.programmes import Demand
+from control.settings import check, parameter
+
+
+@dataclass(frozen=True, slots=True)
+class GavelSettings:
+    """Parameters of the mechanism of rounds."""
+
+    round_s: float = parameter(360.0, unit="s", why="length of a round in the source", low=1e-9)
+    least_between_s: float = parameter(
+        1920.0, unit="s", why="least time between two programmes in the source's simulator", low=0
+    )
+
+    def __post_init__(self) -> None:
+        check("gavel", self)
+
+
+class Shares(ABC):
+    """A policy: shares of time from the state. It may remember; `blind` policies do not know the
+    types apart."""
+
+    blind = False
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    @abstractmethod
+    def shares(self, state: State) -> Real:
+        """Return each job's share of time on each type, float64[n, r]."""
+
+    def remarks(self) -> Sequence[str]:
+        """Return what a reader should know, once each."""
+        return ()
+
+    def _demand(self, state: State) -> Demand:
+        return Demand(
+            state.gpus,
+            np.ones(len(state), np.int64),
+            self._cluster.capacity(state.up),
+            together_throughput(state) > 0,
+        )
+
+
+class Isolated(Shares):
+    """Every job has an equal part of every type, as if the cluster were divided."""
+
+    blind = True
+
+    def shares(self, state: State) -> Real:
+        """Return the equal parts."""
+        return programmes.isolated(self._demand(state))
+
+
+class MaxMin(Shares):
+    """Max-min fairness over speeds, each relative to the job's speed on an equal mix of the types.
+
+    blind: treats all types as equally fast, which is least attained service.
+    """
+
+    def __init__(self, cluster: Cluster, *, blind: bool = False) -> None:
+        super().__init__(cluster)
+        self.blind = blind
+
+    def shares(self, state: State) -> Real:
+        """Return the water-filled shares. Equal jobs are one row of the programme."""
+        demand = self._demand(state)
+        speed = together_throughput(state)
+        speed = (speed > 0).astype(float) if self.blind else speed
+        mix = speed @ demand.capacity / max(int(demand.capacity.sum()), 1)
+        rate = speed * (state.gpus / (state.weight * np.where(mix > 0, mix, 1.0)))[:, None]
+        key = np.column_stack((np.round(rate, 12), state.gpus))
+        _, first, of, count = np.unique(
+            key, axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        alike = Demand(state.gpus[first], count, demand.capacity, demand.able[first])
+        return programmes.water_filled(alike, rate[first])[of.ravel()]
+
+
+class FinishTimeFair(Shares):
+    """The least worst ratio of the time a job takes to the time it would take in its equal part."""
+
+    _CLOSE = 1.001
+    """Bisection ends when the ratio is known to this factor."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._alone_s = np.zeros(0)
+        self._left = np.zeros(0)
+        self._speed = np.zeros(0)
+
+    def shares(self, state: State) -> Real:
+        """Return the shares with the least worst ratio."""
+        demand, speed = self._demand(state), together_throughput(state)
+        alone = np.maximum((speed * programmes.isolated(demand)).sum(axis=1), 1e-12)
+        since_s = state.now_s - state.submit_s
+        whole_s = self._passed_alone_s(state, alone) + state.left_steps / alone
+        placeable = demand.fits().any(axis=1)
+        low = float((since_s / whole_s)[placeable].max(initial=0.0))
+        high, best = np.inf, programmes.isolated(demand) * demand.fits()
+        trial = max(2 * low, 1.0)
+        while high > low * self._CLOSE + 1e-9:
+            needed = state.left_steps / np.maximum(trial * whole_s - since_s, 1e-9)
+            level = programmes.max_min(demand, speed / np.maximum(needed, 1e-12)[:, None])
+            got = np.maximum((speed * level.x).sum(axis=1), 1e-12)
+            reached = float(((since_s + state.left_steps / got) / whole_s)[placeable].max(initial=0.0))
+            if reached < high:
+                high, best = reached, level.x
+            if level.z < 1.0:
+                low = max(low, trial)
+            else:
+                high = min(high, trial)
+            trial = (low + high) / 2
+        return best
+
+    def _passed_alone_s(self, state: State, alone: Real) -> Real:
+        """Return the time that each job's steps so far would have taken in its equal parts, s, float64[n]."""
+        grown = int(state.job.max(initial=-1)) + 1
+        if grown > self._left.size:
+            more = grown - self._left.size
+            self._alone_s = np.append(self._alone_s, np.zeros(more))
+            self._left = np.append(self._left, np.full(more, np.nan))
+            self._speed = np.append(self._speed, np.ones(more))
+        known = ~np.isnan(self._left[state.job])
+        done = np.where(known, self._left[state.job] - state.left_steps, 0.0)
+        # Work that a fault undid was paid for once.
+        self._alone_s[state.job] += np.maximum(done, 0.0) / self._speed[state.job]
+        self._left[state.job], self._speed[state.job] = state.left_steps, alone
+        passed: Real = self._alone_s[state.job]
+        return passed
+
+
+class Makespan(Shares):
+    """The shares with which the last job ends soonest, if they were kept."""
+
+    def shares(self, state: State) -> Real:
+        """Return the shares that let all jobs end together, as soon as can be."""
+        left = np.maximum(state.left_steps, 1e-9)[:, None]
+        return programmes.max_min(self._demand(state), together_throughput(state) / left).x
+
+
+class Cost(Shares):
+    """The most work for the money, and every deadline that can be kept."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._missed = 0
+
+    def shares(self, state: State) -> Real:
+        """Return the shares. Where the deadlines cannot all be kept, none is asked for."""
+        demand, speed = self._demand(state), together_throughput(state)
+        price = np.maximum(self._cluster.price_usd_h, 1e-9) * state.gpus[:, None]
+        worth = speed / np.maximum(state.total_steps, 1e-9)[:, None] / price
+        with np.errstate(divide="ignore"):
+            least = state.left_steps / np.maximum(state.deadline_s - state.now_s, 0.0)
+        least = np.where(np.isfinite(state.deadline_s), least, 0.0)
+        if np.isfinite(least).all():
+            x = programmes.least_worth(demand, worth, speed, least)
+            if x is not None:
+                return x
+        self._missed += 1
+        x = programmes.least_worth(demand, worth, speed, np.zeros(len(state)))
+        return programmes.isolated(demand) if x is None else x
+
+    def remarks(self) -> Sequence[str]:
+        """Return how often deadlines were given up."""
+        if not self._missed:
+            return ()
+        return (f"{self._missed} programmes could not keep all deadlines and were solved without them",)
+
+
+class Rounds(Scheduler):
+    """Carries shares of time out, round by round: who is furthest behind its share of a type goes first."""
+
+    def __init__(
+        self, cluster: Cluster, seed: int, settings: GavelSettings, policy: Callable[[Cluster], Shares]
+    ) -> None:
+        self._cluster, self._settings, self._policy = cluster, settings, policy(cluster)
+        self._random = np.random.default_rng(seed)
+        self._jobs = np.empty(0, np.int64)
+        self._up: Flags | None = None
+        self._reset_s, self._asked_s = -np.inf, 0.0
+        kinds = len(cluster.types)
+        self._x, self._deficit, self._received_s = (np.zeros((0, kinds)) for _ in range(3))
+
+    def on_round(self, state: State) -> Assignment:
+        """Return the jobs of the next round. Shares are solved again after an arrival, an end or a fault."""
+        self._grow(state)
+        self._account(state)
+        present = np.sort(state.job)
+        changed = self._up is None or not np.array_equal(state.up, self._up)
+        changed = changed or not np.array_equal(present, self._jobs)
+        if changed and state.now_s - self._reset_s >= self._settings.least_between_s:
+            self._solve(state, present)
+        job = state.job
+        given = self._received_s[job].sum(axis=0)
+        share = self._received_s[job] / np.maximum(given, 1e-12)
+        priority = self._x[job] / np.maximum(share, 1e-12)
+        return settle(self._cluster, state, fill(self._cluster, state, self._orders(state, priority)))
+
+    def remarks(self) -> Sequence[str]:
+        """Return the policy's remarks."""
+        return self._policy.remarks()
+
+    def _orders(self, state: State, priority: Real) -> Iterator[tuple[int, Whole]]:
+        """Yield the types, fastest first or shuffled, with the rows that have a share of each."""
+        speed = together_throughput(state)
+        best = np.maximum(speed.max(axis=1, keepdims=True), 1e-300)
+        kinds = np.argsort(-(speed / best).sum(axis=0), kind="stable")
+        if self._policy.blind:
+            kinds = self._random.permutation(len(kinds))
+        for kind in kinds.tolist():
+            x, deficit = self._x[state.job, kind], self._deficit[state.job, kind]
+            order = np.lexsort((state.job, -x, -deficit, -priority[:, kind]))
+            wants = (x > 1e-9) & (speed[:, kind] > 0)
+            yield kind, order[wants[order]]
+
+    def _account(self, state: State) -> None:
+        """Add the time since the last call to what the running jobs have received of their types."""
+        on = held_type(self._cluster, state)
+        runs = on >= 0
+        self._received_s[state.job[runs], on[runs]] += state.now_s - self._asked_s
+        self._asked_s = state.now_s
+
+    def _solve(self, state: State, present: Whole) -> None:
+        half_s = self._settings.round_s / 2
+        if np.isfinite(self._reset_s):
+            passed_s = state.now_s - self._reset_s
+            self._deficit += self._x * passed_s - (self._received_s - half_s)
+        self._received_s[:] = half_s
+        self._x[:] = 0.0
+        if present.size:
+            self._x[state.job] = self._policy.shares(state)
+        self._jobs, self._up, self._reset_s = present, state.up.copy(), state.now_s
+
+    def _grow(self, state: State) -> None:
+        missing = int(state.job.max(initial=-1)) + 1 - len(self._x)
+        if missing > 0:
+            more = np.zeros((missing + len(self._x), self._x.shape[1]))
+            self._x = np.concatenate((self._x, more))
+            self._deficit = np.concatenate((self._deficit, more))
+            self._received_s = np.concatenate((self._received_s, more + self._settings.round_s / 2))

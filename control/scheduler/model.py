@@ -1,0 +1,123 @@
+"""What a scheduler sees and answers: servers with GPUs of some types, jobs as arrays, who has which GPUs.
+
+For: the vocabulary of control.scheduler and of the backends that carry its answers out. Not for: deciding.
+Jobs are structure-of-arrays: one array per quantity over the n jobs that are present, which are those that
+were submitted and have not finished. A job is a gang: it runs on all of its GPUs or not at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Whole = NDArray[np.int64]
+Real = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The h servers, their r GPU types and the q queues.
+
+    types: names of the types.
+    server_type: type of each server, int64[h].
+    server_gpus: GPUs of each server, int64[h].
+    rack: rack of each server, int64[h].
+    price_usd_h: price of a GPU-hour by type, US$, float64[r].
+    queue_share: share of all GPUs that each queue is guaranteed, float64[q].
+    queue_most: largest share of all GPUs that each queue may use, float64[q].
+    """
+
+    types: tuple[str, ...]
+    server_type: Whole
+    server_gpus: Whole
+    rack: Whole
+    price_usd_h: Real
+    queue_share: Real
+    queue_most: Real
+
+    def capacity(self, up: Flags) -> Whole:
+        """Return the GPUs of each type on servers that are up, int64[r]. up: bool[h]."""
+        gpus = np.where(up, self.server_gpus, 0)
+        return np.bincount(self.server_type, gpus, len(self.types)).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Who has which GPUs, in k lines, one for each job on each of its servers.
+
+    row: row of the job in the state, int64[k].
+    server: the server, int64[k].
+    gpus: number of its GPUs, int64[k], above 0.
+    """
+
+    row: Whole
+    server: Whole
+    gpus: Whole
+
+    def of(self, rows: Flags) -> Assignment:
+        """Return the lines of these jobs. rows: bool[n]."""
+        kept = rows[self.row]
+        return Assignment(self.row[kept], self.server[kept], self.gpus[kept])
+
+
+_EMPTY = np.empty(0, np.int64)
+NOTHING = Assignment(_EMPTY, _EMPTY, _EMPTY)
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The n jobs that are present at a moment, and the servers that work.
+
+    now_s: the moment, s since the first submission.
+    up: whether each server works, bool[h].
+    job: id of each job, a small whole number, int64[n]. Ties in time are broken by it.
+    submit_s: when it was submitted, s, float64[n].
+    gpus: GPUs of the gang, int64[n].
+    queue: its queue, int64[n].
+    weight: its weight in fair shares, float64[n].
+    deadline_s: when it should have finished, s, inf without a deadline, float64[n].
+    left_steps: steps still to do, float64[n].
+    total_steps: steps of the whole job, float64[n].
+    throughput: steps per second of the gang on each type, float64[n, r, 2]; the last axis is: on as few
+        servers as possible, spread over more. 0: the job cannot run on the type.
+    together: whether the job may only run on as few servers as possible, bool[n].
+    attained_gpu_s: GPU-seconds in which it made progress, float64[n].
+    ran_s: seconds in which it made progress, float64[n].
+    first_start_s: when it had GPUs for the first time, s, inf if never, float64[n].
+    idle_since_s: when it last lost its GPUs, or was submitted, s, float64[n].
+    held: who has which GPUs now.
+    """
+
+    now_s: float
+    up: Flags
+    job: Whole
+    submit_s: Real
+    gpus: Whole
+    queue: Whole
+    weight: Real
+    deadline_s: Real
+    left_steps: Real
+    total_steps: Real
+    throughput: Real
+    together: Flags
+    attained_gpu_s: Real
+    ran_s: Real
+    first_start_s: Real
+    idle_since_s: Real
+    held: Assignment
+
+    def __len__(self) -> int:
+        return int(self.job.size)
+
+    def running(self) -> Flags:
+        """Return which jobs have GPUs now, bool[n]."""
+        flags = np.zeros(len(self), np.bool_)
+        flags[self.held.row] = True
+        return flags
+
+    def by_arrival(self) -> Whole:
+        """Return the rows in the order of arrival, int64[n]."""
+        return np.lexsort((self.job, self.submit_s))

@@ -1,0 +1,156 @@
+"""Puts gangs on servers: which of them fit, and which GPUs they get.
+
+For: every policy, after it has decided an order. Not for: the order. Choosing counts GPUs and is done in
+whole arrays; only a job that newly gets GPUs costs a step of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from control.scheduler.model import Assignment, Cluster, Flags, Real, State, Whole
+
+Lines = tuple[Whole, Whole]
+"""The servers of a job and the number of its GPUs on each."""
+
+
+class Room:
+    """The free GPUs while a plan is made. free: GPUs by server, int64[h]."""
+
+    def __init__(self, cluster: Cluster, state: State) -> None:
+        self.free = np.where(state.up, cluster.server_gpus, 0)
+        self._cluster = cluster
+        self._state = state
+        self._servers = [np.flatnonzero(cluster.server_type == kind) for kind in range(len(cluster.types))]
+        self._rows: list[Whole] = []
+        self._lines: list[Lines] = []
+
+    def keep(self, rows: Flags) -> None:
+        """Let these jobs keep the GPUs that they have. rows: bool[n]."""
+        kept = self._state.held.of(rows)
+        np.subtract.at(self.free, kept.server, kept.gpus)
+        self._rows.append(kept.row)
+        self._lines.append((kept.server, kept.gpus))
+
+    def free_of(self, kind: int) -> int:
+        """Return the number of free GPUs of a type."""
+        return int(self.free[self._servers[kind]].sum())
+
+    def find(self, row: int, kind: int) -> Lines | None:
+        """Return where the job would run on this type, None if it does not fit now.
+
+        The fullest server that holds the whole gang; without one, the emptiest servers. A job that must stay
+        together takes one server, or servers of one rack if no server of the type is large enough.
+        """
+        servers, wanted = self._servers[kind], int(self._state.gpus[row])
+        free = self.free[servers]
+        whole = free >= wanted
+        if whole.any():
+            best = servers[int(np.where(whole, free, np.iinfo(np.int64).max).argmin())]
+            return np.array([best]), np.array([wanted])
+        if not self._state.together[row]:
+            return _emptiest(servers, free, wanted)
+        if not servers.size or wanted <= self._cluster.server_gpus[servers].max():
+            return None
+        racks = self._cluster.rack[servers]
+        inside = np.bincount(racks, free)
+        inside = np.where(inside >= wanted, inside, np.inf)
+        if np.isinf(inside).all():
+            return None
+        rack = racks == int(inside.argmin())
+        return _emptiest(servers[rack], free[rack], wanted)
+
+    def take(self, row: int, lines: Lines) -> None:
+        """Give the job these GPUs."""
+        self.free[lines[0]] -= lines[1]
+        self._rows.append(np.full(lines[0].size, row))
+        self._lines.append(lines)
+
+    def place(self, row: int, kinds: Iterable[int]) -> bool:
+        """Give the job GPUs of the first of these types where it fits; return whether there was one."""
+        for kind in kinds:
+            lines = self.find(row, kind)
+            if lines is not None:
+                self.take(row, lines)
+                return True
+        return False
+
+    def plan(self) -> Assignment:
+        """Return who has which GPUs, sorted by job and server."""
+        if not self._rows:
+            empty = np.empty(0, np.int64)
+            return Assignment(empty, empty, empty)
+        row = np.concatenate(self._rows)
+        server = np.concatenate([lines[0] for lines in self._lines])
+        gpus = np.concatenate([lines[1] for lines in self._lines])
+        order = np.argsort(row * self.free.size + server, kind="stable")
+        return Assignment(row[order], server[order], gpus[order])
+
+
+def _emptiest(servers: Whole, free: Whole, wanted: int) -> Lines | None:
+    order = np.argsort(-free, kind="stable")
+    reached = np.cumsum(free[order])
+    if not reached.size or reached[-1] < wanted:
+        return None
+    last = int(np.searchsorted(reached, wanted))
+    gpus = free[order[: last + 1]].copy()
+    gpus[-1] -= reached[last] - wanted
+    return servers[order[: last + 1]], gpus
+
+
+def greedy(sizes: Whole, capacity: int) -> Flags:
+    """Return which of these gangs get GPUs: in their order, skipping what does not fit any more, bool[n]."""
+    taken = np.zeros(sizes.size, np.bool_)
+    rows = np.flatnonzero(sizes <= capacity)
+    while rows.size:
+        reached = np.cumsum(sizes[rows])
+        count = int(np.searchsorted(reached, capacity, side="right"))
+        taken[rows[:count]] = True
+        capacity -= int(reached[count - 1])
+        rows = rows[count:]
+        rows = rows[sizes[rows] <= capacity]
+    return taken
+
+
+def held_type(cluster: Cluster, state: State) -> Whole:
+    """Return the type on which each job has its GPUs, −1 for none, int64[n]."""
+    kinds = np.full(len(state), -1)
+    kinds[state.held.row] = cluster.server_type[state.held.server]
+    return kinds
+
+
+def settle(cluster: Cluster, state: State, wanted: Whole) -> Assignment:
+    """Return GPUs for the jobs that were chosen by counting.
+
+    wanted: type that each job is to run on, −1 for none, int64[n]. A job that runs on it already keeps its
+    servers. The others are placed, larger gangs first; one that must stay together may find no place.
+    """
+    room = Room(cluster, state)
+    stays = (wanted >= 0) & (held_type(cluster, state) == wanted)
+    room.keep(stays)
+    fresh = np.flatnonzero((wanted >= 0) & ~stays)
+    order = np.lexsort((state.job[fresh], state.submit_s[fresh], -state.gpus[fresh]))
+    for row in fresh[order].tolist():
+        room.place(row, (int(wanted[row]),))
+    return room.plan()
+
+
+def fill(cluster: Cluster, state: State, orders: Iterator[tuple[int, Whole]]) -> Whole:
+    """Return the type that each job is to run on, −1 for none, int64[n].
+
+    orders: types in turn, each with the rows that want it, the first one first.
+    """
+    wanted = np.full(len(state), -1)
+    capacity = cluster.capacity(state.up)
+    for kind, order in orders:
+        rows = order[wanted[order] < 0]
+        wanted[rows[greedy(state.gpus[rows], int(capacity[kind]))]] = kind
+    return wanted
+
+
+def together_throughput(state: State) -> Real:
+    """Return steps per second on as few servers as possible, float64[n, r]."""
+    rates: Real = state.throughput[:, :, 0]
+    return rates

@@ -1,0 +1,169 @@
+"""Linear programmes over shares of time: what share of its time should each job run on each GPU type.
+
+For: Gavel's policies (control.scheduler.gavel). Not for: turning shares into rounds. Everywhere X is
+float64[n, r] with X[i, j] in [0, 1], a job's shares sum to at most 1, and Σᵢ gpusᵢ·Xᵢⱼ ≤ capacityⱼ. Source:
+Narayanan et al., OSDI 2020, and the code of Gavel. The programmes are solved exactly, by HiGHS through scipy.
+Equal jobs may be given as one row with a count: some solution treats them alike, so nothing is lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linprog
+
+from control.scheduler.model import Flags, Real, Whole
+from twinbed import InvariantError
+
+_SLACK = 1e-6
+"""Relative room that a level found before is given, so that rounding cannot make the next programme
+infeasible."""
+
+_EASIEST = 1e6
+"""A row whose rates are so many times those of the hardest one is not asked for less than this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Who wants GPUs, in n rows.
+
+    gpus: GPUs of a gang, int64[n].
+    count: number of equal jobs that the row stands for, int64[n].
+    capacity: GPUs of each type, int64[r].
+    able: whether a job can run on a type at all, bool[n, r].
+    """
+
+    gpus: Whole
+    count: Whole
+    capacity: Whole
+    able: Flags
+
+    def fits(self) -> Flags:
+        """Return on which types a job can have a share, bool[n, r]: able, and the gang is not too large."""
+        fits: Flags = self.able & (self.gpus[:, None] <= self.capacity)
+        return fits
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A solved max-min programme. x: the shares; z: the level reached; tight: the rows that no solution lifts
+    above z while the others keep it, bool[n]."""
+
+    x: Real
+    z: float
+    tight: Flags
+
+
+def isolated(demand: Demand) -> Real:
+    """Return the shares of a cluster that is divided equally: capacity / (jobs · gpus), rows cut to sum 1."""
+    jobs = max(int(demand.count.sum()), 1)
+    x = demand.capacity / (jobs * demand.gpus[:, None])
+    return np.asarray(x / np.maximum(x.sum(axis=1, keepdims=True), 1.0))
+
+
+def max_min(demand: Demand, rate: Real, least: Real | None = None, raised: Flags | None = None) -> Level:
+    """Return the largest z with Σⱼ rateᵢⱼ·Xᵢⱼ ≥ z for the raised rows, and ≥ leastᵢ for the others.
+
+    rate: float64[n, r]; least: float64[n], None: 0; raised: bool[n], None: all. Rows that fit nowhere are
+    left out of the raised ones.
+    """
+    fits = demand.fits()
+    rate = np.where(fits, rate, 0.0)
+    rows, kinds = rate.shape
+    raised = np.ones(rows, np.bool_) if raised is None else raised
+    raised = raised & (rate > 0).any(axis=1)
+    if not raised.any():
+        return Level(np.zeros_like(rate), 0.0, np.ones(rows, np.bool_))
+    least = np.zeros(rows) if least is None else least
+    # The hardest row sets the scale, so that the solver's tolerance is small beside every level.
+    hardest = rate.max(axis=1)
+    scale = float(hardest[raised].min())
+    unit = np.maximum(scale, hardest / _EASIEST)
+    # A row that is only kept has its own level as unit.
+    unit = np.where(raised, unit, np.where(least > 0, least, np.inf))
+    reach = _by_row(-rate / unit[:, None])
+    matrix = sparse.vstack(
+        (
+            _with_column(reach, raised.astype(float)),
+            _with_column(_by_row(np.ones_like(rate)), np.zeros(rows)),
+            _with_column(_by_type(demand, rows, kinds), np.zeros(kinds)),
+        ),
+        format="csr",
+    )
+    floor = np.where(raised | (least <= 0), 0.0, _SLACK - 1)
+    limits = np.concatenate((floor, np.ones(rows), demand.capacity.astype(float)))
+    upper = np.append(np.where(fits, 1.0, 0.0).ravel(), np.inf)
+    bounds = np.column_stack((np.zeros(upper.size), upper))
+    goal = np.zeros(upper.size)
+    goal[-1] = -1.0
+    solved = linprog(goal, matrix, limits, bounds=bounds, method="highs")
+    if solved.status != 0:
+        raise InvariantError(f"a max-min programme of {rows} rows has no solution: {solved.message}")
+    prices = -solved.ineqlin.marginals[:rows]
+    tight = raised & (prices > max(1e-9, 1e-6 * float(prices[raised].max())))
+    return Level(solved.x[:-1].reshape(rows, kinds).clip(0, 1), float(solved.x[-1]) * scale, tight)
+
+
+def water_filled(demand: Demand, rate: Real) -> Real:
+    """Return the shares whose sorted levels Σⱼ rateᵢⱼ·Xᵢⱼ are lexicographically largest, float64[n, r].
+
+    The least level is raised as far as it goes. The rows that hold it there, told by their dual prices, keep
+    it and the rest is raised on. The levels are unique; the shares need not be.
+    """
+    reached = np.zeros(len(rate))
+    raised = (np.where(demand.fits(), rate, 0.0) > 0).any(axis=1)
+    x = np.zeros_like(rate)
+    while raised.any():
+        level = max_min(demand, rate, reached, np.asarray(raised))
+        if not level.tight.any():
+            raise InvariantError("a max-min programme ended without a row that holds it")
+        x = level.x
+        reached = np.where(level.tight, level.z, reached)
+        raised &= ~level.tight
+    return x
+
+
+def least_worth(demand: Demand, worth: Real, rate: Real, least: Real) -> Real | None:
+    """Return shares with the largest Σ countᵢ·worthᵢⱼ·Xᵢⱼ under Σⱼ rateᵢⱼ·Xᵢⱼ ≥ leastᵢ; None if there are
+    none.
+
+    worth, rate: float64[n, r]; least: float64[n].
+    """
+    fits = demand.fits()
+    rows, kinds = rate.shape
+    scale = np.maximum(np.where(fits, rate, 0.0).max(axis=1), 1e-300)
+    matrix = sparse.vstack(
+        (
+            _by_row(-np.where(fits, rate, 0.0) / scale[:, None]),
+            _by_row(np.ones_like(rate)),
+            _by_type(demand, rows, kinds),
+        ),
+        format="csr",
+    )
+    limits = np.concatenate((-least / scale, np.ones(rows), demand.capacity.astype(float)))
+    bounds = np.column_stack((np.zeros(rate.size), np.where(fits, 1.0, 0.0).ravel()))
+    value = (demand.count[:, None] * worth).ravel()
+    solved = linprog(-value / max(value.max(), 1e-300), matrix, limits, bounds=bounds, method="highs")
+    return solved.x.reshape(rows, kinds).clip(0, 1) if solved.status == 0 else None
+
+
+def _by_row(values: Real) -> sparse.csr_array:
+    """Return the matrix that sums values[i, j]·X[i, j] over j."""
+    rows, kinds = values.shape
+    return sparse.csr_array(
+        (values.ravel(), np.arange(values.size), np.arange(0, values.size + 1, kinds)),
+        shape=(rows, values.size),
+    )
+
+
+def _by_type(demand: Demand, rows: int, kinds: int) -> sparse.csr_array:
+    """Return the matrix that sums count·gpus·X[i, j] over i."""
+    weight = np.repeat((demand.count * demand.gpus).astype(float), kinds)
+    kind = np.tile(np.arange(kinds), rows)
+    return sparse.csr_array((weight, (kind, np.arange(rows * kinds))), shape=(kinds, rows * kinds))
+
+
+def _with_column(matrix: sparse.csr_array, column: Real) -> sparse.csr_array:
+    return sparse.hstack((matrix, sparse.csr_array(column[:, None])), format="csr")

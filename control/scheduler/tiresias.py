@@ -1,0 +1,102 @@
+"""Tiresias: the job that has had least service runs first, discretised into queues (2D-LAS).
+
+For: preemptive scheduling without knowing how long jobs take. Service is GPUs × seconds run. Source: the code
+of Tiresias' simulator (Gu et al., NSDI 2019; SymbioticLab, Apache-2.0): thresholds between queues, first
+started first inside a queue, promotion of starved jobs. Readings of ours: the starvation knob's default, and
+clusters of several types, which are filled in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from control.scheduler.model import Assignment, Cluster, Real, State, Whole
+from control.scheduler.placement import fill, held_type, settle
+from control.scheduler.ports import Scheduler
+from control.settings import check, parameter
+from twinbed import ScenarioError
+
+
+@dataclass(frozen=True, slots=True)
+class TiresiasSettings:
+    """Parameters of Tiresias. Raises ScenarioError for thresholds that do not rise."""
+
+    thresholds_gpu_s: tuple[float, ...] = parameter(
+        (3600.0,),
+        unit="GPU-s",
+        why="two queues with this threshold do nearly as well as more, says the source",
+        low=1e-9,
+    )
+    knob: float = parameter(
+        8.0,
+        unit="1",
+        why="a job is promoted after waiting this multiple of its run time; 0: never. A reading",
+        low=0,
+    )
+
+    def __post_init__(self) -> None:
+        check("tiresias", self)
+        if list(self.thresholds_gpu_s) != sorted(set(self.thresholds_gpu_s)):
+            raise ScenarioError("tiresias.thresholds_gpu_s: each threshold must be above the one before")
+
+
+class Tiresias(Scheduler):
+    """Fills the GPUs queue by queue, skips what does not fit, and preempts the rest."""
+
+    at_events = True
+
+    def __init__(self, cluster: Cluster, settings: TiresiasSettings) -> None:
+        self._cluster, self._knob = cluster, settings.knob
+        self._thresholds = np.array(settings.thresholds_gpu_s)
+        self._base = np.zeros((0, 2))
+        """Service (GPU-s) and run time (s) of each job when it was last promoted, by id."""
+
+    def on_round(self, state: State) -> Assignment:
+        """Return GPUs for the jobs of the first queues."""
+        self._promote(state)
+        queue = np.searchsorted(self._thresholds, self._attained(state), side="right")
+        order = np.lexsort((state.job, state.submit_s, state.first_start_s, queue))
+        return settle(self._cluster, state, fill(self._cluster, state, self._orders(state, order)))
+
+    def _orders(self, state: State, order: Whole) -> Iterator[tuple[int, Whole]]:
+        on = held_type(self._cluster, state)
+        for kind in range(len(self._cluster.types)):
+            able = (state.throughput[:, kind, 0] > 0) & ((on < 0) | (on == kind))
+            yield kind, order[able[order]]
+
+    def wake_s(self, state: State, given: Assignment) -> float:
+        """Return when the next running job drops a queue, or the next waiting one is promoted, s."""
+        running = np.zeros(len(state), np.bool_)
+        running[given.row] = True
+        attained = self._attained(state)
+        queue = np.searchsorted(self._thresholds, attained, side="right")
+        limits = np.append(self._thresholds, np.inf)
+        # A little after it, so that rounding cannot make the same moment come again.
+        drops = (limits[queue] - attained)[running] / state.gpus[running] + 1e-5
+        at_s = state.now_s + float(drops.min(initial=np.inf))
+        return min(at_s, float(self._promotion_s(state)[~running].min(initial=np.inf)))
+
+    def _attained(self, state: State) -> Real:
+        self._grow(state)
+        attained: Real = state.attained_gpu_s - self._base[state.job, 0]
+        return attained
+
+    def _promotion_s(self, state: State) -> Real:
+        """Return when each job is promoted if it waits on, s, float64[n]. In the first queue none is."""
+        able = (self._attained(state) >= self._thresholds[0]) & (self._knob > 0)
+        ran_s = state.ran_s - self._base[state.job, 1]
+        since_s = np.where(state.running(), state.now_s, state.idle_since_s)
+        return np.where(able, since_s + self._knob * ran_s, np.inf)
+
+    def _promote(self, state: State) -> None:
+        starved = ~state.running() & (self._promotion_s(state) <= state.now_s + 1e-6)
+        jobs = state.job[starved]
+        self._base[jobs, 0], self._base[jobs, 1] = state.attained_gpu_s[starved], state.ran_s[starved]
+
+    def _grow(self, state: State) -> None:
+        missing = int(state.job.max(initial=-1)) + 1 - len(self._base)
+        if missing > 0:
+            self._base = np.concatenate((self._base, np.zeros((missing + len(self._base), 2))))

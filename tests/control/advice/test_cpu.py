@@ -1,0 +1,96 @@
+"""CPU by rehearsal: as much as percentiles in all, least work late; limits inside the risk."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control.advice import cpu
+from tests.control.advice.usages import usage
+
+
+def short_of(own):
+    """A rehearsal without bursts or backlog: the share of intervals above the quota."""
+    return lambda quota: np.array(
+        [(values > level).mean() for values, level in zip(own.cores, quota, strict=True)]
+    )
+
+
+def late_of(own):
+    """A rehearsal without bursts or backlog: the work above the quota, s."""
+    return lambda quota: np.maximum(own.cores - quota[:, None], 0.0).sum(axis=1) * own.interval_s
+
+
+def test_the_budget_is_that_of_percentiles_and_goes_where_it_saves_most_work():
+    random = np.random.default_rng(0)
+    flat, spiky = random.uniform(0.9, 1.1, 400), np.where(np.arange(400) % 15, 0.1, 3.0)
+    own = usage(np.stack([flat, spiky]))
+    budget = cpu.percentile(own, 0.95)
+    found = cpu.requests(own, 0.05, np.array([1.2, 3.1]), np.ones(2), late_of(own))
+    assert found.sum() == pytest.approx(budget.sum())
+    assert found[1] < budget[1]
+    assert late_of(own)(found).sum() < late_of(own)(np.full(2, budget.sum() / 2)).sum()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), rows=st.integers(1, 3), share=st.floats(0.0, 1.0))
+def test_no_division_of_as_much_cpu_on_the_levels_leaves_less_work_late(data, rows, share):
+    count = 4
+    draw = st.lists(st.floats(0.01, 5), min_size=count * rows, max_size=count * rows)
+    levels = np.cumsum(np.reshape(data.draw(draw), (count, rows)), axis=0)
+    late_s = np.cumsum(np.reshape(data.draw(draw), (count, rows)), axis=0)[::-1]
+    replicas = np.array(data.draw(st.lists(st.floats(0.1, 3), min_size=rows, max_size=rows)))
+    least, most = ((line * replicas).sum() for line in (levels[0], levels[-1]))
+    total = float(least + share * (most - least))
+    found = cpu.least_late(levels, late_s, replicas, total)
+    assert (found * replicas).sum() == pytest.approx(total)
+    hulls = [lower_hull(levels[:, row], late_s[:, row]) for row in range(rows)]
+    best = sum(np.interp(quota, *hull) for quota, hull in zip(found, hulls, strict=True))
+    for choice in itertools.product(range(count), repeat=rows):
+        picked = np.array(choice), np.arange(rows)
+        if (levels[picked] * replicas).sum() <= total:
+            assert best <= late_s[picked].sum() + 1e-6
+
+
+def lower_hull(x, y):
+    """The lowest of all chords at each x."""
+    low = [
+        min(
+            y[a] + (y[b] - y[a]) * (x[i] - x[a]) / max(x[b] - x[a], 1e-12)
+            for a in range(i + 1)
+            for b in range(i, len(x))
+        )
+        for i in range(len(x))
+    ]
+    return x, np.array(low)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    cores=st.lists(st.lists(st.floats(0, 8), min_size=8, max_size=8), min_size=1, max_size=6),
+    risk=st.floats(0.01, 0.5),
+)
+def test_requests_are_positive_and_within_the_budget(cores, risk):
+    own = usage(cores)
+    highest = own.peak_cores() * 1.1
+    found = cpu.requests(own, risk, highest, np.ones(own.rows), late_of(own))
+    least = np.maximum(cpu.percentile(own, 0.05), cpu.LEAST_CORES)
+    assert (found >= cpu.LEAST_CORES).all()
+    assert found.sum() <= max(cpu.percentile(own, 1 - risk).sum(), least.sum()) * (1 + 1e-9)
+
+
+def test_a_limit_stays_inside_the_risk_and_foresees_the_growth_it_has_seen():
+    first, second = usage([np.linspace(0, 1, 100)]), usage([np.linspace(0, 1.5, 100)])
+    whole = usage([np.concatenate([first.cores[0], second.cores[0]])])
+    found = cpu.limits(np.array([2.0]), 0.05, short_of(first), short_of(second), short_of(whole))
+    # 5 % of the whole lies above 1.35 cores; the second half needed 1.5 times what the first did.
+    assert found[0] == pytest.approx(1.35 * 1.5, rel=0.01)
+    assert short_of(whole)(found)[0] <= 0.05
+
+
+def test_an_idle_container_gets_the_least():
+    own = usage([np.zeros(10)])
+    found = cpu.limits(np.array([0.0]), 0.05, *[short_of(own)] * 3)
+    assert found.tolist() == [cpu.LEAST_CORES]

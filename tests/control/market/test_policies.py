@@ -1,0 +1,185 @@
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control.market import POLICIES, make
+from control.market.planned import BUCKETS, plan
+from control.market.ports import IDLE, ON_DEMAND, REASONS, Decision, State, Terms
+from twin.cloud.deadline import Played, Windows, optimum_usd, play
+from twinbed import ScenarioError
+
+HOUR = 3600.0
+
+
+def market(*zones: str, price: float = 1.0) -> Windows:
+    """Return one window; a zone is written as 1 and 0 by tick."""
+    there = np.array([[mark == "1" for mark in zone] for zone in zones]).T[None]
+    return Windows(there, np.full(there.shape, price))
+
+
+def run(name: str, terms: Terms, windows: Windows) -> Played:
+    return play(make(name, terms), terms, windows)
+
+
+def terms_of(work: int, spare: int, restart: float) -> Terms:
+    """Return terms in ticks of 600 s."""
+    return Terms(work * 600.0, (work + spare) * 600.0, restart * 600.0, 600.0, 3.0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(sorted(POLICIES)),
+    work=st.integers(1, 30),
+    spare=st.integers(0, 12),
+    restart=st.sampled_from([0.0, 0.3, 1.0, 1.7, 3.2]),
+    zones=st.integers(1, 3),
+    seed=st.integers(0, 10_000),
+)
+def test_no_policy_is_ever_late_and_none_beats_the_optimum(
+    name: str, work: int, spare: int, restart: float, zones: int, seed: int
+) -> None:
+    terms = terms_of(work, spare + int(np.ceil(restart)), restart)
+    random = np.random.default_rng(seed)
+    shape = (4, terms.ticks, zones)
+    # Spells of all lengths, and one market that never has anything.
+    there = np.repeat(random.random(shape) < 0.5, random.integers(1, 9), axis=1)[:, : terms.ticks]
+    there[0] = False
+    windows = Windows(there, np.repeat(0.5 + random.random((4, 1, zones)), terms.ticks, axis=1))
+    played = run(name, terms, windows)
+    assert (played.finish_s <= terms.deadline_s + 1e-6).all()
+    assert (played.cost_usd >= optimum_usd(terms, windows) - 1e-9).all()
+    held = np.concatenate([np.full((1, 4), IDLE), played.choice])
+    assert ((held[1:] != held[:-1]) & (held[1:] != IDLE)).sum() <= played.starts.sum()
+    assert set(np.unique(played.reason)) <= set(range(len(REASONS)))
+
+
+class Adversary:
+    """A market that sees what a job holds, and takes spot away whenever that hurts."""
+
+    def __init__(self, terms: Terms, random: np.random.Generator) -> None:
+        self.terms, self.random = terms, random
+
+    def against(self, name: str) -> float:
+        """Return the time at which the job ends, s."""
+        terms, policy = self.terms, make(name, self.terms)
+        held, zone, left_s, done_s = (np.array([IDLE]), np.array([0]), np.zeros(1), np.zeros(1))
+        for tick in range(terms.ticks):
+            there = np.array([[held[0] == IDLE or self.random.random() < 0.3]])
+            held = np.where((held >= 0) & ~there[:, 0], IDLE, held)
+            decision: Decision = policy.on_step(
+                State(tick, there, np.ones((1, 1)), held, zone, left_s, done_s)
+            )
+            choice = decision.choice
+            start = (choice != held) & (choice != IDLE)
+            left_s = np.where(start, terms.restart_s, np.where(choice == IDLE, 0.0, left_s))
+            done_s = done_s + np.where(choice == IDLE, 0.0, np.maximum(terms.tick_s - left_s, 0.0))
+            left_s, held = np.maximum(left_s - terms.tick_s, 0.0), choice
+            if done_s[0] >= terms.work_s - 1e-6:
+                return (tick + 1) * terms.tick_s
+        return float("inf")
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_a_market_that_takes_spot_away_when_it_hurts_makes_no_policy_late(name: str) -> None:
+    random = np.random.default_rng(5)
+    for restart in (0.3, 1.2, 2.5):
+        terms = terms_of(20, 6, restart)
+        assert all(Adversary(terms, random).against(name) <= terms.deadline_s for _ in range(10))
+
+
+@pytest.mark.parametrize("name", ["greedy", "uniform-progress", "planned"])
+def test_spot_that_is_always_there_is_held_from_start_to_end(name: str) -> None:
+    terms = terms_of(10, 8, 0.5)
+    played = run(name, terms, market("1" * 18))
+    assert played.cost_usd[0] == pytest.approx(11 * 600 / HOUR)
+    assert played.starts[0] == 1
+
+
+def test_greedy_waits_and_then_holds_one_machine_on_demand() -> None:
+    terms = terms_of(10, 4, 1.0)
+    played = run("greedy", terms, market("0" * 14))
+    assert played.starts[0] == 1
+    assert played.choice[:, 0].tolist() == [IDLE] * 2 + [ON_DEMAND] * 11 + [IDLE]
+
+
+def test_hysteresis_starts_fewer_machines() -> None:
+    random = np.random.default_rng(1)
+    terms = terms_of(60, 30, 0.5)
+    there = np.repeat(random.random((20, 23, 1)) < 0.4, 4, axis=1)[:, :90]
+    windows = Windows(there, np.ones(there.shape))
+    assert (
+        run("uniform-progress", terms, windows).starts.sum()
+        < run("plain-progress", terms, windows).starts.sum()
+    )
+
+
+def test_zones_are_taken_by_price_and_on_a_tie_the_last_one_again() -> None:
+    state = State(
+        3, np.array([[True, True], [True, True], [False, True]]), np.array([[1.0, 1.0], [1.0, 0.9], [0.5,
+        1.0]]), np.full(3, IDLE), np.array([1, 0, 0]), np.zeros(3), np.zeros(3),
+    )  # fmt: skip
+    assert state.cheapest.tolist() == [1, 1, 1]
+
+
+def test_a_plan_waits_only_with_slack_and_takes_spot_that_has_lasted() -> None:
+    action = plan(60, 30, restart=0.5, ratio=0.3).action
+    left, young, old, out = 40, 0, BUCKETS - 2, BUCKETS
+    assert action[left, 1, 3, 25, out, IDLE + 1] == 0  # short outages and much slack: wait
+    assert action[left, 1, 0, 2, out, IDLE + 1] == 1  # long outages and no slack: on demand
+    assert action[left, 1, 1, 20, old, IDLE + 1] == 2
+    assert action[left, 1, 1, 20, young, 2] == 2
+
+
+def cheapest(terms: Terms, there: tuple[bool, ...]) -> float:
+    """Return the least cost by trying everything."""
+    best = np.inf
+    for choices in product((IDLE, ON_DEMAND, 0), repeat=len(there)):
+        held, left_s, done_s, cost = IDLE, 0.0, 0.0, 0.0
+        for choice, up in zip(choices, there, strict=True):
+            if choice == 0 and not up:
+                break
+            left_s = terms.restart_s if choice not in (held, IDLE) else (0.0 if choice == IDLE else left_s)
+            if choice != IDLE:
+                cost += (3.0 if choice == ON_DEMAND else 1.0) * terms.tick_s / HOUR
+                done_s += max(terms.tick_s - left_s, 0.0)
+            left_s, held = max(left_s - terms.tick_s, 0.0), choice
+            if done_s >= terms.work_s - 1e-6:
+                best = min(best, cost)
+                break
+    return best
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    there=st.lists(st.booleans(), min_size=6, max_size=6),
+    work=st.sampled_from([300.0, 900.0, 1800.0, 2400.0]),
+    restart=st.sampled_from([0.0, 180.0, 600.0, 750.0]),
+)
+def test_the_optimum_is_what_trying_everything_finds(there: list[bool], work: float, restart: float) -> None:
+    terms = Terms(work, 3600.0, restart, 600.0, 3.0)
+    windows = Windows(np.array(there)[None, :, None], np.ones((1, 6, 1)))
+    assert optimum_usd(terms, windows)[0] == pytest.approx(cheapest(terms, tuple(there)))
+
+
+def test_more_spot_never_costs_the_optimum_more_and_a_longer_restart_never_less() -> None:
+    random = np.random.default_rng(2)
+    there = random.random((10, 40, 1)) < 0.5
+    more = there | (random.random(there.shape) < 0.3)
+    costs = [
+        optimum_usd(terms_of(25, 15, restart), Windows(market_, np.ones(there.shape)))
+        for market_, restart in ((more, 0.5), (there, 0.5), (there, 1.5))
+    ]
+    assert (costs[0] <= costs[1] + 1e-9).all()
+    assert (costs[1] <= costs[2] + 1e-9).all()
+
+
+def test_what_cannot_be_played_is_refused() -> None:
+    with pytest.raises(ScenarioError, match="do not fit before"):
+        Terms(10 * HOUR, 10 * HOUR, 360.0, 600.0, 3.0)
+    with pytest.raises(ScenarioError, match="no policy 'oracle'"):
+        make("oracle", terms_of(10, 4, 0.5))
+    with pytest.raises(ScenarioError, match="10 ticks are known of the 14"):
+        run("greedy", terms_of(10, 4, 0.5), market("1" * 10))

@@ -1,0 +1,98 @@
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control.jobs import Job
+from control.recommender import physics
+from control.recommender.ports import Observations, Request, no_observations
+from control.recommender.ranking import Prediction
+from control.recommender.transfer import Transfer
+from tests.control.recommender.made_jobs import clusters, made_history
+
+AMONG = clusters((1, 2, 3, 4, 6, 8, 12, 16))
+WIDTHS = 8
+
+
+def tried(times: dict[int, float]) -> Observations:
+    """Return trials of the first type by position among its widths."""
+    trials = no_observations()
+    for row, time_s in times.items():
+        trials = trials.with_trial(row, time_s, 1.0, True)
+    return trials
+
+
+def no_promise(log_time: np.ndarray, trials: Observations) -> None:
+    """Assert that nothing untried is faster than linear from any narrower cluster since the last trial."""
+    work = log_time + np.log(AMONG.count)
+    for start in range(0, len(AMONG), WIDTHS):
+        for narrow, wide in combinations(range(start, start + WIDTHS), 2):
+            between = trials.candidate[(trials.candidate > narrow) & (trials.candidate < wide)]
+            if wide not in trials.candidate and not between.size:
+                assert work[wide] >= work[narrow] - 1e-9
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    log_time=st.lists(st.floats(0, 12), min_size=len(AMONG), max_size=len(AMONG)),
+    times=st.dictionaries(st.integers(0, WIDTHS - 1), st.floats(10, 1e5), max_size=4),
+)
+def test_a_prediction_is_never_faster_than_linear_where_nothing_was_measured(
+    log_time: list[float], times: dict[int, float]
+) -> None:
+    trials = tried(times)
+    predicted = Prediction(np.array(log_time), np.ones(len(AMONG)), [""] * len(AMONG))
+    within = physics.bounded(predicted, AMONG, trials)
+    no_promise(within.log_time, trials)
+    assert (within.deviation >= 1).all()
+    least = physics.least_log_time(AMONG, trials, None)
+    for row in np.flatnonzero(np.isfinite(least)):
+        assert within.log_time[row] >= least[row] - 1e-9
+
+
+def test_a_speed_up_that_was_measured_stands_and_wider_clusters_start_from_it() -> None:
+    trials = tried({0: 10_000.0, 1: 2_000.0})
+    flat = Prediction(np.log(np.full(len(AMONG), 1.0)), np.ones(len(AMONG)), [""] * len(AMONG))
+    flat.log_time[:2] = np.log([10_000.0, 2_000.0])
+    within = np.exp(physics.bounded(flat, AMONG, trials).log_time)
+    assert within[1] == pytest.approx(2_000)
+    assert within[3] == pytest.approx(1_000)
+
+
+def test_far_beyond_the_trials_their_own_law_of_scaling_decides() -> None:
+    # 200 s serial and 10,000 s parallel work: 16 workers take 825 s.
+    times = {row: 200 + 10_000 / AMONG.count[row] for row in (0, 1, 3)}
+    hopeful = Prediction(np.full(len(AMONG), np.log(400.0)), np.full(len(AMONG), 0.1), [""] * len(AMONG))
+    within = physics.bounded(hopeful, AMONG, tried(times))
+    assert np.exp(within.log_time[7]) == pytest.approx(825 ** (3 / 4) * 400 ** (1 / 4), rel=0.05)
+    assert within.deviation[7] > 0.3
+
+
+@pytest.mark.parametrize("past", [0, 3])
+def test_after_trials_on_1_2_and_4_workers_12_and_16_are_not_ranked_on_a_miracle(past: int) -> None:
+    times = {0: 10_500.0, 1: 5_400.0, 3: 2_900.0}
+    trials = tried(times)
+    history = made_history(past) if past else None
+    rows = Transfer().recommend(Request(Job("new"), AMONG, observed=trials, history=history))
+    of_type = {
+        row.configuration.workers: row.time_s for row in rows if row.configuration.instance == AMONG.name[0]
+    }
+    assert of_type[12] >= 2_900 * 4 / 12
+    assert of_type[16] >= 2_900 * 4 / 16
+    log_time = np.empty(len(AMONG))
+    places = {str(AMONG.configuration(row)): row for row in range(len(AMONG))}
+    for row in rows:
+        log_time[places[str(row.configuration)]] = np.log(row.time_s)
+    no_promise(log_time, trials)
+    assert not any("0 past jobs" in row.reason for row in rows)
+
+
+def test_what_past_jobs_showed_of_memory_bounds_no_search() -> None:
+    trials = tried({0: 1_000.0})
+    history = made_history(2)
+    least = physics.least_log_time(AMONG, trials, history)
+    assert np.isneginf(least).all()  # they ran on up to 32 workers
+    alone = physics.least_log_time(AMONG, trials, None)
+    assert alone[1] == pytest.approx(np.log(500.0))

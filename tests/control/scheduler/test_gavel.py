@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from control.scheduler import make
+from control.scheduler.gavel import Cost, FinishTimeFair, Isolated, Makespan, MaxMin
+from control.scheduler.model import Cluster, State
+from tests.control.scheduler.worlds import after, cluster, state, table, worlds
+
+
+def levels(where: Cluster, before: State, *, blind: bool = False) -> np.ndarray:
+    x = MaxMin(where, blind=blind).shares(before)
+    speed = before.throughput[:, :, 0]
+    return (speed * x).sum(axis=1) / np.maximum(speed.max(axis=1), 1e-12)
+
+
+@given(worlds(), st.floats(0.01, 100.0))
+@settings(max_examples=30, deadline=None)
+def test_a_faster_unit_of_work_changes_no_fair_share(world: tuple[Cluster, State], factor: float) -> None:
+    where, before = world
+    if not len(before):
+        return
+    scaled = before.throughput.copy()
+    scaled[0] *= factor
+    assert np.allclose(
+        levels(where, before), levels(where, replace(before, throughput=scaled)), rtol=1e-4, atol=1e-5
+    )
+
+
+@given(worlds(kinds=2))
+@settings(max_examples=30, deadline=None)
+def test_blind_is_aware_where_all_types_are_equal(world: tuple[Cluster, State]) -> None:
+    where, before = world
+    same = replace(before, throughput=np.ones_like(before.throughput))
+    assert np.allclose(levels(where, same), levels(where, same, blind=True), atol=1e-5)
+
+
+def test_each_job_runs_where_it_gains_most() -> None:
+    # Job 0 is ten times as fast on type 0, job 1 equally fast on both: each has one type to itself.
+    where = cluster((0, 1), (1, 1))
+    before = state(where, [1, 1], throughput=table((10, 1), (1, 1)))
+    given = make("gavel", where, 0).on_round(before)
+    assert where.server_type[given.server].tolist() == [0, 1]
+
+
+def test_received_shares_tend_to_the_programme() -> None:
+    where = cluster((0, 2), (1, 2))
+    speeds = table((4, 1), (3, 1), (2, 1), (1, 1), (5, 1), (1.5, 1))
+    before = replace(state(where, [1] * 6, throughput=speeds), left_steps=np.full(6, 1e9))
+    x = MaxMin(where).shares(before)
+    scheduler, had = make("gavel", where, 0), np.zeros_like(x)
+    for _ in range(100):
+        given = scheduler.on_round(before)
+        had[given.row, where.server_type[given.server]] += 1
+        before = after(before, given, passes_s=360)
+    assert np.abs(had / 100 - x).max() < 0.05
+
+
+def test_the_makespan_programme_is_no_later_than_any_division() -> None:
+    where = cluster((0, 2), (1, 3))
+    before = state(where, [1, 2, 1], throughput=table((4, 1), (1, 2), (1, 1)))
+    speed = before.throughput[:, :, 0]
+    ends = {
+        shares.__name__: (before.left_steps / (speed * shares(where).shares(before)).sum(axis=1)).max()
+        for shares in (Makespan, MaxMin, Isolated)
+    }
+    assert ends["Makespan"] <= min(ends.values()) * (1 + 1e-6)
+
+
+def test_finish_time_fairness_prefers_the_job_that_waited() -> None:
+    where = cluster((0, 1))
+    before = replace(state(where, [1, 1]), now_s=3000.0, submit_s=np.array([0.0, 2999.0]))
+    x = FinishTimeFair(where).shares(before)
+    assert x[0, 0] > x[1, 0]
+    # Nobody's ratio is worse than in equal parts: (3000 + 1000/x) / (3000·? …) is least at its worst.
+    alone = Isolated(where).shares(before)[:, 0]
+    whole_s = before.left_steps / alone
+    ratio = lambda share: ((before.now_s - before.submit_s) + before.left_steps / share) / whole_s  # noqa: E731
+    assert ratio(x[:, 0]).max() < ratio(alone).max()
+
+
+def test_cost_keeps_a_deadline_and_says_when_it_cannot() -> None:
+    where = replace(cluster((0, 1), (1, 1)), price_usd_h=np.array([4.0, 1.0]))
+    before = state(where, [1], throughput=table((2, 1)))
+    cheap = Cost(where)
+    assert np.allclose(cheap.shares(before), [[0, 1]])
+    # 1000 steps in 600 s need a speed above 1.
+    soon = replace(before, deadline_s=before.now_s + np.array([600.0]))
+    assert cheap.shares(soon)[0, 0] > 0.5
+    assert not cheap.remarks()
+    cheap.shares(replace(before, deadline_s=before.now_s + np.array([100.0])))
+    assert "solved without them" in cheap.remarks()[0]
+
+
+def test_shares_are_solved_again_at_most_every_so_often() -> None:
+    where = cluster((0, 1))
+    alone = state(where, [1])
+    scheduler = make("gavel", where, 0)
+    scheduler.on_round(alone)
+    two = state(where, [1, 1], now_s=alone.now_s)
+    turns = []
+    for _ in range(10):
+        two = after(two, scheduler.on_round(two), passes_s=360)
+        turns.append(int(two.held.row[0]))
+    # The second job has no share before 1920 s have passed, which is at the seventh round.
+    assert turns[:6] == [0] * 6
+    assert 1 in turns[6:]

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from control.scheduler import make
+from control.scheduler.placement import greedy
+from tests.control.scheduler.worlds import after, cluster, lines, state, table
+
+
+@given(st.lists(st.integers(1, 8), max_size=30), st.integers(0, 40))
+def test_greedy_takes_what_a_loop_would_take(sizes: list[int], capacity: int) -> None:
+    left, expected = capacity, []
+    for size in sizes:
+        expected.append(size <= left)
+        left -= size if size <= left else 0
+    assert greedy(np.array(sizes, np.int64), capacity).tolist() == expected
+
+
+def test_the_head_of_fifo_blocks_and_backfill_passes_it() -> None:
+    where = cluster((0, 4))
+    before = state(where, [3, 4, 1])
+    assert make("fifo", where, 0).on_round(before).row.tolist() == [0]
+    assert make("fifo-backfill", where, 0).on_round(before).row.tolist() == [0, 2]
+
+
+def test_a_gang_takes_the_fullest_server_that_holds_it() -> None:
+    where = cluster((0, 8), (0, 4), (0, 2))
+    given = make("fifo", where, 0).on_round(state(where, [2, 3]))
+    assert given.server.tolist() == [2, 1]
+
+
+def test_a_gang_that_must_stay_together_waits_for_a_server_or_a_rack() -> None:
+    where = cluster((0, 2), (0, 2), (0, 2), racks=[0, 1, 1])
+    apart, together = state(where, [1, 1, 1, 2]), np.ones(4, np.bool_)
+    assert make("fifo", where, 0).on_round(apart).row.size == 4
+    given = make("fifo", where, 0).on_round(replace(state(where, [3]), together=together[:1]))
+    # A gang of 3 fits on no server; rack 1 has two servers with 4 GPUs.
+    assert sorted(given.server.tolist()) == [1, 2]
+    split = cluster((0, 2), (0, 2), racks=[0, 1])
+    assert make("fifo", split, 0).on_round(replace(state(split, [3]), together=together[:1])).row.size == 0
+
+
+def test_fifo_is_blind_to_types_unless_it_takes_the_fastest() -> None:
+    where = cluster((0, 1), (1, 1))
+    before = state(where, [1], throughput=table((1, 9)))
+    assert make("fifo-fastest", where, 0).on_round(before).server.tolist() == [1]
+    chosen = {make("fifo", where, seed).on_round(before).server.tolist()[0] for seed in range(20)}
+    assert chosen == {0, 1}
+
+
+def test_a_queue_borrows_idle_gpus_up_to_its_most_and_the_other_comes_next() -> None:
+    where = cluster((0, 4), queue_share=np.array([0.5, 0.5]), queue_most=np.array([0.75, 1.0]))
+    before = state(where, [1] * 5)
+    yarn = make("yarn", where, 0)
+    # All jobs are in queue 0, which may use 3 of the 4 GPUs.
+    first = yarn.on_round(before)
+    assert first.row.tolist() == [0, 1, 2]
+    two = replace(after(before, first), queue=np.array([0, 0, 0, 0, 1]))
+    assert yarn.on_round(two).row.tolist() == [0, 1, 2, 4]
+
+
+def test_jobs_on_a_server_that_fails_wait_again() -> None:
+    where = cluster((0, 2), (0, 2))
+    before = state(where, [2, 2])
+    fifo = make("fifo", where, 0)
+    given = fifo.on_round(before)
+    # A backend takes the lines of a failed server out of `held` before it asks again.
+    lost = replace(after(before, given), up=np.array([True, False]))
+    lost = replace(lost, held=given.of(np.array([True, False])))
+    assert lines(lost, fifo.on_round(lost)) == {(0, 0, 2)}
