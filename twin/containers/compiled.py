@@ -4,12 +4,13 @@ For: the decorators of kernels. Not for: kernels themselves.
 
 Numba keeps a compiled kernel until the kernel's own file changes. A kernel that contains kernels of other
 files would then be stale. `package_kernel` and `inlined` are for such kernels: they are compiled anew when
-any Python file of their folder has changed.
+any Python file of their folder or of this one has changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -29,8 +30,14 @@ def kernel(function: _Function) -> _Function:
     return cast(_Function, njit(cache=True, error_model="numpy")(function))
 
 
+@cache
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a plain function of another room as a `kernel`, the same one for every caller."""
+    return kernel(function)
+
+
 def package_kernel(function: _Function) -> _Function:
-    """Return a `kernel` that may call kernels of other files of its folder."""
+    """Return a `kernel` that may call kernels of other files of its folder and of this one."""
     return _compiled(function, False)
 
 
@@ -49,12 +56,13 @@ def _compiled(function: _Function, forceinline: bool) -> _Function:
 
 
 class _FolderStamp:
-    """A cache locator whose stamp covers all Python files of the function's folder."""
+    """A cache locator whose stamp covers all Python files of the function's folder and of this one."""
 
     _py_file: str
 
     def get_source_stamp(self) -> tuple[tuple[str, int, int], ...]:
-        files = sorted(Path(self._py_file).parent.glob("*.py"))
+        folders = {Path(self._py_file).parent, Path(__file__).parent}
+        files = sorted(file for folder in folders for file in folder.glob("*.py"))
         stats = [(path.name, path.stat()) for path in files]
         return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 

@@ -103,6 +103,12 @@ class Fluid:
             self._machine.burst_s,
         )
 
+    def weigh(self, columns: Columns, weights: Floats) -> None:
+        """See `Physics`. Only hosts that may be short of CPUs look at weights."""
+        self.account(columns)
+        places = self._hosts.place[columns]
+        self._hosts.weight[places[places >= 0]] = weights[places >= 0]
+
     def changes(self, row: int) -> tuple[Columns, Columns] | None:
         """Return the changes of the trace's `present`."""
         if not self._changed[row]:

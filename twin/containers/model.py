@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from control.allocator.hpa import HpaSettings
 from control.allocator.model import Application
 
 if TYPE_CHECKING:
@@ -65,6 +66,21 @@ class Population(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Replication:
+    """Whose replica each column is, where the HPA decides how many there are (replicas.py).
+
+    of: int64[N], the column's workload, 0 … W − 1, ascending. number: int64[N], which of its replicas, from
+    0. demand_cores: float64[T, W], each workload's demand. at_first: replicas of each at the start, ≥ 1.
+    """
+
+    of: NDArray[np.int64]
+    number: NDArray[np.int64]
+    demand_cores: Floats
+    at_first: int
+    settings: HpaSettings
+
+
+@dataclass(frozen=True, slots=True)
 class Workload:
     """What the containers would do if nothing held them back.
 
@@ -77,7 +93,7 @@ class Workload:
     that need a profile. A negative or non-finite value is an InvariantError, because traces are validated
     before they come here. is_job: the demand is a job's, whose work waits for what was not done before
     (job.py), instead of arriving whatever was done (fluid.py). host_memory_bytes, report_interval_s: as in
-    Population.
+    Population. replication: None unless the number of replicas changes; then demand_cores is not looked at.
     """
 
     names: tuple[str, ...]
@@ -96,6 +112,7 @@ class Workload:
     is_job: bool = False
     host_memory_bytes: float = np.inf
     report_interval_s: float = 0.0
+    replication: Replication | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +149,8 @@ class Series:
     inf = none. backlog_s: float32, CPU work not done at the period's end, core-seconds. throttled: bool.
     throttled_s: float32, throttled time as cpu.stat counts it, summed over CPUs. memory_bytes, limit_bytes:
     int64, at the period's end (limit 2^63−1 = none). cpu_reason: uint8, `Reason` of the last CPU limit change
-    that took effect in the period. up: bool, present and running.
+    that took effect in the period. up: bool, present and running. request_cores: float32, the CPU request in
+    force at the period's end, NaN where the container has none; None if the policy decides no requests.
     """
 
     demand_cores: NDArray[np.float32]
@@ -145,6 +163,7 @@ class Series:
     limit_bytes: NDArray[np.int64]
     cpu_reason: NDArray[np.uint8]
     up: NDArray[np.bool_]
+    request_cores: NDArray[np.float32] | None = None
 
 
 @dataclass(slots=True)

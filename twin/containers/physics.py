@@ -95,6 +95,9 @@ class Physics(Protocol):
         Returns how many values changed, or −1 if a quota is not above zero.
         """
 
+    def weigh(self, columns: Columns, weights: Floats) -> None:
+        """Set cpu.weight (float64[k] > 0) of containers now. It counts on hosts that are short of CPUs."""
+
     def changes(self, row: int) -> tuple[Columns, Columns] | None:
         """Return (left, joined) between period row − 1 and `row`, or None when nobody left or joined."""
 

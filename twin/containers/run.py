@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from control.allocator.ports import Allocator
+from control.allocator.model import History
+from control.allocator.ports import Allocator, Compilable
+from twin.containers.compiled import compiled
 from twin.containers.job import replayed
 from twin.containers.model import Machine, Outcome, Workload
 from twin.containers.physics import Physics
+from twin.containers.replicas import Replicas, Scaler
 from twin.containers.requests.model import RequestWorkload
 from twin.containers.simulation import ControlLoop, Progress
 
@@ -24,21 +27,33 @@ def simulate(
     seed: np.random.SeedSequence,
     record: bool = True,
     progress: Progress | None = None,
+    profile: History | None = None,
 ) -> Outcome:
     """Run `workload` under `allocator` on `machine`, one period after the other.
 
-    record: keep the series (58 bytes per container-period). progress: called with the finished fraction (0…1]
-    at most 20 times per second of real time; what it raises ends the simulation and passes through. The same
-    arguments and seed give the same outcome to the bit (except decide_s). Raises InvariantError naming
-    container and period for a workload that is not finite or negative, and for an allocator that breaks its
-    port's promises. The allocator raises ScenarioError when the containers do not fit.
+    record: keep the series (58 bytes per container-period, 62 with CPU requests). progress: called with the
+    finished fraction (0…1] at most 20 times per second of real time; what it raises ends the simulation and
+    passes through. profile: what the containers, in the workload's order, used in their profile, told when
+    they join. The same arguments and seed give the same outcome to the bit (except decide_s). Raises
+    InvariantError naming container and period for a workload that is not finite or negative, and for an
+    allocator that breaks its port's promises. The allocator raises ScenarioError when the containers do not
+    fit.
     """
+    if isinstance(allocator, Compilable):
+        allocator.compile(compiled)
     physics: Physics
+    workload_of = None
     if isinstance(workload, RequestWorkload):
         from twin.containers.requests.physics import Requests
 
         # The loop keeps the random stream that it has with a trace.
         physics = Requests(workload, machine, seed.spawn(1)[0])
+    elif workload.replication is not None:
+        physics = Replicas(workload, machine, workload.replication)
+        workload_of = workload.replication.of
     else:
         physics, machine = replayed(workload, machine)
-    return ControlLoop(physics, allocator, machine, seed, record).run(progress)
+    loop = ControlLoop(physics, allocator, machine, seed, record, profile, workload_of)
+    if isinstance(physics, Replicas):
+        loop.env.process(Scaler(loop, physics, machine).run())
+    return loop.run(progress)

@@ -200,7 +200,10 @@ def _until(outcome: Outcome, rows: int, period_s: float) -> Outcome:
     """Keep the first `rows` periods' series and events. What follows a job is not reserved for anybody."""
     series, events = outcome.series, outcome.events
     if series is not None:
-        series = Series(*(getattr(series, column.name)[:rows] for column in fields(Series)))
+        columns = {column.name: getattr(series, column.name) for column in fields(Series)}
+        series = replace(
+            series, **{name: column[:rows] for name, column in columns.items() if column is not None}
+        )
     kept = sum(at_s <= rows * period_s for at_s in events.at_s)
     events = Events(*(getattr(events, column.name)[:kept] for column in fields(Events)))
     return replace(outcome, series=series, events=events)

@@ -1,8 +1,7 @@
 """Who gets how much of what several want: max-min fair shares, and the hosts whose CPUs may be short.
 
 For: `max_min`, the one rule of sharing, and `Hosts`, the containers of a replay that share a host. Not for:
-moving containers through time (cfs.py), nor for hosts under requests, whose containers run slower in
-proportion to their runnable threads (requests/engine/).
+moving containers through time (cfs.py), nor for when a host under requests shares so (requests/engine/).
 
 Source: max-min fairness with weights by progressive filling (Bertsekas & Gallager, Data Networks, 6.5.2),
 which is what CFS gives to groups that stay runnable: time in proportion to cpu.weight (kernel/sched/fair.c).

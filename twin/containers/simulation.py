@@ -33,8 +33,8 @@ from control.allocator.model import (
     NOTHING,
     PAGE_BYTES,
     Decision,
+    History,
     Ids,
-    Join,
     MemoryLimits,
     OomEvents,
     PeriodStats,
@@ -42,6 +42,7 @@ from control.allocator.model import (
 )
 from control.allocator.ports import Allocator, ServiceAware
 from twin.containers import cfs, memory
+from twin.containers.asking import Newcomers, Requests
 from twin.containers.members import Columns, Members
 from twin.containers.model import Events, Machine, Outcome
 from twin.containers.physics import Physics
@@ -58,7 +59,9 @@ class ControlLoop:
     """One simulation. Call `run` once.
 
     env: the clock, for processes that join and dismiss containers during the run (serverless pods).
-    on_signal: called when the physics stopped early, after memory has been handled.
+    on_signal: called when the physics stopped early, after memory has been handled. profile: what the columns
+    used in their profile, if the policy is to be told. workload_of: int64[N], whose replica each column is.
+    requests: CPU requests in force.
     """
 
     def __init__(
@@ -68,7 +71,10 @@ class ControlLoop:
         machine: Machine,
         seed: np.random.SeedSequence,
         record: bool,
+        profile: History | None = None,
+        workload_of: Columns | None = None,
     ) -> None:
+        self._newcomers = Newcomers(physics, profile, workload_of)
         self._physics, self._allocator, self._machine = physics, allocator, machine
         self._population, self._fleet = physics.population, physics.fleet
         periods, count, groups = physics.periods, len(physics.group), len(physics.ends_s)
@@ -76,12 +82,11 @@ class ControlLoop:
         self.on_signal: Callable[[], None] = lambda: None
         self._members = Members(physics.group, groups)
         self._series = cfs.new_series(periods, count) if record else None
-        self._rows = None
-        if self._series is not None:
-            self._rows = cfs.Rows(*(getattr(self._series, name) for name in cfs.Rows._fields))
+        self._rows = cfs.Rows(*(getattr(self._series, name) for name in cfs.Rows._fields)) if record else None
         self._events = Events([], [], [], [])
         self._limit_changes = 0
         self._order = 0
+        self.requests = Requests(physics, self._series)
         # Lives ended so far, by which a late restart timer is recognised.
         self._starts = np.zeros(count, np.int64)
         self._back_off = BackOff(count)
@@ -109,7 +114,7 @@ class ControlLoop:
 
     def join(self, columns: Columns) -> None:
         """Let containers (int64[k]) appear now."""
-        self._admit(columns, self._allocator.on_join(self._join(columns)))
+        self._admit(columns, self._allocator.on_join(self._newcomers.join(columns)))
 
     def leave(self, columns: Columns) -> None:
         """Remove containers (int64[k]) now."""
@@ -181,6 +186,7 @@ class ControlLoop:
         over = physics.end_period(row, group, report)
         if self._rows is not None:
             physics.record(self._rows, row, group, report)
+        self.requests.record(row, columns)
         if self._starting is not None:
             self._end_starts(columns, end_s, self._starting)
         if self._counters is None:
@@ -246,7 +252,8 @@ class ControlLoop:
         if decision.reclaim.size:
             delay_s = machine.reclaim_delay_s + machine.network_delay_s
             self._at(delay_s, self._reclaim, decision.reclaim)
-        if decision.cpu.ids.size or decision.memory.ids.size or decision.restart.size or decision.kill.size:
+        limits = (decision.cpu, decision.memory, decision.requests)
+        if any(part.ids.size for part in limits) or decision.restart.size or decision.kill.size:
             delay_s = machine.oom_grant_delay_s if answer else machine.quota_write_delay_s
             self._order += 1
             self._at(delay_s + machine.network_delay_s, self._apply, decision, self._order, answer)
@@ -261,6 +268,8 @@ class ControlLoop:
             self._take_down(self._members.find(decision.restart)[1], "restart")
         if decision.kill.size:
             self._take_down(self._members.find(decision.kill)[1], "kill")
+        if decision.requests.ids.size:
+            self.requests.write(self._members, decision.requests, order)
         if decision.memory.ids.size:
             self._write_memory(decision.memory, order, answer)
         if decision.cpu.ids.size:
@@ -386,7 +395,7 @@ class ControlLoop:
 
     def _deploy(self) -> None:
         columns = self._physics.first()
-        decision = self._allocator.start(self._population.applications, self._join(columns))
+        decision = self._allocator.start(self._population.applications, self._newcomers.join(columns))
         self._admit(columns, decision)
 
     def _change_members(self, row: int) -> None:
@@ -398,12 +407,6 @@ class ControlLoop:
             self.leave(left)
         if joined.size:
             self.join(joined)
-
-    def _join(self, columns: Columns) -> Join:
-        load = self._population
-        return Join(
-            load.app[columns], load.host_cores[columns], load.peak_cores[columns], load.peak_bytes[columns]
-        )
 
     def _admit(self, columns: Columns, decision: Decision) -> None:
         """Start newcomers with the last limits of the decision. Its other parts take effect now too."""
@@ -429,6 +432,7 @@ class ControlLoop:
     def _dismiss(self, columns: Columns) -> Ids:
         self._physics.dismiss(columns)
         self._starts[columns] += 1
+        self.requests.forget(columns)
         self._note("leave", columns)
         return self._members.remove(columns)
 

@@ -22,7 +22,7 @@ from twin.fabric.faults import dead_links
 from twin.fabric.journal import NO_CAUSE, Journal, Step
 from twin.fabric.model import NO_SPINE, Delay, Handling, Scheme, Topology
 from twin.fabric.sessions import End, Pace, Wire, bfd_pace, lacp_pace
-from twin.fabric.steps import OVERLAYS
+from twin.fabric.steps import BY_NCCL, OVERLAYS
 
 Process = Generator[simpy.Event, Any, None]
 
@@ -122,7 +122,7 @@ class _Fabric:
         self.broken = self.write(name, Step.BROKEN, "packets are lost" + ", silently" * fault.silent)
         if self.handling.scheme is Scheme.REROUTE:
             self.env.process(self._rebuild())
-        elif not fault.silent and self.handling.scheme is not Scheme.NONE:
+        elif not fault.silent and self.handling.scheme not in (Scheme.NONE, *BY_NCCL):
             self._lose_carriers()
         if np.isinf(fault.down_s):
             return

@@ -33,6 +33,8 @@ class Scheme(StrEnum):
     NONE: there is one path; the job dies and restarts from a checkpoint.
     BOND: hosts bond their uplinks by LACP to a pair of ToRs (MLAG).
     REROUTE: the collective library times out and rebuilds its communicator on the paths that work.
+    NCCL_FAILOVER: one adapter has several ports, and NCCL moves a dead port's traffic to another.
+    NCCL_RECOVERY: the same, and NCCL takes a port that works again back into use.
     THORN_SOFTWARE: hosts run the overlay in their kernel.
     THORN: hosts run the overlay and offload it to the NIC by tc rules.
     """
@@ -40,6 +42,8 @@ class Scheme(StrEnum):
     NONE = "none"
     BOND = "bond"
     REROUTE = "reroute"
+    NCCL_FAILOVER = "nccl-failover"
+    NCCL_RECOVERY = "nccl-recovery"
     THORN_SOFTWARE = "thorn-software"
     THORN = "thorn"
 

@@ -18,6 +18,9 @@ from twin.fabric.sessions import LOST_LACPDUS
 OVERLAYS = (Scheme.THORN_SOFTWARE, Scheme.THORN)
 """Schemes in which hosts run the overlay."""
 
+BY_NCCL = (Scheme.NCCL_FAILOVER, Scheme.NCCL_RECOVERY)
+"""Schemes in which NCCL alone meets faults: the network does nothing."""
+
 
 def noticed_s(
     handling: Handling,
@@ -35,7 +38,7 @@ def noticed_s(
     link, s.
     """
     count, scheme = len(silent), handling.scheme
-    if scheme is Scheme.NONE:
+    if scheme is Scheme.NONE or scheme in BY_NCCL:
         return np.full((count, 2), np.inf)
     if scheme is Scheme.REROUTE:
         return np.full((count, 2), handling.reroute.timeout_s)

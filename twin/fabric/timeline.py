@@ -15,6 +15,7 @@ from twin.fabric.control_plane import control_plane
 from twin.fabric.journal import NO_CAUSE, Step, Timeline
 from twin.fabric.model import Delay, Handling, QueuePair, Scheme, Topology
 from twin.fabric.rdma import Link, retries_s, stall_s
+from twin.fabric.steps import BY_NCCL
 from twin.fabric.topology import check
 
 _SLOWEST = 3
@@ -47,7 +48,7 @@ def timeline(
 def _settled_s(fault: PlannedFault, handling: Handling) -> float:
     control, bond, reroute = handling.control, handling.bond, handling.reroute
     met_s = {
-        Scheme.NONE: 0.0,
+        **dict.fromkeys((Scheme.NONE, *BY_NCCL), 0.0),
         Scheme.BOND: max(4 * bond.lacp_s, bond.miimon_s) + _slowest_s(control.route_s),
         Scheme.REROUTE: reroute.timeout_s + reroute.rebuild_s,
     }.get(handling.scheme)

@@ -17,7 +17,7 @@ from twinbed import ScenarioError
 NO_SPINE_USED = -1
 """The spine of a path with only one ToR."""
 
-_REDUNDANT = (Scheme.BOND, Scheme.REROUTE, Scheme.THORN_SOFTWARE, Scheme.THORN)
+_REDUNDANT = tuple(scheme for scheme in Scheme if scheme is not Scheme.NONE)
 _TO_TWO_TORS = (Scheme.BOND, Scheme.THORN_SOFTWARE, Scheme.THORN)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from twin.fabric import rdma
 from twin.fabric.model import Floats, QueuePair
+from twin.fabric.port_failover import PortFailover
 
 
 class Transport(Protocol):
@@ -30,15 +31,20 @@ class Rdma:
     """A queue pair, which stalls until a retransmission gets through or its retries are used up.
 
     timeout_s: timeout of the framework's collective, s (torch.distributed with NCCL: 10 min by default).
+    library: NCCL's own failover to another port (None: an error ends the job). A gap is then that of a port.
     """
 
     queue_pair: QueuePair = QueuePair()  # noqa: RUF009  (frozen)
     link: rdma.Link = rdma.ENDLESS
     timeout_s: float = 600.0
+    library: PortFailover | None = None
 
     def stall_s(self, gap_s: Floats) -> Floats:
         """Return the stall as Transport says."""
         stall_s = rdma.stall_s(self.queue_pair, gap_s, self.link)
+        if self.library is not None:
+            moved_s = self.queue_pair.ladder.error_s + self.library.failed_over_s
+            stall_s = np.minimum(stall_s, moved_s)
         return _given_up(gap_s, stall_s, self.timeout_s)
 
     @property

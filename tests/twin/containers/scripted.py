@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,18 +15,16 @@ from control.allocator.model import (
     Decision,
     Join,
     MemoryLimits,
-    OomEvents,
-    PeriodStats,
     Reason,
     Shrunk,
     reasons,
 )
-from control.allocator.ports import Allocator, ReclaimRule
-from control.allocator.roster import Roster
+from control.allocator.ports import Allocator
+from tests.contract import scripted_allocator
+from tests.contract.scripted_allocator import NO_LIMIT as NO_LIMIT
 from twin.containers import simulate
 from twin.containers.model import Machine, Outcome, Workload
 
-NO_LIMIT = (1 << 63) - 1
 PERIOD_S = 0.1
 
 
@@ -41,44 +39,15 @@ def ram(ids, limit, reason=Reason.OOM_GRANT):
 
 
 @dataclass
-class Scripted:
-    """The same first limits for everyone; then what the callbacks say. Keeps all it was told."""
+class Scripted(scripted_allocator.Scripted):
+    """The same first limits for everyone; then what the callbacks say. Keeps what was reclaimed, too."""
 
-    quota: float = np.inf
-    limit: int = NO_LIMIT
-    traps_oom: bool = True
-    reclaim: ReclaimRule | None = None
-    period: Callable[[PeriodStats], Decision | None] = lambda stats: None
-    oom: Callable[[OomEvents], Decision | None] = lambda event: None
     reclaimed: Callable[[Shrunk], Decision | None] = lambda shrunk: None
-    name: str = "scripted"
-    periods: list[PeriodStats] = field(default_factory=list)
-    ooms: list[OomEvents] = field(default_factory=list)
     shrunk: list[Shrunk] = field(default_factory=list)
-    left: list[np.ndarray] = field(default_factory=list)
-
-    def start(self, applications: Sequence[Application], containers: Join) -> Decision:
-        self.roster = Roster(applications)
-        return self.on_join(containers)
 
     def on_join(self, containers: Join) -> Decision:
         ids = self.roster.join(containers)
         return Decision(cpu(ids, self.quota, Reason.JOINED), ram(ids, self.limit, Reason.JOINED))
-
-    def on_leave(self, ids) -> Decision:
-        self.left.append(ids.copy())
-        self.roster.leave(ids)
-        return NOTHING
-
-    def on_period(self, stats: PeriodStats) -> Decision:
-        arrays = ("ids", "quota_cores", "unused_cores", "throttled", "usage_cores", "memory_bytes")
-        copies = {name: getattr(stats, name).copy() for name in arrays}
-        self.periods.append(PeriodStats(**copies, period_s=stats.period_s, at_s=stats.at_s))
-        return self.period(stats) or NOTHING
-
-    def on_oom(self, event: OomEvents) -> Decision:
-        self.ooms.append(event)
-        return self.oom(event) or NOTHING
 
     def on_reclaimed(self, shrunk: Shrunk) -> Decision:
         self.shrunk.append(shrunk)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.allocator.model import Decision
+from control.allocator.model import CpuRequests, Decision
 from tests.twin.containers.scripted import PERIOD_S, Scripted, cpu, machine, run, workload
 from twin.containers.sharing import crowded_hosts, max_min
 
@@ -105,6 +105,40 @@ def test_a_write_in_mid_period_shares_anew():
     series = run(load, policy, machine(telemetry_delay_s=0.05)).series
     # Second period: 20 ms at one CPU each, 30 ms the other alone, 50 ms at one CPU each.
     assert series.usage_cores[1] == pytest.approx([0.7, 1.3])
+
+
+def asking(*cores):
+    """A policy that decides these requests in its first and its second period, in turn."""
+    policy = Scripted()
+
+    def decide(stats):
+        told = len(policy.periods) - 1
+        asked = np.array(cores[told], np.float64) if told < len(cores) else None
+        return None if asked is None else Decision(requests=CpuRequests(stats.ids[: len(asked)], asked))
+
+    policy.period = decide
+    return policy
+
+
+def test_requests_are_weights_from_the_moment_they_are_decided():
+    load = workload([[2.0, 2.0]] * 4, threads=2.0, host=2.0, on=[0, 0])
+    series = run(load, asking([0.25, 0.75]), machine(telemetry_delay_s=0.05)).series
+    assert series.usage_cores[0] == pytest.approx([1.0, 1.0])
+    # Second period: half of it at one CPU each, half at a half and one and a half.
+    assert series.usage_cores[1] == pytest.approx([0.75, 1.25])
+    assert series.usage_cores[2:] == pytest.approx(np.tile([0.5, 1.5], (2, 1)))
+    assert np.isnan(series.request_cores[0]).all()
+    assert series.request_cores[1:].tolist() == [[0.25, 0.75]] * 3
+
+
+def test_a_request_of_a_core_weighs_as_much_as_a_container_without_one():
+    load = workload([[2.0, 2.0]] * 3, threads=2.0, host=2.0, on=[0, 0], weight=[100, 100])
+    assert run(load, asking([1.0]), machine()).series.usage_cores[-1] == pytest.approx([1.0, 1.0])
+
+
+def test_without_requests_none_are_recorded():
+    load = workload([[2.0, 2.0]] * 3, threads=2.0, host=2.0, on=[0, 0])
+    assert run(load, Scripted(), machine()).series.request_cores is None
 
 
 @st.composite

@@ -126,11 +126,12 @@ class RequestWorkload:
     something else runs on the host too. phase_s: float64[N] in [0, period_s); a container's periods end at (t
     + 1)·period_s − phase_s. Containers of equal phase report together, so draw phases from a few values. A
     host whose containers together want more than its cores runs all of them slower, in proportion to their
-    runnable threads. stolen: share in [0, 1) of a CPU's time in which its owner does not run. imbalance: in
-    [0, 1], how much of a host's CPUs is idle though it is wanted. Of c CPUs for w > 1 threads, 0 means that
-    none is idle that could run; 1 means that as many are busy as if each thread stood at one of them by
-    chance and stayed there, c·(1 − (1 − 1/c)^w). host_memory_bytes: memory that each host has for these
-    containers, inf = enough for all. report_interval_s: as in Population.
+    runnable threads; once CPU requests are in force on it, it shares its cores max-min fairly by weight.
+    stolen: share in [0, 1) of a CPU's time in which its owner does not run. imbalance: in [0, 1], how much
+    of a host's CPUs is idle though it is wanted. Of c CPUs for w > 1 threads, 0 means that none is idle that
+    could run; 1 means that as many are busy as if each thread stood at one of them by chance and stayed
+    there, c·(1 − (1 − 1/c)^w). host_memory_bytes: memory that each host has for these containers,
+    inf = enough for all. report_interval_s: as in Population.
     """
 
     names: tuple[str, ...]

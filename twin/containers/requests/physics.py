@@ -115,6 +115,10 @@ class Requests:
             self._machine.burst_s,
         )
 
+    def weigh(self, columns: Columns, weights: Floats) -> None:
+        """See `Physics`. From now on the columns' hosts share by weight (engine/)."""
+        engine.weigh(self.engine, columns, weights)
+
     def take_over(self) -> Columns:
         """Return the running containers that exceeded their memory limit since the last call."""
         containers = self.tables["containers"]

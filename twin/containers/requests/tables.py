@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from control.allocator.shares import DEFAULT_WEIGHT
 from control.services import Draw
 from twin.containers.cfs import ABSENT
 from twin.containers.model import Floats
@@ -153,6 +154,7 @@ def _containers(
     containers["host"] = workload.host
     containers["least_v"], containers["idle_since_s"] = np.inf, -np.inf
     containers["trim_s"] = np.inf
+    containers["share"], containers["weight"] = 1.0, DEFAULT_WEIGHT
     # With powers of two, the first visits of all containers would compete for a few cache lines.
     containers["first"][1:] = np.cumsum((graph.workers + 3) // 4 * 4 + 4)[:-1]
     for name in ("workers", "queue", "base_bytes", "request_bytes", "cache_bytes", "cache_request_bytes"):
@@ -162,6 +164,7 @@ def _containers(
     hosts["imbalance"] = workload.imbalance
     hosts["speed"] = hosts["factor"] = 1.0 - workload.stolen
     slowed = workload.imbalance > 0.0 or workload.stolen > 0.0
+    hosts["members"] = np.bincount(workload.host, minlength=len(hosts))
     hosted = [np.flatnonzero(workload.host == index) for index in range(len(hosts))]
     for members, cores in zip(hosted, workload.cores_of_host, strict=True):
         containers["leaf"][members] = np.arange(len(members))

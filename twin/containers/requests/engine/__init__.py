@@ -11,7 +11,9 @@ time V that grows at each visit's speed min(1, cap/k). A visit that needs p more
 and only the least of these ends matters. A container's next event is that end, or the moment its pool is
 empty. A host is shared if it has fewer cores than its containers may want, or if it runs them slower. Its
 containers live in the host's time U, which grows at `host_factor` of real time. When the factor changes, no
-container is touched. Tournament trees give the next event in log₂ steps. One tree holds the containers of
+container is touched. Once CPU requests are in force on a host, each of its containers has a pace of its own
+beside that while CPUs are short (`share_by_weight`), and then all of them are touched. Tournament trees give
+the next event in log₂ steps. One tree holds the containers of
 hosts that are not shared, the shared hosts and the delay lines. Each shared host has a tree of its containers
 by U. Equal delays expire in the order they began, so each distinct delay is one queue.
 
@@ -35,6 +37,7 @@ from twin.containers.requests.engine.control import (
     record,
     start,
     stop,
+    weigh,
     write_quotas,
 )
 from twin.containers.requests.engine.events import advance
@@ -51,5 +54,6 @@ __all__ = [
     "record",
     "start",
     "stop",
+    "weigh",
     "write_quotas",
 ]

@@ -30,6 +30,7 @@ from twin.containers.requests.engine.records import (
     SERVED,
     Records,
     container_at,
+    host_at,
     node_at,
     runnable_at,
 )
@@ -45,6 +46,7 @@ from twin.containers.requests.engine.waiting import (
     charge_memory,
     pace,
     schedule,
+    share_by_weight,
     sync,
     unfinished_s,
 )
@@ -94,6 +96,20 @@ def write_quotas(
         settle_throttling(e, i)
         refill(e, i, period_s, burst_s)
     return changed
+
+
+@package_kernel
+def weigh(engine: Records, columns: Whole, weights: Floats) -> None:
+    """Set cpu.weight of `columns` now. From now on their hosts share their CPUs by weight."""
+    e = engine[0]
+    for j in range(len(columns)):
+        container = container_at(e, columns[j])
+        container.weight = weights[j]
+        host_at(e, container.host).weighed = True
+    for j in range(len(columns)):
+        container = container_at(e, columns[j])
+        if container.shared:
+            share_by_weight(e, container.host)
 
 
 @package_kernel

@@ -167,6 +167,8 @@ CONTAINER = _record(
     row_demand_s="f8",
     row_lost_s="f8",
     #
+    share="f8",  # on a shared host: its pace over the pace of all the host's containers alike
+    weight="f8",  # cpu.weight
     throttled="?",
     reason="u1",
     base_bytes="i8",
@@ -187,6 +189,9 @@ HOST = _record(
     speed="f8",  # share of a CPU's time that is not stolen
     tree="i8",  # address of the tree of its containers
     size="i8",  # leaves of that tree
+    members="i8",  # its containers
+    weighed="?",  # CPU requests are in force on it, so that its containers share it by weight
+    uneven="?",  # by the last look its containers want more CPUs than there are
 )
 KEY = _record(key="i8")  # the bits of a time ≥ 0, which have the same order as the times
 OWNER = _record(owner="i4")

@@ -32,6 +32,7 @@ from twin.containers.requests.engine.records import (
     select,
     timer_at,
 )
+from twin.containers.sharing import max_min
 
 
 @inlined
@@ -123,16 +124,56 @@ def want_cpus(e: Any, h: int, cpus: float) -> None:
         host.at_s = now
         host.factor = factor
         place_host(e, h)
+    if rarely(host.weighed) and (host.uneven or host.wanted > host.cores):
+        share_by_weight(e, h)
+
+
+@package_kernel
+def share_by_weight(e: Any, h: int) -> None:
+    """Share the CPUs of host h max-min fairly by weight: give each container its pace beside the host's.
+
+    The host's factor slows all containers alike, down to the CPUs that there are. A container's `share` is
+    its part of them over what that would be, so that all of them together run as fast as without weights.
+    """
+    host = host_at(e, h)
+    count, owners = host.members, owners_of(host.tree, host.size)
+    wanted, weight, given = np.empty(count), np.empty(count), np.empty(count)
+    for k in range(count):
+        container = container_at(e, owner_at(owners, host.size + k).owner)
+        sync(e, container)
+        wanted[k], weight[k] = container.rate, container.weight
+    max_min(wanted, weight, host.cores, given)
+    alike = min(1.0, host.cores / host.wanted) if host.wanted > 0.0 else 1.0
+    host.uneven = alike < 1.0
+    for k in range(count):
+        i = owner_at(owners, host.size + k).owner
+        container = container_at(e, i)
+        container.share = given[k] / (wanted[k] * alike) if wanted[k] > 0.0 else 1.0
+        place_shared(e, i, due_u(container))
+
+
+@inlined
+def due_u(container: Any) -> float:
+    """Return when container (synced, of a shared host) is due next at its pace, in its host's time."""
+    left = inf
+    if container.rate > 0.0:
+        if container.empties:
+            left = (container.pool + OVERDRAFT_S) / container.rate
+        else:
+            left = (container.least_v - container.v) / container.speed
+    return float(container.since + left / container.share)
 
 
 @inlined
 def sync(e: Any, container: Any) -> None:
     """Bring the CPU accounts of a container up to now."""
     time = e.now
+    pace = 1.0
     if rarely(container.shared):
         host = host_at(e, container.host)
         time = host.u + (time - host.at_s) * host.factor
-    passed = time - container.since
+        pace = container.share
+    passed = (time - container.since) * pace
     container.since = time
     burnt = container.rate * passed
     container.v += container.speed * passed
@@ -169,7 +210,7 @@ def pace(e: Any, i: int, container: Any) -> None:
         container.rate = rate
         if change != 0.0:
             want_cpus(e, container.host, change)
-        place_shared(e, i, key)
+        place_shared(e, i, container.since + (key - container.since) / container.share)
     else:
         container.rate = rate
         place(e.top, e.top_size, i, i, key)

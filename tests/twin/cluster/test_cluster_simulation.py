@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from control.cluster import NEVER_DOWN, Downtime, Timing, Workload
+from control.scheduler import POLICIES, make
+from tests.control.scheduler.worlds import cluster
+from twin.cluster.simulation import random_downtime, simulate
+from twinbed import ScenarioError
+
+NO_COSTS = Timing(restart_s=0.0)
+
+
+def workload(submit_s, gpus, steps, *, kinds: int = 1, throughput=None, **given) -> Workload:
+    n = len(gpus)
+    rates = np.ones((n, kinds)) if throughput is None else np.asarray(throughput, float)
+    return replace(
+        Workload(
+            np.asarray(submit_s, float),
+            np.asarray(gpus, np.int64),
+            np.asarray(steps, float),
+            np.repeat(rates[:, :, None], 2, axis=2),
+            np.zeros(n, np.int64),
+            np.ones(n),
+            np.full(n, np.inf),
+            np.zeros(n, np.bool_),
+        ),
+        **given,
+    )
+
+
+def drawn(seed: int, n: int = 40) -> Workload:
+    random = np.random.default_rng(seed)
+    return workload(
+        np.sort(random.uniform(0, 20_000, n)),
+        random.choice([1, 1, 2, 4], n),
+        random.uniform(100, 8000, n),
+        throughput=random.uniform(0.5, 4, (n, 2)),
+    )
+
+
+def run(policy: str, jobs: Workload, timing: Timing = NO_COSTS, where=None, downtime=NEVER_DOWN, **more):
+    where = where or cluster((0, 4), (0, 4), (1, 4), (1, 4))
+    return simulate(where, jobs, make(policy, where, 0), timing, downtime=downtime, **more)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("faults", [False, True])
+def test_gpu_seconds_are_conserved_and_no_work_comes_from_nothing(policy: str, faults: bool) -> None:
+    where, jobs = cluster((0, 4), (0, 4), (1, 4), (1, 4)), drawn(1)
+    downtime = random_downtime(4, per_day=5, repair_s=900, begin_s=0, end_s=20_000, seed=3)
+    done = run(policy, jobs, Timing(restart_s=30.0), where, downtime if faults else NEVER_DOWN)
+    assert not np.isnan(done.finish_s).any()
+    assert (done.left_steps == 0).all()
+    assert (done.busy_gpu_s <= done.capacity_gpu_s + 1e-3).all()
+    assert np.isclose((done.held_s * jobs.gpus).sum(), done.busy_gpu_s.sum())
+    assert np.isclose((done.restart_s * jobs.gpus).sum(), done.restart_gpu_s.sum())
+    spans = done.spans
+    assert spans is not None
+    held = np.bincount(spans.job, spans.gpus * (spans.end_s - spans.begin_s), len(jobs))
+    assert np.allclose(held, done.held_s * jobs.gpus, atol=1e-3)
+    # The steps done are the time of progress times a speed between the job's slowest and fastest.
+    works_s = done.held_s - done.restart_s - done.undone_s
+    assert (jobs.steps >= works_s * jobs.throughput.min(axis=(1, 2)) - 1e-3).all()
+    assert (jobs.steps <= works_s * jobs.throughput.max(axis=(1, 2)) + 1e-3).all()
+    for server in range(4):
+        mine = spans.server == server
+        for at_s in spans.begin_s[mine]:
+            there = mine & (spans.begin_s <= at_s) & (spans.end_s > at_s + 1e-6)
+            assert spans.gpus[there].sum() <= 4
+
+
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "fifo"])
+def test_a_job_alone_takes_its_steps_at_its_best_speed(policy: str) -> None:
+    jobs = workload([0], [2], [6000], throughput=[[1, 3]])
+    done = run(policy, jobs, replace(NO_COSTS, round_s=100.0), cluster((0, 4), (1, 4)))
+    slow = policy in ("yarn", "fifo-backfill", "las", "isolated", "tiresias")
+    # The blind ones may take the slower type; the others take 6000 / 3 s.
+    assert done.finish_s[0] == pytest.approx(2000.0) or slow
+    assert done.finish_s[0] <= 6000.0 + 1e-6
+
+
+def test_the_same_seed_gives_the_same_log_to_the_bit() -> None:
+    first, second = (run("gavel", drawn(5)) for _ in range(2))
+    assert np.array_equal(first.finish_s, second.finish_s)
+    assert np.array_equal(first.spans.begin_s, second.spans.begin_s)
+
+
+def test_fifo_on_one_gpu_is_a_queue_with_one_server() -> None:
+    random = np.random.default_rng(0)
+    submit_s = np.cumsum(random.exponential(100, 60))
+    steps = random.exponential(80, 60)
+    done = run("fifo", workload(submit_s, [1] * 60, steps), where=cluster((0, 1)))
+    ends, free_s = [], 0.0
+    for at_s, work_s in zip(submit_s, steps, strict=True):
+        free_s = max(free_s, at_s) + work_s
+        ends.append(free_s)
+    assert np.allclose(done.finish_s, ends)
+
+
+def test_in_rounds_gpus_are_free_at_the_end_of_the_round_in_which_a_job_ends() -> None:
+    jobs = workload([0, 0], [1, 1], [100, 100])
+    timing = replace(NO_COSTS, round_s=360.0, at_events=False)
+    done = run("fifo", jobs, timing, cluster((0, 1)))
+    assert done.finish_s.tolist() == [100.0, 460.0]
+    assert done.busy_gpu_s.sum() == 200.0
+
+
+def test_a_preempted_job_pays_for_its_restart_and_keeps_its_work() -> None:
+    # Job 0 reaches 3600 GPU-s at 3600 s and gives way to job 1 until that ends at 3700 s.
+    jobs = workload([0, 100], [1, 1], [5000, 100])
+    done = run("tiresias", jobs, Timing(restart_s=30.0), cluster((0, 1)))
+    assert done.finish_s == pytest.approx([3700 + 30 + 1400, 3700], abs=1e-3)
+    assert done.preemptions.tolist() == [1, 0]
+    assert done.restart_s.tolist() == [30.0, 0.0]
+
+
+def test_a_fault_undoes_the_work_since_the_last_save() -> None:
+    downtime = Downtime(np.array([0]), np.array([1500.0]), np.array([2000.0]))
+    jobs = workload([0], [1], [3000])
+    done = run("fifo", jobs, Timing(restart_s=30.0, checkpoint_s=600.0), cluster((0, 1)), downtime)
+    # 1500 s of work, saved at 1200; back at 2000, 30 s of restart, 1800 s to do.
+    assert done.undone_s.tolist() == [300.0]
+    assert done.finish_s[0] == pytest.approx(2000 + 30 + 1800)
+    assert done.faulted.tolist() == [1]
+
+
+def test_a_job_that_can_never_run_is_refused_by_its_number() -> None:
+    with pytest.raises(ScenarioError, match="job 1 asks for 9 GPUs and can have 8 at most"):
+        run("fifo", workload([0, 1], [1, 9], [1, 1]), where=cluster((0, 4), (0, 4)))
+
+
+def test_it_ends_when_the_watched_jobs_have_finished() -> None:
+    done = run("fifo", workload([0, 0, 0], [1] * 3, [10, 20, 30]), where=cluster((0, 1)), until=2)
+    assert done.finish_s[:2].tolist() == [10.0, 30.0]
+    assert np.isnan(done.finish_s[2])

@@ -1,0 +1,164 @@
+"""Jobs with a deadline on a spot market in virtual time, under any policy, and the cheapest run in hindsight.
+
+For: carrying out decisions over series of availability and price, for many windows at once, and the offline
+optimum that they are held against. Not for: deciding (control/market), nor reading series (traces/readers).
+The rules of a tick are those of control/market/ports.py. Source of the optimum: an exact dynamic programme
+over tick, machine and work done. A start is one step of its whole restart, since an optimum never leaves a
+machine before its restart is over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import gcd
+
+import numpy as np
+from numba import njit
+
+from control.market.ports import CLOSE, IDLE, ON_DEMAND, Flags, Policy, Real, State, Terms, Whole, progress
+from twinbed import ScenarioError
+
+SECONDS_PER_HOUR = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The market that n jobs see from their start.
+
+    available: whether a zone has a spot machine in a tick, bool[n, ticks, zones].
+    spot_usd_h: price of spot, US$/h, float64[n, ticks, zones].
+
+    Raises ScenarioError for series of different shapes and prices that are not positive.
+    """
+
+    available: Flags
+    spot_usd_h: Real
+
+    def __post_init__(self) -> None:
+        if self.available.ndim != 3 or self.available.shape != self.spot_usd_h.shape:
+            raise ScenarioError("market: availability and prices are of [windows, ticks, zones], alike")
+        if not (np.isfinite(self.spot_usd_h).all() and (self.spot_usd_h > 0).all()):
+            raise ScenarioError("market: a spot price is not above zero")
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """What n jobs came to under a policy.
+
+    cost_usd: cost, US$, float64[n].
+    finish_s: time from start to end, s, float64[n]; infinite if it did not end.
+    spot_h, on_demand_h: machine hours, float64[n].
+    starts: machines started, int64[n].
+    choice, reason: what was taken in each tick and why, int64[ticks, n], as in control.market.ports.Decision.
+    """
+
+    cost_usd: Real
+    finish_s: Real
+    spot_h: Real
+    on_demand_h: Real
+    starts: Whole
+    choice: Whole
+    reason: Whole
+
+
+def play(
+    policy: Policy, terms: Terms, windows: Windows, told: Callable[[float], None] | None = None
+) -> Played:
+    """Run every window under the policy. told: called with the share of ticks that are over.
+
+    Raises ScenarioError if a window is shorter than the deadline.
+    """
+    ticks = terms.ticks
+    n, known, _ = windows.available.shape
+    if known < ticks:
+        raise ScenarioError(f"market: {known} ticks are known of the {ticks} before the deadline; give more")
+    held, zone, left_s, done_s = np.full(n, IDLE), np.zeros(n, dtype=np.int64), np.zeros(n), np.zeros(n)
+    cost, finish_s, starts = np.zeros(n), np.full(n, np.inf), np.zeros(n, dtype=np.int64)
+    choices, reasons = np.full((ticks, n), IDLE), np.zeros((ticks, n), dtype=np.int64)
+    rows, hours = np.arange(n), terms.tick_s / SECONDS_PER_HOUR
+    for tick in range(ticks):
+        available, price = windows.available[:, tick], windows.spot_usd_h[:, tick]
+        held = np.where((held >= 0) & ~available[rows, np.maximum(held, 0)], IDLE, held)
+        state = State(tick, available, price, held, zone, left_s, done_s)
+        decision = policy.on_step(state)
+        choice = decision.choice
+        if (spot := choice >= 0).any() and not available[rows, np.maximum(choice, 0)][spot].all():
+            raise ScenarioError(f"a policy took spot where there is none, in tick {tick}")
+        choices[tick], reasons[tick] = choice, decision.reason
+        starts += (choice != held) & (choice != IDLE)
+        paid = np.where(spot, price[rows, np.maximum(choice, 0)], terms.on_demand_usd_h)
+        cost += np.where(choice == IDLE, 0.0, paid * hours)
+        before_s = done_s
+        done_s, left_s = progress(terms, state, choice)
+        ended = (before_s < terms.work_s - CLOSE) & (done_s >= terms.work_s - CLOSE)
+        finish_s[ended] = (tick + 1) * terms.tick_s - (done_s - terms.work_s)[ended]
+        held, zone = choice, np.where(spot, choice, zone)
+        if told is not None:
+            told((tick + 1) / ticks)
+        if np.isfinite(finish_s).all():
+            break
+    return Played(
+        cost, finish_s, (choices >= 0).sum(axis=0) * hours, (choices == ON_DEMAND).sum(axis=0) * hours,
+        starts, choices, reasons,
+    )  # fmt: skip
+
+
+def optimum_usd(terms: Terms, windows: Windows) -> Real:
+    """Return the least cost of each window when all of it is known in advance, US$, float64[n]."""
+    scale = 1000  # times are whole milliseconds
+    spans = (terms.tick_s, terms.restart_s, terms.work_s, terms.deadline_s)
+    times = [round(value * scale) for value in spans]
+    unit = gcd(*times)
+    tick, restart, work, deadline = (value // unit for value in times)
+    hours = terms.tick_s / SECONDS_PER_HOUR
+    ticks = -(-deadline // tick)  # the last one may be cut short by the deadline
+    price = np.where(windows.available[:, :ticks], windows.spot_usd_h[:, :ticks] * hours, np.inf)
+    od = np.full((*price.shape[:2], 1), terms.on_demand_usd_h * hours)
+    price = np.ascontiguousarray(np.concatenate([price, od], axis=2))
+    return np.array([_least(window, tick, restart, work, deadline) for window in price])
+
+
+@njit(cache=True)
+def _least(price: Real, tick: int, restart: int, work: int, deadline: int) -> float:
+    """Return the least cost of one window.
+
+    price: US$ a tick by machine, infinite where there is none, float64[ticks, machines]. The other arguments
+    are in one unit of time.
+    """
+    ticks, machines = price.shape
+    length = max(1, -(-restart // tick))
+    # value[t % ring, m, k]: least cost from tick t on with machine m (the last one: none) and k units to do
+    ring = length + 1
+    value = np.full((ring, machines + 1, work + 1), np.inf)
+    value[:, :, 0] = 0.0
+    paid = np.empty(machines)
+    for t in range(ticks - 1, -1, -1):
+        now, after, then = t % ring, (t + 1) % ring, (t + length) % ring
+        left = deadline - t * tick
+        for m in range(machines):
+            paid[m] = price[t : t + length, m].sum() if t + length <= ticks else np.inf
+        for k in range(1, work + 1):
+            if k > left or k < work - t * tick:
+                value[now, :, k] = np.inf
+                continue
+            best = value[after, machines, k]
+            for m in range(machines):
+                if k <= length * tick - restart or t + length > ticks:
+                    best = min(best, _ending(price[t:, m], tick, restart + k, left))
+                elif paid[m] < best:
+                    best = min(best, paid[m] + value[then, m, k - (length * tick - restart)])
+            value[now, machines, k] = best
+            for m in range(machines):
+                stay = price[t, m]
+                if k > tick:
+                    stay += value[after, m, k - tick]
+                value[now, m, k] = min(best, stay)
+    return float(value[0, machines, work])
+
+
+@njit(cache=True)
+def _ending(price: Real, tick: int, needed: int, left: int) -> float:
+    """Return the cost of holding a machine until `needed` units are over, infinite beyond the `left`."""
+    ticks = -(-needed // tick)
+    return price[:ticks].sum() if needed <= left and ticks <= price.size else np.inf

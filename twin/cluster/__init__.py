@@ -1,0 +1,1 @@
+"""The cluster twin: jobs on servers with GPUs in virtual time, scheduled by control.scheduler."""

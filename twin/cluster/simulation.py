@@ -1,0 +1,168 @@
+"""Runs jobs on a cluster in virtual time: SimPy keeps the clock, arrays hold the jobs.
+
+For: `simulate`. Not for: deciding (control.scheduler), nor metrics. Between two moments at which something
+happens, all running jobs advance in a few vector operations. A job ends inside a round and frees its GPUs at
+the round's end, or at once where the scheduler is asked at events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+import numpy as np
+import simpy
+
+from control.cluster import NEVER_DOWN, Downtime, Outcome, Timing, Workload
+from control.scheduler.books import Books, refuse_impossible
+from control.scheduler.model import Cluster, Real
+from control.scheduler.ports import Scheduler
+from twinbed import InvariantError
+
+_CLOSE_S = 1e-6
+"""Moments nearer than this are the same, s."""
+
+_IDLE_ROUNDS = 1_000
+"""After so many rounds in which jobs wait, nothing runs and nothing is to come, the scheduler is at fault."""
+
+
+def simulate(
+    cluster: Cluster,
+    jobs: Workload,
+    scheduler: Scheduler,
+    timing: Timing,
+    *,
+    downtime: Downtime = NEVER_DOWN,
+    until: int | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> Outcome:
+    """Return what becomes of the jobs.
+
+    until: the simulation ends when jobs 0 to until − 1 have finished; None: when all have.
+    Raises ScenarioError for a job that can never run.
+    """
+    refuse_impossible(cluster, jobs)
+    world = _World(cluster, jobs, scheduler, timing, downtime, len(jobs) if until is None else until)
+    environment = simpy.Environment()
+    environment.process(world.life(environment, progress))
+    environment.run()
+    return world.books.outcome(float(environment.now), scheduler.remarks())
+
+
+class _World:
+    def __init__(
+        self,
+        cluster: Cluster,
+        jobs: Workload,
+        scheduler: Scheduler,
+        timing: Timing,
+        downtime: Downtime,
+        until: int,
+    ) -> None:
+        self.books = Books(cluster, jobs, until)
+        self.cluster, self.jobs, self.scheduler, self.timing = cluster, jobs, scheduler, timing
+        self.by_events = timing.at_events and scheduler.at_events
+        self.restarting = np.zeros(len(jobs))
+        """Time until a job makes progress, s."""
+        self.stretch = np.zeros(len(jobs))
+        """Time of progress since the last start, s, which a fault may undo in part."""
+        self.changes = downtime.changes()
+        self.change = 0
+
+    def life(
+        self, environment: simpy.Environment, progress: Callable[[float], None] | None
+    ) -> Generator[simpy.Event, None, None]:
+        """Yield until the watched jobs have finished."""
+        told, idle, books = 0.0, 0, self.books
+        while books.unfinished:
+            now_s = float(environment.now)
+            books.arrive(now_s + _CLOSE_S)
+            if not books.active.size:
+                yield environment.timeout(max(books.arrival_s() - now_s, 0.0))
+                self._servers(float(environment.now))
+                continue
+            wake_s = self._decide(now_s)
+            idle = idle + 1 if not books.running.size else 0
+            if idle > _IDLE_ROUNDS and np.isinf(min(books.arrival_s(), self._change_s())):
+                raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
+            ask_s = self._ask_s(now_s, wake_s)
+            while True:
+                step_s = min(ask_s, self._change_s())
+                passed_s = max(step_s - float(environment.now), 0.0)
+                yield environment.timeout(passed_s)
+                self._advance(float(environment.now) - passed_s, passed_s)
+                self._servers(float(environment.now))
+                if step_s >= ask_s - _CLOSE_S or self.by_events:
+                    break
+            share = 1 - books.unfinished / max(books.until, 1)
+            if progress is not None and share >= told + 0.01:
+                told = share
+                progress(share)
+
+    def _ask_s(self, now_s: float, wake_s: float) -> float:
+        """Return when the scheduler is to be asked next, faults apart, s."""
+        books = self.books
+        if not self.by_events:
+            return now_s + self.timing.round_s
+        ends = self.restarting[books.running] + books.left[books.running] / books.rate[books.running]
+        ask_s = min(books.arrival_s(), now_s + float(ends.min(initial=np.inf)), wake_s)
+        if np.isinf(ask_s) and np.isinf(self._change_s()):
+            raise InvariantError(f"{type(self.scheduler).__name__}: {books.active.size} jobs never run")
+        return ask_s
+
+    def _change_s(self) -> float:
+        """Return when the next server fails or returns, s."""
+        return self.changes[self.change][0] if self.change < len(self.changes) else np.inf
+
+    def _decide(self, now_s: float) -> float:
+        """Ask the scheduler, carry its answer out, and return when it wants to be asked again, s."""
+        state = self.books.state(now_s)
+        given = self.scheduler.on_round(state)
+        wake_s = self.scheduler.wake_s(state, given)
+        stopped, moved, again = self.books.give(state, given)
+        self.restarting[moved] = np.where(again, self.timing.restart_s, self.timing.start_s)
+        self.stretch[stopped] = self.stretch[moved] = 0.0
+        return wake_s
+
+    def _advance(self, began_s: float, passed_s: float) -> None:
+        """Let the running jobs run on. Jobs that end do so at their own moment."""
+        books = self.books
+        runs = books.running
+        waits = self.restarting[runs]
+        need_s = waits + books.left[runs] / books.rate[runs]
+        ends = need_s <= passed_s + _CLOSE_S
+        busy_s = np.where(ends, np.minimum(need_s, passed_s), passed_s)
+        restart_s = np.minimum(waits, busy_s)
+        works_s = busy_s - restart_s
+        self.restarting[runs] = waits - restart_s
+        self.stretch[runs] += works_s
+        books.left[runs] = np.where(ends, 0.0, books.left[runs] - works_s * books.rate[runs])
+        books.spend(passed_s, busy_s, restart_s)
+        if ends.any():
+            books.end(runs[ends], began_s + busy_s[ends], began_s + passed_s)
+
+    def _servers(self, now_s: float) -> None:
+        """Let servers fail and return whose time has come."""
+        while self.change < len(self.changes) and self.changes[self.change][0] <= now_s + _CLOSE_S:
+            _, step, server = self.changes[self.change]
+            self.change += 1
+            hit = self.books.fail(server, now_s) if step > 0 else self.books.repair(server)
+            lost_s = self.stretch[hit] % self.timing.checkpoint_s
+            self.books.left[hit] += lost_s * self.books.rate[hit]
+            self.books.undone[hit] += lost_s
+            self.stretch[hit] = 0.0
+
+
+def random_downtime(
+    servers: int, *, per_day: float, repair_s: float, begin_s: float, end_s: float, seed: int
+) -> Downtime:
+    """Return Poisson faults of each server between two moments, each repaired after repair_s.
+
+    per_day: faults per server and day.
+    """
+    random = np.random.default_rng(seed)
+    days = (end_s - begin_s) / 86_400.0
+    count = random.poisson(per_day * days, servers)
+    server = np.repeat(np.arange(servers), count)
+    begins: Real = random.uniform(begin_s, end_s, server.size)
+    order = np.argsort(begins, kind="stable")
+    return Downtime(server[order], begins[order], begins[order] + repair_s)

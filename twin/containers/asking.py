@@ -1,0 +1,80 @@
+"""What the control loop tells an allocator of newcomers, and the CPU requests that it gets back.
+
+For: the `Join` of columns, and requests in force. Not for: when anything happens (simulation.py), nor how
+hosts share CPUs (sharing.py).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from control.allocator.model import CpuRequests, History, Join
+from control.allocator.shares import DEFAULT_WEIGHT, SHARES_PER_CORE, shares
+from twin.containers.members import Columns, Members
+from twin.containers.model import Floats, Series
+from twin.containers.physics import Physics
+
+
+class Newcomers:
+    """What is known of the columns. profile: what they used in their profile, if the policy is to be told.
+    workload_of: int64[N], whose replica each is; None: each is a workload of its own."""
+
+    def __init__(self, physics: Physics, profile: History | None, workload_of: Columns | None) -> None:
+        self._physics, self._profile, self._workload_of = physics, profile, workload_of
+
+    def join(self, columns: Columns) -> Join:
+        """Return what an allocator is told of columns that join."""
+        load, profile = self._physics.population, self._profile
+        if profile is not None and not np.array_equal(columns, np.arange(len(load.names))):
+            usage, used = profile.usage_cores[:, columns], profile.memory_bytes[:, columns]
+            profile = History(usage, used, profile.period_s)
+        return Join(
+            load.app[columns],
+            load.host_cores[columns],
+            load.peak_cores[columns],
+            load.peak_bytes[columns],
+            profile,
+            self._physics.host[columns],
+            None if self._workload_of is None else self._workload_of[columns],
+        )
+
+
+class Requests:
+    """CPU requests in force. A container that leaves keeps its weight, until it joins again with another
+    request."""
+
+    def __init__(self, physics: Physics, series: Series | None) -> None:
+        count = len(physics.group)
+        self._physics, self._series = physics, series
+        self._cores: Floats = np.full(count, np.nan)
+        self._order: NDArray[np.int64] = np.zeros(count, np.int64)
+
+    def of(self, columns: Columns) -> Floats:
+        """Return requests (cores, float64[k]), quotas where none was decided, NaN for neither."""
+        quota = self._physics.fleet.quota[columns]
+        limits = np.where(np.isfinite(quota), quota, np.nan)
+        asked = self._cores[columns]
+        return np.asarray(np.where(np.isnan(asked), limits, asked), np.float64)
+
+    def write(self, members: Members, requests: CpuRequests, order: int) -> None:
+        """Put requests in force now, unless a later decision than `order` already did."""
+        rows, columns = members.find(requests.ids)
+        newer = self._order[columns] <= order
+        rows, columns = rows[newer], columns[newer]
+        cores = requests.cores[rows]
+        self._order[columns] = order
+        self._cores[columns] = cores
+        if self._series is not None and self._series.request_cores is None:
+            self._series.request_cores = np.full(self._series.up.shape, np.nan, np.float32)
+        weights = shares(cores).astype(np.float64) * (DEFAULT_WEIGHT / SHARES_PER_CORE)
+        self._physics.weigh(columns, weights)
+
+    def forget(self, columns: Columns) -> None:
+        """Note that columns left."""
+        self._cores[columns] = np.nan
+
+    def record(self, row: int, columns: Columns) -> None:
+        """Write the row of the columns into the series, if any request was ever decided."""
+        if self._series is not None and self._series.request_cores is not None:
+            self._series.request_cores[row, columns] = self._cores[columns]

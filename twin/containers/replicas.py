@@ -1,0 +1,129 @@
+"""Workloads whose number of replicas the Horizontal Pod Autoscaler changes while they run.
+
+For: `physics.Physics` of workloads that share their demand among their replicas, and the autoscaler's process
+beside the control loop. Not for: how many replicas there should be (control/allocator/hpa.py).
+
+Every workload has as many columns as it may have replicas. Its demand is shared evenly among those that are
+up, as by a load balancer; each holds the memory of the trace. A new replica starts up for the machine's
+restart_s. The youngest leave first, and what waited in them is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import numpy as np
+import simpy
+from numpy.typing import NDArray
+
+from control.allocator.hpa import Hpa
+from control.allocator.model import Bytes
+from twin.containers import cfs
+from twin.containers.fluid import Fluid
+from twin.containers.members import Columns
+from twin.containers.model import Floats, Machine, Replication, Workload
+from twin.containers.simulation import ControlLoop
+
+
+class Replicas(Fluid):
+    """`physics.Physics` of replicated workloads. replication: whose replica each column is."""
+
+    def __init__(self, workload: Workload, machine: Machine, replication: Replication) -> None:
+        super().__init__(workload, machine)
+        self.replication = replication
+        self._demand = np.zeros_like(self._demand)
+
+    def first(self) -> Columns:
+        """Return each workload's first replicas."""
+        return np.flatnonzero(self.replication.number < self.replication.at_first)
+
+    def end_period(self, row: int, group: int, report: cfs.Report) -> Columns:
+        """See `Physics`."""
+        over = super().end_period(row, group, report)
+        self._share()
+        return over
+
+    def admit(self, columns: Columns, quota_cores: Floats, limit_bytes: Bytes) -> None:
+        """See `Physics`."""
+        super().admit(columns, quota_cores, limit_bytes)
+        self._share()
+
+    def dismiss(self, columns: Columns) -> None:
+        """See `Physics`."""
+        super().dismiss(columns)
+        self._share()
+
+    def _set(self, columns: Columns, status: int) -> None:
+        super()._set(columns, status)
+        self._share()
+
+    def _share(self) -> None:
+        """Share the present period's demand among the replicas that are up; with none, among all there."""
+        of, status = self.replication.of, self.fleet.status
+        up = np.flatnonzero(status == cfs.UP)
+        self.account(up)
+        workloads = self.replication.demand_cores.shape[1]
+        without = np.bincount(of[up], minlength=workloads) == 0
+        takers = np.flatnonzero((status == cfs.UP) | ((status != cfs.ABSENT) & without[of]))
+        count = np.bincount(of[takers], minlength=workloads)
+        self._demand[self._row] = 0.0
+        share = self.replication.demand_cores[self._row, of[takers]] / count[of[takers]]
+        self._demand[self._row, takers] = share
+
+
+class Scaler:
+    """The autoscaler of all workloads, beside one control loop."""
+
+    def __init__(self, loop: ControlLoop, physics: Replicas, machine: Machine) -> None:
+        self._loop, self._physics, self._replication = loop, physics, physics.replication
+        self._start_s = machine.restart_s
+        count = self._replication.demand_cores.shape[1]
+        self._hpas = [Hpa(self._replication.settings) for _ in range(count)]
+        self._asked = np.full(count, self._replication.at_first)
+        self._since_s = np.full(len(self._replication.of), -np.inf)
+        self._done_s = np.zeros(len(self._replication.of))
+
+    def run(self) -> Generator[simpy.Event, Any, None]:
+        """Sync for ever."""
+        env, settings = self._loop.env, self._replication.settings
+        while True:
+            yield env.timeout(settings.sync_interval_s)
+            done_s = self._physics.fleet.done_s.copy()
+            usage = (done_s - self._done_s) / settings.sync_interval_s
+            self._done_s = done_s
+            for workload, hpa in enumerate(self._hpas):
+                self._sync(workload, hpa, usage)
+
+    def _sync(self, workload: int, hpa: Hpa, usage: Floats) -> None:
+        now_s, interval_s = self._loop.env.now, self._replication.settings.sync_interval_s
+        columns = np.flatnonzero(self._replication.of == workload)[: self._asked[workload]]
+        status, age_s = self._physics.fleet.status[columns], now_s - self._since_s[columns]
+        # The metrics server has no sample of a replica that was not there for a whole interval.
+        seen = np.where((status == cfs.ABSENT) | (age_s < interval_s), np.nan, usage[columns])
+        ready = (status <= cfs.HELD) & (age_s >= self._replication.settings.readiness_s)
+        requests = self._loop.requests.of(columns[status != cfs.ABSENT])
+        # One that is still starting will request what its siblings do.
+        asked = np.full(len(columns), np.nan if np.isnan(requests).any() else requests.mean())
+        asked[status != cfs.ABSENT] = requests
+        wanted = hpa.sync(now_s, len(columns), seen, asked, ready)
+        self._scale(workload, wanted)
+
+    def _scale(self, workload: int, wanted: int) -> None:
+        before, self._asked[workload] = int(self._asked[workload]), wanted
+        columns = np.flatnonzero(self._replication.of == workload)
+        if wanted > before:
+            self._loop.env.process(self._start(workload, columns[before:wanted]))
+        gone = columns[wanted:before]
+        gone = gone[self._physics.fleet.status[gone] != cfs.ABSENT]
+        if gone.size:
+            self._loop.leave(gone)
+
+    def _start(self, workload: int, columns: NDArray[np.int64]) -> Generator[simpy.Event, Any, None]:
+        yield self._loop.env.timeout(self._start_s)
+        # Some may not be wanted any more, and others may be there by now.
+        wanted = self._replication.number[columns] < self._asked[workload]
+        columns = columns[wanted & (self._physics.fleet.status[columns] == cfs.ABSENT)]
+        if columns.size:
+            self._since_s[columns] = self._loop.env.now
+            self._loop.join(columns)

@@ -1,0 +1,196 @@
+"""Replays containers under limits that never change, from a history that is coarser than a period.
+
+For: many containers over many days, each on a CPU that nobody else wants: what requests and limits would have
+done. Not for: policies that change limits, nor crowded hosts (simulation.py). An interval is refined while it
+is replayed, with one of a few shapes of bursts whose mean is one, so that memory does not grow with its
+length. Intervals in which nothing can happen are skipped in one step. The rest is stepped period by period by
+the same rules as in cfs.py and memory.py: work arrives evenly, a killed container waits as starting.BackOff
+says, and what arrives meanwhile is its backlog.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from control.allocator.backoff import FIRST_S, MOST_S, RESET_S
+from twin.containers.model import Floats, Machine
+from twinbed import InvariantError
+
+NANOSECOND = 1e-9
+"""CPU time below the kernel's resolution, s (as in cfs.py)."""
+
+_PIECES = 8
+"""Parts into which each worker's containers are cut, so that all workers end at about the same time."""
+
+NO_BYTES = (1 << 63) - 1
+"""No memory limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What containers did, by interval. Arrays are [N, T], one row per container.
+
+    cores: mean demand, cores. memory_bytes: at the interval's end, int64. present: whether it ran.
+    interval_s: length of an interval, s. bursts: float64[K, P], shapes of P periods with mean one.
+    shape: uint8[N, T], which shape each interval has.
+    """
+
+    cores: Floats
+    memory_bytes: NDArray[np.int64]
+    present: NDArray[np.bool_]
+    interval_s: float
+    bursts: Floats
+    shape: NDArray[np.uint8]
+
+    @property
+    def period_s(self) -> float:
+        """The CFS period, s."""
+        return self.interval_s / int(self.bursts.shape[1])
+
+
+class Lived(NamedTuple):
+    """What the containers went through, [N] arrays.
+
+    periods: periods with demand, as nr_periods of cpu.stat. throttled: periods in which the quota ran out.
+    arrived_s, late_s: CPU work that arrived, and that was not done in its period, s. oom_events: times that
+    the container met its memory limit. restarts: times that it came up again.
+    """
+
+    periods: NDArray[np.int64]
+    throttled: NDArray[np.int64]
+    arrived_s: Floats
+    late_s: Floats
+    oom_events: NDArray[np.int64]
+    restarts: NDArray[np.int64]
+
+
+def live(load: Load, quota_cores: Floats, limit_bytes: NDArray[np.int64], machine: Machine) -> Lived:
+    """Return what containers go through with quotas (float64[N], cores; inf: none) and limits (int64[N]).
+
+    Raises InvariantError for arrays that do not belong together and for a quota that is not above zero.
+    """
+    count = len(load.cores)
+    same = {load.cores.shape, load.memory_bytes.shape, load.present.shape, load.shape.shape}
+    if len(same) > 1 or quota_cores.shape != (count,) or limit_bytes.shape != (count,):
+        raise InvariantError(f"a rehearsal of arrays {sorted(same)} with {quota_cores.shape} quotas")
+    if not (quota_cores > 0).all():
+        raise InvariantError("a rehearsal with a quota that is not above zero")
+    counts, times_s = np.zeros((4, count), np.int64), np.zeros((2, count))
+    lived = Lived(counts[0], counts[1], times_s[0], times_s[1], counts[2], counts[3])
+    peaks = load.bursts.max(axis=1)
+    highest = np.where(load.present, load.cores * peaks[load.shape], 0.0)
+    cap = np.maximum(np.ceil(highest.max(axis=1, initial=0.0)), 1.0)
+    workers = min(os.cpu_count() or 1, count)
+
+    def some(first: int, last: int) -> None:
+        rows = slice(first, last)
+        _live(
+            load.cores[rows],
+            load.memory_bytes[rows],
+            load.present[rows],
+            load.bursts,
+            peaks,
+            load.shape[rows],
+            load.period_s,
+            cap[rows],
+            quota_cores[rows],
+            limit_bytes[rows],
+            machine.restart_s,
+            machine.burst_s,
+            Lived._make(values[rows] for values in lived),
+        )
+
+    edges = np.linspace(0, count, _PIECES * workers + 1).astype(int) if count > 1 else np.array([0, count])
+    pool = ThreadPoolExecutor(workers)
+    try:
+        for _ in pool.map(some, edges[:-1], edges[1:]):
+            pass
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return lived
+
+
+@njit(cache=True, error_model="numpy", nogil=True)
+def _live(
+    cores: Floats,
+    memory: NDArray[np.int64],
+    present: NDArray[np.bool_],
+    bursts: Floats,
+    peaks: Floats,
+    shape: NDArray[np.uint8],
+    period_s: float,
+    cap: Floats,
+    quota: Floats,
+    limit: NDArray[np.int64],
+    restart_s: float,
+    burst_s: float,
+    lived: Lived,
+) -> None:
+    parts = bursts.shape[1]
+    for i in range(len(cores)):
+        full = quota[i] * period_s
+        most = min(full, cap[i] * period_s)
+        pool, backlog = full, 0.0
+        down_until = -1.0  # end of its restart; −1: it is up
+        began, failures = 0.0, 0
+        before = np.int64(-1)  # memory at the end of the last interval; −1: it was not there
+        for t in range(cores.shape[1]):
+            if not present[i, t]:
+                pool, backlog, down_until, before = full, 0.0, -1.0, np.int64(-1)
+                continue
+            mean, held = cores[i, t], memory[i, t]
+            start = held if before < 0 else before
+            if before < 0:
+                began, failures = t * parts * period_s, 0
+            before = held
+            lived.arrived_s[i] += mean * parts * period_s
+            calm = backlog == 0.0 and down_until < 0.0 and max(start, held) <= limit[i]
+            if calm and mean * peaks[shape[i, t]] * period_s <= most:
+                if mean * period_s > 0.0 and quota[i] < np.inf:
+                    lived.periods[i] += parts
+                pool = full
+                continue
+            for k in range(parts):
+                arriving = mean * bursts[shape[i, t], k] * period_s
+                offered = backlog + arriving
+                if down_until >= 0.0:
+                    now = (t * parts + k) * period_s
+                    if now >= down_until:
+                        down_until = -1.0
+                        lived.restarts[i] += 1
+                if down_until >= 0.0:
+                    lived.late_s[i] += arriving
+                    backlog = offered
+                    pool = min(pool + full, full + burst_s)
+                    continue
+                wanted = min(cap[i] * period_s, offered)
+                done = min(wanted, pool)
+                backlog = offered - done
+                if backlog <= NANOSECOND:
+                    backlog = 0.0
+                if quota[i] < np.inf:
+                    if done > 0.0 or offered > 0.0:
+                        lived.periods[i] += 1
+                    if wanted > pool + NANOSECOND:
+                        lived.throttled[i] += 1
+                lived.late_s[i] += min(backlog, arriving)
+                pool = min(pool - done + full, full + burst_s)
+                now_bytes = start + (held - start) * (k + 1) / parts
+                if now_bytes > limit[i]:
+                    lived.oom_events[i] += 1
+                    end = (t * parts + k + 1) * period_s
+                    if end - began >= RESET_S:
+                        failures = 0
+                    wait = 0.0
+                    if failures > 0:
+                        wait = min(FIRST_S * 2.0 ** min(failures - 1, 10), MOST_S)
+                    failures += 1
+                    began = end + wait
+                    down_until = end + wait + restart_s - NANOSECOND

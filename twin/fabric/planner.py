@@ -1,0 +1,371 @@
+"""A synchronous job on a fleet for months, failure by failure: detection, spares, restarts, checkpoint tiers.
+
+For: effective training time and GPU-hours by what took them, under a plan for failures. Not for: single
+iterations and the edge's links (fleet.py), which a job of this size has millions of. Compiled code walks the
+failures of all nodes as one Poisson process, so a run costs the same at 1,000 and at 131,072 GPUs, but for
+the number of failures.
+A failure while the job is down begins detection anew, with the larger need of both. Saves are spread evenly
+over the work between them, which finishes each at the same time as in one block. A failed node returns
+after its repair, first to the warm pool, then to the cold one. A tier's save is safe at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from twin.containers.compiled import kernel
+from twin.fabric.model import Floats, Whole
+from twinbed import ScenarioError
+
+
+class Loss(IntEnum):
+    """How much a failure destroys. A checkpoint tier survives its own loss and all lesser ones.
+
+    PROCESS: memory of processes stays. REBOOT: the node returns with its disk. NODE: the node is gone. PEERS:
+    the node and the one with its copy are gone, or the state itself is wrong.
+    """
+
+    PROCESS = 0
+    REBOOT = 1
+    NODE = 2
+    PEERS = 3
+
+
+class Action(IntEnum):
+    """What ends a failure. UPDATE: restart in place (hot update). REPLACE: another node. WAIT: wait for the
+    repair, as when a switch fails."""
+
+    UPDATE = 0
+    REPLACE = 1
+    WAIT = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A cause of failures of the whole fleet.
+
+    per_s: failures per second. detect_s: time until it is known and located, s. repair_s: until the node or
+    switch works again, s. stalls_s: how long a failure that the fabric survives holds up the job, s, drawn
+    with replacement (inf: the job dies; empty: it always does).
+    """
+
+    name: str
+    per_s: float
+    detect_s: float
+    loss: Loss
+    action: Action
+    repair_s: float
+    stalls_s: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A kind of checkpoint. interval_s: work between two, s. save_s: time that the job waits for one, s.
+    restore_s: time to load one, s. survives: the greatest loss after which it is there."""
+
+    name: str
+    interval_s: float
+    save_s: float
+    restore_s: float
+    survives: Loss
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A fleet and how it meets failures.
+
+    nodes, gpus_per_node: of the job. warm, cold: nodes besides, initialised and not.
+    update_s, standby_s, reschedule_s, requeue_s: time to go on in place, with warm nodes, with cold ones, and
+    after nodes were missing, s.
+    start_fails: probability that a start fails and is repeated, as when all nodes read one store at once.
+    updates_per_s, update_within_s: rate of code changes that need a restart, and how long one may wait for a
+    failure to come with, s.
+    """
+
+    nodes: int
+    gpus_per_node: int
+    duration_s: float
+    failures: tuple[Failure, ...]
+    tiers: tuple[Tier, ...]
+    warm: int = 0
+    cold: int = 0
+    update_s: float = 0.0
+    standby_s: float = 0.0
+    reschedule_s: float = 0.0
+    requeue_s: float = 0.0
+    start_fails: float = 0.0
+    updates_per_s: float = 0.0
+    update_within_s: float = 86_400.0
+
+    def __post_init__(self) -> None:
+        """Raise ScenarioError naming what is wrong."""
+        if not self.tiers or max(tier.survives for tier in self.tiers) < Loss.PEERS:
+            raise ScenarioError("tiers: one must survive everything (a remote store)")
+        if min(self.nodes, self.gpus_per_node) < 1 or min(self.warm, self.cold) < 0:
+            raise ScenarioError("give nodes of 1 or more, and spares of zero or more")
+        if not 0 <= self.start_fails < 1 or not 0 < self.duration_s < np.inf:
+            raise ScenarioError("give start_fails from 0 to below 1, and a finite duration")
+        for tier in self.tiers:
+            if not tier.interval_s > 0 or min(tier.save_s, tier.restore_s) < 0:
+                raise ScenarioError(f"tier {tier.name}: give interval_s above 0, save_s and restore_s from 0")
+        for failure in self.failures:
+            if not 0 <= failure.per_s < np.inf or min(failure.detect_s, failure.repair_s) < 0:
+                raise ScenarioError(f"failure {failure.name}: give a rate and times of zero or more")
+
+
+BINS = ("productive", "rework", "checkpoint", "detect", "replace", "restore", "stall", "queue", "idle_spare")
+"""Where GPU-hours go. rework: work that was lost. queue: waiting for nodes. idle_spare: spares, and nodes in
+repair."""
+_PRODUCTIVE, _REWORK, _CHECKPOINT, _DETECT, _REPLACE, _RESTORE, _STALL, _QUEUE = range(8)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where a plan's time went.
+
+    gpu_h: float64[9], GPU-hours by BINS; they add up to all GPUs times the duration. by_cause_h:
+    float64[causes + 1, 8], GPU-hours by cause (the last: code changes). interruptions, stalls: int64[causes +
+    1], deaths and survived failures by cause.
+    """
+
+    gpu_h: Floats
+    by_cause_h: Floats
+    interruptions: Whole
+    stalls: Whole
+
+    @property
+    def ettr_queue(self) -> float:
+        """Productive share of the job's time."""
+        return float(self.gpu_h[0] / self.gpu_h[:-1].sum())
+
+    @property
+    def ettr(self) -> float:
+        """Productive share of the job's time without the time in the queue."""
+        return float(self.gpu_h[0] / max(self.gpu_h[:-1].sum() - self.gpu_h[_QUEUE], 1e-300))
+
+
+class _Numbers(NamedTuple):
+    rate: Floats
+    detect_s: Floats
+    loss: Whole
+    action: Whole
+    repair_s: Floats
+    first: Whole
+    stalls_s: Floats
+    interval_s: Floats
+    restore_s: Floats
+    survives: Whole
+
+
+def simulate(plan: Plan, seed: np.random.SeedSequence) -> Outcome:
+    """Run the job. The same seed gives the same result to the bit."""
+    causes, tiers = plan.failures, plan.tiers
+    first = np.cumsum([0, *(len(cause.stalls_s) for cause in causes)])
+    numbers = _Numbers(
+        np.array([cause.per_s for cause in causes], np.float64),
+        np.array([*(cause.detect_s for cause in causes), 0.0]),
+        np.array([*(cause.loss for cause in causes), Loss.PROCESS], np.int64),
+        np.array([*(cause.action for cause in causes), Action.UPDATE], np.int64),
+        np.array([*(cause.repair_s for cause in causes), 0.0]),
+        first,
+        np.array([stall for cause in causes for stall in cause.stalls_s], np.float64),
+        np.array([min(tier.interval_s, 1e300) for tier in tiers]),
+        np.array([tier.restore_s for tier in tiers]),
+        np.array([tier.survives for tier in tiers], np.int64),
+    )
+    paid = 1 / (1 + sum(tier.save_s / tier.interval_s for tier in tiers))
+    spent_s = np.zeros((len(causes) + 1, 8))
+    counts = np.zeros((2, len(causes) + 1), np.int64)
+    _walk(
+        numbers,
+        np.array([plan.update_s, plan.standby_s, plan.reschedule_s, plan.requeue_s]),
+        np.array([plan.warm, plan.cold], np.int64),
+        paid,
+        plan.nodes,
+        plan.duration_s,
+        plan.start_fails,
+        np.array([plan.updates_per_s, plan.update_within_s]),
+        np.random.default_rng(seed),
+        spent_s,
+        counts,
+    )
+    gpus = plan.nodes * plan.gpus_per_node
+    idle_h = (plan.warm + plan.cold) * plan.gpus_per_node * plan.duration_s / 3600
+    by_cause_h = spent_s * gpus / 3600
+    return Outcome(np.append(by_cause_h.sum(axis=0), idle_h), by_cause_h, counts[0], counts[1])
+
+
+@kernel
+def _next(rng: np.random.Generator, rate: float) -> float:
+    return rng.exponential(1.0 / rate) if rate > 0.0 else np.inf
+
+
+@kernel
+def _drawn(rng: np.random.Generator, rate: Floats) -> int:
+    at = rng.random() * rate.sum()
+    for cause in range(len(rate)):
+        at -= rate[cause]
+        if at < 0.0:
+            return cause
+    return len(rate) - 1
+
+
+@kernel
+def _take(
+    pools: Whole, returns: Floats, used: int, warm: int, now_s: float, need: int
+) -> tuple[int, int, int, float, int]:
+    """Take `need` nodes at now_s → (from the warm pool, from the cold one, missing, when the last missing one
+    is there, returns used). pools: int64[2], warm and cold nodes now. warm: the warm pool's size."""
+    kept = 0
+    for row in range(used):
+        if returns[row] <= now_s:
+            pools[0 if pools[0] < warm else 1] += 1
+        else:
+            returns[kept] = returns[row]
+            kept += 1
+    from_warm = min(need, pools[0])
+    from_cold = min(need - from_warm, pools[1])
+    missing = need - from_warm - from_cold
+    pools[0] -= from_warm
+    pools[1] -= from_cold
+    back_s = now_s
+    for _ in range(missing):
+        if kept == 0:
+            break
+        soonest = np.argmin(returns[:kept])
+        back_s = max(back_s, returns[soonest])
+        kept -= 1
+        returns[soonest] = returns[kept]
+    # A cold node is initialised while the job runs, and is warm for the next failure.
+    moved = min(warm - pools[0], pools[1])
+    pools[0] += moved
+    pools[1] -= moved
+    return from_warm, from_cold, missing, back_s, kept
+
+
+@kernel
+def _walk(
+    numbers: _Numbers,
+    times_s: Floats,
+    pools: Whole,
+    paid: float,
+    nodes: int,
+    end_s: float,
+    start_fails: float,
+    updates: Floats,
+    rng: np.random.Generator,
+    spent_s: Floats,
+    counts: Whole,
+) -> None:
+    """Fill spent_s (float64[causes + 1, 8]) and counts (int64[2, causes + 1]: deaths, stalls)."""
+    rate, size = numbers.rate.sum(), pools[0]
+    planned = len(numbers.rate)
+    saved = np.zeros(len(numbers.interval_s))  # work that each tier has, s
+    returns, used = np.zeros(64), 0
+    work = 0.0
+    now_s, fails_s, change_s = 0.0, _next(rng, rate), _next(rng, updates[0])
+    while now_s < end_s:
+        # The job runs, with stalls, until something ends it.
+        base, free_s, cause, staller = work, now_s, planned, 0
+        while True:
+            # A change may have waited its time out while the job was down.
+            at_s = max(min(fails_s, change_s + updates[1], end_s), now_s)
+            ran_s = max(at_s - max(now_s, free_s), 0.0)
+            spent_s[staller, _STALL] += max(at_s - now_s, 0.0) - ran_s
+            work += ran_s * paid
+            spent_s[planned, _CHECKPOINT] += ran_s * (1.0 - paid)
+            now_s = at_s
+            if at_s >= end_s or at_s < fails_s:
+                break
+            fails_s = now_s + _next(rng, rate)
+            cause = _drawn(rng, numbers.rate)
+            first, last = numbers.first[cause], numbers.first[cause + 1]
+            stall_s = numbers.stalls_s[rng.integers(first, last)] if last > first else np.inf
+            if stall_s == np.inf:
+                break
+            counts[1, cause] += 1
+            if now_s + stall_s > free_s:
+                free_s, staller = now_s + stall_s, cause
+            cause = planned
+        if now_s >= end_s:
+            break
+        for tier in range(len(saved)):
+            steps = np.floor((work - base) / numbers.interval_s[tier] + 1e-9)
+            if steps >= 1.0:
+                saved[tier] = base + steps * numbers.interval_s[tier]
+        if cause == planned:
+            saved[:] = work  # It saves before a planned stop.
+        if change_s <= now_s:
+            change_s = now_s + _next(rng, updates[0])
+        counts[0, cause] += 1
+        loss, action, need, open_s, done_s = 0, 0, 0, now_s, now_s
+        stage = 0
+        restarted = True
+        while now_s < end_s:
+            if restarted:
+                loss, action = max(loss, numbers.loss[cause]), max(action, numbers.action[cause])
+                if numbers.action[cause] == 1:
+                    need += 1
+                    if used == len(returns):
+                        longer = np.zeros(2 * used)
+                        longer[:used] = returns
+                        returns = longer
+                    returns[used] = now_s + numbers.repair_s[cause]
+                    used += 1
+                elif numbers.action[cause] == 2:
+                    open_s = max(open_s, now_s + numbers.repair_s[cause])
+                stage, done_s = _DETECT, now_s + numbers.detect_s[cause]
+                restarted = False
+            at_s = min(done_s, fails_s, end_s)
+            spent_s[cause, stage] += at_s - now_s
+            now_s = at_s
+            if now_s >= end_s:
+                break
+            if fails_s < done_s:
+                fails_s = now_s + _next(rng, rate)
+                more = _drawn(rng, numbers.rate)
+                if numbers.first[more + 1] > numbers.first[more]:
+                    continue  # The fabric survives it, and the job is down anyway.
+                # The second node may hold the first one's copy.
+                if loss == 2 and numbers.loss[more] == 2 and rng.random() < 1.0 / max(nodes - 1, 1):
+                    loss = 3
+                cause = more
+                counts[0, cause] += 1
+                restarted = True
+            elif stage in (_DETECT, _QUEUE):
+                if now_s < open_s:
+                    stage, done_s = _QUEUE, open_s
+                    continue
+                warm, cold, missing, back_s, used = _take(pools, returns, used, size, now_s, need)
+                lasts_s = times_s[0]
+                if warm > 0:
+                    lasts_s = max(lasts_s, times_s[1])
+                if cold > 0:
+                    lasts_s = max(lasts_s, times_s[2])
+                need = 0
+                if missing > 0:
+                    there_s = min(max(back_s, now_s), end_s)
+                    spent_s[cause, _QUEUE] += there_s - now_s
+                    now_s, lasts_s = there_s, times_s[3]
+                    while fails_s <= now_s:  # Failures of a fleet that waits change nothing.
+                        fails_s += _next(rng, rate)
+                stage, done_s = _REPLACE, now_s + lasts_s
+            elif stage == _REPLACE:
+                best, cost = 0, np.inf
+                for tier in range(len(saved)):
+                    lost = work - saved[tier] + numbers.restore_s[tier]
+                    if numbers.survives[tier] >= loss and lost < cost:
+                        best, cost = tier, lost
+                spent_s[cause, _REWORK] += work - saved[best]
+                work = saved[best]
+                saved[:] = np.minimum(saved, work)
+                stage, done_s = _RESTORE, now_s + numbers.restore_s[best]
+            elif rng.random() < start_fails:
+                done_s = now_s + times_s[3]
+            else:
+                break
+    spent_s[planned, _PRODUCTIVE] = work

@@ -1,0 +1,80 @@
+"""What failures cost a large job, in closed form: intervals, effective training time, standby pools.
+
+For: checks of planner.py, and the figures of sources. Not for: one tier by Young and Daly (checkpoints.py).
+All rates are per second, all times in seconds. ETTR: effective training time ratio, the productive share.
+Source: A. Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters, 2024
+(arXiv 2410.21680); ByteRobust, 2025 (arXiv 2509.16293) for pools and weighted scheduling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy import stats
+
+from twin.fabric.checkpoints import young_s
+from twinbed import ScenarioError
+
+STANDBY_DAILY = 1.2e-3
+"""Failures of a machine per day with which ByteRobust's pools follow (derived; only 1.17e-3 to 1.25e-3
+does)."""
+_COVERED = 0.99
+_CATASTROPHE = 32
+"""Machines that fail at once in ByteRobust's rare case."""
+
+
+def expected_ettr(per_s: float, interval_s: float, save_s: float, start_s: float) -> float:
+    """Return Meta's first-order ETTR of a job with `per_s` failures. Raises ScenarioError where the job makes
+    no progress."""
+    lost = per_s * (start_s + interval_s / 2)
+    return _progress(lost) / (1 + save_s / interval_s)
+
+
+def first_order_interval_s(save_s: float, mtbf_s: float) -> float:
+    """Return Young's interval less the save, s."""
+    return young_s(save_s, mtbf_s) - save_s
+
+
+def tiered_ettr(classes: Sequence[tuple[float, float, int]], tiers: Sequence[tuple[float, float]]) -> float:
+    """Return the first-order ETTR of a job with several kinds of checkpoints.
+
+    classes: (failures per s, time to detect, replace and restore in s, tier that serves it) each. tiers:
+    (interval in s, save in s) each. Raises ScenarioError where the job makes no progress.
+    """
+    lost = sum(per_s * (down_s + tiers[tier][0] / 2) for per_s, down_s, tier in classes)
+    return _progress(lost) / (1 + sum(save_s / interval_s for interval_s, save_s in tiers))
+
+
+def tier_interval_s(save_s: float, served_per_s: float) -> float:
+    """Return a tier's best interval, s, when it serves so many failures per second."""
+    return float(np.sqrt(2 * save_s / served_per_s))
+
+
+def _progress(lost: float) -> float:
+    if lost >= 1:
+        raise ScenarioError(f"a fleet loses {lost:.2f} s to failures in each second: it makes no progress")
+    return 1 - lost
+
+
+def interrupted(per_s: float, length_s: float) -> float:
+    """Return the probability that a job of this length is interrupted."""
+    return float(-np.expm1(-per_s * length_s))
+
+
+def standby_pool(machines: int, daily: float = STANDBY_DAILY) -> int:
+    """Return the 99th percentile of the machines that fail in a day, ByteRobust's number of standbys."""
+    return int(stats.binom.ppf(_COVERED, machines, daily))
+
+
+def weighted_s(machines: int, time_s: Callable[[int], float], daily: float = STANDBY_DAILY) -> float:
+    """Return ByteRobust's weighted scheduling time, s. time_s: time to replace k machines, s."""
+    counts = np.arange(1, standby_pool(machines, daily) + 1)
+    weights = stats.binom.pmf(counts, machines, daily)
+    usual_s = sum(w * time_s(int(k)) for w, k in zip(weights / weights.sum(), counts, strict=True))
+    return float(_COVERED * usual_s + (1 - _COVERED) * time_s(_CATASTROPHE))
+
+
+def replica_groups_ettr(per_s: float, rejoin_s: float, groups: int, step_s: float) -> float:
+    """Return the ETTR of a job without checkpoints whose replica groups leave and rejoin."""
+    return _progress(per_s * (rejoin_s / groups + step_s))
